@@ -1,0 +1,29 @@
+"""What state-api itself gives: the ``local`` compaction service, ``plugins`` and ``config``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from forebay_state_api.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    import click
+
+    from forebay_state_api.compaction import CompactionService
+
+
+@hookimpl
+def forebay_compaction_services() -> type[CompactionService]:
+    """Give the service that compacts in the worker's own process."""
+    from forebay_state_api.compaction import LocalCompactionService
+
+    return LocalCompactionService
+
+
+@hookimpl
+def forebay_commands() -> Sequence[click.Command]:
+    """Give the commands that show what is installed and in force."""
+    from forebay_state_api._commands import show_config, show_plugins
+
+    return [show_plugins, show_config]

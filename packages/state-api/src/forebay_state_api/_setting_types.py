@@ -1,0 +1,120 @@
+"""The forms that values of settings take: plain types, sizes, durations, places, choices."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+import attrs
+
+_SIZE: Final = re.compile(r"(\d+)\s*([kmgt]?)i?b?")
+_SIZES: Final = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|min|h|d|)")
+_SECONDS: Final = {
+    **{"us": 1e-6, "ms": 1e-3, "": 1.0, "s": 1.0},
+    **{"m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0},
+}
+_BOOLS: Final = {"true": True, "false": False}
+
+
+@attrs.frozen
+class SettingType:
+    """How values of a setting are written and what they become."""
+
+    expected: str
+    """For messages: ``a size such as 256m``."""
+    accept: Callable[[Any], Any]
+    """Text, or a value already in type → value; raises `ValueError` or `TypeError`."""
+
+
+def _integer(given: object) -> int:
+    if isinstance(given, bool) or not isinstance(given, int | str):
+        raise TypeError(given)
+    return int(given)
+
+
+def _number(given: object) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float | str):
+        raise TypeError(given)
+    number = float(given)
+    if number != number or number in (float("inf"), float("-inf")):  # noqa: PLR0124 - NaN
+        raise ValueError(given)
+    return number
+
+
+def _boolean(given: object) -> bool:
+    if isinstance(given, bool):
+        return given
+    if not isinstance(given, str) or given.strip().lower() not in _BOOLS:
+        raise ValueError(given)
+    return _BOOLS[given.strip().lower()]
+
+
+def _text(given: object) -> str:
+    if not isinstance(given, str) or not given.strip():
+        raise ValueError(given)
+    return given.strip()
+
+
+def _location(given: object) -> str:
+    if isinstance(given, os.PathLike):
+        given = os.fspath(given)
+    return _text(given)
+
+
+def _bytes(given: object) -> int:
+    if not isinstance(given, str):
+        return _integer(given)
+    if (match := _SIZE.fullmatch(given.strip().lower())) is None:
+        raise ValueError(given)
+    return int(match[1]) * _SIZES[match[2]]
+
+
+def _duration(given: object) -> float:
+    if isinstance(given, datetime.timedelta):
+        return _not_negative(given.total_seconds())
+    if not isinstance(given, str):
+        return _not_negative(_number(given))
+    if (match := _DURATION.fullmatch(given.strip().lower())) is None:
+        raise ValueError(given)
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def _not_negative(number: float) -> float:
+    if number < 0:
+        raise ValueError(number)
+    return number
+
+
+BYTES: Final = SettingType("a size such as 64k, 256m, 1g or a number of bytes", _bytes)
+"""An `int`, in bytes; units are powers of 1024."""
+DURATION: Final = SettingType("a duration such as 500ms, 30s, 5min, 1h or seconds", _duration)
+"""A `float`, in seconds; a `datetime.timedelta` is accepted in code."""
+LOCATION: Final = SettingType("a path or a URL", _location)
+"""A `str`."""
+
+_PLAIN: Final[dict[type, SettingType]] = {
+    str: SettingType("a word", _text),
+    int: SettingType("a whole number", _integer),
+    float: SettingType("a number", _number),
+    bool: SettingType("true or false", _boolean),
+}
+
+
+def one_of(*choices: str) -> SettingType:
+    """Return the type of a setting that is one of a few words."""
+
+    def accept(given: object) -> str:
+        if (word := _text(given)) not in choices:
+            raise ValueError(given)
+        return word
+
+    return SettingType(f"one of {', '.join(choices)}", accept)
+
+
+def kind_of(declared: type | SettingType) -> SettingType:
+    """Return the type behind `str`, `int`, `float` and `bool`; others as they are."""
+    return declared if isinstance(declared, SettingType) else _PLAIN[declared]

@@ -1,0 +1,56 @@
+"""The ``forebay`` command. All sub-commands come from the hook ``forebay_commands``.
+
+Errors of Forebay are printed as one line, and the exit status is then 2, as for wrong usage.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from forebay_state_api.errors import ForebayError
+from forebay_state_api.plugins import plugins
+
+__all__ = ["main"]
+
+
+class _ForebayError(click.ClickException):
+    """Prints a `ForebayError` as a line of its own."""
+
+    exit_code = 2
+
+
+@contextlib.contextmanager
+def _one_line() -> Iterator[None]:
+    try:
+        yield
+    except ForebayError as fault:
+        text = " ".join(str(fault).split())
+        raise _ForebayError(text or type(fault).__name__) from fault
+
+
+class _InstalledCommands(click.Group):
+    """A group of what plugins give; they are loaded when a command is looked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return sorted(plugins().commands())
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        return plugins().commands().get(cmd_name)
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with _one_line():  # --help lists the commands here
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _one_line():
+            return super().invoke(ctx)
+
+
+@click.group(cls=_InstalledCommands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="forebay-state-api")
+def main() -> None:
+    """Asynchronous, disaggregated keyed state for PySpark."""

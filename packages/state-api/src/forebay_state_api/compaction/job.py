@@ -1,0 +1,93 @@
+"""What a compaction job says and what it leaves behind: plain data for manifests and wires."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from forebay_state_api.backend import StateFile
+from forebay_state_api.keys import KeyGroupRange
+
+
+@attrs.frozen(kw_only=True)
+class CompactionJob:
+    """What to compact. Two runs of one job give the same bytes, but for names below the prefix."""
+
+    id: str
+    """Fresh for every submission: the key by which repeated submissions are one."""
+    operator: str
+    """The operator's directory, relative to the storage that the service was opened with."""
+    format: str
+    """Which compactor can read the inputs."""
+    inputs: Sequence[StateFile]
+    """Oldest first, each with the key groups for which it is read; names below ``operator``."""
+    output_prefix: str
+    """Below ``operator``; ends in ``/``, belongs to this submission alone, is never used again."""
+    range: KeyGroupRange
+    """The key groups of the subtask that submits."""
+    now_us: int
+    """The clock that decides what is expired, µs since the epoch."""
+    target_bytes: int
+    """About how large an output file should become."""
+    options: Mapping[str, Any] = attrs.field(factory=dict)
+    """Plain data of the format's own."""
+
+    @property
+    def result_name(self) -> str:
+        """Name, below ``operator``, of the object that is written last."""
+        return f"{self.output_prefix}result"
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return dicts, lists, strings and numbers only."""
+        plain = attrs.asdict(self, recurse=False)
+        return {
+            **plain,
+            "inputs": [_file_to_plain(file) for file in self.inputs],
+            "range": [self.range.start, self.range.end],
+            "options": dict(self.options),
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> CompactionJob:
+        """Return the job that `to_plain` described."""
+        inputs = [_file_from_plain(file) for file in plain["inputs"]]
+        return cls(**{**plain, "inputs": inputs, "range": KeyGroupRange(*plain["range"])})
+
+
+@attrs.frozen(kw_only=True)
+class CompactionResult:
+    """What a compactor made. The client verifies it before it installs the outputs."""
+
+    outputs: Sequence[StateFile]
+    """In the order in which a manifest is to name them; may be empty."""
+    entries_in: int
+    entries_out: int
+    entries_dropped: int
+    """Overwritten, deleted or expired: ``entries_in == entries_out + entries_dropped``."""
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return dicts, lists, strings and numbers only."""
+        plain = attrs.asdict(self, recurse=False)
+        return {**plain, "outputs": [_file_to_plain(file) for file in self.outputs]}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> CompactionResult:
+        """Return the result that `to_plain` described."""
+        return cls(**{**plain, "outputs": [_file_from_plain(file) for file in plain["outputs"]]})
+
+
+def _file_to_plain(file: StateFile) -> dict[str, Any]:
+    """Return the file as dicts, lists, strings and numbers only."""
+    return {
+        "name": file.name,
+        "size": file.size,
+        "range": [file.range.start, file.range.end],
+        "meta": dict(file.meta),
+    }
+
+
+def _file_from_plain(plain: Mapping[str, Any]) -> StateFile:
+    """Return the file that `_file_to_plain` described."""
+    return StateFile(**{**plain, "range": KeyGroupRange(*plain["range"])})

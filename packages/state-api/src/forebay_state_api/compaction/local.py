@@ -1,0 +1,172 @@
+"""The ``local`` compaction service: one background thread of the worker process itself."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import attrs
+
+from forebay_state_api.backend import CONTRACT_VERSION
+from forebay_state_api.compaction.compactor import Compactor, perform
+from forebay_state_api.compaction.service import (
+    CompactionFault,
+    CompactionPhase,
+    CompactionService,
+    CompactionStatus,
+)
+from forebay_state_api.errors import ConfigurationError, CorruptStateError, StorageError
+from forebay_state_api.plugins import plugins
+
+if TYPE_CHECKING:
+    from forebay_state_api.compaction.job import CompactionJob
+    from forebay_state_api.storage import ObjectStorage
+
+_log = logging.getLogger(__name__)
+
+FindCompactor = Callable[[str], Compactor]
+
+
+@attrs.define
+class _Run:
+    """A job in this process."""
+
+    job: CompactionJob
+    compactor: Compactor
+    status: CompactionStatus
+    cancelled: threading.Event = attrs.field(factory=threading.Event)
+
+
+class LocalCompactionService(CompactionService):
+    """Runs jobs one after the other on a thread that the first submission starts.
+
+    Jobs are known to this object only: after the process is gone, what it had not done is left
+    for whoever opens the state next.
+    """
+
+    name: ClassVar[str] = "local"
+    contract_version: ClassVar[int] = CONTRACT_VERSION
+
+    def __init__(self, storage: ObjectStorage, find_compactor: FindCompactor | None = None) -> None:
+        """Run jobs of ``storage``, the state directory, with the installed compactors."""
+        self._storage: Final = storage
+        self._find_compactor: Final = find_compactor or plugins().compactor
+        self._runs: dict[str, _Run] = {}
+        self._queue: deque[_Run] = deque()
+        self._changed: Final = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    @classmethod
+    def open(cls, storage: ObjectStorage, options: Mapping[str, Any]) -> LocalCompactionService:
+        """Return a service without a thread; there are no options."""
+        if options:
+            message = f"the compaction service 'local' has no settings, got {sorted(options)}"
+            raise ConfigurationError(message)
+        return cls(storage)
+
+    def submit(self, job: CompactionJob) -> None:
+        compactor = self._find_compactor(job.format)
+        with self._changed:
+            if self._closed:
+                message = "the compaction service is closed"
+                raise ValueError(message)
+            if job.id in self._runs:
+                return
+            run = _Run(job, compactor, CompactionStatus(job.id, CompactionPhase.QUEUED))
+            self._runs[job.id] = run
+            self._queue.append(run)
+            self._start()
+            self._changed.notify_all()
+
+    def poll(self, job_id: str, timeout_s: float = 0.0) -> CompactionStatus:
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while not (status := self._status(job_id)).phase.ended:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(left)
+            return status
+
+    def abort(self, job_id: str) -> None:
+        with self._changed:
+            if (run := self._runs.get(job_id)) is not None:
+                self._cancel(run)
+
+    def release(self, job_id: str) -> None:
+        with self._changed:
+            if (run := self._runs.pop(job_id, None)) is not None:
+                self._cancel(run)
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            for run in self._runs.values():
+                self._cancel(run)
+            self._changed.notify_all()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _status(self, job_id: str) -> CompactionStatus:
+        run = self._runs.get(job_id)
+        return run.status if run else CompactionStatus(job_id, CompactionPhase.UNKNOWN)
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="forebay-compaction")
+            self._thread.daemon = True
+            self._thread.start()
+
+    def _cancel(self, run: _Run) -> None:
+        run.cancelled.set()
+        if run in self._queue:
+            self._queue.remove(run)
+            self._set(run, CompactionPhase.ABORTED)
+
+    def _work(self) -> None:
+        while (run := self._next()) is not None:
+            self._run(run)
+
+    def _next(self) -> _Run | None:
+        with self._changed:
+            while not self._queue:
+                if self._closed:
+                    return None
+                self._changed.wait()
+            run = self._queue.popleft()
+            self._set(run, CompactionPhase.RUNNING)
+            return run
+
+    def _run(self, run: _Run) -> None:
+        try:
+            done = perform(run.job, run.compactor, self._storage, run.cancelled.is_set)
+        except Exception as fault:
+            _log.exception("compaction %s of %s failed", run.job.id, run.job.operator)
+            self._set(run, CompactionPhase.FAILED, _fault_of(fault), str(fault) or repr(fault))
+        else:
+            self._set(run, CompactionPhase.DONE if done else CompactionPhase.ABORTED)
+
+    def _set(
+        self,
+        run: _Run,
+        phase: CompactionPhase,
+        fault: CompactionFault | None = None,
+        message: str = "",
+    ) -> None:
+        with self._changed:
+            run.status = CompactionStatus(run.job.id, phase, fault, message)
+            self._changed.notify_all()
+
+
+def _fault_of(fault: Exception) -> CompactionFault:
+    if isinstance(fault, StorageError):
+        return CompactionFault.TRANSIENT
+    if isinstance(fault, CorruptStateError):
+        return CompactionFault.CORRUPTION
+    return CompactionFault.PERMANENT

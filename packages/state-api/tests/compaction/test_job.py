@@ -1,0 +1,33 @@
+"""Jobs and results are plain data: what a manifest or a wire carries gives the same again."""
+
+from __future__ import annotations
+
+import msgpack
+
+from forebay_state_api.backend import StateFile
+from forebay_state_api.compaction import CompactionJob, CompactionResult
+from forebay_state_api.keys import KeyGroupRange
+
+FILE = StateFile(name="f", size=7, range=KeyGroupRange(3, 9), meta={"entries": 2})
+
+
+def test_a_job_survives_a_wire() -> None:
+    job = CompactionJob(
+        id="j1",
+        operator="q/count",
+        format="toy",
+        inputs=[FILE],
+        output_prefix="compacted/j1/",
+        range=KeyGroupRange(0, 63),
+        now_us=5,
+        target_bytes=100,
+        options={"bits": 10},
+    )
+    assert CompactionJob.from_plain(msgpack.unpackb(msgpack.packb(job.to_plain()))) == job
+    assert job.result_name == "compacted/j1/result"
+
+
+def test_a_result_survives_a_wire() -> None:
+    result = CompactionResult(outputs=[FILE], entries_in=3, entries_out=2, entries_dropped=1)
+    wired = msgpack.unpackb(msgpack.packb(result.to_plain()))
+    assert CompactionResult.from_plain(wired) == result

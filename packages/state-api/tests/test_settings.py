@@ -1,0 +1,181 @@
+"""Settings: what wins, what is refused and with which words, what is shown."""
+
+from __future__ import annotations
+
+import datetime
+import pickle
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.settings import (
+    BYTES,
+    CORE,
+    DURATION,
+    LOCATION,
+    PREFIX,
+    Setting,
+    Settings,
+    one_of,
+    resolve_settings,
+)
+
+HEAP = SimpleNamespace(
+    name="heap",
+    options={
+        "snapshot-ratio": Setting("snapshot-ratio", float, 2.0, "When to write a snapshot."),
+        "codec": Setting("codec", one_of("zstd", "none"), "zstd", "Compression."),
+    },
+)
+BACKENDS = {"heap": HEAP}
+
+
+def resolve(given: dict[str, str] | None = None, **overrides: Any) -> Settings:
+    configured = {PREFIX + key: value for key, value in (given or {}).items()}
+    return resolve_settings(configured, overrides=overrides, backends=BACKENDS)
+
+
+def test_defaults() -> None:
+    settings = resolve()
+    assert settings["state.backend"] == "heap"
+    assert settings["state.dir"] is None
+    assert settings["state.cache-bytes"] == 2**30
+    assert settings["drain-timeout"] == 60.0
+    assert settings["janitor.min-age"] == 3600.0
+    assert settings["read-ahead"] is True
+    assert set(settings) == {s.name for s in CORE} | {"heap.snapshot-ratio", "heap.codec"}
+
+
+def test_arguments_go_over_configuration_over_defaults() -> None:
+    given = {"batch-size": "10", "page-size": "11"}
+    overrides = {"batch-size": 20, "in-flight-limit": None}
+    settings = resolve(given, **overrides)
+    assert (settings["batch-size"], settings["page-size"]) == (20, 11)
+    assert settings["in-flight-limit"] == 6000
+    sources = {row.key: row.source for row in settings.explain()}
+    assert sources[PREFIX + "batch-size"] == "argument"
+    assert sources[PREFIX + "page-size"] == "configuration"
+    assert sources[PREFIX + "in-flight-limit"] == "default"
+
+
+def test_other_configuration_is_ignored() -> None:
+    assert resolve_settings({"spark.master": "local[2]"})["state.backend"] == "heap"
+
+
+def test_an_unknown_key_names_the_nearest_and_all() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        resolve({"batchsize": "10"})
+    text = str(caught.value)
+    assert "there is no setting spark.forebay.batchsize" in text
+    assert "did you mean spark.forebay.batch-size?" in text
+    assert "janitor.min-age" in text
+    assert "heap.codec" in text
+
+
+def test_an_unknown_argument_is_refused_too() -> None:
+    with pytest.raises(ConfigurationError, match="no setting spark.forebay.heap.codek"):
+        resolve(**{"heap.codek": "zstd"})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("batch-size", "ten", "a whole number, at least 1"),
+        ("batch-size", "0", "a whole number, at least 1"),
+        ("batch-size", "1.5", "a whole number"),
+        ("batch-size", True, "a whole number"),
+        ("read-ahead", "maybe", "true or false"),
+        ("read-ahead", 1, "true or false"),
+        ("drain-timeout", "60 parsecs", "a duration such as 500ms, 30s"),
+        ("drain-timeout", -1, "a duration"),
+        ("state.cache-bytes", "1.5g", "a size such as 64k, 256m"),
+        ("state.cache-bytes", "", "a size"),
+        ("state.dir", " ", "a path or a URL"),
+        ("state.dir", 3, "a path or a URL"),
+        ("heap.snapshot-ratio", "nan", "a number"),
+        ("heap.codec", "lz4", "one of zstd, none"),
+    ],
+)
+def test_a_bad_value_names_key_value_and_form(key: str, value: Any, expected: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        resolve(**{key: value})
+    text = str(caught.value)
+    assert text.startswith(f"{PREFIX}{key} = {value!r}: expected {expected}")
+
+
+@pytest.mark.parametrize(
+    ("setting_type", "given", "value"),
+    [
+        (BYTES, "256m", 256 * 2**20),
+        (BYTES, "1G", 2**30),
+        (BYTES, "64 kb", 2**16),
+        (BYTES, "2TiB", 2**41),
+        (BYTES, "17", 17),
+        (BYTES, 17, 17),
+        (DURATION, "30s", 30.0),
+        (DURATION, "5min", 300.0),
+        (DURATION, "5m", 300.0),
+        (DURATION, "500ms", 0.5),
+        (DURATION, "1.5h", 5400.0),
+        (DURATION, "2 d", 172800.0),
+        (DURATION, "7", 7.0),
+        (DURATION, datetime.timedelta(minutes=1), 60.0),
+        (LOCATION, " s3://bucket/state ", "s3://bucket/state"),
+        (LOCATION, Path("/state"), "/state"),
+        (bool, "TRUE", True),
+        (bool, False, False),
+        (float, "0.5", 0.5),
+        (float, 2, 2.0),
+        (int, "7", 7),
+        (str, " heap ", "heap"),
+        (one_of("a", "b"), "b", "b"),
+    ],
+)
+def test_forms(setting_type: Any, given: object, value: object) -> None:
+    found = Setting("x", setting_type, None, "").value_of(given)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_options_of_the_backend_lose_its_name() -> None:
+    settings = resolve({"heap.snapshot-ratio": "3"})
+    assert settings.backend_options() == {"snapshot-ratio": 3.0, "codec": "zstd"}
+    assert settings.options_of("lsm") == {}
+
+
+def test_storage_options_are_passed_on() -> None:
+    settings = resolve({"storage.aws_region": "eu-west-1"}, **{"storage.aws_token": "t0p"})
+    assert settings.storage_options() == {"aws_region": "eu-west-1", "aws_token": "t0p"}
+    shown = {row.key: row.value for row in settings.explain()}
+    assert shown[PREFIX + "storage.aws_region"] == "eu-west-1"
+    assert shown[PREFIX + "storage.aws_token"] == "***"
+
+
+def test_a_required_setting_says_how_to_give_it() -> None:
+    with pytest.raises(ConfigurationError, match=r"forebay\.state\.dir is not set.*state_dir="):
+        resolve().required("state.dir", argument="state_dir")
+    given = resolve({"state.dir": "/state"})
+    assert given.required("state.dir", argument="state_dir") == "/state"
+
+
+def test_settings_travel_and_do_not_change() -> None:
+    settings = resolve({"batch-size": "10"})
+    copy = pickle.loads(pickle.dumps(settings))
+    assert copy == settings
+    assert copy["batch-size"] == 10
+    with pytest.raises(AttributeError):
+        settings.x = 1  # type: ignore[attr-defined]
+
+
+def test_every_setting_is_documented_and_has_a_fitting_default() -> None:
+    for setting in CORE:
+        setting.default_value()
+        assert setting.doc.endswith(".")
+
+
+def test_an_unknown_name_is_a_key_error() -> None:
+    with pytest.raises(KeyError):
+        resolve()["nothing"]
