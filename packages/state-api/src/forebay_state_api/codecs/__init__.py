@@ -1,0 +1,18 @@
+"""Codecs: how values of a declared type are checked, copied, compared and turned into bytes."""
+
+from __future__ import annotations
+
+from forebay_state_api.codecs.codec import Codec, ValueCodec
+from forebay_state_api.codecs.describe import describe_type
+from forebay_state_api.codecs.factory import codec_for
+from forebay_state_api.codecs.resolve import IncompatibleTypeError, raw_codec, resolve
+
+__all__ = [
+    "Codec",
+    "IncompatibleTypeError",
+    "ValueCodec",
+    "codec_for",
+    "describe_type",
+    "raw_codec",
+    "resolve",
+]

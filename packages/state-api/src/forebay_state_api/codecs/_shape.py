@@ -1,0 +1,120 @@
+"""What a declared type is made of: the `Shape` of each type, and the small code generator.
+
+A shape knows the type's description and how to test, convert, copy, flatten and address its
+values. Shapes nest as types do; `ValueCodec.of` compiles a whole tree of them into functions.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from forebay_state_api.codecs.plain import TYPED, Layout
+
+Function: TypeAlias = Callable[[Any], Any]
+Description: TypeAlias = Mapping[str, Any]
+
+
+class MisfitError(Exception):
+    """A value, or a part of it, is not of the declared type. Becomes a `TypeError`."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        """Say what is wrong with the part at ``path`` (like ``[1].name``; empty: the whole)."""
+        super().__init__(path, problem)
+        self.path = path
+        self.problem = problem
+
+    def below(self, step: str) -> MisfitError:
+        """Return the same fault, seen from the value that holds the part at ``step``."""
+        return MisfitError(step + self.path, self.problem)
+
+
+class UnreadableError(Exception):
+    """Data of the stored type cannot be read as the declared type; the text says why."""
+
+
+class Shape(abc.ABC):
+    """One type, or one part of one."""
+
+    description: dict[str, Any]
+    """Plain data: ``type`` and what belongs to it."""
+    layout: Layout = TYPED
+    """How values become bytes when this is the whole type; parts are always `TYPED`."""
+    exact: frozenset[type] = frozenset()
+    """If not empty: a value is fine as it is, and immutable, iff its class is one of these."""
+    copy: Function | None = None
+    """Copy all that can be changed in a value; ``None`` if nothing can."""
+    to_plain: Function | None = None
+    """Value → what msgpack writes; ``None`` if it is the value itself."""
+    address: Function | None = None
+    """Value → a hashable stand-in, equal for values that are one key; ``None``: the value itself.
+    May raise `TypeError` for a value that cannot be a key."""
+    original: Function | None = None
+    """Address → value; ``None``: the address itself."""
+
+    def test(self, subject: str, code: Code) -> str:
+        """Return an expression that is true only if ``subject`` can be taken without converting.
+
+        It may be false for a value that `convert` accepts.
+        """
+        if len(self.exact) == 1:
+            (only,) = self.exact
+            return f"type({subject}) is {code.bind(only)}"
+        return f"type({subject}) in {code.bind(self.exact)}"
+
+    @abc.abstractmethod
+    def convert(self, value: Any) -> Any:
+        """Return ``value`` as it is to be stored, sharing nothing that can be changed.
+
+        Raises `MisfitError`.
+        """
+
+    @abc.abstractmethod
+    def reader(self, stored: Description) -> Function | None:
+        """Return what turns plain data of the stored type into a value; ``None``: it is one.
+
+        Raises `UnreadableError`.
+        """
+
+
+class Code:
+    """Names for objects in generated expressions, and the way from an expression to a function."""
+
+    def __init__(self) -> None:
+        """Begin without names."""
+        self._names: dict[str, Any] = {}
+
+    def bind(self, value: Any) -> str:
+        """Return a name that stands for ``value`` in expressions compiled here."""
+        name = f"_{len(self._names)}"
+        self._names[name] = value
+        return name
+
+    def apply(self, function: Function | None, subject: str) -> str:
+        """Return an expression that applies ``function``; ``None`` is the identity."""
+        return subject if function is None else f"{self.bind(function)}({subject})"
+
+    def function(self, expression: str) -> Function:
+        """Compile ``lambda v: <expression>``."""
+        compiled: Function = eval(f"lambda v: {expression}", self._names)  # noqa: S307 - see class
+        return compiled
+
+
+def tuple_function(functions: Sequence[Function | None], subjects: Sequence[str]) -> Function:
+    """Compile ``lambda v: (f0(<subject 0>), f1(<subject 1>), …)``."""
+    code = Code()
+    parts = [code.apply(f, s) for f, s in zip(functions, subjects, strict=True)]
+    return code.function(f"({''.join(part + ',' for part in parts)})")
+
+
+def predicate(shape: Shape) -> Function:
+    """Compile the test of ``shape`` into a function."""
+    code = Code()
+    return code.function(shape.test("v", code))
+
+
+def class_name(value: Any) -> str:
+    """Return the name of a value's class, with its module unless that is ``builtins``."""
+    cls = type(value)
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"

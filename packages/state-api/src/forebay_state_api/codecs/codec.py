@@ -1,0 +1,206 @@
+"""`Codec`, for users' own types, and `ValueCodec`, what every declared type becomes."""
+
+from __future__ import annotations
+
+import abc
+import reprlib
+from collections.abc import Mapping
+from typing import Any, ClassVar, Generic, TypeVar
+
+import attrs
+
+from forebay_state_api.codecs._shape import (
+    Code,
+    Description,
+    Function,
+    MisfitError,
+    Shape,
+    UnreadableError,
+    class_name,
+)
+from forebay_state_api.codecs.describe import describe_type
+from forebay_state_api.codecs.plain import SELF_DESCRIBING, Layout
+
+T = TypeVar("T")
+
+
+class Codec(abc.ABC, Generic[T]):
+    """How values of a class of your own become bytes: pass an instance as a ``type_info``.
+
+    Instances travel to the workers, so they must be picklable by cloudpickle, and may be called
+    on several threads at once.
+    """
+
+    id: ClassVar[str]
+    """Identity, stored with the state. State of one id is never read by a codec of another."""
+    version: ClassVar[int]
+    """Version of what `encode` writes; stored with the state."""
+    immutable: ClassVar[bool] = False
+    """Values cannot be changed, and need not be copied on the way in and out of the state.
+    Unless it is set, every write and every read of a state costs an `encode` and a `decode`."""
+
+    @abc.abstractmethod
+    def encode(self, value: T) -> bytes:
+        """Return the bytes of ``value``, equal bytes for equal values.
+
+        Raise `TypeError` for a value of another type: it reaches the user at the write.
+        """
+
+    @abc.abstractmethod
+    def decode(self, data: bytes) -> T:
+        """Return the value of which `encode`, of this or of a compatible version, made ``data``."""
+
+    @abc.abstractmethod
+    def describe(self) -> str:
+        """Return the type as text, for messages and for `compatible_with`; stored with the state."""
+
+    @abc.abstractmethod
+    def compatible_with(self, stored_description: str) -> bool:
+        """Tell whether `decode` can read what a codec of this id wrote that described itself so."""
+
+
+class CodecShape(Shape):
+    """A value that a codec of the user's own turns into bytes."""
+
+    def __init__(self, codec: Codec[Any]) -> None:
+        """Describe the values of ``codec``."""
+        text = codec.describe()
+        self.description = {
+            "type": "codec",
+            "id": codec.id,
+            "version": codec.version,
+            "text": text,
+        }
+        self._codec = codec
+        self.to_plain = self._encode
+        self.address = self._encode
+        self.original = codec.decode
+        if not codec.immutable:
+            self.copy = self._through_bytes
+
+    def test(self, subject: str, code: Code) -> str:  # noqa: ARG002 - nothing can be said
+        """Let nothing pass: only the codec knows."""
+        return "False"
+
+    def convert(self, value: Any) -> Any:
+        """Encode, and decode unless values are immutable."""
+        if not self._codec.immutable:
+            return self._through_bytes(value)
+        self._encode(value)
+        return value
+
+    def reader(self, stored: Description) -> Function:
+        """Accept what the codec says it can read."""
+        if stored["type"] != "codec" or stored["id"] != self._codec.id:
+            msg = f"codec {self._codec.id} cannot read {describe_type(stored)}"
+            raise UnreadableError(msg)
+        if stored != self.description and not self._codec.compatible_with(stored["text"]):
+            msg = f"codec {self._codec.id} says that it cannot read {describe_type(stored)}"
+            raise UnreadableError(msg)
+        return self._codec.decode
+
+    def _encode(self, value: Any) -> bytes:
+        data = self._codec.encode(value)
+        if type(data) is not bytes:
+            msg = f"{class_name(self._codec)}.encode must return bytes, not {class_name(data)}"
+            raise TypeError(msg)
+        return data
+
+    def _through_bytes(self, value: Any) -> Any:
+        return self._codec.decode(self._encode(value))
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class ValueCodec:
+    """Everything that the state objects and the backends do with values of one declared type.
+
+    Stateless after construction; may be used on several threads at once.
+    """
+
+    description: Mapping[str, Any]
+    """The type as plain data, stored with the state."""
+    admit: Function
+    """Value → value to be stored, which shares nothing that can be changed with the argument.
+    Raises `TypeError` that names the declared type and the part that does not fit. Immutable
+    values are returned as they are; an int where a float is declared is converted."""
+    hand_out: Function | None
+    """Stored value → value for the user, sharing nothing that can be changed; ``None`` means that
+    values are immutable and stored ones can be handed out."""
+    to_plain: Function | None
+    """Value → what msgpack writes; ``None`` if it is the value itself."""
+    address: Function | None
+    """Value → hashable stand-in, equal for values that are one key; ``None``: the value itself.
+    Within a type that is Python's equality, except that NaN equals NaN; without a declared type
+    1, True and 1.0 are three keys. Raises `TypeError` for a value that cannot be a key."""
+    original: Function | None
+    """Address → value; ``None``: the address itself. Of equal values one may come back for the
+    other: 0.0 for -0.0, a datetime in UTC for one in another zone."""
+    _shape: Shape
+    _layout: Layout
+    _read: Function | None
+
+    @classmethod
+    def of(cls, shape: Shape) -> ValueCodec:
+        """Compile ``shape``."""
+        return cls(
+            description=shape.description,
+            admit=_admission(shape),
+            hand_out=shape.copy,
+            to_plain=None if shape.layout is SELF_DESCRIBING else shape.to_plain,
+            address=shape.address,
+            original=shape.original,
+            shape=shape,
+            layout=shape.layout,
+            read=shape.reader(shape.description),
+        )
+
+    def reading(self, stored: Mapping[str, Any]) -> ValueCodec:
+        """Return this codec, but unpacking data that were packed under ``stored``.
+
+        Raises `UnreadableError`; `resolve` is the public way.
+        """
+        return attrs.evolve(self, read=self._shape.reader(stored))
+
+    def pack(self, values: list[Any]) -> bytes:
+        """Return the bytes of a whole list of values."""
+        plain = self.to_plain
+        return self._layout.dump_column(values if plain is None else [plain(v) for v in values])
+
+    def unpack(self, data: bytes | memoryview) -> list[Any]:
+        """Return the list of which `pack` made ``data``.
+
+        Raises `CorruptStateError` for bytes that it did not make, and `StateMigrationError` for
+        the member of an enumeration that no longer exists.
+        """
+        values = self._layout.load_column(data)
+        return list(values) if self._read is None else list(map(self._read, values))
+
+    def pack_one(self, value: Any) -> bytes:
+        """Return the bytes of one value; equal bytes for equal originals of an `address`."""
+        return self._layout.dump(value if self.to_plain is None else self.to_plain(value))
+
+    def unpack_one(self, data: bytes | memoryview) -> Any:
+        """Return the value of which `pack_one` made ``data``; errors as for `unpack`."""
+        value = self._layout.load(data)
+        return value if self._read is None else self._read(value)
+
+    def __repr__(self) -> str:
+        """Show the type."""
+        return f"<ValueCodec {describe_type(self.description)}>"
+
+
+def _admission(shape: Shape) -> Function:
+    def convert(value: Any) -> Any:
+        try:
+            return shape.convert(value)
+        except MisfitError as fault:
+            where = f"{fault.path.strip()} is " if fault.path else ""
+            msg = (
+                f"expected {describe_type(shape.description)}, got {reprlib.repr(value)}: "
+                f"{where}{fault.problem}"
+            )
+            raise TypeError(msg) from None
+
+    code = Code()
+    test = shape.test("v", code)
+    return code.function(f"{code.apply(shape.copy, 'v')} if {test} else {code.bind(convert)}(v)")

@@ -1,0 +1,209 @@
+"""Shapes of list, dict and tuple."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+from forebay_state_api.codecs._shape import (
+    Code,
+    Description,
+    Function,
+    MisfitError,
+    Shape,
+    UnreadableError,
+    class_name,
+    predicate,
+    tuple_function,
+)
+from forebay_state_api.codecs.describe import describe_type
+
+
+class ListShape(Shape):
+    """``list[T]``."""
+
+    def __init__(self, element: Shape) -> None:
+        """Describe lists of ``element``."""
+        self.description = {"type": "list", "element": element.description}
+        self._element = element
+        self.copy = list.copy if element.copy is None else _list_of(element.copy)
+        self.to_plain = None if element.to_plain is None else _list_of(element.to_plain)
+        self.address = _not_a_key(self)
+
+    def test(self, subject: str, code: Code) -> str:
+        """Look at all elements."""
+        return f"type({subject}) is list and {_all(self._element, subject, code)}"
+
+    def convert(self, value: Any) -> list[Any]:
+        """Return a new list."""
+        if type(value) is not list:
+            _refuse(self, value)
+        return _parts(self._element, value)
+
+    def reader(self, stored: Description) -> Function | None:
+        """Accept lists of elements that can be read."""
+        _same_type(self, stored)
+        element = self._element.reader(stored["element"])
+        return list if element is None else _list_of(element)
+
+
+class TupleOfShape(Shape):
+    """``tuple[T, ...]``."""
+
+    def __init__(self, element: Shape) -> None:
+        """Describe tuples of any number of ``element``."""
+        self.description = {"type": "tuple_of", "element": element.description}
+        self._element = element
+        self.copy = _tuple_of(element.copy)
+        self.to_plain = _tuple_of(element.to_plain)
+        self.address = _tuple_of(element.address)
+        self.original = _tuple_of(element.original)
+
+    def test(self, subject: str, code: Code) -> str:
+        """Look at all elements."""
+        return f"type({subject}) is tuple and {_all(self._element, subject, code)}"
+
+    def convert(self, value: Any) -> tuple[Any, ...]:
+        """Return a tuple of the converted elements."""
+        if type(value) is not tuple:
+            _refuse(self, value)
+        return tuple(_parts(self._element, value))
+
+    def reader(self, stored: Description) -> Function | None:
+        """Accept tuples of elements that can be read, also those of a fixed length."""
+        if stored["type"] == "tuple":
+            readers = [self._element.reader(element) for element in stored["elements"]]
+            return _by_position(readers)
+        _same_type(self, stored)
+        return _tuple_of(self._element.reader(stored["element"]))
+
+
+class TupleShape(Shape):
+    """``tuple[A, B]``: a fixed number of elements, each with its own type."""
+
+    def __init__(self, elements: Sequence[Shape]) -> None:
+        """Describe tuples with exactly these elements."""
+        self.description = {"type": "tuple", "elements": [e.description for e in elements]}
+        self._elements = elements
+        self.copy = _by_position([e.copy for e in elements])
+        self.to_plain = _by_position([e.to_plain for e in elements])
+        self.address = _by_position([e.address for e in elements])
+        self.original = _by_position([e.original for e in elements])
+
+    def test(self, subject: str, code: Code) -> str:
+        """Look at each element."""
+        tests = [e.test(f"{subject}[{i}]", code) for i, e in enumerate(self._elements)]
+        return " and ".join(
+            [f"type({subject}) is tuple", f"len({subject}) == {len(self._elements)}", *tests]
+        )
+
+    def convert(self, value: Any) -> tuple[Any, ...]:
+        """Return a tuple of the converted elements."""
+        if type(value) is not tuple:
+            _refuse(self, value)
+        if len(value) != len(self._elements):
+            raise MisfitError("", f"a tuple of {len(value)}, not of {len(self._elements)}")
+        return tuple(
+            [_part(e, v, f"[{i}]") for i, (e, v) in enumerate(zip(self._elements, value, strict=True))]
+        )
+
+    def reader(self, stored: Description) -> Function | None:
+        """Accept tuples of as many elements, each of which can be read."""
+        _same_type(self, stored)
+        if len(stored["elements"]) != len(self._elements):
+            msg = f"{len(stored['elements'])} elements are stored, {len(self._elements)} declared"
+            raise UnreadableError(msg)
+        pairs = zip(self._elements, stored["elements"], strict=True)
+        return _by_position([element.reader(of) for element, of in pairs])
+
+
+class DictShape(Shape):
+    """``dict[K, V]``."""
+
+    def __init__(self, key: Shape, value: Shape) -> None:
+        """Describe dicts from ``key`` to ``value``."""
+        self.description = {"type": "dict", "key": key.description, "value": value.description}
+        self._key = key
+        self._value = value
+        self.copy = _items(key.copy, value.copy) or dict.copy
+        self.to_plain = _items(key.to_plain, value.to_plain)
+        self.address = _not_a_key(self)
+
+    def test(self, subject: str, code: Code) -> str:
+        """Look at all keys and values."""
+        keys = _all(self._key, subject, code)
+        values = _all(self._value, f"{subject}.values()", code)
+        return f"type({subject}) is dict and {keys} and {values}"
+
+    def convert(self, value: Any) -> dict[Any, Any]:
+        """Return a new dict in the same order."""
+        if type(value) is not dict:
+            _refuse(self, value)
+        return {
+            _part(self._key, k, f" key {k!r}"): _part(self._value, v, f"[{k!r}]")
+            for k, v in value.items()
+        }
+
+    def reader(self, stored: Description) -> Function | None:
+        """Accept dicts whose keys and values can be read."""
+        _same_type(self, stored)
+        return _items(self._key.reader(stored["key"]), self._value.reader(stored["value"]))
+
+
+def _all(element: Shape, subject: str, code: Code) -> str:
+    if element.exact:
+        return f"{code.bind(element.exact)}.issuperset(map(type, {subject}))"
+    return f"all(map({code.bind(predicate(element))}, {subject}))"
+
+
+def _part(shape: Shape, value: Any, step: str) -> Any:
+    try:
+        return shape.convert(value)
+    except MisfitError as fault:
+        raise fault.below(step) from None
+
+
+def _parts(element: Shape, values: Iterable[Any]) -> list[Any]:
+    return [_part(element, value, f"[{i}]") for i, value in enumerate(values)]
+
+
+def _refuse(shape: Shape, value: Any) -> NoReturn:
+    raise MisfitError("", f"a {class_name(value)}, not {describe_type(shape.description)}")
+
+
+def _same_type(shape: Shape, stored: Description) -> None:
+    if stored["type"] != shape.description["type"]:
+        msg = f"{describe_type(stored)} cannot be read as {describe_type(shape.description)}"
+        raise UnreadableError(msg)
+
+
+def _not_a_key(shape: Shape) -> Function:
+    def refuse(_: Any) -> NoReturn:
+        msg = f"{describe_type(shape.description)} cannot be a key, or a part of one"
+        raise TypeError(msg)
+
+    return refuse
+
+
+def _list_of(function: Function) -> Function:
+    return lambda values: [function(value) for value in values]
+
+
+def _tuple_of(function: Function | None) -> Function | None:
+    if function is None:
+        return None
+    return lambda values: tuple([function(value) for value in values])
+
+
+def _by_position(functions: Sequence[Function | None]) -> Function | None:
+    if not any(functions):
+        return None
+    return tuple_function(functions, [f"v[{i}]" for i in range(len(functions))])
+
+
+def _items(key: Function | None, value: Function | None) -> Function | None:
+    if key is None and value is None:
+        return None
+    code = Code()
+    pair = f"{code.apply(key, 'k')}: {code.apply(value, 'x')}"
+    return code.function(f"{{{pair} for k, x in v.items()}}")

@@ -1,0 +1,27 @@
+"""`codec_for`: from a descriptor's ``type_info`` to its `ValueCodec`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from forebay_state_api.codecs.annotations import UnsupportedTypeError, shape_of
+from forebay_state_api.codecs.codec import ValueCodec
+from forebay_state_api.errors import ConfigurationError
+
+
+def codec_for(type_info: Any, *, what: str) -> ValueCodec:
+    """Return the codec of a type.
+
+    ``type_info`` is a Python type or annotation, a Spark DDL string or ``DataType``, a `Codec`, or
+    ``None`` for self-describing values of the plain kinds. ``what`` says in errors what the type
+    was declared for, like "state 'totals'". Raises `ConfigurationError` for any other type:
+    nothing is ever pickled.
+    """
+    try:
+        return ValueCodec.of(shape_of(type_info))
+    except UnsupportedTypeError as error:
+        msg = (
+            f"{what}: {error}. Use a plain type, an attrs class, a dataclass, a NamedTuple, an "
+            "Enum, a Spark type, or a Codec of your own (forebay_state_api.codecs.Codec)"
+        )
+        raise ConfigurationError(msg) from error

@@ -1,0 +1,261 @@
+"""Bytes of plain values: msgpack, and extension types for the kinds that msgpack does not know.
+
+Two layouts, both written and read by C code wherever no extension type occurs:
+
+* `TYPED`: the reader knows the type. Arrays come back as tuples; what else they stand for is the
+  codec's business. `RAW` reads and writes the same bytes without interpreting extension types.
+* `SELF_DESCRIBING`: lists and tuples survive as themselves, recursively. Lists are arrays, tuples
+  an extension type. Since tuples of scalars are the most frequent of all, a tuple of scalars, and
+  a column of such tuples, is written as one array behind a byte that begins no msgpack value.
+
+Both keep ints of any size, lone surrogates in strings, NaN, and the difference between ``True``
+and ``1``. A datetime keeps its fold and its zone: by name where the zone has a key, else as the
+offset from UTC that it had at that time.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
+from decimal import Decimal
+from functools import lru_cache
+from itertools import chain
+from typing import Any, Final
+from uuid import UUID
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import attrs
+import msgpack
+
+from forebay_state_api.errors import ConfigurationError, CorruptStateError
+
+EXT_INT: Final = 1
+EXT_TUPLE: Final = 2
+EXT_ANY: Final = 3
+EXT_DATETIME: Final = 4
+EXT_DATE: Final = 5
+EXT_TIME: Final = 6
+EXT_TIMEDELTA: Final = 7
+EXT_DECIMAL: Final = 8
+EXT_UUID: Final = 9
+
+SCALARS: Final = frozenset(
+    {
+        type(None),
+        bool,
+        int,
+        float,
+        str,
+        bytes,
+        date,
+        datetime,
+        time,
+        timedelta,
+        Decimal,
+        UUID,
+    }
+)
+"""The plain kinds that hold no other values; all of them immutable."""
+
+_FLAT: Final = b"\xc1"  # begins no msgpack value: "never used" in the msgpack specification
+_US: Final = timedelta(microseconds=1)
+_DATETIME: Final = struct.Struct(">qB")
+_DATE: Final = struct.Struct(">i")
+_OFFSET: Final = struct.Struct(">q")
+_FOLD: Final = 1
+_NAIVE, _UTC, _FIXED, _ZONE = 0, 2, 4, 6
+
+
+def dump_typed(value: Any) -> bytes:
+    """Write a value whose type the reader will know; tuples and lists are both arrays."""
+    try:
+        return _packb(value, default=_default)
+    except UnicodeEncodeError:
+        return _packb(value, default=_default, unicode_errors="surrogatepass")
+
+
+def load_typed(data: bytes | memoryview) -> Any:
+    """Read what `dump_typed` wrote; arrays become tuples.
+
+    Raises `CorruptStateError` if the bytes are not what it wrote.
+    """
+    return _load(data, use_list=False, ext_hook=_ext_hook)
+
+
+def load_raw(data: bytes | memoryview) -> Any:
+    """Read what `dump_typed` wrote without interpreting extension types.
+
+    `dump_typed` of the result gives equal bytes.
+    """
+    return _load(data, use_list=False, ext_hook=msgpack.ExtType)
+
+
+def dump_any(value: Any) -> bytes:
+    """Write one self-describing value."""
+    if type(value) is tuple and SCALARS.issuperset(map(type, value)):
+        return _FLAT + dump_typed(value)
+    return _dump_strict(value)
+
+
+def load_any(data: bytes | memoryview) -> Any:
+    """Read what `dump_any` wrote. Raises `CorruptStateError` as `load_typed` does."""
+    if data[:1] == _FLAT:
+        return load_typed(memoryview(data)[1:])
+    return _load(data, use_list=True, ext_hook=_ext_hook)
+
+
+def _dump_any_column(values: list[Any]) -> bytes:
+    if _is_flat(values):
+        return _FLAT + dump_typed(values)
+    return _dump_strict(values)
+
+
+def _is_flat(values: list[Any]) -> bool:
+    if not {tuple}.issuperset(map(type, values)):
+        return False
+    return SCALARS.issuperset(map(type, chain.from_iterable(values)))
+
+
+def _dump_strict(value: Any) -> bytes:
+    try:
+        return _packb(value, default=_default, strict_types=True)
+    except UnicodeEncodeError:
+        return _packb(
+            value, default=_default, strict_types=True, unicode_errors="surrogatepass"
+        )
+
+
+def _packb(value: Any, **options: Any) -> bytes:
+    packed: bytes = msgpack.packb(value, **options)
+    return packed
+
+
+def _load(data: bytes | memoryview, **options: Any) -> Any:
+    try:
+        return msgpack.unpackb(
+            data, strict_map_key=False, unicode_errors="surrogatepass", **options
+        )
+    except (ValueError, struct.error, msgpack.UnpackException) as error:
+        msg = f"{len(data)} bytes of state are not what was written: {error}"
+        raise CorruptStateError(msg) from error
+
+
+def _default(value: Any) -> msgpack.ExtType:
+    dump = _DUMP.get(type(value))
+    if dump is None:
+        msg = f"not a plain value: {type(value).__qualname__}"
+        raise TypeError(msg)
+    return dump(value)
+
+
+def _ext_hook(code: int, data: bytes) -> Any:
+    load = _LOAD.get(code)
+    if load is None:
+        msg = f"unknown extension type {code}"
+        raise ValueError(msg)
+    return load(data)
+
+
+def _int_bytes(value: int) -> bytes:
+    return value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
+
+
+def _int_value(data: bytes) -> int:
+    return int.from_bytes(data, "big", signed=True)
+
+
+def _datetime_bytes(value: datetime) -> bytes:
+    wall = (value.replace(tzinfo=None, fold=0) - datetime.min) // _US  # noqa: DTZ901 - wall clock
+    kind, suffix = _zone_bytes(value.tzinfo, value.utcoffset())
+    return _DATETIME.pack(wall, kind | value.fold) + suffix
+
+
+def _datetime_value(data: bytes) -> datetime:
+    wall, flags = _DATETIME.unpack_from(data)
+    value = datetime.min + timedelta(microseconds=wall)  # noqa: DTZ901 - wall clock
+    if flags == _NAIVE:
+        return value
+    zone = _zone_value(flags & ~_FOLD, data[_DATETIME.size :])
+    return value.replace(tzinfo=zone, fold=flags & _FOLD)
+
+
+def _time_bytes(value: time) -> bytes:
+    on_a_day = datetime.combine(datetime.min, value.replace(tzinfo=None, fold=0))  # noqa: DTZ901
+    kind, suffix = _zone_bytes(value.tzinfo, value.utcoffset())
+    wall = (on_a_day - datetime.min) // _US  # noqa: DTZ901 - wall clock
+    return _DATETIME.pack(wall, kind | value.fold) + suffix
+
+
+def _time_value(data: bytes) -> time:
+    return _datetime_value(data).timetz()
+
+
+def _zone_bytes(zone: tzinfo | None, offset: timedelta | None) -> tuple[int, bytes]:
+    if zone is None:
+        return _NAIVE, b""
+    if zone is UTC:
+        return _UTC, b""
+    key = getattr(zone, "key", None)
+    if isinstance(zone, ZoneInfo) and key is not None:
+        return _ZONE, key.encode()
+    if offset is None:
+        msg = f"a time zone without an offset cannot be stored: {zone!r}"
+        raise TypeError(msg)
+    return _FIXED, _OFFSET.pack(offset // _US)
+
+
+@lru_cache(maxsize=64)
+def _zone_value(kind: int, suffix: bytes) -> tzinfo | None:
+    if kind == _NAIVE:
+        return None
+    if kind == _UTC:
+        return UTC
+    if kind == _FIXED:
+        return timezone(timedelta(microseconds=_OFFSET.unpack(suffix)[0]))
+    try:
+        return ZoneInfo(suffix.decode())
+    except ZoneInfoNotFoundError as error:
+        msg = f"state holds times in a zone that this machine lacks ({error}): install tzdata"
+        raise ConfigurationError(msg) from error
+
+
+_DUMP: Final[dict[type, Callable[[Any], msgpack.ExtType]]] = {
+    int: lambda v: msgpack.ExtType(EXT_INT, _int_bytes(v)),
+    tuple: lambda v: msgpack.ExtType(EXT_TUPLE, _dump_strict(list(v))),
+    datetime: lambda v: msgpack.ExtType(EXT_DATETIME, _datetime_bytes(v)),
+    date: lambda v: msgpack.ExtType(EXT_DATE, _DATE.pack(v.toordinal())),
+    time: lambda v: msgpack.ExtType(EXT_TIME, _time_bytes(v)),
+    timedelta: lambda v: msgpack.ExtType(EXT_TIMEDELTA, _int_bytes(v // _US)),
+    Decimal: lambda v: msgpack.ExtType(EXT_DECIMAL, str(v).encode()),
+    UUID: lambda v: msgpack.ExtType(EXT_UUID, v.bytes),
+}
+
+_LOAD: Final[dict[int, Callable[[bytes], Any]]] = {
+    EXT_INT: _int_value,
+    EXT_TUPLE: lambda data: tuple(load_any(data)),
+    EXT_ANY: load_any,
+    EXT_DATETIME: _datetime_value,
+    EXT_DATE: lambda data: date.fromordinal(_DATE.unpack(data)[0]),
+    EXT_TIME: _time_value,
+    EXT_TIMEDELTA: lambda data: _int_value(data) * _US,
+    EXT_DECIMAL: lambda data: Decimal(data.decode()),
+    EXT_UUID: lambda data: UUID(bytes=data),
+}
+
+
+@attrs.frozen
+class Layout:
+    """How one value, and how a list of values, becomes bytes and comes back."""
+
+    dump: Callable[[Any], bytes]
+    load: Callable[[bytes | memoryview], Any]
+    """Raises `CorruptStateError` for bytes that ``dump`` cannot have made."""
+    dump_column: Callable[[list[Any]], bytes]
+    load_column: Callable[[bytes | memoryview], Any]
+    """Bytes of ``dump_column`` → list or tuple of the values."""
+
+
+TYPED: Final = Layout(dump_typed, load_typed, dump_typed, load_typed)
+RAW: Final = Layout(dump_typed, load_raw, dump_typed, load_raw)
+SELF_DESCRIBING: Final = Layout(dump_any, load_any, _dump_any_column, load_any)

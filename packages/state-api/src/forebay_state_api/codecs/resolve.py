@@ -1,0 +1,82 @@
+"""Reading what was stored under an older declaration, or under one that is gone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from forebay_state_api.codecs._shape import Code, Description, Function, Shape, UnreadableError
+from forebay_state_api.codecs.codec import ValueCodec
+from forebay_state_api.codecs.describe import describe_type
+from forebay_state_api.codecs.plain import RAW, dump_typed, load_raw
+from forebay_state_api.codecs.untyped import AnyShape
+from forebay_state_api.errors import StateMigrationError
+
+_log = logging.getLogger(__name__)
+
+
+class IncompatibleTypeError(StateMigrationError):
+    """Values of the stored type cannot be read as the declared type.
+
+    Who acts: the job's author. Declare the stored type again, or use a state of another name.
+    """
+
+    def __init__(self, stored: str, declared: str, reason: str) -> None:
+        """Name both types, as `describe_type` renders them."""
+        super().__init__(f"stored as {stored}, declared as {declared}: {reason}")
+        self.stored = stored
+        self.declared = declared
+
+
+def resolve(stored: Mapping[str, Any], declared: ValueCodec) -> ValueCodec:
+    """Return a codec that packs as ``declared`` does and unpacks what was written as ``stored``.
+
+    Compatible: fields with defaults added, fields removed or reordered, classes renamed, int → float,
+    ``T`` → ``T | None``, ``tuple[T, T]`` → ``tuple[T, ...]``, members of an enumeration added or
+    removed, what a `Codec` says it can read; all of them at any depth. Everything else raises
+    `IncompatibleTypeError`. Equal types give ``declared`` itself.
+    """
+    if stored == declared.description:
+        return declared
+    old, new = describe_type(stored), describe_type(declared.description)
+    try:
+        codec = declared.reading(stored)
+    except UnreadableError as error:
+        raise IncompatibleTypeError(old, new, str(error)) from error
+    _log.debug("state stored as %s is read as %s", old, new)
+    return codec
+
+
+def raw_codec(description: Mapping[str, Any]) -> ValueCodec:
+    """Return a codec for state that is no longer declared: values pass through as they are.
+
+    What `ValueCodec.unpack` gives and `ValueCodec.pack` takes are plain data of no meaning except
+    that their bytes are those of the original values.
+    """
+    if description["type"] == "any":
+        return ValueCodec.of(AnyShape())
+    return ValueCodec.of(_RawShape(description))
+
+
+class _RawShape(Shape):
+    """Plain data of a type that nobody declares."""
+
+    layout = RAW
+
+    def __init__(self, description: Mapping[str, Any]) -> None:
+        self.description = dict(description)
+        self.address = dump_typed
+        self.original = load_raw
+
+    def test(self, subject: str, code: Code) -> str:  # noqa: ARG002 - nothing to be tested
+        return "True"
+
+    def convert(self, value: Any) -> Any:
+        return value
+
+    def reader(self, stored: Description) -> Function | None:
+        if stored != self.description:
+            msg = f"only {describe_type(self.description)} itself can be read as it is"
+            raise UnreadableError(msg)
+        return None

@@ -1,0 +1,154 @@
+"""Shapes of the kinds that hold no other values, of ``None``, and of ``T | None``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
+from typing import Any, Final
+from uuid import UUID
+
+from forebay_state_api.codecs._shape import (
+    Code,
+    Description,
+    Function,
+    MisfitError,
+    Shape,
+    UnreadableError,
+    class_name,
+)
+from forebay_state_api.codecs.describe import describe_type
+
+_NAN: Final = float("nan")
+_DECIMAL_NAN: Final = Decimal("NaN")
+_EXACT: Final = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
+
+
+def float_address(value: float) -> float:
+    """Return the one float that stands for all equal ones; all NaNs are one."""
+    return value + 0.0 if value == value else _NAN  # noqa: PLR0124 - false for NaN only
+
+
+def decimal_address(value: Decimal) -> Decimal:
+    """Return the one Decimal that stands for all equal ones; all NaNs are one."""
+    if value.is_nan():
+        return _DECIMAL_NAN
+    return value.normalize(_EXACT) if value else Decimal(0)
+
+
+def datetime_address(value: datetime) -> datetime:
+    """Return the datetime in UTC, or without fold if it has no zone: equal iff ``value`` is."""
+    return value.replace(fold=0) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def time_address(value: time) -> time:
+    """Return the time without fold. Raises `TypeError` for a time with a zone."""
+    if value.tzinfo is not None:
+        msg = f"a time with a zone cannot be a key: {value!r}"
+        raise TypeError(msg)
+    return value.replace(fold=0)
+
+
+ADDRESSES: Final[dict[type, Callable[[Any], Any]]] = {
+    float: float_address,
+    Decimal: decimal_address,
+    datetime: datetime_address,
+    time: time_address,
+}
+"""Scalar classes in which equal values may have different encodings."""
+
+_NAMES: Final[dict[type, str]] = {
+    type(None): "none",
+    bool: "bool",
+    int: "int",
+    float: "float",
+    str: "str",
+    bytes: "bytes",
+    date: "date",
+    datetime: "datetime",
+    time: "time",
+    timedelta: "timedelta",
+    Decimal: "decimal",
+    UUID: "uuid",
+}
+
+
+class ScalarShape(Shape):
+    """A scalar of exactly one class; subclasses are refused, since they would lose their class."""
+
+    def __init__(self, cls: type) -> None:
+        """Describe ``cls``, one of `plain.SCALARS`."""
+        self.description = {"type": _NAMES[cls]}
+        self.exact = frozenset({cls})
+        self.address = ADDRESSES.get(cls)
+
+    def convert(self, value: Any) -> Any:
+        """Return ``value``."""
+        if type(value) not in self.exact:
+            raise MisfitError("", f"a {class_name(value)}, not {describe_type(self.description)}")
+        return value
+
+    def reader(self, stored: Description) -> Function | None:
+        """Accept the same type only."""
+        if stored["type"] != self.description["type"]:
+            text = f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"
+            raise UnreadableError(text)
+        return None
+
+
+class FloatShape(ScalarShape):
+    """A float; an int is converted to one, on writing and when data were written as int."""
+
+    def __init__(self) -> None:
+        """Describe float."""
+        super().__init__(float)
+
+    def convert(self, value: Any) -> Any:
+        """Return ``value`` as a float."""
+        if type(value) is not int:
+            return super().convert(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise MisfitError("", "an int too large for a float") from None
+
+    def reader(self, stored: Description) -> Function | None:
+        """Accept float and int."""
+        return float if stored["type"] == "int" else super().reader(stored)
+
+
+class OptionalShape(Shape):
+    """``T | None``."""
+
+    def __init__(self, of: Shape) -> None:
+        """Allow ``None`` besides the values of ``of``."""
+        self.description = {"type": "optional", "of": of.description}
+        self._of = of
+        self.exact = of.exact | {type(None)} if of.exact else frozenset()
+        self.copy = _unless_none(of.copy)
+        self.to_plain = _unless_none(of.to_plain)
+        self.address = _unless_none(of.address)
+        self.original = _unless_none(of.original)
+
+    def test(self, subject: str, code: Code) -> str:
+        """Let ``None`` pass."""
+        if self.exact:
+            return super().test(subject, code)
+        return f"({subject} is None or {self._of.test(subject, code)})"
+
+    def convert(self, value: Any) -> Any:
+        """Return ``None`` for ``None``."""
+        return None if value is None else self._of.convert(value)
+
+    def reader(self, stored: Description) -> Function | None:
+        """Accept ``S``, ``S | None`` and ``None`` where ``T`` accepts ``S``."""
+        if stored["type"] == "none":
+            return None
+        inner = stored["of"] if stored["type"] == "optional" else stored
+        return _unless_none(self._of.reader(inner))
+
+
+def _unless_none(function: Function | None) -> Function | None:
+    if function is None:
+        return None
+    return lambda value: None if value is None else function(value)

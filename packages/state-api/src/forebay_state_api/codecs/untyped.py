@@ -1,0 +1,116 @@
+"""The shape of a value that describes itself: any plain value, as deep as 100 levels."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgpack
+
+from forebay_state_api.codecs._shape import (
+    Code,
+    Description,
+    Function,
+    MisfitError,
+    Shape,
+    UnreadableError,
+    class_name,
+)
+from forebay_state_api.codecs.describe import describe_type
+from forebay_state_api.codecs.plain import (
+    EXT_ANY,
+    SCALARS,
+    SELF_DESCRIBING,
+    dump_any,
+    load_any,
+)
+from forebay_state_api.codecs.scalars import ADDRESSES
+
+_DEEPEST: Final = 100
+_PLAIN: Final = "None, bool, int, float, str, bytes, datetime, date, time, timedelta, Decimal, UUID"
+_AS_THEY_ARE: Final = SCALARS - ADDRESSES.keys()
+
+
+class AnyShape(Shape):
+    """A value of one of the plain kinds, nested as one likes; nothing is declared about it."""
+
+    layout = SELF_DESCRIBING
+
+    def __init__(self) -> None:
+        """Describe a value of no declared type."""
+        self.description = {"type": "any"}
+        self.copy = _copy
+        self.to_plain = _enclose
+        self.address = _address
+        self.original = _original
+
+    def test(self, subject: str, code: Code) -> str:
+        """Let scalars pass; containers have to be walked through anyway."""
+        return f"type({subject}) in {code.bind(SCALARS)}"
+
+    def convert(self, value: Any) -> Any:
+        """Copy lists and dicts, check everything."""
+        return _admit(value, 0)
+
+    def reader(self, stored: Description) -> Function | None:
+        """Accept only what was written without a declared type."""
+        if stored["type"] != "any":
+            msg = f"{describe_type(stored)} is stored, and no type is declared"
+            raise UnreadableError(msg)
+        return None
+
+
+def _admit(value: Any, depth: int) -> Any:
+    if type(value) in SCALARS:
+        return value
+    if depth > _DEEPEST:
+        raise MisfitError("", f"nested deeper than {_DEEPEST} levels")
+    if type(value) is dict:
+        return {_admit(key, depth + 1): _part(f"[{key!r}]", v, depth) for key, v in value.items()}
+    if type(value) is not list and type(value) is not tuple:
+        raise MisfitError("", f"a {class_name(value)}, not {_PLAIN}, list, tuple or dict")
+    parts = [_part(f"[{i}]", part, depth) for i, part in enumerate(value)]
+    return parts if type(value) is list else tuple(parts)
+
+
+def _part(step: str, value: Any, depth: int) -> Any:
+    if type(value) in SCALARS:
+        return value
+    try:
+        return _admit(value, depth + 1)
+    except MisfitError as fault:
+        raise fault.below(step) from None
+
+
+def _copy(value: Any) -> Any:
+    if type(value) in SCALARS:
+        return value
+    if type(value) is list:
+        return [_copy(part) for part in value]
+    if type(value) is dict:
+        return {key: _copy(part) for key, part in value.items()}
+    return value if SCALARS.issuperset(map(type, value)) else tuple([_copy(part) for part in value])
+
+
+def _enclose(value: Any) -> Any:
+    """Return what stands for ``value`` within a value of a declared type."""
+    return value if type(value) in SCALARS else msgpack.ExtType(EXT_ANY, dump_any(value))
+
+
+def _address(value: Any) -> Any:
+    return value if type(value) is str or type(value) is int else dump_any(_canonical(value))
+
+
+def _original(address: Any) -> Any:
+    return load_any(address) if type(address) is bytes else address
+
+
+def _canonical(value: Any) -> Any:
+    if type(value) in _AS_THEY_ARE:
+        return value
+    if type(value) is tuple:
+        return tuple([_canonical(part) for part in value])
+    canonical = ADDRESSES.get(type(value))
+    if canonical is None:
+        msg = f"a {class_name(value)} cannot be a key, or a part of one"
+        raise TypeError(msg)
+    return canonical(value)

@@ -1,0 +1,220 @@
+"""Key groups: which group a key hashes to, and which subtask owns which groups.
+
+The group of a key is ``pmod(xxhash64(n, c1, …, cn), max parallelism)``: Spark's ``xxhash64`` over
+the number of key columns and the *normalised* key columns. Spark computes it in the JVM when it
+routes rows; `key_group_of` computes the same number in Python. Normalising makes the group
+independent of the width of a column's type, so that a column may go from int to bigint, or from
+``decimal(10, 1)`` to ``decimal(12, 2)``, without moving a key.
+
+How each Spark type is normalised, in Spark SQL (``c`` is the column) and in Python:
+
+==========================  ==================================================  =================
+Spark type                  SQL expression                                      Python value
+==========================  ==================================================  =================
+number of columns (first)   ``cast(<n> as bigint)``
+tinyint, smallint, int,     ``cast(c as bigint)``                               ``int``
+bigint
+float, double               ``cast(c as double) + 0.0D``                        ``float``
+decimal(p, 0)               ``format_string('%.0f', c)``                        ``Decimal``
+decimal(p, s), s > 0        ``trim(TRAILING '.' FROM trim(TRAILING '0' FROM     ``Decimal``
+                            format_string('%.<s>f', c)))``
+date                        ``cast(unix_date(c) as bigint) * 86400000000``      ``date``
+timestamp                   ``unix_micros(c)``                                  aware ``datetime``
+timestamp_ntz               ``timestampdiff(MICROSECOND,                        naive ``datetime``
+                            TIMESTAMP_NTZ'1970-01-01 00:00:00', c)``
+boolean, string, binary     ``c``                                               ``bool``, ``str``,
+                                                                                ``bytes``
+==========================  ==================================================  =================
+
+Spark hashes a bigint as 8 bytes (little-endian), a double likewise, a boolean as a 4-byte int, a
+string as UTF-8; the seed of the first column is 42, of each further one the hash so far. Spark
+skips nulls, so null keys must be refused before hashing, and NaN has no place in a key.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+import attrs
+from xxhash import xxh64_intdigest
+
+from forebay_state_api.errors import ConfigurationError
+
+_SEED: Final = 42
+_SIGN: Final = 1 << 63
+_MODULUS: Final = 1 << 64
+_DAY_US: Final = 86_400_000_000
+_MICROSECOND: Final = timedelta(microseconds=1)
+_EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
+_EPOCH_UTC: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_NAIVE: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - the epoch of timestamps without zone
+_MAX_KEY_GROUPS: Final = 32768
+
+_pack_bigint = struct.Struct("<q").pack
+_pack_double = struct.Struct("<d").pack
+_TRUE: Final = struct.pack("<i", 1)
+_FALSE: Final = struct.pack("<i", 0)
+
+
+@attrs.frozen
+class KeyGroupRange:
+    """Key groups ``start`` to ``end``, both inclusive; never empty."""
+
+    start: int
+    end: int
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse an empty or negative range."""
+        if not 0 <= self.start <= self.end:
+            msg = f"not a range of key groups: {self.start}..{self.end}"
+            raise ValueError(msg)
+
+    def __iter__(self) -> Iterator[int]:
+        """Iterate over the key groups, in ascending order."""
+        return iter(range(self.start, self.end + 1))
+
+    def __len__(self) -> int:
+        """Return the number of key groups; at least 1."""
+        return self.end - self.start + 1
+
+    def __contains__(self, group: object) -> bool:
+        """Tell whether a key group lies in the range."""
+        return isinstance(group, int) and self.start <= group <= self.end
+
+    def __str__(self) -> str:
+        """Show the range as ``start..end``."""
+        return f"{self.start}..{self.end}"
+
+    def intersection(self, other: KeyGroupRange) -> KeyGroupRange | None:
+        """Return the key groups in both ranges, or ``None`` if there are none."""
+        start, end = max(self.start, other.start), min(self.end, other.end)
+        return KeyGroupRange(start, end) if start <= end else None
+
+
+def key_group_of(key: Any, max_parallelism: int) -> int:
+    """Return the key group of ``key``: a bare value is one column, a tuple several.
+
+    Exactly the group that Spark's side computes (see the table above), for every supported key.
+    Raises `ValueError` for ``None``, NaN, an int outside 64 bits or a Decimal that is not finite,
+    and `TypeError` for a value of any other type than the table's.
+    """
+    columns = key if isinstance(key, tuple) else (key,)
+    if not columns:
+        msg = "a key has at least one column"
+        raise ValueError(msg)
+    digest = xxh64_intdigest(_pack_bigint(len(columns)), _SEED)
+    for column in columns:
+        digest = xxh64_intdigest(_normalised(column), digest)
+    signed = digest - _MODULUS if digest >= _SIGN else digest
+    return signed % max_parallelism
+
+
+def key_group_range_of(subtask: int, parallelism: int, max_parallelism: int) -> KeyGroupRange:
+    """Return the key groups that subtask ``subtask`` of ``parallelism`` owns.
+
+    The ranges of all subtasks are contiguous, disjoint, never empty, and differ in length by at
+    most one. Raises `ConfigurationError` for parallelism outside ``1..max_parallelism`` and
+    `ValueError` for a subtask that does not exist.
+    """
+    _check_parallelism(parallelism, max_parallelism)
+    if not 0 <= subtask < parallelism:
+        msg = f"subtask {subtask} does not exist at parallelism {parallelism}"
+        raise ValueError(msg)
+    start = -(-subtask * max_parallelism // parallelism)
+    end = ((subtask + 1) * max_parallelism - 1) // parallelism
+    return KeyGroupRange(start, end)
+
+
+def subtask_of(group: int, parallelism: int, max_parallelism: int) -> int:
+    """Return the subtask that owns key group ``group``; the inverse of `key_group_range_of`."""
+    return group * parallelism // max_parallelism
+
+
+def default_max_parallelism(parallelism: int) -> int:
+    """Return a max parallelism that leaves room to grow: at least 128, at most 32768.
+
+    The smallest power of two that is at least one and a half times ``parallelism``, within those
+    bounds. For those who choose one; the default of an operator is 128 whatever its parallelism.
+    """
+    if parallelism < 1:
+        msg = f"parallelism must be at least 1, got {parallelism}"
+        raise ConfigurationError(msg)
+    wanted = -(-3 * parallelism // 2)
+    return min(max(1 << (wanted - 1).bit_length(), 128), _MAX_KEY_GROUPS)
+
+
+def _check_parallelism(parallelism: int, max_parallelism: int) -> None:
+    if not 1 <= parallelism <= max_parallelism:
+        msg = f"parallelism must be within 1..{max_parallelism} (max parallelism), got {parallelism}"
+        raise ConfigurationError(msg)
+
+
+def _normalised(column: Any) -> bytes:
+    normalise = _NORMALISE.get(type(column))
+    if normalise is None:
+        return _refuse(column)
+    return normalise(column)
+
+
+def _refuse(column: Any) -> bytes:
+    if column is None:
+        msg = "a key, or a column of it, is null"
+        raise ValueError(msg)
+    names = ", ".join(t.__name__ for t in _NORMALISE)
+    msg = f"a key column must be one of {names}; got {type(column).__qualname__}: {column!r}"
+    raise TypeError(msg)
+
+
+def _of_int(column: int) -> bytes:
+    try:
+        return _pack_bigint(column)
+    except struct.error:
+        msg = f"an integer key must fit 64 bits, got {column}"
+        raise ValueError(msg) from None
+
+
+def _of_bool(column: bool) -> bytes:  # noqa: FBT001 - the key itself
+    return _TRUE if column else _FALSE
+
+
+def _of_float(column: float) -> bytes:
+    if math.isnan(column):
+        msg = "NaN cannot be a key: it equals nothing, not even itself"
+        raise ValueError(msg)
+    return _pack_double(column + 0.0)  # turns -0.0 into 0.0, to which it is equal
+
+
+def _of_decimal(column: Decimal) -> bytes:
+    if not column.is_finite():
+        msg = f"a Decimal key must be finite, got {column}"
+        raise ValueError(msg)
+    if not column:
+        return b"0"
+    text = format(column, "f")
+    return (text.rstrip("0").rstrip(".") if "." in text else text).encode()
+
+
+def _of_date(column: date) -> bytes:
+    return _pack_bigint((column.toordinal() - _EPOCH_ORDINAL) * _DAY_US)
+
+
+def _of_datetime(column: datetime) -> bytes:
+    epoch = _EPOCH_NAIVE if column.utcoffset() is None else _EPOCH_UTC
+    return _pack_bigint((column - epoch) // _MICROSECOND)
+
+
+_NORMALISE: Final[dict[type, Callable[[Any], bytes]]] = {
+    bool: _of_bool,
+    int: _of_int,
+    float: _of_float,
+    str: str.encode,
+    bytes: bytes,
+    Decimal: _of_decimal,
+    date: _of_date,
+    datetime: _of_datetime,
+}
