@@ -1,0 +1,189 @@
+"""Epochs: one per run of a query, minted by the run's own tasks, in one total order.
+
+An epoch is a run; its identity is the run key. Tasks that mint at the same time may give a run two
+entries, so the order is not that of the entries: a run's rank is its highest number, and between
+runs of one number the run key decides. Whatever tasks list at different times, they agree on the
+order of what they both saw, and an entry once listed keeps its run from minting another.
+
+Beside the entries every run has one *record* (`runs/<run key>`), put if absent: which version, made
+by which run, this run goes on from. The first task to put it decides for all tasks of the run, so
+they open one timeline even if a late commit of an older run arrives between two of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from forebay_state_api.sealed import seal, unseal
+from forebay_state_api.storage import ObjectNotFoundError
+from forebay_state_api.versions import layout
+
+if TYPE_CHECKING:
+    from forebay_state_api.storage import ObjectInfo, ObjectStorage
+
+UNKNOWN_SPARK_RUN: Final = "0" * 16
+"""In place of a Spark run's hash where the run id is not Spark's own."""
+
+_ENTRY: Final = re.compile(r"(\d{8})-(\d+)-([0-9a-f]{16})-([0-9a-f]{16})")
+
+
+def _digest(*parts: str | None) -> str:
+    text = "\x00".join("\x01" if part is None else part for part in parts)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+@attrs.frozen(kw_only=True)
+class RunIdentity:
+    """What a worker can see of the run that it belongs to."""
+
+    keyed_uuid: str
+    """Drawn by ``keyed()`` on the driver: once per query, once per batch in ``foreachBatch``."""
+    app_id: str | None
+    """``spark.app.id``."""
+    run_id: str | None
+    """``spark.jobGroup.id``: the query's run id, unless the user has set a job group."""
+
+    @property
+    def key(self) -> str:
+        """The run key: 64 bits in hex."""
+        return _digest(self.keyed_uuid, self.app_id, self.run_id)
+
+    @property
+    def spark_run(self) -> str:
+        """Hash of application and run id; `UNKNOWN_SPARK_RUN` unless the run id is Spark's own.
+
+        Spark draws UUIDs. A job group that the user has set says nothing about the run.
+        """
+        try:
+            uuid.UUID(self.run_id or "")
+        except ValueError:
+            return UNKNOWN_SPARK_RUN
+        return _digest(self.app_id, self.run_id)
+
+
+@attrs.frozen
+class EpochEntry:
+    """One object in ``epochs/``; its name says all of this."""
+
+    number: int
+    since: int
+    """The batch at which the run began."""
+    run_key: str
+    spark_run: str
+
+    @property
+    def name(self) -> str:
+        """The object's name."""
+        ending = f"{self.since}-{self.run_key}-{self.spark_run}"
+        return f"{layout.EPOCHS}/{self.number:08d}-{ending}"
+
+    @property
+    def rank(self) -> tuple[int, str]:
+        """What entries are ordered by."""
+        return (self.number, self.run_key)
+
+
+@attrs.frozen
+class Epochs:
+    """What one list of ``epochs/`` showed."""
+
+    entries: Sequence[EpochEntry]
+
+    def of_run(self, run_key: str) -> EpochEntry | None:
+        """The entry that ranks a run: its highest."""
+        return _highest(entry for entry in self.entries if entry.run_key == run_key)
+
+    def newest(self) -> EpochEntry | None:
+        """The entry of the highest-ranked run."""
+        return _highest(self.entries)
+
+    def of_spark_run(self, spark_run: str) -> Sequence[EpochEntry]:
+        """The entries of one Spark run: several in ``foreachBatch``, which mints one per batch."""
+        if spark_run == UNKNOWN_SPARK_RUN:
+            return ()
+        return [entry for entry in self.entries if entry.spark_run == spark_run]
+
+    def rank(self, run_key: str, number: int) -> tuple[int, str]:
+        """Rank of a run, given a number that one of its manifests states."""
+        entry = self.of_run(run_key)
+        return (number if entry is None else max(number, entry.number), run_key)
+
+
+def _highest(entries: Iterable[EpochEntry]) -> EpochEntry | None:
+    return max(entries, key=lambda entry: entry.rank, default=None)
+
+
+@attrs.frozen(kw_only=True)
+class Origin:
+    """The version that a run goes on from, and the run that made it."""
+
+    version: int
+    """0 for the empty version."""
+    run_key: str | None
+    """``None`` for the empty version."""
+
+
+@attrs.frozen(kw_only=True)
+class RunRecord:
+    """What a run's first task decided for all of its tasks."""
+
+    since: int
+    origin: Origin
+    keyed_uuid: str
+    app_id: str | None
+    run_id: str | None
+    details: Mapping[str, Any] = attrs.field(factory=dict)
+    """Further plain data that is decided once per run."""
+
+
+def list_epochs(storage: ObjectStorage) -> Epochs:
+    """List all epochs (one request)."""
+    found = (_parse(info) for info in storage.list(layout.EPOCHS))
+    return Epochs([entry for entry in found if entry])
+
+
+def _parse(info: ObjectInfo) -> EpochEntry | None:
+    match = _ENTRY.fullmatch(info.name.removeprefix(f"{layout.EPOCHS}/"))
+    return match and EpochEntry(int(match[1]), int(match[2]), match[3], match[4])
+
+
+def mint(storage: ObjectStorage, run: RunIdentity, since: int, seen: Epochs) -> Epochs:
+    """Give a run that ``seen`` does not show an epoch above all of ``seen``.
+
+    Whether this task or another one of its run makes the entry does not matter. Returns a fresh
+    list: another run may have minted at the same time.
+    """
+    newest = seen.newest()
+    number = 1 if newest is None else newest.number + 1
+    entry = EpochEntry(number, since, run.key, run.spark_run)
+    storage.put_if_absent(entry.name, seal({"since": since, "run": run.key}))
+    return list_epochs(storage)
+
+
+def record_name(run_key: str) -> str:
+    """Name of a run's record."""
+    return f"{layout.RUNS}/{run_key}"
+
+
+def read_record(storage: ObjectStorage, run_key: str) -> RunRecord | None:
+    """What a run goes on from; ``None`` when none of its tasks has decided yet."""
+    name = record_name(run_key)
+    try:
+        payload = unseal(storage.get(name), f"{name} in {storage.url}")
+    except ObjectNotFoundError:
+        return None
+    return RunRecord(**{**payload, "origin": Origin(**payload["origin"])})
+
+
+def decide_record(storage: ObjectStorage, run_key: str, proposed: RunRecord) -> RunRecord:
+    """Put the run's record unless another task has; return the one that holds."""
+    if storage.put_if_absent(record_name(run_key), seal(attrs.asdict(proposed))):
+        return proposed
+    decided = read_record(storage, run_key)
+    return proposed if decided is None else decided

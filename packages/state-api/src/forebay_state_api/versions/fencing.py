@@ -1,0 +1,166 @@
+"""Entering: a task learns its run's epoch, or mints it, and stops when a newer run owns the state.
+
+The order at a run's first batch: decide what would be opened (nothing is written before it is known
+to work), put the epoch entry, list the epochs again and check that no newer run came in between,
+put the run's record. A record without an entry therefore belongs to a run whose entry the janitor
+has pruned: such a run must not mint again, or a driver that slept for a day would fence the one
+that took over.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from forebay_state_api.errors import ConfigurationError, CorruptStateError, FencedError
+from forebay_state_api.versions import opening
+from forebay_state_api.versions.epochs import (
+    UNKNOWN_SPARK_RUN,
+    EpochEntry,
+    Epochs,
+    Origin,
+    RunIdentity,
+    RunRecord,
+    decide_record,
+    list_epochs,
+    mint,
+    read_record,
+)
+from forebay_state_api.versions.markers import list_version
+
+if TYPE_CHECKING:
+    from forebay_state_api.storage import ObjectStorage
+
+
+@attrs.frozen(kw_only=True)
+class Entering:
+    """A task that is about to make a version."""
+
+    run: RunIdentity
+    batch_id: int
+    uid: str
+    max_parallelism: int
+    new_state: bool
+
+
+def enter(storage: ObjectStorage, task: Entering) -> tuple[EpochEntry, Origin | None]:
+    """Return the run's epoch and, at its first batch, what the run goes on from.
+
+    Raises `FencedError` when a higher-ranked run exists.
+    """
+    epochs = list_epochs(storage)
+    own = epochs.of_run(task.run.key)
+    if own is None:
+        return _enter_first(storage, task, epochs)
+    _check_newest(epochs, own, task)
+    if task.batch_id < own.since:
+        raise _went_back(own, task)
+    if task.batch_id > own.since:
+        return own, None
+    record = read_record(storage, task.run.key)
+    if record is None:
+        record = _decide(storage, task, _propose(storage, task, epochs))
+    return own, record.origin
+
+
+def _enter_first(
+    storage: ObjectStorage, task: Entering, epochs: Epochs
+) -> tuple[EpochEntry, Origin]:
+    _check_single_operator(epochs, task)
+    if read_record(storage, task.run.key) is not None:
+        # Another task of the run may have minted since the list; otherwise the entry was pruned.
+        epochs = list_epochs(storage)
+        if epochs.of_run(task.run.key) is None:
+            raise _fenced(task, "its epoch was already cleaned up")
+    proposed = _propose(storage, task, epochs)
+    if epochs.of_run(task.run.key) is None:
+        epochs = mint(storage, task.run, task.batch_id, epochs)
+    own = epochs.of_run(task.run.key)
+    if own is None:
+        raise _fenced(task, "its epoch disappeared")
+    _check_newest(epochs, own, task)
+    return own, _decide(storage, task, proposed).origin
+
+
+def _propose(storage: ObjectStorage, task: Entering, epochs: Epochs) -> Origin:
+    """What the run would go on from, checked as far as names tell."""
+    origin = opening.newest_origin(storage, task.batch_id, epochs, task.run.spark_run, task.uid)
+    if origin.run_key is None:
+        _check_empty_allowed(storage, task)
+        return origin
+    listing = list_version(storage, origin.version).of_run(origin.run_key)
+    opening.segments_of(listing, task.max_parallelism, task.uid, storage.url)
+    return origin
+
+
+def _decide(storage: ObjectStorage, task: Entering, origin: Origin) -> RunRecord:
+    proposed = RunRecord(
+        since=task.batch_id,
+        origin=origin,
+        keyed_uuid=task.run.keyed_uuid,
+        app_id=task.run.app_id,
+        run_id=task.run.run_id,
+    )
+    return decide_record(storage, task.run.key, proposed)
+
+
+def origin_of(storage: ObjectStorage, run_key: str, uid: str) -> Origin:
+    """What a run decided to go on from at its first batch."""
+    record = read_record(storage, run_key)
+    if record is None:
+        msg = (
+            f"the record of run {run_key} of operator {uid!r} in {storage.url} is missing: it was "
+            "deleted by hand. Restart the query: a new run writes a record of its own"
+        )
+        raise CorruptStateError(msg)
+    return record.origin
+
+
+def _check_empty_allowed(storage: ObjectStorage, task: Entering) -> None:
+    if task.batch_id == 0 or task.new_state:
+        return
+    msg = (
+        f"no state of operator {task.uid!r} is stored in {storage.url} at or below version "
+        f"{task.batch_id}, but the query is at batch {task.batch_id}: the state directory or the "
+        "uid may be mistyped or renamed, or the state was deleted. If the operator is new in this "
+        "query, pass new_state=True for its first start"
+    )
+    raise ConfigurationError(msg)
+
+
+def _check_single_operator(epochs: Epochs, task: Entering) -> None:
+    """Find a second operator of this uid when it is about to mint, in the query's first batch."""
+    for other in epochs.of_spark_run(task.run.spark_run):
+        if other.since == task.batch_id and other.run_key != task.run.key:
+            raise _two_operators(task)
+
+
+def _check_newest(epochs: Epochs, own: EpochEntry, task: Entering) -> None:
+    newest = epochs.newest()
+    if newest is None or newest.run_key == own.run_key:
+        return
+    same_run = newest.spark_run == own.spark_run != UNKNOWN_SPARK_RUN
+    if same_run and newest.since <= task.batch_id:
+        raise _two_operators(task)
+    detail = f"epoch {newest.number} began at batch {newest.since}, after this run's {own.number}"
+    raise _fenced(task, detail)
+
+
+def _two_operators(task: Entering) -> ConfigurationError:
+    return ConfigurationError(
+        f"two operators of uid {task.uid!r} in one query: each needs a uid of its own. An operator "
+        "whose output is used twice is one operator only if keyed() is called once"
+    )
+
+
+def _fenced(task: Entering, detail: str) -> FencedError:
+    return FencedError(
+        f"the state of operator {task.uid!r} belongs to a newer run, so batch {task.batch_id} of "
+        f"this run must not go on ({detail}): this query was started elsewhere, or its checkpoint "
+        "was copied. Stop the older driver, or give the copy a state directory of its own"
+    )
+
+
+def _went_back(own: EpochEntry, task: Entering) -> FencedError:
+    return _fenced(task, f"the run itself began at batch {own.since} and cannot go back")

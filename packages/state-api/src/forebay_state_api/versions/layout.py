@@ -1,0 +1,167 @@
+"""Names of everything that one operator stores: the only place that knows them.
+
+::
+
+    <state dir>/<query id>/<uid>/
+        epochs/<number>-<since>-<run key>-<Spark run>
+        runs/<run key>
+        versions/<inverted version>/marker-<coordinates>
+        versions/<inverted version>/manifest-<coordinates>-<size>
+        data/<inverted version>/<kind>-<random>
+        pins/<version>-<id>-<lease>-<renewal>
+
+A version is counted downwards in fixed-width hex, so that the newest comes first in a listing and
+all of one version has one prefix. Everything that decides about a version stands in the names: one
+list tells it, without reading an object. Names that do not parse are none of ours.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import Final, Self
+
+import attrs
+
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.keys import KeyGroupRange
+
+EPOCHS: Final = "epochs"
+RUNS: Final = "runs"
+VERSIONS: Final = "versions"
+DATA: Final = "data"
+PINS: Final = "pins"
+
+_LAST_VERSION: Final = (1 << 48) - 1
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_\-]")
+_ESCAPED: Final = re.compile(r"=([0-9a-f]{2})")
+_MOST_NAME_BYTES: Final = 200
+
+
+def random_id() -> str:
+    """96 random bits in hex: the identity of one object, never used twice."""
+    return secrets.token_hex(12)
+
+
+def escaped(name: str, what: str) -> str:
+    """Turn a user's name into one path part that `unescaped` turns back.
+
+    Letters, digits, ``_`` and ``-`` stay; every other UTF-8 byte becomes ``=xx``.
+    """
+    parts = (c if _PLAIN.fullmatch(c) else _hex(c) for c in name)
+    text = "".join(parts)
+    if not text:
+        msg = f"{what} is an empty string"
+        raise ConfigurationError(msg)
+    if len(text) > _MOST_NAME_BYTES:
+        msg = f"{what} is too long for a path: {len(text)} bytes, at most {_MOST_NAME_BYTES}"
+        raise ConfigurationError(msg)
+    return text
+
+
+def _hex(character: str) -> str:
+    return "".join(f"={byte:02x}" for byte in character.encode())
+
+
+def unescaped(text: str) -> str:
+    """Return the name that `escaped` was given."""
+    data = _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
+    return data.encode("latin-1").decode()
+
+
+def operator_folder(query_id: str, uid: str) -> str:
+    """The operator's folder below the state directory."""
+    return f"{escaped(query_id, 'the query id')}/{escaped(uid, 'the uid')}"
+
+
+def inverted(version: int) -> str:
+    """A version as a path part that sorts the newest first."""
+    if not 0 <= version <= _LAST_VERSION:
+        msg = f"not a version: {version}"
+        raise ValueError(msg)
+    return f"{_LAST_VERSION - version:012x}"
+
+
+def version_of(part: str) -> int | None:
+    """The version that a path part of `inverted` stands for; ``None`` for another name."""
+    if not re.fullmatch(r"[0-9a-f]{12}", part):
+        return None
+    return _LAST_VERSION - int(part, 16)
+
+
+def version_folder(version: int) -> str:
+    """Where markers and manifests of a version are."""
+    return f"{VERSIONS}/{inverted(version)}"
+
+
+def data_name(version: int, kind: str) -> str:
+    """A fresh name for a file that the making of ``version`` writes; ``kind`` says what it is."""
+    return f"{DATA}/{inverted(version)}/{kind}-{random_id()}"
+
+
+def data_version(name: str) -> int | None:
+    """The version in whose making a file of this name was written."""
+    parts = name.split("/")
+    return version_of(parts[1]) if len(parts) > 1 and parts[0] == DATA else None
+
+
+@attrs.frozen(kw_only=True)
+class Coordinates:
+    """Which task attempt made a marker or a manifest: all that is in its name."""
+
+    version: int
+    """The version that is being made."""
+    max_parallelism: int
+    parallelism: int
+    subtask: int
+    range: KeyGroupRange
+    epoch: int
+    """Number of the run's epoch, as the task knew it."""
+    run_key: str
+    attempt_id: int
+    """Spark's task attempt id: unique and growing within a driver."""
+    random_id: str
+    """Identity of this marker or manifest."""
+
+    def text(self) -> str:
+        """The coordinates as they stand in a name."""
+        numbers = (self.max_parallelism, self.parallelism, self.subtask)
+        groups = (self.range.start, self.range.end)
+        parts = (*numbers, *groups, self.epoch, self.run_key, self.attempt_id, self.random_id)
+        return "-".join(str(part) for part in parts)
+
+    @classmethod
+    def parse(cls, version: int, text: str) -> Self | None:
+        """Inverse of `text`; ``None`` when it is something else."""
+        match = _COORDINATES.fullmatch(text)
+        if match is None:
+            return None
+        numbers = [int(n) for n in match.group(1, 2, 3, 4, 5, 6, 8)]
+        if numbers[3] > numbers[4]:
+            return None
+        return cls(
+            version=version,
+            max_parallelism=numbers[0],
+            parallelism=numbers[1],
+            subtask=numbers[2],
+            range=KeyGroupRange(numbers[3], numbers[4]),
+            epoch=numbers[5],
+            run_key=match[7],
+            attempt_id=numbers[6],
+            random_id=match[9],
+        )
+
+
+_COORDINATES: Final = re.compile(
+    r"(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-([0-9a-f]{16})-(\d+)-([0-9a-f]{24})"
+)
+
+
+def marker_name(made: Coordinates) -> str:
+    """Name of the object that says: this attempt began to make this version."""
+    return f"{version_folder(made.version)}/marker-{made.text()}"
+
+
+def manifest_name(made: Coordinates, size: int) -> str:
+    """Name of a manifest. It carries the size, so that a list tells a torn one from a whole one."""
+    return f"{version_folder(made.version)}/manifest-{made.text()}-{size}"

@@ -1,0 +1,104 @@
+"""The manifest: one immutable object per subtask and version that makes files part of a version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from forebay_state_api.backend import StateFile
+from forebay_state_api.errors import CorruptStateError
+from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.sealed import seal, unseal
+from forebay_state_api.versions import layout
+from forebay_state_api.versions.layout import Coordinates
+
+if TYPE_CHECKING:
+    from forebay_state_api.storage import ObjectStorage
+
+FORMAT: Final = 1
+"""Of the manifest's content; a release reads its own and older ones."""
+
+
+@attrs.frozen(kw_only=True)
+class Manifest:
+    """What one task attempt committed: self-contained, and never changed."""
+
+    made: Coordinates
+    """Version, range, run and attempt; as in the object's name."""
+    uid: str
+    backend: str
+    """Name of the backend that wrote the files."""
+    parents: Sequence[str]
+    """Identities of the manifests that were opened."""
+    opened_version: int
+    """The version that was opened; 0 is empty."""
+    now_us: int
+    """The micro-batch's time, µs since the epoch."""
+    files: Sequence[StateFile]
+    """Every file that the version needs, with the key groups for which it is read."""
+    meta: Mapping[str, Any]
+    """Plain data of the backend's own."""
+    protected: Sequence[str]
+    """Further files that the janitor keeps while this manifest lives."""
+    descriptions: Mapping[str, Mapping[str, Any]]
+    """State name → description, also of states that are no longer declared."""
+    operator_state: Mapping[str, Any]
+    """Plain data of the operator's own."""
+    metrics: Mapping[str, Any]
+    """Sizes and counts of the commit, for people."""
+
+    @property
+    def id(self) -> str:
+        """Random identity; what a cached copy is checked against."""
+        return self.made.random_id
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All files that must stay while this manifest does."""
+        return frozenset([*(file.name for file in self.files), *self.protected])
+
+    def sealed(self) -> bytes:
+        """The object's content."""
+        payload = {"format": FORMAT, **attrs.asdict(self, recurse=False)}
+        payload["made"] = attrs.asdict(self.made) | {"range": _pair(self.made.range)}
+        payload["files"] = [[f.name, f.size, *_pair(f.range), dict(f.meta)] for f in self.files]
+        return seal(payload)
+
+    @classmethod
+    def unsealed(cls, data: bytes, name: str) -> Manifest:
+        """Inverse of `sealed`; raises as `unseal` does."""
+        payload = unseal(data, name)
+        if payload.pop("format") != FORMAT:
+            msg = f"{name} was written by a newer release of Forebay; use that one or a newer one"
+            raise CorruptStateError(msg)
+        made = payload.pop("made")
+        made["range"] = KeyGroupRange(*made["range"])
+        files = [
+            StateFile(name=file, size=size, range=KeyGroupRange(start, end), meta=meta)
+            for file, size, start, end, meta in payload.pop("files")
+        ]
+        return cls(made=Coordinates(**made), files=files, **payload)
+
+
+def _pair(groups: KeyGroupRange) -> list[int]:
+    return [groups.start, groups.end]
+
+
+def read_manifest(storage: ObjectStorage, name: str) -> Manifest:
+    """Read a manifest by its name; `CorruptStateError` when it is not what was written there."""
+    manifest = Manifest.unsealed(storage.get(name), f"{name} in {storage.url}")
+    version = layout.version_of(name.split("/")[1])
+    if manifest.made.text() not in name or manifest.made.version != version:
+        msg = f"{name} in {storage.url} holds the manifest of another attempt"
+        raise CorruptStateError(msg)
+    return manifest
+
+
+def put_manifest(storage: ObjectStorage, manifest: Manifest) -> str:
+    """Make a manifest durable (one request); return its name."""
+    data = manifest.sealed()
+    name = layout.manifest_name(manifest.made, len(data))
+    storage.put(name, data)
+    return name

@@ -1,0 +1,190 @@
+"""Which version a batch opens, and what of it a range of key groups needs.
+
+Batch ``n`` of a run that began at batch ``since`` opens
+
+* for ``n = since``: the newest version ≤ n that anybody began to make; of that version, what the
+  highest-ranked run made whose manifests *alone* cover every key group;
+* for ``n > since``: the newest version in (since, n] that the run itself began to make; while there
+  is none, what it opened at ``since``, which its record holds.
+
+Within the run that is opened, each key group is read from the manifest of the highest task attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import attrs
+
+from forebay_state_api.backend import ParentState, StateFile
+from forebay_state_api.errors import ConfigurationError, CorruptStateError
+from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.storage import ObjectNotFoundError
+from forebay_state_api.versions.epochs import Epochs, Origin
+from forebay_state_api.versions.manifest import Manifest, read_manifest
+from forebay_state_api.versions.markers import Made, VersionListing, list_version, marked_versions
+
+if TYPE_CHECKING:
+    from forebay_state_api.storage import ObjectStorage
+
+
+@attrs.frozen
+class Segment:
+    """Key groups in a row that are read from one manifest."""
+
+    range: KeyGroupRange
+    made: Made
+
+
+def cover(listing: VersionListing, max_parallelism: int) -> Sequence[Segment] | None:
+    """Segments that together cover every key group, in order; ``None`` when they cannot.
+
+    ``listing`` holds one run only. Of several attempts the one with the highest id is taken.
+    """
+    best: list[Made | None] = [None] * max_parallelism
+    for made in sorted(listing.manifests, key=lambda m: (m.by.attempt_id, m.by.random_id)):
+        groups = made.by.range
+        if groups.end < max_parallelism:
+            best[groups.start : groups.end + 1] = [made] * (groups.end - groups.start + 1)
+    segments, start = [], 0
+    for found, same in groupby(best):
+        if found is None:
+            return None
+        end = start + sum(1 for _ in same) - 1
+        segments.append(Segment(KeyGroupRange(start, end), found))
+        start = end + 1
+    return segments
+
+
+def newest_origin(
+    storage: ObjectStorage, batch_id: int, epochs: Epochs, spark_run: str, uid: str
+) -> Origin:
+    """What a run that begins at ``batch_id`` goes on from.
+
+    In ``foreachBatch`` every batch is a run of its own: there, of versions above the batch at which
+    the Spark run began, only those count that the Spark run made.
+    """
+    same = epochs.of_spark_run(spark_run)
+    began = min((entry.since for entry in same), default=batch_id)
+    own = frozenset(entry.run_key for entry in same)
+    for version in marked_versions(storage, batch_id) if batch_id else ():
+        listing = list_version(storage, version)
+        if version > began:
+            listing = listing.of_runs(own)
+        if listing:
+            return Origin(version=version, run_key=complete_run(listing, epochs, uid, storage.url))
+    return Origin(version=0, run_key=None)
+
+
+def complete_run(listing: VersionListing, epochs: Epochs, uid: str, url: str) -> str:
+    """The highest-ranked run whose manifests alone cover every key group of the version."""
+    for _, run_key in sorted(_ranks(listing, epochs), reverse=True):
+        of_run = listing.of_run(run_key)
+        for max_parallelism in {made.by.max_parallelism for made in of_run.manifests}:
+            if cover(of_run, max_parallelism) is not None:
+                return run_key
+    raise incomplete(listing, uid, url)
+
+
+def _ranks(listing: VersionListing, epochs: Epochs) -> Iterator[tuple[int, str]]:
+    for run_key in listing.run_keys:
+        number = max(made.by.epoch for made in listing.of_run(run_key).objects)
+        yield epochs.rank(run_key, number)
+
+
+def own_newest(
+    storage: ObjectStorage, batch_id: int, since: int, run_key: str
+) -> VersionListing | None:
+    """What the run itself began to make last, above ``since`` and not above ``batch_id``.
+
+    One request where the batch before made a version, as it does on every stream.
+    """
+    newest = list_version(storage, batch_id).of_run(run_key)
+    if newest:
+        return newest
+    for version in marked_versions(storage, batch_id - 1):
+        if version <= since:
+            return None
+        listing = list_version(storage, version).of_run(run_key)
+        if listing:
+            return listing
+    return None
+
+
+def segments_of(
+    listing: VersionListing, max_parallelism: int, uid: str, url: str
+) -> Sequence[Segment]:
+    """The segments of one run's version; an error when it is incomplete or does not fit."""
+    for made in listing.manifests:
+        stored = made.by.max_parallelism
+        if stored != max_parallelism:
+            msg = (
+                f"the state of operator {uid!r} in {url} was made with max_parallelism={stored}, "
+                f"which is fixed for its life; pass max_parallelism={stored} instead of "
+                f"{max_parallelism}"
+            )
+            raise ConfigurationError(msg)
+    segments = cover(listing, max_parallelism)
+    if segments is None:
+        raise incomplete(listing, uid, url)
+    return segments
+
+
+def incomplete(listing: VersionListing, uid: str, url: str) -> CorruptStateError:
+    """The error for a version that was begun but not made."""
+    began = {(made.by.run_key, made.by.subtask) for made in listing.objects}
+    done = {(made.by.run_key, made.by.subtask) for made in listing.manifests}
+    batch = listing.version - 1
+    return CorruptStateError(
+        f"version {listing.version} of the state of operator {uid!r} in {url} is incomplete: batch "
+        f"{batch} was begun by {len(began)} subtask(s) and committed by {len(done)}, yet Spark "
+        f"went on. The likely cause is a limit(), take() or show() downstream of the operator, "
+        f"which lets Spark finish a batch before all of its tasks have run: remove it. To recover, "
+        f"let the query run batch {batch} again: stop it, and remove commits/{batch} and "
+        f"everything newer in commits/ and offsets/ from its checkpoint"
+    )
+
+
+def parents_of(
+    storage: ObjectStorage, segments: Sequence[Segment], opened: KeyGroupRange
+) -> Iterator[tuple[ParentState, Manifest]]:
+    """Read the manifests that ``opened`` needs, one request each, clipped to it."""
+    read: dict[str, Manifest] = {}
+    for segment in segments:
+        part = segment.range.intersection(opened)
+        if part is None:
+            continue
+        name = segment.made.name
+        if name not in read:
+            read[name] = _read(storage, name)
+        yield clipped(read[name], part, opened), read[name]
+
+
+def _read(storage: ObjectStorage, name: str) -> Manifest:
+    try:
+        return read_manifest(storage, name)
+    except ObjectNotFoundError as error:
+        msg = (
+            f"manifest {name} in {storage.url} disappeared while its version was opened: it is no "
+            "longer retained, or was deleted by hand"
+        )
+        raise CorruptStateError(msg) from error
+
+
+def clipped(manifest: Manifest, part: KeyGroupRange, opened: KeyGroupRange) -> ParentState:
+    """What a manifest says about ``part``, as a backend that opens ``opened`` gets it."""
+    return ParentState(
+        manifest_id=manifest.id,
+        range=part,
+        whole=part == manifest.made.range == opened,
+        files=_clipped_files(manifest.files, part),
+        meta=manifest.meta,
+        descriptions=manifest.descriptions,
+    )
+
+
+def _clipped_files(files: Sequence[StateFile], part: KeyGroupRange) -> Sequence[StateFile]:
+    kept = ((file, file.range.intersection(part)) for file in files)
+    return [attrs.evolve(file, range=groups) for file, groups in kept if groups is not None]

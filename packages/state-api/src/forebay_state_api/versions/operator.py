@@ -1,0 +1,208 @@
+"""The protocol as one task uses it: begin a version, commit it.
+
+The order of requests is the protocol. `OperatorVersions.begin` lists the epochs (and mints one at
+a run's first batch), puts the start marker, lists the version to be opened and reads its manifests;
+`TaskVersion.commit` lists the version being made and puts the manifest. An ordinary batch makes
+these six kinds of requests and no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from forebay_state_api.errors import ConfigurationError, StateAccessError
+from forebay_state_api.versions import fencing, layout, opening
+from forebay_state_api.versions.commit import (
+    check_not_committed,
+    check_subtask,
+    merged_descriptions,
+    metrics_of,
+)
+from forebay_state_api.versions.layout import Coordinates
+from forebay_state_api.versions.manifest import Manifest, put_manifest
+from forebay_state_api.versions.markers import list_version, put_marker
+
+if TYPE_CHECKING:
+    from forebay_state_api.backend import CommittedState, ParentState
+    from forebay_state_api.keys import KeyGroupRange
+    from forebay_state_api.storage import ObjectStorage
+    from forebay_state_api.versions.epochs import Origin, RunIdentity
+
+
+class OperatorVersions:
+    """The versions of one operator's state. Holds nothing that correctness needs."""
+
+    def __init__(
+        self, storage: ObjectStorage, *, uid: str, max_parallelism: int, backend_name: str
+    ) -> None:
+        """``storage`` is rooted at the operator's folder (`layout.operator_folder`)."""
+        self.storage = storage
+        self.uid = uid
+        self.max_parallelism = max_parallelism
+        self.backend_name = backend_name
+
+    def begin(
+        self,
+        *,
+        batch_id: int,
+        subtask: int,
+        parallelism: int,
+        range: KeyGroupRange,  # noqa: A002 - the contract's word
+        attempt_id: int,
+        run: RunIdentity,
+        new_state: bool = False,
+        now_us: int,
+    ) -> TaskVersion:
+        """Begin to make version ``batch_id + 1``, and open what it is made of.
+
+        Raises `FencedError` when a newer run owns the state, `ConfigurationError` when nothing is
+        stored where state is expected or it does not fit this operator, `CorruptStateError` when
+        the version to be opened is incomplete.
+        """
+        entry, origin = fencing.enter(
+            self.storage,
+            fencing.Entering(
+                run=run,
+                batch_id=batch_id,
+                uid=self.uid,
+                max_parallelism=self.max_parallelism,
+                new_state=new_state,
+            ),
+        )
+        made = Coordinates(
+            version=batch_id + 1,
+            max_parallelism=self.max_parallelism,
+            parallelism=parallelism,
+            subtask=subtask,
+            range=range,
+            epoch=entry.number,
+            run_key=run.key,
+            attempt_id=attempt_id,
+            random_id=layout.random_id(),
+        )
+        check_subtask(made, self.uid)
+        put_marker(self.storage, made)
+        opened = self._opened(made, entry.since, origin)
+        return TaskVersion(self, made, opened, now_us)
+
+    def _opened(self, made: Coordinates, since: int, origin: Origin | None) -> _Opened:
+        batch_id = made.version - 1
+        listing = None
+        if batch_id > since:
+            listing = opening.own_newest(self.storage, batch_id, since, made.run_key)
+        if listing is None:
+            origin = origin or fencing.origin_of(self.storage, made.run_key, self.uid)
+            if origin.run_key is None:
+                return _Opened(0, ())
+            listing = list_version(self.storage, origin.version).of_run(origin.run_key)
+        segments = opening.segments_of(listing, self.max_parallelism, self.uid, self.storage.url)
+        parents = list(opening.parents_of(self.storage, segments, made.range))
+        self._check_backend([manifest for _, manifest in parents])
+        return _Opened(listing.version, parents)
+
+    def _check_backend(self, manifests: Sequence[Manifest]) -> None:
+        for manifest in manifests:
+            if manifest.backend != self.backend_name:
+                msg = (
+                    f"the state of operator {self.uid!r} in {self.storage.url} was made by the "
+                    f"backend {manifest.backend!r}, and this query asks for "
+                    f"{self.backend_name!r}. Set spark.forebay.state.backend to "
+                    f"{manifest.backend!r}, or give the operator another uid to begin anew"
+                )
+                raise ConfigurationError(msg)
+
+
+class _Opened:
+    """The version that was opened, and what of it the task's range needs."""
+
+    def __init__(self, version: int, parents: Sequence[tuple[ParentState, Manifest]]) -> None:
+        self.version = version
+        self.parents = [parent for parent, _ in parents]
+        self.manifests = list({m.id: m for _, m in parents}.values())
+
+
+class TaskVersion:
+    """One task attempt's making of one version, from the marker to the manifest."""
+
+    def __init__(
+        self, operator: OperatorVersions, made: Coordinates, opened: _Opened, now_us: int
+    ) -> None:
+        """Made by `OperatorVersions.begin`."""
+        self._operator = operator
+        self._made = made
+        self._opened = opened
+        self._now_us = now_us
+        self._committed = False
+
+    @property
+    def version(self) -> int:
+        """The version that is being made."""
+        return self._made.version
+
+    @property
+    def opened_version(self) -> int:
+        """The version that was opened; 0 is empty."""
+        return self._opened.version
+
+    @property
+    def parents(self) -> Sequence[ParentState]:
+        """What the task's range needs of the opened version, in key-group order."""
+        return self._opened.parents
+
+    @property
+    def manifests(self) -> Sequence[Manifest]:
+        """The manifests behind `parents`, whole."""
+        return self._opened.manifests
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether an earlier version was opened."""
+        return self._opened.version > 0
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """The names of this attempt."""
+        return self._made
+
+    def commit(
+        self,
+        committed: CommittedState,
+        *,
+        descriptions: Mapping[str, Mapping[str, Any]],
+        operator_state: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Make the version durable for this task's range; return the manifest's identity.
+
+        ``descriptions`` are those of the declared states. Call it once, before the last output
+        batch is handed on. Raises `ConfigurationError` when this attempt has committed already.
+        """
+        if self._committed:
+            msg = f"version {self.version} has already been committed by this task"
+            raise StateAccessError(msg)
+        check_not_committed(self._operator.storage, self._made, self._operator.uid)
+        manifest = self._manifest(committed, descriptions, operator_state or {})
+        put_manifest(self._operator.storage, manifest)
+        self._committed = True
+        return manifest.id
+
+    def _manifest(
+        self,
+        committed: CommittedState,
+        descriptions: Mapping[str, Mapping[str, Any]],
+        operator_state: Mapping[str, Any],
+    ) -> Manifest:
+        return Manifest(
+            made=self._made,
+            uid=self._operator.uid,
+            backend=self._operator.backend_name,
+            parents=[manifest.id for manifest in self.manifests],
+            opened_version=self.opened_version,
+            now_us=self._now_us,
+            files=committed.files,
+            meta=committed.meta,
+            protected=list(committed.protected),
+            descriptions=merged_descriptions(descriptions, self.manifests),
+            operator_state=operator_state,
+            metrics=metrics_of(committed),
+        )
