@@ -1,0 +1,134 @@
+"""The engine alone, without Spark: one read and one write per record, against a bare loop.
+
+``python -m benchmarks.engine``. Rows are named tuples in memory, state is on the heap backend,
+nothing is committed.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import click
+
+from benchmarks.data import Event, rows_in_memory
+from benchmarks.engine_drive import EngineDrive, open_heap
+from benchmarks.functions import CountCoroutine, CountSync
+from benchmarks.report import Line, as_data, environment_text, finish, lines_table
+
+KEYS: Final = (100_000, 1_000)
+ROWS: Final = 83_334
+"""Rows of one micro-batch, as on Spark."""
+BOUNDS: Final = {"sync": 2.5, "coroutine": 4.0}
+"""Form of the function → the multiple of the bare loop's time that it may take."""
+
+
+@attrs.frozen
+class Batch:
+    """A micro-batch; the keys and key groups arrive as columns, as they do on Spark."""
+
+    rows: Sequence[Event]
+    keys: Sequence[str]
+    groups: Sequence[int]
+
+
+Drive = Callable[[Batch], list[Any]]
+
+
+def bare_loop() -> Drive:
+    """Do by hand what the functions do: a loop over the rows, a dict, a list of output rows."""
+    state: dict[str, tuple[int, int]] = {}
+
+    def drive(batch: Batch) -> list[Any]:
+        output: list[Any] = []
+        for row in batch.rows:
+            count, total = state.get(row.user) or (0, 0)
+            count += 1
+            total += row.amount
+            state[row.user] = (count, total)
+            output.append((row.user, row.amount, count, total))
+        return output
+
+    return drive
+
+
+def seconds(drive: Drive, batches: Sequence[Batch]) -> float:
+    """Drive all batches; the output of one is dropped when the next is done."""
+    started = time.perf_counter()
+    for batch in batches:
+        drive(batch)
+    return time.perf_counter() - started
+
+
+def compare(keys: int, pairs: int, count: int) -> list[Line]:
+    """Time the bare loop and both forms in turn, over warm state."""
+    rows = rows_in_memory(keys, ROWS * count)
+    took: dict[str, list[float]] = {"bare": [], **{form: [] for form in BOUNDS}}
+    with (
+        EngineDrive(CountSync(), open_heap("memory://bench-sync")) as sync,
+        EngineDrive(CountCoroutine(), open_heap("memory://bench-coroutine")) as coroutine,
+    ):
+        parts = [rows[start : start + ROWS] for start in range(0, len(rows), ROWS)]
+        batches = [Batch(part, *sync.columns_of(part)) for part in parts]
+        drives = {
+            "bare": bare_loop(),
+            "sync": lambda batch: sync(batch.rows, batch.keys, batch.groups),
+            "coroutine": lambda batch: coroutine(batch.rows, batch.keys, batch.groups),
+        }
+        _warm_and_check(drives, batches)
+        for _ in range(pairs):
+            for form, drive in drives.items():
+                took[form].append(seconds(drive, batches))
+    return [_line(keys, form, took, len(rows)) for form in BOUNDS]
+
+
+def _warm_and_check(drives: Mapping[str, Drive], batches: Sequence[Batch]) -> None:
+    """Give all the same rows, so that every key exists; all must answer the same."""
+    for batch in batches:
+        expected = sorted(drives["bare"](batch))
+        for form in BOUNDS:
+            if sorted(map(tuple, drives[form](batch))) != expected:
+                raise click.ClickException(f"{form} and the bare loop disagree")
+
+
+def _line(keys: int, form: str, took: Mapping[str, Sequence[float]], rows: int) -> Line:
+    def per_row_us(name: str) -> float:
+        return statistics.median(took[name]) / rows * 1e6
+
+    return Line(
+        what=f"engine alone, {keys:,} keys: {form} ÷ bare loop, time",
+        values=[ours / bare for ours, bare in zip(took[form], took["bare"], strict=True)],
+        bound=BOUNDS[form],
+        at_least=False,
+        detail=f"{per_row_us(form):.2f} / {per_row_us('bare'):.2f} µs a record",
+    )
+
+
+@click.command()
+@click.option("--pairs", default=5, show_default=True, help="Ratios.")
+@click.option("--batches", default=6, show_default=True, help="Micro-batches of 83,334 rows each.")
+@click.option("--quick", is_flag=True, help="One pair over one micro-batch: does it all work?")
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write figures here.")
+@click.option("--write-readme", is_flag=True, help="Put the table into benchmarks/README.md.")
+def main(
+    *, pairs: int, batches: int, quick: bool, json_path: Path | None, write_readme: bool
+) -> None:
+    """Measure the engine against the bare loop; end with status 1 if a target is missed."""
+    if quick and write_readme:
+        raise click.UsageError("--quick gives no figures to quote: leave out --write-readme")
+    if quick:
+        pairs, batches = 1, 1
+    lines = [line for keys in KEYS for line in compare(keys, pairs, batches)]
+    text = f"{lines_table(lines)}\n\n{environment_text()}\n"
+    data = {"lines": [as_data(line) for line in lines]}
+    finish("engine", text, data, json_path=json_path, readme=write_readme)
+    if not all(line.met for line in lines):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""Our side of the comparisons: running count and sum as a keyed function, in two forms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
+
+
+class CountSync(KeyedProcessFunction):
+    """A plain function: one read and one write per event."""
+
+    def open(self, context: Any) -> None:
+        """Declare the state."""
+        self.acc = context.get_state(ValueStateDescriptor("acc", tuple[int, int]))
+
+    def process_element(self, row: Any, ctx: Any) -> Iterable[tuple[Any, ...]]:  # noqa: ARG002
+        """Count and add."""
+        count, total = self.acc.value() or (0, 0)
+        count += 1
+        total += row.amount
+        self.acc.update((count, total))
+        return [(row.user, row.amount, count, total)]
+
+
+class CountCoroutine(KeyedProcessFunction):
+    """A coroutine: the same read and write, asynchronous and chained."""
+
+    def open(self, context: Any) -> None:
+        """Declare the state."""
+        self.acc = context.get_state(ValueStateDescriptor("acc", tuple[int, int]))
+
+    async def process_element(self, row: Any, ctx: Any) -> Iterable[tuple[Any, ...]]:  # noqa: ARG002
+        """Count and add."""
+        count, total = await self.acc.async_value() or (0, 0)
+        count += 1
+        total += row.amount
+        await self.acc.async_update((count, total))
+        return [(row.user, row.amount, count, total)]

@@ -1,0 +1,170 @@
+"""The measured jobs: running count and sum per user, ours and its peers.
+
+All but `jvmagg` give one row out for each row in: ``user, amount, cnt, total``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import Row
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame
+
+OUTPUT: Final = "user string, amount long, cnt long, total long"
+COLUMNS: Final = ["user", "amount", "cnt", "total"]
+PARTITIONS: Final = 2
+ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+_dicts: dict[int, dict[str, list[int]]] = {}
+"""The `dict` job's state, one dict per partition, as long as the worker process lives."""
+
+
+class CountTransformWithState(StatefulProcessor):
+    """Spark's transformWithState, Row API, as its guide writes it: one get and update per key."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Declare the state."""
+        self.acc = handle.getValueState("acc", "cnt long, total long")
+
+    def handleInputRows(  # noqa: N802 - Spark's name
+        self,
+        key: Any,
+        rows: Iterator[Row],
+        timerValues: Any,  # noqa: ARG002, N803
+    ) -> Iterator[Row]:
+        """Count and add all rows that a key has in the micro-batch."""
+        stored = self.acc.get()
+        count, total = stored if stored is not None else (0, 0)
+        for row in rows:
+            count += 1
+            total += row.amount
+            yield Row(user=key[0], amount=row.amount, cnt=count, total=total)
+        self.acc.update((count, total))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def count_in_dict(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Count in a plain dict that nothing makes durable: the ceiling of this pipeline in Python."""
+    context = TaskContext.get()
+    assert context is not None
+    state = _dicts.setdefault(context.partitionId(), {})
+    for batch in batches:
+        counts: list[int] = []
+        totals: list[int] = []
+        for user, amount in zip(
+            batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True
+        ):
+            entry = state.get(user)
+            if entry is None:
+                entry = state[user] = [0, 0]
+            entry[0] += 1
+            entry[1] += amount
+            counts.append(entry[0])
+            totals.append(entry[1])
+        columns = [
+            batch.column(0),
+            batch.column(1),
+            pa.array(counts, pa.int64()),
+            pa.array(totals, pa.int64()),
+        ]
+        yield pa.RecordBatch.from_arrays(columns, COLUMNS)
+
+
+def rows_without_state(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Turn Arrow into Python values and back, and do nothing else: the floor under `dict`."""
+    for batch in batches:
+        users, amounts = batch.column(0).to_pylist(), batch.column(1).to_pylist()
+        arrays = [pa.array(users, pa.string())] + [pa.array(amounts, pa.int64())] * 3
+        yield pa.RecordBatch.from_arrays(arrays, COLUMNS)
+
+
+def arrow_without_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Hand Arrow on untouched: what Spark and the socket alone cost."""
+    for batch in batches:
+        amounts = batch.column(1)
+        yield pa.RecordBatch.from_arrays([batch.column(0), amounts, amounts, amounts], COLUMNS)
+
+
+@attrs.frozen(kw_only=True)
+class Job:
+    """One way to do the work."""
+
+    name: str
+    about: str
+    build: Callable[[DataFrame, Path], DataFrame]
+    """The events and a directory for state → the output."""
+    output_mode: str = "append"
+    conf: Mapping[str, str] = attrs.field(factory=dict)
+    """Session settings that only this job has."""
+
+
+def _ours(form: str) -> Callable[[DataFrame, Path], DataFrame]:
+    def build(events: DataFrame, state_dir: Path) -> DataFrame:
+        # Imported here, so that the peers' processes hold nothing of ours.
+        from benchmarks import functions
+        from forebay_spark_runtime import keyed
+
+        stream = keyed(
+            events, "user", uid="bench", parallelism=PARTITIONS, state_dir=str(state_dir)
+        )
+        return stream.process(getattr(functions, form)(), OUTPUT)
+
+    return build
+
+
+def _mapped(
+    function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+) -> Callable[[DataFrame, Path], DataFrame]:
+    def build(events: DataFrame, _state_dir: Path) -> DataFrame:
+        return events.repartition(PARTITIONS, "user").mapInArrow(function, OUTPUT)
+
+    return build
+
+
+def _transform_with_state(events: DataFrame, _state_dir: Path) -> DataFrame:
+    return events.groupBy("user").transformWithState(
+        CountTransformWithState(), OUTPUT, "Append", "None"
+    )
+
+
+def _jvm_aggregation(events: DataFrame, _state_dir: Path) -> DataFrame:
+    return events.groupBy("user").agg(F.count("*").alias("cnt"), F.sum("amount").alias("total"))
+
+
+_WITH_ROCKSDB: Final = {"spark.sql.streaming.stateStore.providerClass": ROCKSDB}
+
+JOBS: Final[Mapping[str, Job]] = {
+    job.name: job
+    for job in (
+        Job(name="ours-sync", about="keyed, plain function", build=_ours("CountSync")),
+        Job(name="ours-coroutine", about="keyed, coroutine", build=_ours("CountCoroutine")),
+        Job(name="dict", about="plain dict, not durable", build=_mapped(count_in_dict)),
+        Job(name="floor-rows", about="rows, no state", build=_mapped(rows_without_state)),
+        Job(name="floor-arrow", about="Arrow, no rows", build=_mapped(arrow_without_rows)),
+        Job(
+            name="tws",
+            about="transformWithState, Row API, RocksDB",
+            build=_transform_with_state,
+            conf=_WITH_ROCKSDB,
+        ),
+        Job(
+            name="jvmagg",
+            about="groupBy count and sum in the JVM, RocksDB, update mode",
+            build=_jvm_aggregation,
+            output_mode="update",
+            conf=_WITH_ROCKSDB,
+        ),
+    )
+}

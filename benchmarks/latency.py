@@ -1,0 +1,96 @@
+"""One record on a quiet stream: how long until its read and its write, chained, are done.
+
+``python -m benchmarks.latency``. Through the engine on the heap backend; each record is alone in
+the engine, and nothing comes after it that could push it on.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from benchmarks.data import rows_in_memory
+from benchmarks.engine_drive import EngineDrive, open_heap
+from benchmarks.functions import CountCoroutine
+from benchmarks.report import environment_text, finish, table
+from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
+
+KEYS: Final = 100_000
+BOUND_MS: Final = 2.0
+PAUSE_S: Final = 0.005
+"""Between two records, so that the stream is quiet."""
+
+
+class CountCallbacks(KeyedProcessFunction):  # type: ignore[type-arg]
+    """The count as callbacks on futures: the write begins when the read has ended."""
+
+    def open(self, context: Any) -> None:
+        self.acc = context.get_state(ValueStateDescriptor("acc", tuple[int, int]))
+
+    def process_element(self, row: Any, ctx: Any) -> None:
+        def add(stored: tuple[int, int] | None) -> Any:
+            count, total = stored or (0, 0)
+            new = (count + 1, total + row.amount)
+            written = self.acc.async_update(new)
+            return written.then_accept(lambda _: ctx.collect((row.user, row.amount, *new)))
+
+        self.acc.async_value().then_compose(add)
+
+
+def latencies_ms(function: Any, runs: int) -> list[float]:
+    """Time ``runs`` single records, from being handed to the engine until their output is there."""
+    rows = rows_in_memory(KEYS, KEYS + runs)
+    took = []
+    with EngineDrive(function, open_heap("memory://bench-latency")) as drive:
+        drive(rows[:KEYS], *drive.columns_of(rows[:KEYS]))
+        for row in rows[KEYS:]:
+            columns = drive.columns_of([row])
+            time.sleep(PAUSE_S)
+            started = time.perf_counter()
+            output = drive([row], *columns)
+            took.append((time.perf_counter() - started) * 1000)
+            if len(output) != 1:
+                raise click.ClickException(f"{len(output)} rows came out for one record")
+    return took
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    """The value that ``percent`` of all do not exceed."""
+    return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
+
+
+def row_of(form: str, took: Sequence[float]) -> list[str]:
+    """One form of the function as a row of the table."""
+    met = percentile(took, 99) < BOUND_MS
+    figures = [percentile(took, 50), percentile(took, 90), percentile(took, 99), max(took)]
+    return [
+        form,
+        *(f"{figure:.3f}" for figure in figures),
+        f"< {BOUND_MS:g} at 99 %",
+        "pass" if met else "**fail**",
+    ]
+
+
+@click.command()
+@click.option("--runs", default=200, show_default=True, help="Records for each form.")
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write figures here.")
+@click.option("--write-readme", is_flag=True, help="Put the table into benchmarks/README.md.")
+def main(*, runs: int, json_path: Path | None, write_readme: bool) -> None:
+    """Measure the time of single records; end with status 1 if the target is missed."""
+    forms = {"coroutine": CountCoroutine(), "callbacks": CountCallbacks()}
+    took = {form: latencies_ms(function, runs) for form, function in forms.items()}
+    header = ["one record, read then write", "50 % ms", "90 %", "99 %", "slowest", "target", ""]
+    rows = [row_of(form, values) for form, values in took.items()]
+    text = f"{table(rows, header)}\n\n{environment_text()}\n"
+    finish("latency", text, {"latency_ms": took}, json_path=json_path, readme=write_readme)
+    if any(percentile(values, 99) >= BOUND_MS for values in took.values()):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Memory of a heap state against a plain dict of the same values: ``python -m benchmarks.memory``.
+
+Each figure is the growth of the resident memory of a fresh process: one builds the dict, the other
+opens a committed version.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from benchmarks.data import Event
+from benchmarks.report import Line, as_data, environment_text, finish, lines_table
+
+BOUND: Final = 2.0
+SLICE: Final = 50_000
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process (Linux)."""
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def user(number: int) -> str:
+    """The key of one user."""
+    return f"user_{number:07d}"
+
+
+def dict_bytes(keys: int) -> int:
+    """Resident bytes of ``{user: (count, sum)}``."""
+    before = resident_bytes()
+    state = {user(number): (1, 1_000 + number) for number in range(keys)}
+    return resident_bytes() - before if state else 0
+
+
+def make_version(url: str, keys: int) -> Any:
+    """Commit a version that holds what `dict_bytes` holds; give its description."""
+    from benchmarks.engine_drive import EngineDrive, open_heap, parent_of
+    from benchmarks.functions import CountSync
+
+    with EngineDrive(CountSync(), open_heap(url)) as drive:
+        for start in range(0, keys, SLICE):
+            numbers = range(start, min(start + SLICE, keys))
+            rows = [Event(user(number), 1_000 + number, number) for number in numbers]
+            drive(rows, *drive.columns_of(rows))
+        return parent_of(drive, drive.commit())
+
+
+def heap_bytes(url: str, parent: Any, keys: int) -> int:
+    """Resident bytes of the opened version, with its table ready for reading."""
+    from benchmarks.engine_drive import EngineDrive, open_heap
+    from benchmarks.functions import CountSync
+
+    before = resident_bytes()
+    with EngineDrive(CountSync(), open_heap(url, parent)) as drive:
+        after = resident_bytes()
+        probe = [Event(user(keys - 1), 1, 0)]
+        if drive(probe, *drive.columns_of(probe))[0][2] != 2:
+            raise RuntimeError("the opened version does not hold what was committed")
+    return after - before
+
+
+def in_fresh_process(work: Callable[..., Any], *arguments: Any) -> Any:
+    """Run ``work`` in a process that has done nothing before."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
+        return pool.submit(work, *arguments).result()
+
+
+@click.command()
+@click.option("--keys", default=1_000_000, show_default=True)
+@click.option("--pairs", default=3, show_default=True, help="Ratios.")
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write figures here.")
+@click.option("--write-readme", is_flag=True, help="Put the table into benchmarks/README.md.")
+def main(*, keys: int, pairs: int, json_path: Path | None, write_readme: bool) -> None:
+    """Measure the memory of a heap state; end with status 1 if the target is missed."""
+    heap, plain = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        parent = in_fresh_process(make_version, folder, keys)
+        for _ in range(pairs):
+            plain.append(in_fresh_process(dict_bytes, keys))
+            heap.append(in_fresh_process(heap_bytes, folder, parent, keys))
+    line = Line(
+        what=f"memory, {keys:,} keys: heap state ÷ plain dict",
+        values=[ours / bare for ours, bare in zip(heap, plain, strict=True)],
+        bound=BOUND,
+        at_least=False,
+        detail=f"{heap[0] / keys:.0f} / {plain[0] / keys:.0f} bytes a key",
+    )
+    text = f"{lines_table([line])}\n\n{environment_text()}\n"
+    finish("memory", text, {"lines": [as_data(line)]}, json_path=json_path, readme=write_readme)
+    if not line.met:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
