@@ -44,7 +44,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Plugins:
 
 
 @pytest.fixture
-def run(found: Plugins) -> Any:  # noqa: ARG001 - the command line looks there
+def run(found: Plugins) -> Any:
     def invoke(*arguments: str) -> Result:
         return CliRunner().invoke(cli.main, arguments)
 
@@ -71,9 +71,7 @@ def test_config_shows_values_and_where_they_come_from(run: Any, tmp_path: Path) 
         "# a comment\n\nspark.master local[2]\nspark.forebay.batch-size  7\n"
         "spark.forebay.page-size=9\nspark.forebay.state.dir: s3://bucket/state\n"
     )
-    result = run(
-        "config", "--properties-file", str(file), "--conf", "spark.forebay.page-size=11"
-    )
+    result = run("config", "--properties-file", str(file), "--conf", "spark.forebay.page-size=11")
     assert result.exit_code == 0, result.output
     rows = {line.split()[0]: line.split() for line in result.output.splitlines()}
     assert rows["spark.forebay.batch-size"][1:3] == ["7", "configuration"]

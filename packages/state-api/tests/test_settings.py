@@ -76,7 +76,7 @@ def test_an_unknown_key_names_the_nearest_and_all() -> None:
 
 
 def test_an_unknown_argument_is_refused_too() -> None:
-    with pytest.raises(ConfigurationError, match="no setting spark.forebay.heap.codek"):
+    with pytest.raises(ConfigurationError, match=r"no setting spark\.forebay\.heap\.codek"):
         resolve(**{"heap.codek": "zstd"})
 
 

@@ -14,8 +14,14 @@ _SIZE: Final = re.compile(r"(\d+)\s*([kmgt]?)i?b?")
 _SIZES: Final = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|min|h|d|)")
 _SECONDS: Final = {
-    **{"us": 1e-6, "ms": 1e-3, "": 1.0, "s": 1.0},
-    **{"m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0},
+    "us": 1e-6,
+    "ms": 1e-3,
+    "": 1.0,
+    "s": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
 }
 _BOOLS: Final = {"true": True, "false": False}
 

@@ -7,9 +7,11 @@ any of these functions under the decorator `hookimpl`::
     #                  acme = "acme_forebay.plugin"
     from forebay_state_api.plugins import hookimpl
 
+
     @hookimpl
     def forebay_state_backends():
         from acme_forebay.backend import AcmeBackend
+
         return AcmeBackend
 
 Every hook returns one named thing, or a list or tuple of several, or ``None`` for nothing. Each is

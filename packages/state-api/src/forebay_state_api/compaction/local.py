@@ -146,7 +146,7 @@ class LocalCompactionService(CompactionService):
     def _run(self, run: _Run) -> None:
         try:
             done = perform(run.job, run.compactor, self._storage, run.cancelled.is_set)
-        except Exception as fault:
+        except Exception as fault:  # noqa: BLE001 - whatever a compactor raises is its outcome
             _log.exception("compaction %s of %s failed", run.job.id, run.job.operator)
             self._set(run, CompactionPhase.FAILED, _fault_of(fault), str(fault) or repr(fault))
         else:

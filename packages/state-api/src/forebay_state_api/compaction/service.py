@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import enum
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import attrs
 
@@ -105,7 +105,7 @@ class CompactionService(abc.ABC):
     def close(self) -> None:
         """Abort what runs here and release what is held. Safe to call twice."""
 
-    def __enter__(self) -> CompactionService:
+    def __enter__(self) -> Self:
         """Return the service; it is closed at the end of the block."""
         return self
 

@@ -1,0 +1,77 @@
+"""Tag the current commit with the version of each package, ``state-api-v0.1.0`` and so on.
+
+Each package has a version of its own. Where the tag of a version exists, the package must be what
+it was there: then the tag is left alone; a package that has changed since is an error, because it
+needs a new version. A tree with changes that are not committed is refused. Tags are annotated;
+pushing them is up to you.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class RefusedError(Exception):
+    """The tags cannot be written; the message says why."""
+
+
+def git(*arguments: str, root: Path) -> str:
+    """Run git and return what it prints."""
+    done = subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def versions(root: Path) -> dict[str, tuple[str, str]]:
+    """Tag → the package's folder, and the distribution with its version."""
+    found = {}
+    for file in sorted(root.glob("packages/*/pyproject.toml")):
+        project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
+        release = f"{project['name']} {project['version']}"
+        found[f"{file.parent.name}-v{project['version']}"] = (
+            f"packages/{file.parent.name}",
+            release,
+        )
+    return found
+
+
+def missing_tags(root: Path) -> dict[str, str]:
+    """Tags that are to be written; raises `RefusedError` where that would be wrong."""
+    if git("status", "--porcelain", root=root):
+        message = "the tree has changes that are not committed"
+        raise RefusedError(message)
+    existing = set(git("tag", "--list", root=root).split())
+    missing = {}
+    for tag, (folder, release) in versions(root).items():
+        if tag not in existing:
+            missing[tag] = release
+        elif git("diff", "--name-only", tag, "HEAD", "--", folder, root=root):
+            message = f"{folder} is not what {tag} stands for: raise its version"
+            raise RefusedError(message)
+    return missing
+
+
+def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
+    """Run the command line; returns the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--dry-run", action="store_true", help="print the tags, write none")
+    dry_run = parser.parse_args(arguments).dry_run
+    try:
+        tags = missing_tags(root)
+    except RefusedError as fault:
+        print(f"tag_releases: {fault}", file=sys.stderr)
+        return 2
+    for tag, meaning in tags.items():
+        if not dry_run:
+            git("tag", "--annotate", tag, "--message", meaning, root=root)
+        print(f"{tag}  {meaning}" + ("  (dry run)" if dry_run else ""))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
