@@ -1,0 +1,1 @@
+"""The conformance kit: what authors of backends and storages test against."""

@@ -1,0 +1,257 @@
+"""Object storages for tests: one that fails as told, one that counts, one that lives by a clock.
+
+Each wraps another storage; a `child` shares faults, counts and clock with the storage that it was
+taken from, and names in faults and counts are full names, as seen from the outermost wrapper.
+"""
+
+from __future__ import annotations
+
+import builtins
+import copy
+import enum
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import attrs
+
+from forebay_state_api.errors import StorageError
+from forebay_state_api.storage import ObjectInfo, ObjectStorage
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from forebay_state_api.testing.clock import ManualClock
+
+T = TypeVar("T")
+
+
+class WrappedStorage(ObjectStorage):
+    """Passes every request on to another storage; subclasses say what happens around it."""
+
+    def __init__(self, inner: ObjectStorage) -> None:
+        """Wrap ``inner``; names do not change."""
+        self.inner = inner
+        self.url = inner.url
+        self._above = ""
+
+    def around(self, operation: str, name: str, request: Callable[[], T]) -> T:
+        """Carry out one request; ``operation`` is the method, ``name`` the full name."""
+        del operation, name
+        return request()
+
+    def put(self, name: str, data: bytes) -> None:
+        self.around("put", self._above + name, lambda: self.inner.put(name, data))
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        full = self._above + name
+        return self.around("put_if_absent", full, lambda: self.inner.put_if_absent(name, data))
+
+    def get(self, name: str) -> bytes:
+        return self.around("get", self._above + name, lambda: self.inner.get(name))
+
+    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+        full = self._above + name
+        return self.around("get_ranges", full, lambda: self.inner.get_ranges(name, ranges))
+
+    def list(self, prefix: str = "") -> builtins.list[ObjectInfo]:
+        return self.around("list", self._above + prefix, lambda: self.inner.list(prefix))
+
+    def list_folders(self, prefix: str = "") -> builtins.list[str]:
+        full = self._above + prefix
+        return self.around("list_folders", full, lambda: self.inner.list_folders(prefix))
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.around("delete", self._above + name, partial(self.inner.delete, [name]))
+
+    def child(self, prefix: str) -> Self:
+        below = copy.copy(self)
+        below.inner = self.inner.child(prefix)
+        below.url = below.inner.url
+        below._above = f"{self._above}{prefix.rstrip('/')}/"  # noqa: SLF001 - one's own copy
+        return below
+
+
+class FaultKind(enum.Enum):
+    """What goes wrong with a request."""
+
+    BEFORE = "before"
+    """The error comes and nothing has happened."""
+    AFTER = "after"
+    """The error comes although the request has taken effect."""
+    TORN = "torn"
+    """A put stores only the first half, and the error comes."""
+    ALTERED = "altered"
+    """A get or get_ranges gives one byte changed; no error."""
+
+
+class Crash(BaseException):
+    """The process dies here. Not an `Exception`, so that no handler of the product stops it."""
+
+
+@attrs.define(kw_only=True)
+class Fault:
+    """A rule that makes some requests go wrong."""
+
+    operation: str = "*"
+    """The method's name, or a pattern: ``put``, ``put*``, ``*``."""
+    name: str = "*"
+    """The full object name, or a pattern: ``versions/*/manifest-*``."""
+    kind: FaultKind = FaultKind.BEFORE
+    skip: int = 0
+    """So many matching requests go well first."""
+    count: int | None = 1
+    """So many matching requests go wrong; ``None`` for all that follow."""
+    error: Callable[[], BaseException] = attrs.field(
+        default=lambda: StorageError("injected by the test")
+    )
+
+    def strikes(self, operation: str, name: str) -> bool:
+        """Whether this request goes wrong; counts it if it matches."""
+        if not (fnmatchcase(operation, self.operation) and fnmatchcase(name, self.name)):
+            return False
+        if self.skip > 0:
+            self.skip -= 1
+            return False
+        if self.count is None:
+            return True
+        self.count -= 1
+        return self.count >= 0
+
+
+class FaultyStorage(WrappedStorage):
+    """Fails where its `faults` say so, and calls ``latency`` before every request.
+
+    ``latency(operation, name)`` may block, for example at a `Sequencer`'s point; it decides when
+    the request goes on. Faults are looked at one request at a time, in their order.
+    """
+
+    def __init__(
+        self,
+        inner: ObjectStorage,
+        *faults: Fault,
+        latency: Callable[[str, str], object] | None = None,
+    ) -> None:
+        """Wrap ``inner``; more faults may be appended to `faults` at any time."""
+        super().__init__(inner)
+        self.faults = [*faults]
+        self._latency = latency
+        self._lock = threading.Lock()
+
+    def around(self, operation: str, name: str, request: Callable[[], T]) -> T:
+        if self._latency is not None:
+            self._latency(operation, name)
+        fault = self._striking(operation, name, torn=False)
+        if fault is None:
+            return request()
+        if fault.kind is FaultKind.ALTERED:
+            return _altered(request())
+        if fault.kind is FaultKind.AFTER:
+            request()
+        raise fault.error()
+
+    def put(self, name: str, data: bytes) -> None:
+        if not self._torn("put", name, data):
+            super().put(name, data)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        return self._torn("put_if_absent", name, data) or super().put_if_absent(name, data)
+
+    def _torn(self, operation: str, name: str, data: bytes) -> bool:
+        fault = self._striking(operation, self._above + name, torn=True)
+        if fault is None:
+            return False
+        if self._latency is not None:
+            self._latency(operation, self._above + name)
+        self.inner.put(name, data[: len(data) // 2])
+        raise fault.error()
+
+    def _striking(self, operation: str, name: str, *, torn: bool) -> Fault | None:
+        with self._lock:
+            rules = [fault for fault in self.faults if (fault.kind is FaultKind.TORN) is torn]
+            return next((fault for fault in rules if fault.strikes(operation, name)), None)
+
+
+def _altered(answer: T) -> T:
+    """``answer`` with the lowest bit of its middle byte changed."""
+    if isinstance(answer, bytes) and answer:
+        middle = len(answer) // 2
+        changed: Any = answer[:middle] + bytes([answer[middle] ^ 1]) + answer[middle + 1 :]
+        return changed  # type: ignore[no-any-return]
+    if isinstance(answer, list) and answer:
+        first: Any = [_altered(answer[0]), *answer[1:]]
+        return first  # type: ignore[no-any-return]
+    return answer
+
+
+class CountingStorage(WrappedStorage):
+    """Counts requests and bytes."""
+
+    def __init__(self, inner: ObjectStorage) -> None:
+        """Wrap ``inner`` with all counts at zero."""
+        super().__init__(inner)
+        self.requests: builtins.list[tuple[str, str]] = []
+        """Every request since the last `reset`: operation and full name, in order."""
+        self.bytes_read = [0]
+        self.bytes_written = [0]
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How many requests of each operation."""
+        return Counter(operation for operation, _ in self.requests)
+
+    def reset(self) -> None:
+        """Begin to count anew."""
+        self.requests.clear()
+        self.bytes_read[0] = self.bytes_written[0] = 0
+
+    def around(self, operation: str, name: str, request: Callable[[], T]) -> T:
+        self.requests.append((operation, name))
+        answer = request()
+        if operation in {"get", "get_ranges"}:
+            self.bytes_read[0] += _size(answer)
+        return answer
+
+    def put(self, name: str, data: bytes) -> None:
+        self.bytes_written[0] += len(data)
+        super().put(name, data)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        self.bytes_written[0] += len(data)
+        return super().put_if_absent(name, data)
+
+
+def _size(answer: object) -> int:
+    if isinstance(answer, bytes):
+        return len(answer)
+    return sum(map(_size, answer)) if isinstance(answer, list) else 0
+
+
+class ClockedStorage(WrappedStorage):
+    """Objects bear the time of a `ManualClock` instead of the store's own."""
+
+    def __init__(self, inner: ObjectStorage, clock: ManualClock) -> None:
+        """Wrap ``inner``; objects that were put past this wrapper keep the store's time."""
+        super().__init__(inner)
+        self._clock = clock
+        self._times: dict[str, datetime] = {}
+
+    def put(self, name: str, data: bytes) -> None:
+        super().put(name, data)
+        self._times[self._above + name] = self._clock.now
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        made = super().put_if_absent(name, data)
+        if made:
+            self._times[self._above + name] = self._clock.now
+        return made
+
+    def list(self, prefix: str = "") -> builtins.list[ObjectInfo]:
+        return [
+            attrs.evolve(info, modified=self._times.get(self._above + info.name, info.modified))
+            for info in super().list(prefix)
+        ]
