@@ -29,7 +29,7 @@ _dicts: dict[int, dict[str, list[int]]] = {}
 """The `dict` job's state, one dict per partition, as long as the worker process lives."""
 
 
-class CountTransformWithState(StatefulProcessor):
+class CountTransformWithState(StatefulProcessor):  # type: ignore[misc]  # pyspark is untyped
     """Spark's transformWithState, Row API, as its guide writes it: one get and update per key."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:

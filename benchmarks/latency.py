@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import click
 
-from benchmarks.data import rows_in_memory
+from benchmarks.data import Event, rows_in_memory
 from benchmarks.engine_drive import EngineDrive, open_heap
-from benchmarks.functions import CountCoroutine
+from benchmarks.functions import CountCoroutine, CountRow
 from benchmarks.report import environment_text, finish, table
 from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
 
@@ -26,13 +26,13 @@ PAUSE_S: Final = 0.005
 """Between two records, so that the stream is quiet."""
 
 
-class CountCallbacks(KeyedProcessFunction):  # type: ignore[type-arg]
+class CountCallbacks(KeyedProcessFunction[str, Event, CountRow]):
     """The count as callbacks on futures: the write begins when the read has ended."""
 
     def open(self, context: Any) -> None:
         self.acc = context.get_state(ValueStateDescriptor("acc", tuple[int, int]))
 
-    def process_element(self, row: Any, ctx: Any) -> None:
+    def process_element(self, row: Event, ctx: Any) -> None:
         def add(stored: tuple[int, int] | None) -> Any:
             count, total = stored or (0, 0)
             new = (count + 1, total + row.amount)
