@@ -1,0 +1,120 @@
+"""Asynchronous keyed state: what job authors and backend authors program against.
+
+Job authors subclass `KeyedProcessFunction` and its like, declare states in ``open`` and use them
+per record, by ``await``, by callbacks or synchronously. Backend authors implement
+`forebay_state_api.backend` and subclass the conformance kit, `forebay_state_api.testing`.
+"""
+
+from __future__ import annotations
+
+from forebay_state_api.codecs import Codec
+from forebay_state_api.context import RuntimeContext
+from forebay_state_api.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+from forebay_state_api.errors import (
+    ConfigurationError,
+    CorruptStateError,
+    FencedError,
+    ForebayError,
+    FunctionError,
+    OutputSchemaError,
+    PluginError,
+    StateAccessError,
+    StateMigrationError,
+    StorageError,
+    UnknownPluginError,
+)
+from forebay_state_api.functions import (
+    AggregateFunction,
+    FlatMapFunction,
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    MapFunction,
+    ReduceFunction,
+)
+from forebay_state_api.futures import (
+    StateFuture,
+    combine_all,
+    completed_future,
+    completed_void_future,
+    to_iterable,
+)
+from forebay_state_api.iterators import StateIterator
+from forebay_state_api.keys import (
+    KeyGroupRange,
+    default_max_parallelism,
+    key_group_of,
+    key_group_range_of,
+)
+from forebay_state_api.states import (
+    AggregatingState,
+    ListState,
+    MapState,
+    ReducingState,
+    State,
+    ValueState,
+)
+from forebay_state_api.ttl import (
+    CleanupFullSnapshot,
+    CleanupInCompaction,
+    CleanupIncrementally,
+    CleanupOnRead,
+    StateTtlConfig,
+    StateVisibility,
+    UpdateType,
+)
+
+__all__ = [
+    "AggregateFunction",
+    "AggregatingState",
+    "AggregatingStateDescriptor",
+    "CleanupFullSnapshot",
+    "CleanupInCompaction",
+    "CleanupIncrementally",
+    "CleanupOnRead",
+    "Codec",
+    "ConfigurationError",
+    "CorruptStateError",
+    "FencedError",
+    "FlatMapFunction",
+    "ForebayError",
+    "FunctionError",
+    "KeyGroupRange",
+    "KeyedCoProcessFunction",
+    "KeyedProcessFunction",
+    "ListState",
+    "ListStateDescriptor",
+    "MapFunction",
+    "MapState",
+    "MapStateDescriptor",
+    "OutputSchemaError",
+    "PluginError",
+    "ReduceFunction",
+    "ReducingState",
+    "ReducingStateDescriptor",
+    "RuntimeContext",
+    "State",
+    "StateAccessError",
+    "StateFuture",
+    "StateIterator",
+    "StateMigrationError",
+    "StateTtlConfig",
+    "StateVisibility",
+    "StorageError",
+    "UnknownPluginError",
+    "UpdateType",
+    "ValueState",
+    "ValueStateDescriptor",
+    "combine_all",
+    "completed_future",
+    "completed_void_future",
+    "default_max_parallelism",
+    "key_group_of",
+    "key_group_range_of",
+    "to_iterable",
+]

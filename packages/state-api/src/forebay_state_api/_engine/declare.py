@@ -1,0 +1,123 @@
+"""From a descriptor to a state object over the backend's table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Any, Final
+
+from forebay_state_api._engine.keyed import KeyedState
+from forebay_state_api._engine.lists import KeyedListState
+from forebay_state_api._engine.maps import KeyedMapState
+from forebay_state_api._engine.merging import KeyedAggregatingState, KeyedReducingState
+from forebay_state_api._engine.point import KeyedValueState
+from forebay_state_api._engine.ttl import TTL_STATES
+from forebay_state_api.backend import Capability, StateKind, TableSpec
+from forebay_state_api.codecs import ValueCodec, codec_for
+from forebay_state_api.codecs.derived import optional_codec, stamped_codec
+from forebay_state_api.descriptors import MapStateDescriptor
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.ttl import (
+    CleanupFullSnapshot,
+    CleanupInCompaction,
+    CleanupIncrementally,
+    CleanupOnRead,
+    StateTtlConfig,
+)
+
+if TYPE_CHECKING:
+    from forebay_state_api._engine.engine import Engine
+    from forebay_state_api.backend import StateBackend
+    from forebay_state_api.descriptors import StateDescriptor
+
+STATES: Final[Mapping[StateKind, type[KeyedState]]] = {
+    StateKind.VALUE: KeyedValueState,
+    StateKind.LIST: KeyedListState,
+    StateKind.MAP: KeyedMapState,
+    StateKind.REDUCING: KeyedReducingState,
+    StateKind.AGGREGATING: KeyedAggregatingState,
+}
+
+_CLEANUP_NEEDS: Final = {
+    CleanupFullSnapshot: Capability.CLEANUP_FULL_SNAPSHOT,
+    CleanupIncrementally: Capability.CLEANUP_INCREMENTALLY,
+    CleanupInCompaction: Capability.CLEANUP_IN_COMPACTION,
+}
+
+
+class DeclaredState:
+    """One state of a running function: its descriptor, its table, and its object."""
+
+    def __init__(
+        self, engine: Engine, descriptor: StateDescriptor, spec: TableSpec, codec: ValueCodec
+    ) -> None:
+        self.descriptor = descriptor
+        self.spec = spec
+        self.table = engine.backend.table(spec)
+        states = STATES if descriptor.ttl is None else TTL_STATES
+        self.state = states[spec.kind](engine, descriptor, spec, self.table, codec)
+
+    @property
+    def reads_ahead(self) -> bool:
+        """A point state whose cells are not all in memory."""
+        return self.spec.kind.is_point and not self.state.space_of(None).complete
+
+    def read_ahead(self, wanted: Mapping[Any, int], batch_size: int, executor: Executor) -> int:
+        """Fetch the cells of ``wanted`` (key → key group) that are not known yet."""
+        cells = self.state.space_of(None).cells
+        unknown = [(group, key) for key, group in wanted.items() if key not in cells]
+        batches = [unknown[i : i + batch_size] for i in range(0, len(unknown), batch_size)]
+        answers = executor.map(lambda batch: self.table.get_many(None, batch), batches)
+        for batch, values in zip(batches, answers, strict=True):
+            for (_, key), value in zip(batch, values, strict=True):
+                cells.setdefault(key, value)
+        return len(unknown)
+
+    def cells_held(self) -> int:
+        """Cells in memory that `hand_over` would let go."""
+        return sum(
+            len(space.cells) for space in self.state.spaces.values() if not space.complete
+        )
+
+    def hand_over(self) -> None:
+        """Give what was written to the table."""
+        changes = self.state.changes()
+        if changes:
+            self.table.apply(changes)
+        for space in self.state.spaces.values():
+            space.dirty.clear()
+            if not space.complete:
+                space.cells.clear()
+
+
+def declare(engine: Engine, descriptor: StateDescriptor) -> DeclaredState:
+    """Open the table of ``descriptor`` and make its state object."""
+    if descriptor.ttl is not None:
+        _check_cleanup(engine.backend, descriptor.name, descriptor.ttl)
+    what = f"state {descriptor.name!r} of operator {engine.context.operator_uid!r}"
+    codec = codec_for(descriptor.value_type, what=what)
+    user_key = None
+    if isinstance(descriptor, MapStateDescriptor):
+        codec = optional_codec(codec)
+        user_key = codec_for(descriptor.key_type, what=f"user key of {what}")
+    spec = TableSpec(
+        name=descriptor.name,
+        kind=descriptor.kind,
+        key=engine.key_codec,
+        value=codec if descriptor.ttl is None else stamped_codec(codec),
+        user_key=user_key,
+        ttl=descriptor.ttl is not None,
+    )
+    return DeclaredState(engine, descriptor, spec, codec)
+
+
+def _check_cleanup(backend: StateBackend, state: str, ttl: StateTtlConfig) -> None:
+    """A backend refuses, before the first record, a clean-up that it does not do."""
+    for cleanup in ttl.cleanup:
+        needed = _CLEANUP_NEEDS.get(type(cleanup), Capability.NONE)
+        if not isinstance(cleanup, CleanupOnRead) and needed not in backend.capabilities:
+            message = (
+                f"state {state!r}: backend {backend.name!r} does not do {cleanup!r}; choose "
+                "CleanupOnRead(), cleanup=() or another backend"
+            )
+            raise ConfigurationError(message)

@@ -1,0 +1,228 @@
+"""`ReducingState` and `AggregatingState`: a read and a write in one request.
+
+Where the cell has to be fetched first, the requests of a record for it are kept in order behind the
+one read; that is what makes ``async_add; async_add; async_get`` see both additions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from forebay_state_api._engine.point import PointState
+from forebay_state_api.backend import ABSENT, Space, Table, TableSpec
+from forebay_state_api.futures import DONE, StateFuture, _Completed
+from forebay_state_api.states import AggregatingState, ReducingState
+
+if TYPE_CHECKING:
+    from forebay_state_api._engine.engine import Engine
+    from forebay_state_api.codecs import ValueCodec
+    from forebay_state_api.descriptors import StateDescriptor
+
+
+class MergingState(PointState):
+    """A point state whose additions read what is there."""
+
+    __slots__ = ("_pending",)
+
+    def __init__(
+        self,
+        engine: Engine,
+        descriptor: StateDescriptor,
+        spec: TableSpec,
+        table: Table,
+        codec: ValueCodec,
+    ) -> None:
+        super().__init__(engine, descriptor, spec, table, codec)
+        self._pending: dict[tuple[Any, Any], StateFuture[Any]] = {}
+        """(namespace, key) → the read that requests wait for."""
+
+    # What the two kinds differ in.
+
+    def _merged(self, cell: Any, value: Any) -> Any:
+        """The cell with ``value`` added; ``cell`` may be ``ABSENT``."""
+        raise NotImplementedError
+
+    def _result(self, cell: Any) -> Any:
+        """What reading ``cell`` gives."""
+        raise NotImplementedError
+
+    def _joined(self, first: Any, second: Any) -> Any:
+        """Two live cells in one, for `merge_namespaces`."""
+        raise NotImplementedError
+
+    def _live(self, cell: Any) -> Any:
+        """The value or accumulator in a cell; ``ABSENT`` if there is none."""
+        return cell
+
+    # Synchronous.
+
+    def get(self) -> Any:
+        return self._result(self._cell())
+
+    def add(self, value: Any) -> None:
+        context = self._context
+        self._store(self._space(), context._key, context._group, self._merged(self._cell(), value))
+
+    def clear(self) -> None:
+        if self._pending:
+            self._settle()
+        super().clear()
+
+    def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
+        before = self._namespace
+        merged = ABSENT
+        for source in [target, *(one for one in sources if one != target)]:
+            self.bind(source)
+            cell = self._live(self._cell())
+            if cell is not ABSENT:
+                merged = cell if merged is ABSENT else self._joined(merged, cell)
+            if source != target:
+                self.clear()
+        if merged is not ABSENT:
+            self.bind(target)
+            self._store(self._space(), self._context._key, self._context._group, merged)
+        self.bind(before)
+
+    # Asynchronous.
+
+    def async_get(self) -> StateFuture[Any]:
+        cell = self._cells.get(self._context._key, ABSENT)
+        if (cell is ABSENT or self._pending) and self._must_defer():
+            space, key = self._space(), self._context._key
+            return self._defer(lambda: self._result(space.cells.get(key, ABSENT)))
+        return _Completed(self._result(cell))
+
+    def async_add(self, value: Any) -> StateFuture[None]:
+        context = self._context
+        space, key, group = self._space(), context._key, context._group
+        cell = self._cells.get(key, ABSENT)
+        if (cell is ABSENT or self._pending) and self._must_defer():
+            value = self._admitted(value)
+            return self._defer(
+                lambda: self._store(
+                    space, key, group, self._merged(space.cells.get(key, ABSENT), value)
+                )
+            )
+        self._store(space, key, group, self._merged(cell, value))
+        return DONE
+
+    def async_clear(self) -> StateFuture[None]:
+        space, key, group = self._space(), self._context._key, self._context._group
+        if self._pending and (self._namespace, key) in self._pending:
+
+            def clear() -> None:
+                space.cells[key] = ABSENT
+                space.dirty[key] = group
+
+            return self._defer(clear)
+        self.clear()
+        return DONE
+
+    # Cells.
+
+    def _admitted(self, value: Any) -> Any:
+        """``value`` as it may be kept until the cell is there."""
+        return value
+
+    def _space(self) -> Space:
+        return self.spaces[self._namespace]
+
+    def _cell(self) -> Any:
+        """The cell of the current key; waits where it must."""
+        if self._pending:
+            self._settle()
+        cell = self._cells.get(self._context._key, ABSENT)
+        return self._fetch() if cell is ABSENT else cell
+
+    def _store(self, space: Space, key: Any, group: int, cell: Any) -> None:
+        space.cells[key] = self._admit(cell)
+        space.dirty[key] = group
+
+    def _defer(self, operation: Callable[[], Any]) -> StateFuture[Any]:
+        """Run ``operation`` once the cell is there, after those that were deferred before it."""
+        address = (self._namespace, self._context._key)
+        read = self._pending.get(address)
+        if read is None:
+            read = self._pending[address] = self._request(lambda _: None)
+            read._attach(lambda _: self._pending.pop(address, None))
+        return read.then_apply(lambda _: operation())
+
+    def _must_defer(self) -> bool:
+        """The cell of the current key is not known, or requests for it are waiting."""
+        if self._pending and (self._namespace, self._context._key) in self._pending:
+            return True
+        return not self._known_absent()
+
+    def _settle(self) -> None:
+        """Have the deferred operations of the current key take effect now."""
+        read = self._pending.get((self._namespace, self._context._key))
+        if read is not None:
+            if not read._done:
+                self._fetch()
+                read._fulfil(None)
+            read._deliver()
+
+
+class KeyedReducingState(MergingState, ReducingState[Any]):
+    """`ReducingState` without TTL."""
+
+    __slots__ = ("_reduce",)
+
+    def __init__(
+        self,
+        engine: Engine,
+        descriptor: StateDescriptor,
+        spec: TableSpec,
+        table: Table,
+        codec: ValueCodec,
+    ) -> None:
+        super().__init__(engine, descriptor, spec, table, codec)
+        self._reduce = descriptor.reduce  # type: ignore[attr-defined]
+
+    def _admitted(self, value: Any) -> Any:
+        return self._admit(value)
+
+    def _merged(self, cell: Any, value: Any) -> Any:
+        if cell is ABSENT:
+            return value
+        return self._reduce(cell if self._hand_out is None else self._hand_out(cell), value)
+
+    def _joined(self, first: Any, second: Any) -> Any:
+        return KeyedReducingState._merged(self, first, second)
+
+    def _result(self, cell: Any) -> Any:
+        if cell is ABSENT:
+            return None
+        return cell if self._hand_out is None else self._hand_out(cell)
+
+
+class KeyedAggregatingState(MergingState, AggregatingState[Any, Any]):
+    """`AggregatingState` without TTL."""
+
+    __slots__ = ("_function",)
+
+    def __init__(
+        self,
+        engine: Engine,
+        descriptor: StateDescriptor,
+        spec: TableSpec,
+        table: Table,
+        codec: ValueCodec,
+    ) -> None:
+        super().__init__(engine, descriptor, spec, table, codec)
+        self._function = descriptor.aggregate_function  # type: ignore[attr-defined]
+
+    def _copy(self, cell: Any) -> Any:
+        return cell if self._hand_out is None else self._hand_out(cell)
+
+    def _merged(self, cell: Any, value: Any) -> Any:
+        function = self._function
+        accumulator = function.create_accumulator() if cell is ABSENT else self._copy(cell)
+        return function.add(value, accumulator)
+
+    def _joined(self, first: Any, second: Any) -> Any:
+        return self._function.merge(self._copy(first), self._copy(second))
+
+    def _result(self, cell: Any) -> Any:
+        return None if cell is ABSENT else self._function.get_result(self._copy(cell))

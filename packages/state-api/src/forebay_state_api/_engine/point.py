@@ -1,0 +1,137 @@
+"""`ValueState` over a point table, and the reads that it shares with the merging states."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from forebay_state_api._engine.keyed import KeyedState
+from forebay_state_api.backend import ABSENT, Changes, PointChanges, Table, TableSpec
+from forebay_state_api.futures import DONE, StateFuture, _Completed
+from forebay_state_api.states import ValueState
+
+if TYPE_CHECKING:
+    from forebay_state_api._engine.engine import Engine
+    from forebay_state_api.codecs import ValueCodec
+    from forebay_state_api.descriptors import StateDescriptor
+
+
+class PointState(KeyedState):
+    """One cell per key and namespace."""
+
+    __slots__ = ()
+
+    def changes(self) -> Changes:
+        points = {}
+        for namespace, space in self.spaces.items():
+            if space.dirty:
+                cells = space.cells
+                points[namespace] = PointChanges(
+                    keys=list(space.dirty),
+                    groups=list(space.dirty.values()),
+                    values=[cells.get(key, ABSENT) for key in space.dirty],
+                )
+        return Changes(points=points)
+
+    def clear(self) -> None:
+        context = self._context
+        key = context._key
+        if self._complete:
+            if self._cells.pop(key, ABSENT) is ABSENT and key not in self._dirty:
+                return
+        else:
+            self._cells[key] = ABSENT
+        self._dirty[key] = context._group
+
+    def async_clear(self) -> StateFuture[None]:
+        self.clear()
+        return DONE
+
+    def _fetch(self) -> Any:
+        """The cell of the current key, which memory does not hold; waits."""
+        key = self._context._key
+        if self._complete or key in self._cells:
+            return ABSENT
+        self._waits()
+        value = self._table.get_many(self._namespace, [(self._context._group, key)])[0]
+        return self._cells.setdefault(key, value)
+
+    def _known_absent(self) -> bool:
+        """After a miss in ``_cells``: whether that says that the cell does not exist."""
+        return self._complete or self._context._key in self._cells
+
+    def _request(self, arrive: Any) -> StateFuture[Any]:
+        """A read of the current key's cell; ``arrive`` gets the value as it stood at the call."""
+        context = self._context
+        cells, key = self._cells, context._key
+
+        def keep(value: Any) -> Any:
+            cells.setdefault(key, value)
+            return arrive(value)
+
+        return self._engine.scheduler.read(
+            self, self._table.get_many, self._namespace, (context._group, key), keep
+        )
+
+
+class KeyedValueState(PointState, ValueState[Any]):
+    """`ValueState` without TTL."""
+
+    __slots__ = ("_default",)
+
+    def __init__(
+        self,
+        engine: Engine,
+        descriptor: StateDescriptor,
+        spec: TableSpec,
+        table: Table,
+        codec: ValueCodec,
+    ) -> None:
+        super().__init__(engine, descriptor, spec, table, codec)
+        default = getattr(descriptor, "default", None)
+        self._default = None if default is None else codec.admit(default)
+
+    def value(self) -> Any:
+        value = self._cells.get(self._context._key, ABSENT)
+        if value is ABSENT:
+            value = self._fetch()
+            if value is ABSENT:
+                value = self._default
+                if value is None:
+                    return None
+        return value if self._hand_out is None else self._hand_out(value)
+
+    def update(self, value: Any) -> None:
+        if value is None:
+            self.clear()
+            return
+        context = self._context
+        key = context._key
+        self._cells[key] = self._admit(value)
+        self._dirty[key] = context._group
+
+    def async_value(self) -> StateFuture[Any]:
+        value = self._cells.get(self._context._key, ABSENT)
+        if value is ABSENT:
+            if not self._known_absent():
+                return self._request(self._seen)
+            value = self._default
+            if value is None:
+                return DONE
+        return _Completed(value if self._hand_out is None else self._hand_out(value))
+
+    def async_update(self, value: Any) -> StateFuture[None]:
+        if value is None:
+            self.clear()
+        else:
+            context = self._context
+            key = context._key
+            self._cells[key] = self._admit(value)
+            self._dirty[key] = context._group
+        return DONE
+
+    def _seen(self, value: Any) -> Any:
+        if value is ABSENT:
+            value = self._default
+        if value is None or self._hand_out is None:
+            return value
+        return self._hand_out(value)

@@ -1,0 +1,357 @@
+"""The five kinds with a time to live: stored is ``(last access in µs, value)``.
+
+The clock is the micro-batch's own time. A cell expires when ``last access + ttl <= now``. A read
+drops what has expired, unless clean-up on read is switched off; with
+``RETURN_EXPIRED_IF_NOT_CLEANED_UP`` it hands it out that once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from forebay_state_api._engine.keyed import Content, KeyedState, ScannedContent
+from forebay_state_api._engine.lists import KeyedListState
+from forebay_state_api._engine.maps import KeyedMapState
+from forebay_state_api._engine.merging import KeyedAggregatingState, KeyedReducingState
+from forebay_state_api._engine.point import KeyedValueState
+from forebay_state_api.backend import ABSENT, Space, StateKind
+from forebay_state_api.futures import StateFuture, _Completed
+from forebay_state_api.ttl import StateTtlConfig, StateVisibility, UpdateType
+
+if TYPE_CHECKING:
+    from forebay_state_api._engine.engine import Engine
+
+_log = logging.getLogger(__name__)
+
+
+class _Clock:
+    """What a descriptor's TTL says about stored cells, at the time of one micro-batch."""
+
+    __slots__ = ("cleans", "now", "refreshes", "returns_expired", "ttl_us")
+
+    def __init__(self, engine: Engine, ttl: StateTtlConfig) -> None:
+        self.now = engine.now_us
+        self.ttl_us = ttl.ttl_us
+        self.refreshes = ttl.update_type is UpdateType.ON_READ_AND_WRITE
+        self.returns_expired = ttl.visibility is StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
+        self.cleans = ttl.cleans_on_read or self.returns_expired
+
+    def expired(self, stored: tuple[int, Any]) -> bool:
+        return stored[0] + self.ttl_us <= self.now
+
+
+def _clock_of(state: KeyedState) -> _Clock:
+    ttl = state._descriptor.ttl
+    assert ttl is not None  # noqa: S101 - these classes are made for descriptors with a TTL
+    return _Clock(state._engine, ttl)
+
+
+class TtlValueState(KeyedValueState):
+    """`ValueState` with TTL. The default of the descriptor is not used."""
+
+    __slots__ = ("_clock",)
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._clock = _clock_of(self)
+
+    def value(self) -> Any:
+        stored = self._cells.get(self._context._key, ABSENT)
+        if stored is ABSENT:
+            stored = self._fetch()
+        return self._read(stored)
+
+    def update(self, value: Any) -> None:
+        if value is None:
+            self.clear()
+        else:
+            self._store(self._admit(value))
+
+    def async_value(self) -> StateFuture[Any]:
+        stored = self._cells.get(self._context._key, ABSENT)
+        if stored is ABSENT and not self._known_absent():
+            return self._request(lambda value: value).then_apply(self._read_late)
+        return _Completed(self._read(stored))
+
+    def async_update(self, value: Any) -> StateFuture[None]:
+        self.update(value)
+        return _Completed(None)
+
+    def _store(self, value: Any) -> None:
+        context = self._context
+        self._cells[context._key] = (self._clock.now, value)
+        self._dirty[context._key] = context._group
+
+    def _read_late(self, stored: Any) -> Any:
+        """A reply that came after a write of the same record reads without touching the cell."""
+        if self._cells.get(self._context._key, ABSENT) is stored:
+            return self._read(stored)
+        return None if stored is ABSENT or self._clock.expired(stored) else self._seen(stored[1])
+
+    def _read(self, stored: Any) -> Any:
+        if stored is ABSENT:
+            return None
+        clock = self._clock
+        if not clock.expired(stored):
+            if clock.refreshes:
+                self._store(stored[1])
+            return self._seen(stored[1])
+        if clock.cleans:
+            _log_dropped(self)
+            self.clear()
+        return self._seen(stored[1]) if clock.returns_expired else None
+
+
+class TtlListState(KeyedListState):
+    """`ListState` with TTL: every element has its own time."""
+
+    __slots__ = ("_clock",)
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._clock = _clock_of(self)
+
+    def get(self) -> list[Any]:
+        known = self._known()
+        visible = self._visible(known)
+        self._after_read(known)
+        return self._seen(visible)
+
+    def _admitted(self, method: str, values: Iterable[Any]) -> list[Any]:
+        now = self._clock.now
+        return [(now, element) for element in super()._admitted(method, values)]
+
+    def add(self, value: Any) -> None:
+        if value is None:
+            raise self._refused("add(None)")
+        self._append([(self._clock.now, self._admit(value))])
+
+    def _shape(self) -> Any:
+        hand_out = self._hand_out
+        if hand_out is None:
+            return lambda stored: stored[1]
+        return lambda stored: hand_out(stored[1])
+
+    def _visible(self, elements: list[Any]) -> list[Any]:
+        if self._clock.returns_expired:
+            return list(elements)
+        return [stored for stored in elements if not self._clock.expired(stored)]
+
+    def _after_read(self, elements: list[Any]) -> None:
+        """Drop what has expired and renew the rest, as the TTL says."""
+        clock = self._clock
+        live = [stored for stored in elements if not clock.expired(stored)]
+        if clock.refreshes and live:
+            self._replace([(clock.now, value) for _, value in live])
+        elif clock.cleans and len(live) < len(elements):
+            _log_dropped(self)
+            self._replace(live)
+
+    def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
+        before = self._namespace
+        for namespace in [target, *sources]:
+            self.bind(namespace)
+            elements = self._known()
+            live = [stored for stored in elements if not self._clock.expired(stored)]
+            if len(live) < len(elements):
+                self._replace(live)
+        self.bind(before)
+        super().merge_namespaces(target, sources)
+
+    def _content(self) -> Content:
+        content = super()._content()
+        if content.in_memory:
+            elements = content._elements
+            visible = Content(self._visible(elements))
+            self._after_read(elements)
+            return visible
+        if self._clock.refreshes or self._clock.cleans:
+            # What a read changes can be known only from the elements: they are loaded.
+            elements = self._known()
+            visible = Content(self._visible(elements))
+            self._after_read(elements)
+            return visible
+        assert isinstance(content, ScannedContent)  # noqa: S101 - the only other content
+        content._hidden = self._visible
+        return content
+
+
+class TtlMapState(KeyedMapState):
+    """`MapState` with TTL: every entry has its own time."""
+
+    __slots__ = ("_clock",)
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._clock = _clock_of(self)
+
+    def get(self, key: Any) -> Any:
+        address = self._addressed(key)
+        return self._seen(self._touched(address, self._entry(address)))
+
+    def contains(self, key: Any) -> bool:
+        address = self._addressed(key)
+        return self._touched(address, self._entry(address)) is not ABSENT
+
+    def async_get(self, key: Any) -> StateFuture[Any]:
+        address = self._addressed(key)
+        entry = self._async_entry(address, lambda stored: stored)
+        return entry.then_apply(lambda stored: self._seen(self._touched_late(address, stored)))
+
+    def async_contains(self, key: Any) -> StateFuture[bool]:
+        address = self._addressed(key)
+        entry = self._async_entry(address, lambda stored: stored)
+        return entry.then_apply(lambda stored: self._touched_late(address, stored) is not ABSENT)
+
+    def _admitted(self, value: Any) -> Any:
+        return (self._clock.now, self._admit(value))
+
+    def _seen(self, stored: Any) -> Any:
+        return stored if stored is ABSENT else super()._seen(stored[1])
+
+    def _touched_late(self, address: Any, stored: Any) -> Any:
+        """A reply that came after a write of the same record leaves the entry alone."""
+        if self._known_entry(address)[1] is stored:
+            return self._touched(address, stored)
+        return ABSENT if stored is ABSENT or self._clock.expired(stored) else stored
+
+    def _touched(self, address: Any, stored: Any) -> Any:
+        """What a read sees of an entry, after it dropped or renewed it."""
+        if stored is ABSENT:
+            return ABSENT
+        clock = self._clock
+        if not clock.expired(stored):
+            if clock.refreshes:
+                self._put(address, (clock.now, stored[1]))
+            return stored
+        if clock.cleans:
+            _log_dropped(self)
+            self._remove(address)
+        return stored if clock.returns_expired else ABSENT
+
+    def _content(self) -> Content:
+        content = super()._content()
+        if not content.in_memory and not (self._clock.refreshes or self._clock.cleans):
+            assert isinstance(content, ScannedContent)  # noqa: S101 - the only other content
+            written = content._hidden
+            content._hidden = lambda entries: self._unexpired(
+                entries if written is None else written(entries)
+            )
+            return content
+        if content.in_memory:
+            entries = content._elements
+        else:
+            # What a read changes can be known only from the entries: they are loaded.
+            self._waits()
+            assert isinstance(content, ScannedContent)  # noqa: S101 - the only other content
+            entries = list(content._all(self._engine.settings.page_size))
+        return Content([entry for entry in entries if self._touched(*entry) is not ABSENT])
+
+    def _unexpired(self, entries: list[Any]) -> list[Any]:
+        return [entry for entry in entries if not self._clock.expired(entry[1])]
+
+    def _live_entries(self) -> Iterable[tuple[Any, Any]]:
+        content = self._content()
+        if content.in_memory:
+            return content._elements
+        self._waits()
+        assert isinstance(content, ScannedContent)  # noqa: S101 - the only other content
+        return content._all(self._engine.settings.page_size)
+
+
+class _TtlMerging:
+    """What TTL adds to a merging state: an expired cell counts as none."""
+
+    __slots__ = ()
+
+    _clock: _Clock
+
+    def _merged(self, cell: Any, value: Any) -> Any:
+        return super()._merged(self._live(cell), value)  # type: ignore[misc]
+
+    def _live(self, cell: Any) -> Any:
+        return ABSENT if cell is ABSENT or self._clock.expired(cell) else cell[1]
+
+    def _result(self, cell: Any) -> Any:
+        if cell is ABSENT or (self._clock.expired(cell) and not self._clock.returns_expired):
+            return super()._result(ABSENT)  # type: ignore[misc]
+        return super()._result(cell[1])  # type: ignore[misc]
+
+    def _store(self, space: Space, key: Any, group: int, cell: Any) -> None:
+        state: Any = self
+        space.cells[key] = (self._clock.now, state._admit(cell))
+        space.dirty[key] = group
+
+    def _after_read(self, space: Space, key: Any, group: int) -> None:
+        """Drop an expired cell or renew a live one, as the TTL says."""
+        cell = space.cells.get(key, ABSENT)
+        if cell is ABSENT:
+            return
+        if not self._clock.expired(cell):
+            if self._clock.refreshes:
+                self._store(space, key, group, cell[1])
+        elif self._clock.cleans:
+            if space.complete:
+                del space.cells[key]
+            else:
+                space.cells[key] = ABSENT
+            space.dirty[key] = group
+
+    def get(self) -> Any:
+        state: Any = self
+        result = super().get()  # type: ignore[misc]
+        self._after_read(state._space(), state._context._key, state._context._group)
+        return result
+
+    def async_get(self) -> StateFuture[Any]:
+        state: Any = self
+        space, key, group = state._space(), state._context._key, state._context._group
+
+        def read() -> Any:
+            result = self._result(space.cells.get(key, ABSENT))
+            self._after_read(space, key, group)
+            return result
+
+        cell = space.cells.get(key, ABSENT)
+        if (cell is ABSENT or state._pending) and state._must_defer():
+            return state._defer(read)  # type: ignore[no-any-return]
+        return _Completed(read())
+
+
+class TtlReducingState(_TtlMerging, KeyedReducingState):
+    """`ReducingState` with TTL: an addition to an expired cell starts afresh."""
+
+    __slots__ = ("_clock",)
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._clock = _clock_of(self)
+
+
+class TtlAggregatingState(_TtlMerging, KeyedAggregatingState):
+    """`AggregatingState` with TTL: an addition to an expired cell starts afresh."""
+
+    __slots__ = ("_clock",)
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._clock = _clock_of(self)
+
+
+def _log_dropped(state: KeyedState) -> None:
+    _log.debug(
+        "ttl: dropped expired data of state %r, operator %r",
+        state._spec.name,
+        state._context._operator_uid,
+    )
+
+
+TTL_STATES: Final[Mapping[StateKind, type[KeyedState]]] = {
+    StateKind.VALUE: TtlValueState,
+    StateKind.LIST: TtlListState,
+    StateKind.MAP: TtlMapState,
+    StateKind.REDUCING: TtlReducingState,
+    StateKind.AGGREGATING: TtlAggregatingState,
+}

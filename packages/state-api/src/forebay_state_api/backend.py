@@ -1,0 +1,345 @@
+"""The backend contract: what stores the cells of one operator, for one range of key groups.
+
+A backend stores *tables*, one per declared state, of *cells*. A cell is addressed by (key group,
+key, namespace), in a map table also by a user key. The state objects (Value, List, Map, Reducing,
+Aggregating, TTL) are written once, on top of tables, and keep what the current micro-batch reads
+and writes in a `Space`; so a backend answers batched reads of what was there before and takes
+batched writes, and need not know anything about records, futures or order.
+
+Life of a backend object, all in one worker process::
+
+    backend = Backend.open(opening)      # one version, one key-group range; may be kept in a cache
+    table   = backend.table(spec)        # for each state that the function declares
+    table.get_many / table.scan          # any number, on backend threads (see each method)
+    table.apply(changes)                 # when the write buffer is full, and before commit
+    files   = backend.commit(version)    # durable when it returns; makes nothing visible
+    backend.installed(manifest_id)       # the manifest that names the files is durable
+    backend.close()                      # always, also after a failure; uninstalled work is lost
+
+Visibility is not the backend's concern: the manifest (`forebay_state_api.versions`) makes files
+live. A backend never overwrites and never deletes an object.
+"""
+
+from __future__ import annotations
+
+import abc
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import attrs
+
+if TYPE_CHECKING:
+    from forebay_state_api.codecs import ValueCodec
+    from forebay_state_api.keys import KeyGroupRange
+    from forebay_state_api.storage import ObjectStorage
+
+CONTRACT_VERSION: Final = 1
+"""The version of this contract. A backend states the one it implements as ``contract_version``."""
+
+
+class _Absent(enum.Enum):
+    ABSENT = "ABSENT"
+
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT: Final = _Absent.ABSENT
+"""The answer for a cell that does not exist; ``None`` is a value that a map may hold."""
+
+
+class StateKind(enum.Enum):
+    """The five kinds of keyed state."""
+
+    VALUE = "value"
+    LIST = "list"
+    MAP = "map"
+    REDUCING = "reducing"
+    AGGREGATING = "aggregating"
+
+    @property
+    def is_point(self) -> bool:
+        """One cell per key and namespace: Value, Reducing and Aggregating."""
+        return self not in (StateKind.LIST, StateKind.MAP)
+
+
+class Capability(enum.Flag):
+    """What a backend can do beyond the core; the conformance kit tests exactly what is claimed."""
+
+    NONE = 0
+    RESIDENT = enum.auto()
+    """All cells of an open table are in memory (`Space.complete`); reads never wait."""
+    CLEANUP_FULL_SNAPSHOT = enum.auto()
+    """TTL: drops expired cells when it writes a full snapshot."""
+    CLEANUP_INCREMENTALLY = enum.auto()
+    """TTL: checks some cells at each access."""
+    CLEANUP_IN_COMPACTION = enum.auto()
+    """TTL: drops expired cells when it folds or compacts files."""
+
+
+@attrs.frozen(kw_only=True)
+class TableSpec:
+    """One declared state, as a backend sees it."""
+
+    name: str
+    """The descriptor's name, unique in the operator."""
+    kind: StateKind
+    key: ValueCodec
+    """Codec of the operator's key."""
+    value: ValueCodec
+    """Codec of the value, the list element, the map's value (which may be ``None``) or the
+    accumulator."""
+    user_key: ValueCodec | None = None
+    """Codec of the map's user key; ``None`` for every other kind."""
+    ttl: bool = False
+    """The state has a time to live: stored values, list elements and map entries are
+    ``(last access in µs, value)`` pairs, which is what ``value`` is the codec of."""
+
+    def description(self) -> dict[str, Any]:
+        """Plain data that is stored with the state and compared on restore."""
+        return {
+            "name": self.name,
+            "kind": self.kind.value,
+            "key": self.key.description,
+            "value": self.value.description,
+            "user_key": None if self.user_key is None else self.user_key.description,
+            "ttl": self.ttl,
+        }
+
+
+@attrs.frozen(kw_only=True)
+class StateFile:
+    """A file that a manifest names, with the key groups for which it is read.
+
+    After a rescale the same file may be named by several manifests, each for its own range.
+    """
+
+    name: str
+    """Name below the operator's directory."""
+    size: int
+    """Bytes; checked when the file is opened."""
+    range: KeyGroupRange
+    meta: Mapping[str, Any] = attrs.field(factory=dict)
+    """Plain data of the backend's own (checksum, role, chain, entry counts …)."""
+
+
+@attrs.frozen(kw_only=True)
+class ParentState:
+    """What one manifest of the opened version says, already clipped to the range being opened."""
+
+    manifest_id: str
+    """Random identity of the manifest; a cached copy is valid for exactly this identity."""
+    range: KeyGroupRange
+    """The part of the opened range that this parent covers."""
+    whole: bool
+    """The parent's own range is the opened range: nothing was clipped."""
+    files: Sequence[StateFile]
+    """In the order in which the parent named them."""
+    meta: Mapping[str, Any]
+    """`CommittedState.meta` of the parent's commit."""
+    descriptions: Mapping[str, Mapping[str, Any]]
+    """State name → stored `TableSpec.description`, also of states no longer declared."""
+
+
+@attrs.frozen(kw_only=True)
+class Opening:
+    """What `StateBackend.open` gets."""
+
+    storage: ObjectStorage
+    """Rooted at the operator's directory."""
+    path: str
+    """The operator's directory as text, for messages and as part of a cache's key."""
+    uid: str
+    version: int
+    """The version that is opened; 0 is empty."""
+    range: KeyGroupRange
+    parents: Sequence[ParentState]
+    """Disjoint, in key-group order, together the whole range; empty for version 0."""
+    options: Mapping[str, Any]
+    """Settings ``spark.forebay.<backend name>.*`` without the prefix, typed by the backend's
+    ``options`` declaration."""
+    now_us: int
+    """The micro-batch's time, µs since the epoch: the only clock that decides about state."""
+    cache_bytes: int
+    """Budget of this process for what backends keep between batches, all operators together."""
+
+
+@attrs.frozen(kw_only=True)
+class CommittedState:
+    """What a backend made durable for one version; goes into the manifest."""
+
+    files: Sequence[StateFile]
+    """All files that the version needs, oldest first within a key group."""
+    meta: Mapping[str, Any] = attrs.field(factory=dict)
+    """Plain data that the next opening needs."""
+    protected: Sequence[str] = ()
+    """Names of further files that the janitor must keep while the manifest lives."""
+    keys: int | None = None
+    """Number of (key, namespace) cells over all tables, where the backend knows it."""
+    bytes_total: int = 0
+    """Bytes of all files named in ``files``."""
+    bytes_written: int = 0
+    """Bytes that this commit wrote."""
+
+
+@attrs.define
+class Space:
+    """The cells of one namespace of one table that this process holds during a micro-batch.
+
+    The state objects read and write it directly; that is what makes an access that memory can
+    answer cost one dictionary look-up. Keys are the operator's keys.
+
+    * point tables: ``cells[key] = value``; list tables: ``cells[key] = list of elements``;
+      map tables: ``cells[key] = {user key address: value}``.
+    * ``complete``: a key that is not in ``cells`` does not exist. A resident backend hands out its
+      own dictionaries with ``complete=True``. Otherwise ``cells`` holds what was read or written
+      (``ABSENT`` for a cell known not to exist), and unknown cells are asked of the table.
+    * ``dirty`` says what was written since the last `Table.apply`: key → key group in point tables,
+      key → `ListChange` in list tables, key → `MapChange` in map tables. The cells hold the newest
+      content all the same; an incomplete list or map that was only written to has no cell.
+    """
+
+    namespace: Any
+    complete: bool
+    cells: dict[Any, Any] = attrs.field(factory=dict)
+    dirty: dict[Any, Any] = attrs.field(factory=dict)
+
+
+@attrs.define
+class PointChanges:
+    """What a micro-batch wrote to the cells of one namespace of a point table, column-wise."""
+
+    keys: list[Any]
+    groups: list[int]
+    values: list[Any]
+    """The new value, or ``ABSENT`` for a deleted cell."""
+
+
+@attrs.define
+class ListChange:
+    """What a micro-batch did to one list: ``replaced`` tells whether older elements are gone."""
+
+    group: int
+    replaced: bool = False
+    elements: list[Any] = attrs.field(factory=list)
+    """The elements appended (after the replacement, where there was one), in order. A list that
+    was replaced and has no elements does not exist."""
+
+
+@attrs.define
+class MapChange:
+    """What a micro-batch did to one map: entries put or removed after an optional clear."""
+
+    group: int
+    cleared: bool = False
+    entries: dict[Any, Any] = attrs.field(factory=dict)
+    """User key address → value, or ``ABSENT`` for a removed entry."""
+
+
+@attrs.frozen
+class Changes:
+    """Writes to one table since the last `Table.apply`, by namespace.
+
+    Only the member that fits the table's kind is filled. Of a resident table (one whose spaces are
+    complete) the cells have already changed when this arrives.
+    """
+
+    points: Mapping[Any, PointChanges] = attrs.field(factory=dict)
+    lists: Mapping[Any, Mapping[Any, ListChange]] = attrs.field(factory=dict)
+    maps: Mapping[Any, Mapping[Any, MapChange]] = attrs.field(factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.points or self.lists or self.maps)
+
+
+class Scan(abc.ABC):
+    """The elements of one list or the entries of one map, as the table stood when it was made.
+
+    The view does not move: a later `Table.apply` does not show in it.
+    """
+
+    @abc.abstractmethod
+    def pages(self, page_size: int) -> Iterator[list[Any]]:
+        """Yield the content from its beginning, in lists of at most ``page_size``.
+
+        Lists give elements in insertion order; maps give ``(user key address, value)`` pairs in
+        any order. Each call starts anew. Called on a backend thread; may block.
+        """
+
+
+class Table(abc.ABC):
+    """The cells of one declared state within the opened key-group range.
+
+    Reads see what was opened plus everything applied so far. `get_many`, `get_entries`, `scan` and
+    `Scan.pages` may run on several backend threads at once; `space` and `apply` are called on the
+    task thread, `apply` never while a read is under way.
+    """
+
+    @abc.abstractmethod
+    def space(self, namespace: Any) -> Space:
+        """The space of ``namespace`` (``None`` is the default one); the same object each time."""
+
+    @abc.abstractmethod
+    def get_many(self, namespace: Any, keys: Sequence[tuple[int, Any]]) -> list[Any]:
+        """Point tables: the values of ``(key group, key)`` cells, in order; ``ABSENT`` for none."""
+
+    @abc.abstractmethod
+    def get_entries(self, namespace: Any, cells: Sequence[tuple[int, Any, Any]]) -> list[Any]:
+        """Map tables: the values of ``(key group, key, user key address)`` cells, in order."""
+
+    @abc.abstractmethod
+    def scan(self, namespace: Any, group: int, key: Any) -> Scan:
+        """List and map tables: all of one key."""
+
+    @abc.abstractmethod
+    def apply(self, changes: Changes) -> None:
+        """Take writes. They are seen by later reads, and durable only after `commit`."""
+
+    @abc.abstractmethod
+    def namespaces(self) -> Iterator[Any]:
+        """The namespaces that hold cells or did so when the table was opened."""
+
+
+class StateBackend(abc.ABC):
+    """One opened version of an operator's state, for one range of key groups."""
+
+    name: ClassVar[str]
+    """What ``spark.forebay.state.backend`` selects; lower case."""
+    contract_version: ClassVar[int]
+    """The `CONTRACT_VERSION` that the class was written for."""
+    capabilities: ClassVar[Capability] = Capability.NONE
+    options: ClassVar[Mapping[str, Any]] = {}
+    """Settings of the backend: name → `forebay_state_api.settings.Setting`; users set them as
+    ``spark.forebay.<backend name>.<setting>``."""
+
+    @classmethod
+    @abc.abstractmethod
+    def open(cls, opening: Opening) -> StateBackend:
+        """Open a version. Reads only.
+
+        Raises `CorruptStateError` for a truncated or altered file, here or at the first read.
+        """
+
+    @abc.abstractmethod
+    def table(self, spec: TableSpec) -> Table:
+        """The table of a declared state, made at its first commit if it is new.
+
+        Raises `StateMigrationError` when what is stored under the name cannot be read with
+        ``spec`` (`forebay_state_api.codecs.resolve` decides, so all backends agree).
+        """
+
+    @abc.abstractmethod
+    def commit(self, version: int) -> CommittedState:
+        """Make everything applied so far durable as files of ``version``.
+
+        Data of states that were not asked for by `table` is kept. When nothing changed, no file is
+        written. Called once, after the last `Table.apply`, on the task thread.
+        """
+
+    def installed(self, manifest_id: str) -> None:  # noqa: B027 - a hook that need not be used
+        """The manifest of this commit is durable under ``manifest_id``; caching is now allowed."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Release what is held. Safe to call twice, and after any failure."""

@@ -1,0 +1,163 @@
+"""State descriptors: the name and the types of a state, and how its values come about.
+
+``type_info`` and its like accept a Python type or annotation, a Spark DDL string or ``DataType``,
+or a `Codec`; ``None`` means self-describing values of the plain kinds.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, cast
+
+from forebay_state_api.backend import StateKind
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.functions import AggregateFunction, ReduceFunction
+from forebay_state_api.ttl import StateTtlConfig
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+IN = TypeVar("IN")
+ACC = TypeVar("ACC")
+OUT = TypeVar("OUT")
+
+
+class StateDescriptor:
+    """What all descriptors have: a name, unique in the operator, and an optional time to live."""
+
+    kind: StateKind
+
+    def __init__(self, name: str, value_type: Any, ttl: StateTtlConfig | None) -> None:
+        if not isinstance(name, str) or not name:
+            message = f"a state's name is a string that is not empty, not {name!r}"
+            raise ConfigurationError(message)
+        if ttl is not None and not isinstance(ttl, StateTtlConfig):
+            message = f"state {name!r}: ttl takes a StateTtlConfig, not {ttl!r}"
+            raise ConfigurationError(message)
+        self.name = name
+        self.value_type = value_type
+        self.ttl = ttl
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    def identity(self) -> tuple[object, ...]:
+        """What two descriptors of one name must agree in."""
+        return self.kind, self.value_type, self.ttl
+
+
+class ValueStateDescriptor(StateDescriptor, Generic[T]):
+    """Describes a `ValueState`. ``default`` is what an unset state reads as, without TTL."""
+
+    kind = StateKind.VALUE
+
+    def __init__(
+        self,
+        name: str,
+        type_info: type[T] | Any = None,
+        *,
+        default: T | None = None,
+        ttl: StateTtlConfig | None = None,
+    ) -> None:
+        super().__init__(name, type_info, ttl)
+        self.default = default
+
+    def identity(self) -> tuple[object, ...]:
+        return (*super().identity(), self.default)
+
+
+class ListStateDescriptor(StateDescriptor, Generic[T]):
+    """Describes a `ListState` by the type of its elements."""
+
+    kind = StateKind.LIST
+
+    def __init__(
+        self,
+        name: str,
+        element_type: type[T] | Any = None,
+        *,
+        ttl: StateTtlConfig | None = None,
+    ) -> None:
+        super().__init__(name, element_type, ttl)
+
+
+class MapStateDescriptor(StateDescriptor, Generic[K, V]):
+    """Describes a `MapState` by the types of its user keys and values."""
+
+    kind = StateKind.MAP
+
+    def __init__(
+        self,
+        name: str,
+        key_type: type[K] | Any = None,
+        value_type: type[V] | Any = None,
+        *,
+        ttl: StateTtlConfig | None = None,
+    ) -> None:
+        super().__init__(name, value_type, ttl)
+        self.key_type = key_type
+
+    def identity(self) -> tuple[object, ...]:
+        return (*super().identity(), self.key_type)
+
+
+class ReducingStateDescriptor(StateDescriptor, Generic[T]):
+    """Describes a `ReducingState`: ``reduce_function`` is a `ReduceFunction` or a callable."""
+
+    kind = StateKind.REDUCING
+
+    def __init__(
+        self,
+        name: str,
+        reduce_function: ReduceFunction[T] | Callable[[T, T], T],
+        type_info: type[T] | Any = None,
+        *,
+        ttl: StateTtlConfig | None = None,
+    ) -> None:
+        super().__init__(name, type_info, ttl)
+        reduce = getattr(reduce_function, "reduce", reduce_function)
+        if not callable(reduce) or inspect.iscoroutinefunction(reduce):
+            message = (
+                f"state {name!r}: reduce_function takes a ReduceFunction or a plain callable of "
+                f"two values, not {reduce_function!r}"
+            )
+            raise ConfigurationError(message)
+        self.reduce = cast("Callable[[T, T], T]", reduce)
+        self.reduce_function = reduce_function
+
+    def identity(self) -> tuple[object, ...]:
+        return (*super().identity(), _function_identity(self.reduce_function))
+
+
+class AggregatingStateDescriptor(StateDescriptor, Generic[IN, ACC, OUT]):
+    """Describes an `AggregatingState`; ``accumulator_type`` is the type of what is stored."""
+
+    kind = StateKind.AGGREGATING
+
+    def __init__(
+        self,
+        name: str,
+        aggregate_function: AggregateFunction[IN, ACC, OUT],
+        accumulator_type: type[ACC] | Any = None,
+        *,
+        ttl: StateTtlConfig | None = None,
+    ) -> None:
+        super().__init__(name, accumulator_type, ttl)
+        if not isinstance(aggregate_function, AggregateFunction):
+            message = (
+                f"state {name!r}: aggregate_function takes an AggregateFunction, "
+                f"not {aggregate_function!r}"
+            )
+            raise ConfigurationError(message)
+        self.aggregate_function = aggregate_function
+
+    def identity(self) -> tuple[object, ...]:
+        return (*super().identity(), _function_identity(self.aggregate_function))
+
+
+def _function_identity(function: object) -> object:
+    """Two objects of one class, or one function twice, count as the same."""
+    if inspect.isroutine(function):
+        return getattr(function, "__code__", function)
+    return type(function)

@@ -1,0 +1,87 @@
+"""Every error that Forebay raises, split by who must act.
+
+One root, `ForebayError`; below it the job's author (`ConfigurationError`, `StateAccessError`,
+`StateMigrationError`, `FunctionError`, `OutputSchemaError`), the operator of the job
+(`CorruptStateError`, `StorageError`, `FencedError`), and the author of a plugin (`PluginError`).
+Misuse that Python itself has a name for stays a `ValueError` or a `TypeError`.
+"""
+
+from __future__ import annotations
+
+
+class ForebayError(Exception):
+    """The root of all errors raised by Forebay."""
+
+
+class ConfigurationError(ForebayError):
+    """A setting, an argument or a combination of them cannot work.
+
+    Who acts: the job's author. Nothing was read or written when it is raised.
+    """
+
+
+class UnknownPluginError(ConfigurationError):
+    """No installed plugin has the name that was asked for.
+
+    The message lists what is installed and the ``pip install`` line that brings a known one.
+    """
+
+
+class PluginError(ForebayError):
+    """A plugin could not be loaded, or contradicts another one or the contract.
+
+    Who acts: whoever installed the plugin, or its author.
+    """
+
+
+class StateAccessError(ForebayError):
+    """State was used where it cannot be: without a current key, or after its batch ended.
+
+    Who acts: the job's author.
+    """
+
+
+class StateMigrationError(ForebayError):
+    """Stored state does not fit what the job now declares.
+
+    Who acts: the job's author. The message names the state, the stored and the declared type, and
+    the way out. The stored state is untouched.
+    """
+
+
+class CorruptStateError(ForebayError):
+    """Something that was read from storage is not what was written, or is incomplete.
+
+    Operator action: the message names the object, the state and the version. Restore the object
+    from a copy, or start the query from an older checkpoint; see the how-to on recovery.
+    """
+
+
+class StorageError(ForebayError):
+    """Storage could not be reached, or refused a request.
+
+    Operator action: check the address, the credentials and the free space that the message names.
+    Nothing was committed by the attempt that saw it.
+    """
+
+
+class FencedError(ForebayError):
+    """A newer run of the query owns the state; this one must stop.
+
+    Operator action: one of two drivers (or copies of one checkpoint) is running by mistake. The
+    newer one goes on; stop the older one, or give the copy a state directory of its own.
+    """
+
+
+class FunctionError(ForebayError):
+    """The user's function raised; its exception is the ``__cause__``.
+
+    The message names the function, the operator's uid, the key, the batch id and the partition.
+    """
+
+
+class OutputSchemaError(ForebayError):
+    """A row that a function gave out does not fit the declared output schema.
+
+    Who acts: the job's author. The message names the column, the value and the function.
+    """

@@ -1,0 +1,97 @@
+"""What job authors subclass: functions over keyed rows, and the functions inside states.
+
+A fresh copy of a function lives for one micro-batch of one subtask: ``open`` → records → ``close``.
+Fields do not survive a batch; state does. The record methods may be a plain method, a generator, an
+``async def`` or an asynchronous generator; rows go out by ``yield``, by returning a list (or another
+iterable) of rows, or by ``ctx.collect(row)``. ``ReduceFunction`` and ``AggregateFunction`` are
+plain.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, Generic, TypeVar
+
+from forebay_state_api.context import RuntimeContext
+
+T = TypeVar("T")
+IN = TypeVar("IN")
+ACC = TypeVar("ACC")
+OUT = TypeVar("OUT")
+K = TypeVar("K")
+LEFT = TypeVar("LEFT")
+RIGHT = TypeVar("RIGHT")
+
+
+class Function:
+    """The life of every function: `open` once before the first record, `close` at the end."""
+
+    def open(self, context: RuntimeContext) -> None:
+        """Declare states here, with ``context.get_state(…)`` and its like. No key is current."""
+
+    def close(self) -> None:
+        """Release what `open` took; called after a failure too."""
+
+
+class KeyedProcessFunction(Function, Generic[K, IN, OUT]):
+    """The general function over the rows of one keyed input."""
+
+    @abc.abstractmethod
+    def process_element(self, row: IN, ctx: RuntimeContext) -> Any:
+        """Handle one row; its key is ``ctx.current_key`` and the key of every state access."""
+
+
+class KeyedCoProcessFunction(Function, Generic[K, LEFT, RIGHT, OUT]):
+    """The general function over two keyed inputs that share their state by key."""
+
+    @abc.abstractmethod
+    def process_element1(self, row: LEFT, ctx: RuntimeContext) -> Any:
+        """Handle one row of the first input."""
+
+    @abc.abstractmethod
+    def process_element2(self, row: RIGHT, ctx: RuntimeContext) -> Any:
+        """Handle one row of the second input."""
+
+
+class MapFunction(Function, Generic[IN, OUT]):
+    """One row out for each row in."""
+
+    @abc.abstractmethod
+    def map(self, row: IN) -> Any:
+        """The one row that ``row`` becomes."""
+
+
+class FlatMapFunction(Function, Generic[IN, OUT]):
+    """Any number of rows out for each row in."""
+
+    @abc.abstractmethod
+    def flat_map(self, row: IN) -> Any:
+        """The rows that ``row`` becomes: yielded, or returned as a list."""
+
+
+class ReduceFunction(Function, Generic[T]):
+    """Merges two values of one type into one."""
+
+    @abc.abstractmethod
+    def reduce(self, first: T, second: T) -> T:
+        """``first`` is what was there, ``second`` is what comes."""
+
+
+class AggregateFunction(Function, Generic[IN, ACC, OUT]):
+    """Folds values into an accumulator of another type; the result is computed on reading."""
+
+    @abc.abstractmethod
+    def create_accumulator(self) -> ACC:
+        """A fresh accumulator, made at the first `add` of a key."""
+
+    @abc.abstractmethod
+    def add(self, value: IN, accumulator: ACC) -> ACC:
+        """The accumulator with ``value`` in it; may change and return the one it was given."""
+
+    @abc.abstractmethod
+    def get_result(self, accumulator: ACC) -> OUT:
+        """What reading the state gives."""
+
+    @abc.abstractmethod
+    def merge(self, first: ACC, second: ACC) -> ACC:
+        """Both accumulators in one."""

@@ -1,0 +1,327 @@
+"""Futures of state accesses: chained with ``then_*`` or awaited.
+
+Grown from FLIP-424's ``StateFuture``. A future is used on the task thread of the operator that made
+it; its callbacks run there, in the order of registration, with the record's key, namespace and
+context restored. A callback attached to a completed future runs at once, in the caller. There is
+no error callback and no blocking ``get``: an exception in a callback fails the micro-batch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterable
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, overload
+
+from forebay_state_api.errors import StateAccessError
+
+if TYPE_CHECKING:
+    from forebay_state_api._engine.scheduler import Record, Scheduler
+    from forebay_state_api.iterators import StateIterator
+
+T = TypeVar("T")
+U = TypeVar("U")
+V = TypeVar("V")
+
+_SCOPE = threading.local()
+"""``_SCOPE.scheduler`` is the engine's scheduler that runs on this thread, if one does."""
+
+_foreign_lock: Final = threading.Lock()
+"""Guards the hand-over of futures that another thread may complete."""
+
+
+def current_scheduler() -> Scheduler | None:
+    """The scheduler whose task thread this is."""
+    return getattr(_SCOPE, "scheduler", None)
+
+
+def enter_scheduler(scheduler: Scheduler | None) -> Scheduler | None:
+    """Make ``scheduler`` the one of this thread; give back the one before."""
+    before = current_scheduler()
+    _SCOPE.scheduler = scheduler
+    return before
+
+
+class StateFuture(Generic[T]):
+    """The result of an asynchronous state access, now or later.
+
+    ``StateFuture()`` makes a pending future that `complete` completes, from any thread: inside an
+    operator its callbacks then run on the task thread, elsewhere in the completing thread.
+    """
+
+    __slots__ = ("_callbacks", "_claimed", "_done", "_scheduler", "_value")
+
+    _value: T
+    _callbacks: list[tuple[Record | None, Callable[[T], object]]] | None
+
+    def __init__(self) -> None:
+        self._done = False
+        self._claimed = False
+        self._callbacks = []
+        self._scheduler = current_scheduler()
+
+    def __repr__(self) -> str:
+        return f"<StateFuture {self._value!r}>" if self._done else "<StateFuture pending>"
+
+    # -- completing ---------------------------------------------------------------------------
+
+    def complete(self, value: T) -> None:
+        """Complete the future with ``value``; a second time is a `StateAccessError`."""
+        with _foreign_lock:
+            if self._claimed or self._done:
+                message = "this StateFuture is completed already; a future is completed once"
+                raise StateAccessError(message)
+            self._claimed = True
+            scheduler = self._scheduler
+        if scheduler is None or scheduler.is_task_thread():
+            self._fulfil(value)
+        else:
+            scheduler.post(self, value)
+
+    def _fulfil(self, value: T) -> None:
+        """Set the value and have the callbacks run; on the task thread."""
+        self._value = value
+        with _foreign_lock:
+            self._done = True
+            scheduler = self._scheduler
+        if not self._callbacks:
+            self._callbacks = None
+        elif scheduler is None:
+            self._deliver()
+        else:
+            scheduler.ready.append(self)
+
+    def _deliver(self) -> None:
+        """Run the callbacks in order, those that come in meanwhile included."""
+        callbacks = self._callbacks or []
+        value = self._value
+        position = 0
+        while position < len(callbacks):
+            record, callback = callbacks[position]
+            position += 1
+            if record is None:
+                callback(value)
+            else:
+                record.scheduler.resume(record, callback, value)
+        self._callbacks = None
+
+    def _attach(self, callback: Callable[[T], object]) -> None:
+        """Run ``callback`` with the value: at once if it is there and nobody waits before it."""
+        scheduler = current_scheduler()
+        record = None
+        with _foreign_lock:
+            callbacks = self._callbacks
+            if callbacks is not None:
+                if scheduler is not None:
+                    self._scheduler = scheduler
+                    record = scheduler.hold()
+                callbacks.append((record, callback))
+                return
+        callback(self._value)
+
+    # -- chaining -----------------------------------------------------------------------------
+
+    def then_apply(self, fn: Callable[[T], U]) -> StateFuture[U]:
+        """A future of ``fn(result)``."""
+        after: StateFuture[U] = pending()
+        self._attach(lambda value: after._fulfil(fn(value)))
+        return after
+
+    def then_accept(self, fn: Callable[[T], object]) -> StateFuture[None]:
+        """A future of ``None``, done after ``fn(result)`` has run."""
+
+        def accept(value: T) -> None:
+            fn(value)
+            after._fulfil(None)
+
+        after: StateFuture[None] = pending()
+        self._attach(accept)
+        return after
+
+    def then_compose(self, fn: Callable[[T], StateFuture[U]]) -> StateFuture[U]:
+        """A future of what the future returned by ``fn(result)`` gives."""
+        after: StateFuture[U] = pending()
+        self._attach(lambda value: _composed(fn(value), "then_compose")._attach(after._fulfil))
+        return after
+
+    def then_combine(self, other: StateFuture[U], fn: Callable[[T, U], V]) -> StateFuture[V]:
+        """A future of ``fn(this result, other result)``, run once both are done."""
+        both = combine_all([self, other])
+        return both.then_apply(lambda values: fn(cast("T", values[0]), cast("U", values[1])))
+
+    def then_conditionally_apply(
+        self,
+        condition: Callable[[T], bool],
+        if_true: Callable[[T], U],
+        if_false: Callable[[T], U] | None = None,
+    ) -> StateFuture[tuple[bool, U | None]]:
+        """A future of ``(condition held, result of the chosen function)``.
+
+        Without ``if_false`` a false condition gives ``(False, None)``.
+        """
+
+        def choose(value: T) -> tuple[bool, U | None]:
+            if condition(value):
+                return True, if_true(value)
+            return False, None if if_false is None else if_false(value)
+
+        return self.then_apply(choose)
+
+    def then_conditionally_accept(
+        self,
+        condition: Callable[[T], bool],
+        if_true: Callable[[T], object],
+        if_false: Callable[[T], object] | None = None,
+    ) -> StateFuture[bool]:
+        """A future of whether the condition held, done after the chosen function has run."""
+        chosen = self.then_conditionally_apply(condition, if_true, if_false)
+        return chosen.then_apply(lambda outcome: outcome[0])
+
+    def then_conditionally_compose(
+        self,
+        condition: Callable[[T], bool],
+        if_true: Callable[[T], StateFuture[U]],
+        if_false: Callable[[T], StateFuture[U]] | None = None,
+    ) -> StateFuture[tuple[bool, U | None]]:
+        """A future of ``(condition held, result of the chosen future)``."""
+
+        def choose(value: T) -> StateFuture[tuple[bool, U | None]]:
+            holds = bool(condition(value))
+            branch = if_true if holds else if_false
+            if branch is None:
+                return completed_future((False, None))
+            inner = _composed(branch(value), "then_conditionally_compose")
+            return inner.then_apply(lambda result: (holds, result))
+
+        return self.then_compose(choose)
+
+    def __await__(self) -> Generator[StateFuture[T], None, T]:
+        if self._callbacks is not None:
+            yield self
+        return self._value
+
+    def _settled(self) -> bool:
+        """The value is there and nobody waits for it any more."""
+        return self._callbacks is None
+
+
+class _Completed(StateFuture[T]):
+    """A future that was done when it was made: what an access answered from memory gives."""
+
+    __slots__ = ()
+
+    def __init__(self, value: T) -> None:
+        self._value = value
+
+    def __repr__(self) -> str:
+        return f"<StateFuture {self._value!r}>"
+
+    def complete(self, value: T) -> None:  # noqa: ARG002 - the signature of the contract
+        message = "this StateFuture is completed already; a future is completed once"
+        raise StateAccessError(message)
+
+    def _attach(self, callback: Callable[[T], object]) -> None:
+        callback(self._value)
+
+    def then_apply(self, fn: Callable[[T], U]) -> StateFuture[U]:
+        return _Completed(fn(self._value))
+
+    def then_accept(self, fn: Callable[[T], object]) -> StateFuture[None]:
+        fn(self._value)
+        return DONE
+
+    def then_compose(self, fn: Callable[[T], StateFuture[U]]) -> StateFuture[U]:
+        return _composed(fn(self._value), "then_compose")
+
+    def __await__(self) -> Generator[StateFuture[T], None, T]:
+        return self._value
+        yield  # the unreachable yield makes this a generator function, as awaiting needs
+
+    def _settled(self) -> bool:
+        return True
+
+
+DONE: Final[StateFuture[None]] = _Completed(None)
+"""The one completed future of ``None``."""
+
+
+def pending() -> StateFuture[Any]:
+    """A future that the engine itself completes, on the task thread."""
+    future: StateFuture[Any] = StateFuture.__new__(StateFuture)
+    future._done = False
+    future._claimed = True
+    future._callbacks = []
+    future._scheduler = current_scheduler()
+    return future
+
+
+def completed_future(value: T) -> StateFuture[T]:
+    """A future that is done with ``value``."""
+    return _Completed(value)
+
+
+def completed_void_future() -> StateFuture[None]:
+    """A future that is done with ``None``."""
+    return DONE
+
+
+def combine_all(futures: Iterable[StateFuture[T]]) -> StateFuture[list[T]]:
+    """A future of all results, in the order of the arguments; ``[]`` is done at once.
+
+    Raises `ValueError` for a ``None`` among the futures and `TypeError` for anything else that is
+    not a `StateFuture`.
+    """
+    members = list(futures)
+    for position, member in enumerate(members):
+        if member is None:
+            message = f"combine_all: future number {position} is None"
+            raise ValueError(message)
+        if not isinstance(member, StateFuture):
+            message = f"combine_all takes StateFutures; number {position} is {member!r}"
+            raise TypeError(message)
+    return _gathered(members)
+
+
+def _gathered(members: list[StateFuture[T]]) -> StateFuture[list[T]]:
+    results: list[Any] = [None] * len(members)
+    after: StateFuture[list[T]] = pending()
+    missing = len(members)
+
+    def collect(position: int, value: T) -> None:
+        nonlocal missing
+        results[position] = value
+        missing -= 1
+        if missing == 0:
+            after._fulfil(results)
+
+    for position, member in enumerate(members):
+        member._attach(lambda value, position=position: collect(position, value))
+    if not members:
+        after._fulfil(results)
+    return after
+
+
+@overload
+def to_iterable(future: StateFuture[StateIterator[T]]) -> StateFuture[list[T]]: ...
+@overload
+def to_iterable(future: StateFuture[StateIterator[T] | None]) -> StateFuture[list[T]]: ...
+def to_iterable(future: Any) -> Any:
+    """A future of all elements of the iterator that ``future`` gives, every page loaded."""
+
+    def load(iterator: StateIterator[T] | None) -> StateFuture[list[T]]:
+        elements: list[T] = []
+        if iterator is None:
+            return completed_future(elements)
+        return iterator.on_next(elements.append).then_apply(lambda _: elements)
+
+    return future.then_compose(load)
+
+
+def _composed(inner: object, method: str) -> StateFuture[Any]:
+    if isinstance(inner, StateFuture):
+        return inner
+    message = (
+        f"{method} takes a function that returns a StateFuture; it returned "
+        f"{type(inner).__name__} {inner!r}. Use {method.replace('compose', 'apply')} for a plain "
+        "result, or completed_void_future() where there is nothing to wait for"
+    )
+    raise TypeError(message)
