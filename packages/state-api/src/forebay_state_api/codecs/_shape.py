@@ -34,6 +34,10 @@ class UnreadableError(Exception):
     """Data of the stored type cannot be read as the declared type; the text says why."""
 
 
+class UnsupportedTypeError(Exception):
+    """There is no shape for a declared type; the text names the type and says why."""
+
+
 class Shape(abc.ABC):
     """One type, or one part of one."""
 
@@ -79,16 +83,20 @@ class Shape(abc.ABC):
 
 
 class Code:
-    """Names for objects in generated expressions, and the way from an expression to a function."""
+    """Names for objects in generated code, and the way from its text to a function.
+
+    The text is made of field names that have been checked and of names bound here; values never
+    become part of it.
+    """
 
     def __init__(self) -> None:
         """Begin without names."""
-        self._names: dict[str, Any] = {}
+        self.names: dict[str, Any] = {}
 
     def bind(self, value: Any) -> str:
-        """Return a name that stands for ``value`` in expressions compiled here."""
-        name = f"_{len(self._names)}"
-        self._names[name] = value
+        """Return a name that stands for ``value`` in code compiled here."""
+        name = f"_{len(self.names)}"
+        self.names[name] = value
         return name
 
     def apply(self, function: Function | None, subject: str) -> str:
@@ -97,7 +105,14 @@ class Code:
 
     def function(self, expression: str) -> Function:
         """Compile ``lambda v: <expression>``."""
-        compiled: Function = eval(f"lambda v: {expression}", self._names)  # noqa: S307 - see class
+        compiled: Function = eval(f"lambda v: {expression}", self.names)  # noqa: S307 - see class
+        return compiled
+
+    def block(self, lines: Sequence[str]) -> Function:
+        """Compile a function of ``v`` with these lines as its body."""
+        body = "".join(f"    {line}\n" for line in lines)
+        exec(f"def function(v):\n{body}", self.names)  # noqa: S102 - see class
+        compiled: Function = self.names["function"]
         return compiled
 
 
@@ -117,4 +132,13 @@ def predicate(shape: Shape) -> Function:
 def class_name(value: Any) -> str:
     """Return the name of a value's class, with its module unless that is ``builtins``."""
     cls = type(value)
-    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    name = cls.__qualname__
+    return name if cls.__module__ == "builtins" else f"{cls.__module__}.{name}"
+
+
+def a_class(value: Any) -> str:
+    """Return the name of a value's class with its article, for messages."""
+    if value is None:
+        return "None"
+    name = class_name(value)
+    return f"{'an' if name[0] in 'aeiouAEIO' else 'a'} {name}"

@@ -12,7 +12,7 @@ from forebay_state_api.codecs._shape import (
     MisfitError,
     Shape,
     UnreadableError,
-    class_name,
+    a_class,
     predicate,
     tuple_function,
 )
@@ -168,7 +168,7 @@ def _parts(element: Shape, values: Iterable[Any]) -> list[Any]:
 
 
 def _refuse(shape: Shape, value: Any) -> NoReturn:
-    raise MisfitError("", f"a {class_name(value)}, not {describe_type(shape.description)}")
+    raise MisfitError("", f"{a_class(value)}, not {describe_type(shape.description)}")
 
 
 def _same_type(shape: Shape, stored: Description) -> None:

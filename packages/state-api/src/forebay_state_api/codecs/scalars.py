@@ -15,7 +15,7 @@ from forebay_state_api.codecs._shape import (
     MisfitError,
     Shape,
     UnreadableError,
-    class_name,
+    a_class,
 )
 from forebay_state_api.codecs.describe import describe_type
 
@@ -85,7 +85,7 @@ class ScalarShape(Shape):
     def convert(self, value: Any) -> Any:
         """Return ``value``."""
         if type(value) not in self.exact:
-            raise MisfitError("", f"a {class_name(value)}, not {describe_type(self.description)}")
+            raise MisfitError("", f"{a_class(value)}, not {describe_type(self.description)}")
         return value
 
     def reader(self, stored: Description) -> Function | None:

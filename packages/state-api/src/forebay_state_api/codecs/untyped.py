@@ -13,7 +13,7 @@ from forebay_state_api.codecs._shape import (
     MisfitError,
     Shape,
     UnreadableError,
-    class_name,
+    a_class,
 )
 from forebay_state_api.codecs.describe import describe_type
 from forebay_state_api.codecs.plain import (
@@ -67,7 +67,7 @@ def _admit(value: Any, depth: int) -> Any:
     if type(value) is dict:
         return {_admit(key, depth + 1): _part(f"[{key!r}]", v, depth) for key, v in value.items()}
     if type(value) is not list and type(value) is not tuple:
-        raise MisfitError("", f"a {class_name(value)}, not {_PLAIN}, list, tuple or dict")
+        raise MisfitError("", f"{a_class(value)}, not {_PLAIN}, list, tuple or dict")
     parts = [_part(f"[{i}]", part, depth) for i, part in enumerate(value)]
     return parts if type(value) is list else tuple(parts)
 
@@ -111,6 +111,6 @@ def _canonical(value: Any) -> Any:
         return tuple([_canonical(part) for part in value])
     canonical = ADDRESSES.get(type(value))
     if canonical is None:
-        msg = f"a {class_name(value)} cannot be a key, or a part of one"
+        msg = f"{a_class(value)} cannot be a key, or a part of one"
         raise TypeError(msg)
     return canonical(value)

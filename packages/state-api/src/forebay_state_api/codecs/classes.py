@@ -1,0 +1,155 @@
+"""attrs classes, dataclasses, NamedTuples and enumerations as shapes."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import keyword
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from forebay_state_api.codecs._makers import ObjectMaker, TupleMaker, is_frozen_attrs
+from forebay_state_api.codecs._shape import Function, Shape, UnsupportedTypeError
+from forebay_state_api.codecs.enums import EnumShape, FlagShape
+from forebay_state_api.codecs.records import Field, RecordShape
+
+ShapeOf = Callable[[Any], Shape]
+
+
+def class_shape(cls: type, shape_of: ShapeOf) -> Shape | None:
+    """Return the shape of a class with fields or members; ``None`` for any other class.
+
+    ``shape_of`` gives the shapes of the fields' annotations. Raises `UnsupportedTypeError`.
+    """
+    if issubclass(cls, enum.Enum):
+        return _enum_shape(cls)
+    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        return _named_tuple_shape(cls, shape_of)
+    if attrs.has(cls):
+        return _attrs_shape(cls, shape_of)
+    if dataclasses.is_dataclass(cls):
+        return _dataclass_shape(cls, shape_of)
+    return None
+
+
+def _enum_shape(cls: type[enum.Enum]) -> Shape:
+    if not cls.__members__:
+        msg = f"{cls.__qualname__} has no members"
+        raise UnsupportedTypeError(msg)
+    return FlagShape(cls) if issubclass(cls, enum.Flag) else EnumShape(cls)
+
+
+def _named_tuple_shape(cls: type[Any], shape_of: ShapeOf) -> Shape:
+    hints = _hints(cls)
+    fields = [
+        Field(name, _field_shape(cls, name, hints, shape_of), _constant(cls._field_defaults, name))
+        for name in cls._fields
+    ]
+    return RecordShape(cls, fields, kind="namedtuple", maker=TupleMaker(cls), frozen=True)
+
+
+def _attrs_shape(cls: type[Any], shape_of: ShapeOf) -> Shape:
+    hints = _hints(cls)
+    fields = [
+        Field(
+            attribute.name,
+            _field_shape(cls, attribute.name, hints, shape_of),
+            _attrs_default(attribute),
+            may_be_unset=not attribute.init and attribute.default is attrs.NOTHING,
+        )
+        for attribute in attrs.fields(cls)
+    ]
+    hook = "__attrs_post_init__" if hasattr(cls, "__attrs_post_init__") else None
+    maker = _object_maker(cls, fields, hook)
+    return RecordShape(cls, fields, kind="attrs", maker=maker, frozen=is_frozen_attrs(cls))
+
+
+def _attrs_default(attribute: attrs.Attribute[Any]) -> Function | None:
+    default: Any = attribute.default
+    if default is attrs.NOTHING:
+        return None
+    if not isinstance(default, attrs.Factory):  # type: ignore[arg-type]
+        make = lambda _: default  # noqa: E731 - one of three one-line functions
+    elif default.takes_self:
+        make = default.factory
+    else:
+        make = lambda _: default.factory()  # noqa: E731 - one of three one-line functions
+    return _after_converter(attribute.converter, make)
+
+
+def _after_converter(converter: Any, make: Function) -> Function:
+    """Apply a field's converter to its default, as ``__init__`` does."""
+    if converter is None:
+        return make
+    if isinstance(converter, attrs.Converter):
+        return lambda record: converter.converter(make(record))
+    return lambda record: converter(make(record))
+
+
+def _dataclass_shape(cls: type[Any], shape_of: ShapeOf) -> Shape:
+    hints = _hints(cls)
+    fields = [
+        Field(
+            field.name,
+            _field_shape(cls, field.name, hints, shape_of),
+            _dataclass_default(field),
+            may_be_unset=not field.init and _dataclass_default(field) is None,
+        )
+        for field in dataclasses.fields(cls)
+    ]
+    hook = "__post_init__" if hasattr(cls, "__post_init__") else None
+    if hook is not None and any(_is_init_var(hint) for hint in hints.values()):
+        msg = f"{cls.__qualname__}.__post_init__ takes InitVars, which state does not keep"
+        raise UnsupportedTypeError(msg)
+    frozen = bool(cls.__dataclass_params__.frozen)
+    maker = _object_maker(cls, fields, hook)
+    return RecordShape(cls, fields, kind="dataclass", maker=maker, frozen=frozen)
+
+
+def _is_init_var(hint: Any) -> bool:
+    return hint is dataclasses.InitVar or isinstance(hint, dataclasses.InitVar)
+
+
+def _dataclass_default(field: dataclasses.Field[Any]) -> Function | None:
+    # By class, not by identity: a class that was pickled by value has its own copies of MISSING.
+    missing = type(dataclasses.MISSING)
+    if not isinstance(field.default, missing):
+        return lambda _: field.default
+    factory = field.default_factory
+    return None if isinstance(factory, missing) else lambda _: factory()
+
+
+def _constant(defaults: Mapping[str, Any], name: str) -> Function | None:
+    return (lambda _: defaults[name]) if name in defaults else None
+
+
+def _object_maker(cls: type, fields: Sequence[Field], hook: str | None) -> ObjectMaker:
+    for field in fields:
+        if not field.name.isidentifier() or keyword.iskeyword(field.name):
+            msg = f"{cls.__qualname__} has a field of the name {field.name!r}"
+            raise UnsupportedTypeError(msg)
+    return ObjectMaker(cls, [field.name for field in fields], hook)
+
+
+def _field_shape(cls: type, name: str, hints: Mapping[str, Any], shape_of: ShapeOf) -> Shape:
+    try:
+        return shape_of(hints.get(name, Any))
+    except UnsupportedTypeError as error:
+        msg = f"field {name!r} of {cls.__qualname__}: {error}"
+        raise UnsupportedTypeError(msg) from error
+
+
+def _hints(cls: type) -> dict[str, Any]:
+    """Return the annotations of ``cls`` and its bases, with those given as strings resolved."""
+    try:
+        return typing.get_type_hints(cls, include_extras=True)
+    except NameError as error:
+        msg = (
+            f"the annotations of {cls.__qualname__} cannot be resolved here ({error}); define it, "
+            "and the classes it refers to, at the top of a module that the workers can import, or "
+            "leave out 'from __future__ import annotations' where it is defined"
+        )
+        raise UnsupportedTypeError(msg) from error

@@ -1,0 +1,166 @@
+"""Shapes of values with named fields: objects, named tuples and Spark's structs.
+
+All of them are written as the tuple of their fields, so that an attrs class, a dataclass, a
+NamedTuple and a struct with the same fields read one another's data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import attrs
+
+from forebay_state_api.codecs._makers import Maker, TupleMaker
+from forebay_state_api.codecs._shape import (
+    Code,
+    Description,
+    Function,
+    MisfitError,
+    Shape,
+    UnreadableError,
+    a_class,
+    tuple_function,
+)
+from forebay_state_api.codecs.describe import describe_type
+from forebay_state_api.errors import StateMigrationError
+
+
+@attrs.frozen
+class Field:
+    """One field of a record."""
+
+    name: str
+    shape: Shape
+    default: Function | None = None
+    """Half-made record (``None`` for tuples) → value of the field in data that lack it."""
+    may_be_unset: bool = False
+    """The constructor need not set it: reading it may be an `AttributeError`."""
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """Name, type, and whether there is a default."""
+        has_default = self.default is not None
+        return {"name": self.name, "type": self.shape.description, "default": has_default}
+
+    def fill(self, record: Any) -> Any:
+        """Return the default, as it is to be stored."""
+        try:
+            return self.shape.convert(None if self.default is None else self.default(record))
+        except MisfitError as fault:
+            msg = f"the default of the added field {self.name!r} is {fault.problem}"
+            raise StateMigrationError(msg) from None
+
+
+class RecordShape(Shape):
+    """Instances of exactly one class with named fields."""
+
+    def __init__(
+        self,
+        cls: type,
+        fields: Sequence[Field],
+        *,
+        kind: Literal["attrs", "dataclass", "namedtuple", "struct"],
+        maker: Maker,
+        frozen: bool,
+    ) -> None:
+        """Describe ``cls``, whose instances ``maker`` builds; ``frozen``: fields cannot be set."""
+        self.description = {
+            "type": "record",
+            "kind": kind,
+            "name": cls.__qualname__,
+            "module": cls.__module__,
+            "fields": [field.description for field in fields],
+        }
+        self._cls = cls
+        self._fields = fields
+        self._maker = maker
+        self._is_tuple = isinstance(maker, TupleMaker)
+        self._derive([field.shape for field in fields], frozen=frozen)
+
+    def _derive(self, shapes: Sequence[Shape], *, frozen: bool) -> None:
+        """Combine the functions of the fields."""
+        parts = [self._maker.part("v", i) for i in range(len(shapes))]
+        items = [f"v[{i}]" for i in range(len(shapes))]
+        self._from_items = self._maker.rebuild([None] * len(items), items)
+        copies = [shape.copy for shape in shapes]
+        if not frozen or any(copies):
+            self.copy = self._maker.rebuild(copies, parts)
+        plain = [shape.to_plain for shape in shapes]
+        if not self._is_tuple or any(plain):
+            self.to_plain = tuple_function(plain, parts)
+        addresses = [shape.address for shape in shapes]
+        if not self._is_tuple or any(addresses):
+            self.address = tuple_function(addresses, parts)
+            self.original = self._maker.rebuild([shape.original for shape in shapes], items)
+
+    def test(self, subject: str, code: Code) -> str:
+        """Look at the class and at each field."""
+        tests = [f"type({subject}) is {code.bind(self._cls)}"]
+        for i, field in enumerate(self._fields):
+            if field.may_be_unset:
+                tests.append(f"hasattr({subject}, {field.name!r})")
+            tests.append(field.shape.test(self._maker.part(subject, i), code))
+        return " and ".join(tests)
+
+    def convert(self, value: Any) -> Any:
+        """Return a record of the converted fields; the same one if it can stay as it is."""
+        given = self._taken_apart(value)
+        pairs = zip(self._fields, given, strict=True)
+        converted = [_converted(field, part) for field, part in pairs]
+        same = all(map(_is_same, converted, given))
+        if same and self.copy is None and type(value) is self._cls:
+            return value
+        return self._from_items(converted)
+
+    def _taken_apart(self, value: Any) -> Sequence[Any]:
+        """Return the fields of ``value`` in the order of the declaration, or raise."""
+        if type(value) is not self._cls:
+            raise MisfitError("", f"{a_class(value)}, not {self.description['name']}")
+        if self._is_tuple:
+            parts: Sequence[Any] = value
+            return parts
+        return [_attribute(value, field.name) for field in self._fields]
+
+    def reader(self, stored: Description) -> Function | None:
+        """Accept records that have all fields without a default, in any order."""
+        if stored["type"] != "record":
+            msg = f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"
+            raise UnreadableError(msg)
+        positions = {field["name"]: i for i, field in enumerate(stored["fields"])}
+        readers = [_field_reader(field, stored, positions) for field in self._fields]
+        subjects = [f"v[{positions[f.name]}]" if f.name in positions else "o" for f in self._fields]
+        return self._maker.rebuild(readers, subjects)
+
+
+def _field_reader(
+    field: Field, stored: Description, positions: dict[str, int]
+) -> Function | None:
+    if field.name not in positions:
+        if field.default is not None:
+            return field.fill
+        msg = f"the field {field.name!r} is not in the stored state and has no default"
+        raise UnreadableError(msg)
+    try:
+        return field.shape.reader(stored["fields"][positions[field.name]]["type"])
+    except UnreadableError as error:
+        msg = f"field {field.name!r}: {error}"
+        raise UnreadableError(msg) from None
+
+
+def _converted(field: Field, value: Any) -> Any:
+    try:
+        return field.shape.convert(value)
+    except MisfitError as fault:
+        raise fault.below(f".{field.name}") from None
+
+
+def _attribute(value: Any, name: str) -> Any:
+    try:
+        return getattr(value, name)
+    except AttributeError:
+        raise MisfitError(f".{name}", "not set") from None
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    return one is other

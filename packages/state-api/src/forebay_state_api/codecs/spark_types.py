@@ -1,0 +1,230 @@
+"""Spark's types as shapes: DDL strings, and the JSON of ``DataType`` objects.
+
+Widths, precisions and lengths are not checked: Spark's integer types are all ``int``, its floats
+``float``, its decimals ``Decimal``, so that a column may be widened without touching the state.
+Elements, map values and fields may be ``None`` unless the type says otherwise, as in Spark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+from forebay_state_api.codecs._shape import Shape, UnsupportedTypeError
+from forebay_state_api.codecs.containers import DictShape, ListShape
+from forebay_state_api.codecs.records import Field
+from forebay_state_api.codecs.scalars import FloatShape, OptionalShape, ScalarShape
+from forebay_state_api.codecs.structs import StructShape
+
+_CLASSES: Final[Mapping[str, type]] = {
+    **dict.fromkeys(("tinyint", "byte", "smallint", "short", "int", "integer"), int),
+    **dict.fromkeys(("bigint", "long"), int),
+    **dict.fromkeys(("float", "real", "double"), float),
+    **dict.fromkeys(("decimal", "dec", "numeric"), Decimal),
+    **dict.fromkeys(("string", "char", "character", "varchar"), str),
+    **dict.fromkeys(("timestamp", "timestamp_ltz", "timestamp_ntz"), datetime),
+    **dict.fromkeys(("void", "null"), type(None)),
+    "boolean": bool,
+    "binary": bytes,
+    "date": date,
+    "time": time,
+}
+
+_TOKEN: Final = re.compile(
+    r"\s*(?:(?P<name>\w+)|`(?P<quoted>(?:[^`]|``)+)`|(?P<text>'[^']*'|\"[^\"]*\")|(?P<sign>[<>(),:]))"
+)
+_DAY_TIME: Final = ("day", "hour", "minute", "second")
+
+
+def shape_of_ddl(ddl: str) -> Shape:
+    """Return the shape of a type in DDL, or of columns (``n long, total double``): a struct.
+
+    Raises `UnsupportedTypeError` that shows the string and says where it went wrong.
+    """
+    try:
+        return _Parser(ddl).whole()
+    except UnsupportedTypeError as error:
+        msg = f"{ddl!r} is not a Spark type or a list of columns: {error}"
+        raise UnsupportedTypeError(msg) from error
+
+
+def shape_of_json(json: Any) -> Shape:
+    """Return the shape of what ``DataType.jsonValue()`` gives. Raises `UnsupportedTypeError`."""
+    if isinstance(json, str):
+        return shape_of_ddl(json)
+    build = _NESTED.get(json["type"])
+    if build is None:
+        msg = f"Spark's type {json['type']!r} is not supported"
+        raise UnsupportedTypeError(msg)
+    return build(json)
+
+
+def _json_struct(json: Mapping[str, Any]) -> Shape:
+    return StructShape(
+        [
+            _field(part["name"], shape_of_json(part["type"]), nullable=part["nullable"])
+            for part in json["fields"]
+        ]
+    )
+
+
+def _json_array(json: Mapping[str, Any]) -> Shape:
+    return ListShape(_maybe(shape_of_json(json["elementType"]), nullable=json["containsNull"]))
+
+
+def _json_map(json: Mapping[str, Any]) -> Shape:
+    value = _maybe(shape_of_json(json["valueType"]), nullable=json["valueContainsNull"])
+    return DictShape(shape_of_json(json["keyType"]), value)
+
+
+_NESTED: Final[dict[str, Callable[[Mapping[str, Any]], Shape]]] = {
+    "struct": _json_struct,
+    "array": _json_array,
+    "map": _json_map,
+}
+
+
+def _maybe(shape: Shape, *, nullable: bool) -> Shape:
+    return OptionalShape(shape) if nullable else shape
+
+
+def _field(name: str, shape: Shape, *, nullable: bool) -> Field:
+    default = (lambda _: None) if nullable else None
+    return Field(name, _maybe(shape, nullable=nullable), default)
+
+
+class _Parser:
+    """Recursive descent over the tokens of one DDL string."""
+
+    def __init__(self, ddl: str) -> None:
+        self._tokens = list(_tokens(ddl))
+        self._position = 0
+
+    def whole(self) -> Shape:
+        """Parse a type, or else columns, up to the end."""
+        if len(self._tokens) > 1 and not self._is_type_alone():
+            shape: Shape = self._columns(end="")
+        else:
+            shape = self._type()
+        if self._peek():
+            raise self._unexpected("the end")
+        return shape
+
+    def _is_type_alone(self) -> bool:
+        """Tell a type from columns: a column's name is followed by a name or a colon."""
+        first, second = self._tokens[:2]
+        if first.startswith("`") or second == ":":
+            return False
+        return second in {"<", "("} or first.lower() == "interval"
+
+    def _type(self) -> Shape:
+        name = self._take_name("a type").lower()
+        if name == "array":
+            return self._array()
+        if name == "map":
+            return self._map()
+        if name == "struct":
+            self._expect("<")
+            struct = self._columns(end=">")
+            self._expect(">")
+            return struct
+        if name == "interval":
+            return self._interval()
+        if name not in _CLASSES:
+            msg = f"{name!r} is not a supported type"
+            raise UnsupportedTypeError(msg)
+        self._skip_parameters()
+        cls = _CLASSES[name]
+        return FloatShape() if cls is float else ScalarShape(cls)
+
+    def _array(self) -> Shape:
+        self._expect("<")
+        element = self._type()
+        self._expect(">")
+        return ListShape(OptionalShape(element))
+
+    def _map(self) -> Shape:
+        self._expect("<")
+        key = self._type()
+        self._expect(",")
+        value = self._type()
+        self._expect(">")
+        return DictShape(key, OptionalShape(value))
+
+    def _interval(self) -> Shape:
+        fields = [self._take_name("day to second").lower()]
+        if self._peek().lower() == "to":
+            self._position += 1
+            fields.append(self._take_name("second").lower())
+        if not set(fields) <= set(_DAY_TIME):
+            msg = f"intervals of {' to '.join(fields)} have no Python type"
+            raise UnsupportedTypeError(msg)
+        return ScalarShape(timedelta)
+
+    def _columns(self, end: str) -> StructShape:
+        fields = []
+        while self._peek() != end:
+            if fields:
+                self._expect(",")
+            fields.append(self._column())
+        return StructShape(fields)
+
+    def _column(self) -> Field:
+        name = self._take_name("a column's name")
+        if self._peek() == ":":
+            self._position += 1
+        shape = self._type()
+        nullable = self._peek().lower() != "not"
+        if not nullable:
+            self._position += 1
+            self._expect("null")
+        if self._peek().lower() == "comment":
+            self._position += 1
+            self._take_text()
+        return _field(name, shape, nullable=nullable)
+
+    def _skip_parameters(self) -> None:
+        if self._peek() != "(":
+            return
+        self._position += 1
+        while self._take_name("a number").isdecimal() and self._peek() == ",":
+            self._position += 1
+        self._expect(")")
+
+    def _peek(self) -> str:
+        return self._tokens[self._position] if self._position < len(self._tokens) else ""
+
+    def _expect(self, token: str) -> None:
+        if self._peek().lower() != token:
+            raise self._unexpected(repr(token))
+        self._position += 1
+
+    def _take_name(self, wanted: str) -> str:
+        token = self._peek()
+        if not token or token[0] in "<>(),:'\"":
+            raise self._unexpected(wanted)
+        self._position += 1
+        return token[1:-1].replace("``", "`") if token[0] == "`" else token
+
+    def _take_text(self) -> None:
+        if self._peek()[:1] not in ("'", '"'):
+            raise self._unexpected("a quoted text")
+        self._position += 1
+
+    def _unexpected(self, wanted: str) -> UnsupportedTypeError:
+        return UnsupportedTypeError(f"expected {wanted}, found {self._peek() or 'the end'!r}")
+
+
+def _tokens(ddl: str) -> list[str]:
+    tokens, position, text = [], 0, ddl.rstrip()
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            msg = f"unexpected character {text[position:].lstrip()[0]!r}"
+            raise UnsupportedTypeError(msg)
+        tokens.append(match.group().strip())
+        position = match.end()
+    return tokens
