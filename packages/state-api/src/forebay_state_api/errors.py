@@ -49,6 +49,24 @@ class StateMigrationError(ForebayError):
     """
 
 
+class IncompatibleTypeError(StateMigrationError):
+    """Values of the stored type cannot be read as the declared type.
+
+    Who acts: the job's author. Declare the stored type again, or use a state of another name.
+    """
+
+    def __init__(self, stored: str, declared: str, reason: str) -> None:
+        """Name both types, as text."""
+        super().__init__(stored, declared, reason)
+        self.stored = stored
+        self.declared = declared
+        self.reason = reason
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return f"stored as {self.stored}, declared as {self.declared}: {self.reason}"
+
+
 class CorruptStateError(ForebayError):
     """Something that was read from storage is not what was written, or is incomplete.
 

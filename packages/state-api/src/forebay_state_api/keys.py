@@ -150,7 +150,9 @@ def default_max_parallelism(parallelism: int) -> int:
 
 def _check_parallelism(parallelism: int, max_parallelism: int) -> None:
     if not 1 <= parallelism <= max_parallelism:
-        msg = f"parallelism must be within 1..{max_parallelism} (max parallelism), got {parallelism}"
+        msg = (
+            f"parallelism must be within 1..{max_parallelism} (max parallelism), got {parallelism}"
+        )
         raise ConfigurationError(msg)
 
 

@@ -6,7 +6,6 @@ import abc
 import types
 from collections.abc import Sequence
 from inspect import getattr_static
-from typing import Any
 
 import attrs
 
@@ -98,7 +97,8 @@ class _Frozen:
 
 def is_frozen_attrs(cls: type) -> bool:
     """Tell whether attrs made ``cls`` frozen."""
-    return cls.__setattr__ is _Frozen.__setattr__
+    made = vars(_Frozen)["__setattr__"]
+    return getattr(cls, "__setattr__", None) is made
 
 
 def _caches_hash(cls: type) -> bool:

@@ -14,7 +14,6 @@ from forebay_state_api.codecs.plain import SCALARS
 from forebay_state_api.codecs.scalars import FloatShape, OptionalShape, ScalarShape
 from forebay_state_api.codecs.untyped import AnyShape
 
-
 _Classes = tuple[type, ...]
 
 

@@ -84,9 +84,8 @@ def _after_converter(converter: Any, make: Function) -> Function:
     """Apply a field's converter to its default, as ``__init__`` does."""
     if converter is None:
         return make
-    if isinstance(converter, attrs.Converter):
-        return lambda record: converter.converter(make(record))
-    return lambda record: converter(make(record))
+    convert = getattr(converter, "converter", converter)  # an attrs.Converter, or a function
+    return lambda record: convert(make(record))
 
 
 def _dataclass_shape(cls: type[Any], shape_of: ShapeOf) -> Shape:
@@ -118,7 +117,7 @@ def _dataclass_default(field: dataclasses.Field[Any]) -> Function | None:
     missing = type(dataclasses.MISSING)
     if not isinstance(field.default, missing):
         return lambda _: field.default
-    factory = field.default_factory
+    factory: Any = field.default_factory
     return None if isinstance(factory, missing) else lambda _: factory()
 
 

@@ -52,7 +52,7 @@ class Codec(abc.ABC, Generic[T]):
 
     @abc.abstractmethod
     def describe(self) -> str:
-        """Return the type as text, for messages and for `compatible_with`; stored with the state."""
+        """Return the type as text, for messages and `compatible_with`; stored with the state."""
 
     @abc.abstractmethod
     def compatible_with(self, stored_description: str) -> bool:

@@ -102,9 +102,12 @@ class TupleShape(Shape):
         if type(value) is not tuple:
             _refuse(self, value)
         if len(value) != len(self._elements):
-            raise MisfitError("", f"a tuple of {len(value)}, not of {len(self._elements)}")
+            raise MisfitError("", f"a tuple of length {len(value)}, not {len(self._elements)}")
         return tuple(
-            [_part(e, v, f"[{i}]") for i, (e, v) in enumerate(zip(self._elements, value, strict=True))]
+            [
+                _part(e, v, f"[{i}]")
+                for i, (e, v) in enumerate(zip(self._elements, value, strict=True))
+            ]
         )
 
     def reader(self, stored: Description) -> Function | None:

@@ -14,7 +14,9 @@ def describe_type(description: Mapping[str, Any]) -> str:
     """
     kind = description["type"]
     render = _RENDER.get(kind)
-    return str(_SIMPLE.get(kind, kind)) if render is None else render(description)
+    if render is None:
+        return str(_SIMPLE.get(kind, kind))
+    return render(description)
 
 
 def _tuple(description: Mapping[str, Any]) -> str:
@@ -27,14 +29,16 @@ def _dict(description: Mapping[str, Any]) -> str:
 
 
 def _record(description: Mapping[str, Any]) -> str:
-    fields = [_field(field) for field in description["fields"]]
-    if description["kind"] == "struct":
-        return f"struct<{', '.join(fields)}>"
-    return f"{description['name']}({', '.join(fields)})"
+    is_struct = description["kind"] == "struct"
+    fields = ", ".join(
+        [_field(field, show_default=not is_struct) for field in description["fields"]]
+    )
+    return f"struct<{fields}>" if is_struct else f"{description['name']}({fields})"
 
 
-def _field(field: Mapping[str, Any]) -> str:
-    return f"{field['name']}: {describe_type(field['type'])}" + " = ..." * field["default"]
+def _field(field: Mapping[str, Any], *, show_default: bool) -> str:
+    default = " = ..." if show_default and field["default"] else ""
+    return f"{field['name']}: {describe_type(field['type'])}{default}"
 
 
 def _enum(description: Mapping[str, Any]) -> str:

@@ -121,9 +121,7 @@ def _dump_strict(value: Any) -> bytes:
     try:
         return _packb(value, default=_default, strict_types=True)
     except UnicodeEncodeError:
-        return _packb(
-            value, default=_default, strict_types=True, unicode_errors="surrogatepass"
-        )
+        return _packb(value, default=_default, strict_types=True, unicode_errors="surrogatepass")
 
 
 def _packb(value: Any, **options: Any) -> bytes:

@@ -72,7 +72,7 @@ class RecordShape(Shape):
             "module": cls.__module__,
             "fields": [field.description for field in fields],
         }
-        self._cls = cls
+        self._cls: Any = cls
         self._fields = fields
         self._maker = maker
         self._is_tuple = isinstance(maker, TupleMaker)
@@ -118,8 +118,7 @@ class RecordShape(Shape):
         if type(value) is not self._cls:
             raise MisfitError("", f"{a_class(value)}, not {self.description['name']}")
         if self._is_tuple:
-            parts: Sequence[Any] = value
-            return parts
+            return tuple(value)
         return [_attribute(value, field.name) for field in self._fields]
 
     def reader(self, stored: Description) -> Function | None:
@@ -133,9 +132,7 @@ class RecordShape(Shape):
         return self._maker.rebuild(readers, subjects)
 
 
-def _field_reader(
-    field: Field, stored: Description, positions: dict[str, int]
-) -> Function | None:
+def _field_reader(field: Field, stored: Description, positions: dict[str, int]) -> Function | None:
     if field.name not in positions:
         if field.default is not None:
             return field.fill

@@ -11,31 +11,18 @@ from forebay_state_api.codecs.codec import ValueCodec
 from forebay_state_api.codecs.describe import describe_type
 from forebay_state_api.codecs.plain import RAW, dump_typed, load_raw
 from forebay_state_api.codecs.untyped import AnyShape
-from forebay_state_api.errors import StateMigrationError
+from forebay_state_api.errors import IncompatibleTypeError
 
 _log = logging.getLogger(__name__)
-
-
-class IncompatibleTypeError(StateMigrationError):
-    """Values of the stored type cannot be read as the declared type.
-
-    Who acts: the job's author. Declare the stored type again, or use a state of another name.
-    """
-
-    def __init__(self, stored: str, declared: str, reason: str) -> None:
-        """Name both types, as `describe_type` renders them."""
-        super().__init__(f"stored as {stored}, declared as {declared}: {reason}")
-        self.stored = stored
-        self.declared = declared
 
 
 def resolve(stored: Mapping[str, Any], declared: ValueCodec) -> ValueCodec:
     """Return a codec that packs as ``declared`` does and unpacks what was written as ``stored``.
 
-    Compatible: fields with defaults added, fields removed or reordered, classes renamed, int → float,
-    ``T`` → ``T | None``, ``tuple[T, T]`` → ``tuple[T, ...]``, members of an enumeration added or
-    removed, what a `Codec` says it can read; all of them at any depth. Everything else raises
-    `IncompatibleTypeError`. Equal types give ``declared`` itself.
+    Compatible: fields with defaults added, fields removed or reordered, classes renamed, ``int`` →
+    ``float``, ``T`` → ``T | None``, ``tuple[T, T]`` → ``tuple[T, ...]``, members of an enumeration
+    added or removed, what a `Codec` says it can read; all of them at any depth. Everything else
+    raises `IncompatibleTypeError`. Equal types give ``declared`` itself.
     """
     if stored == declared.description:
         return declared

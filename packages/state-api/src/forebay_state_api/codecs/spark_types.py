@@ -165,7 +165,7 @@ class _Parser:
         return ScalarShape(timedelta)
 
     def _columns(self, end: str) -> StructShape:
-        fields = []
+        fields: list[Field] = []
         while self._peek() != end:
             if fields:
                 self._expect(",")
@@ -190,8 +190,10 @@ class _Parser:
         if self._peek() != "(":
             return
         self._position += 1
-        while self._take_name("a number").isdecimal() and self._peek() == ",":
+        self._take_number()
+        while self._peek() == ",":
             self._position += 1
+            self._take_number()
         self._expect(")")
 
     def _peek(self) -> str:
@@ -208,6 +210,11 @@ class _Parser:
             raise self._unexpected(wanted)
         self._position += 1
         return token[1:-1].replace("``", "`") if token[0] == "`" else token
+
+    def _take_number(self) -> None:
+        if not self._peek().isdecimal():
+            raise self._unexpected("a number")
+        self._position += 1
 
     def _take_text(self) -> None:
         if self._peek()[:1] not in ("'", '"'):

@@ -29,9 +29,8 @@ class StructShape(RecordShape):
         super().__init__(cls, fields, kind="struct", maker=TupleMaker(cls), frozen=True)
 
     def _taken_apart(self, value: Any) -> Sequence[Any]:
-        if type(value) is self._cls:
-            parts: Sequence[Any] = value
-            return parts
+        if isinstance(value, self._cls):
+            return tuple(value)
         if isinstance(value, dict):
             return self._by_name(value)
         if not isinstance(value, tuple):
@@ -40,7 +39,7 @@ class StructShape(RecordShape):
         if names is not None:
             return self._by_name(dict(zip(names, value, strict=True)))
         if len(value) != len(self._names):
-            raise MisfitError("", f"a tuple of {len(value)}, not of {len(self._names)}")
+            raise MisfitError("", f"a tuple of length {len(value)}, not {len(self._names)}")
         return value
 
     def _by_name(self, given: dict[Any, Any]) -> Sequence[Any]:
