@@ -93,8 +93,8 @@ def test_config_shows_values_and_where_they_come_from(run: Any, tmp_path: Path) 
 def test_an_error_is_one_line_and_status_two(run: Any, arguments: list[str], line: str) -> None:
     result = run(*arguments)
     assert result.exit_code == 2
-    assert line in result.stderr
-    assert len(result.stderr.splitlines()) == 1
+    assert line in result.output
+    assert len(result.output.splitlines()) == 1
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["plugins"], ["nothing"]])
@@ -102,8 +102,8 @@ def test_a_broken_plugin_is_one_line_too(run: Any, found: Plugins, arguments: li
     found.register(toy_plugin(), "copy-of-toy")
     result = run(*arguments)
     assert result.exit_code == 2
-    assert "'fail': toy and copy-of-toy" in result.stderr
-    assert len(result.stderr.splitlines()) == 1
+    assert "'fail': toy and copy-of-toy" in result.output
+    assert len(result.output.splitlines()) == 1
 
 
 def test_wrong_usage(run: Any, tmp_path: Path) -> None:

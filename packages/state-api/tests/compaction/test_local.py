@@ -25,6 +25,7 @@ from forebay_state_api.errors import (
     UnknownPluginError,
 )
 from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.plugins import Plugins
 from forebay_state_api.sealed import unseal
 from forebay_state_api.storage import ObjectStorage, open_storage
 
@@ -215,7 +216,7 @@ def test_close_ends_what_is_under_way(
 
 def test_a_format_that_nothing_here_can_read(storage: ObjectStorage) -> None:
     with (
-        LocalCompactionService.open(storage, {}) as service,
+        LocalCompactionService(storage, Plugins(tuple).compactor) as service,
         pytest.raises(UnknownPluginError, match="compactor for the format 'nothing'"),
     ):
         service.submit(attrs.evolve(job(), format="nothing"))
