@@ -1,0 +1,314 @@
+"""One subtask of one micro-batch, from the beginning of its version to the manifest.
+
+Everything that runs a keyed function goes through here: the Spark runtime, the harness of its
+users' tests and the conformance kit. A subtask is used by one thread, and ends in one of two ways::
+
+    with Subtask(function, HeapBackend, task, versions=versions, ...) as subtask:
+        subtask.process(rows, keys, groups)     # any number of times
+        rows = subtask.take_rows()              # at any time
+        subtask.drain()                         # every record has ended
+        last = subtask.take_rows()
+        report = subtask.commit()               # the version is durable
+
+Leaving the block without `Subtask.commit`, by an exception or not, leaves no version behind: the
+next attempt opens what this one opened. Without ``versions`` nothing is read or stored at all: the
+state begins empty and ends with the subtask, as for a DataFrame that is bounded.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import attrs
+from obstore.store import MemoryStore
+
+from forebay_state_api._engine.engine import Engine, EngineMetrics, EngineSettings
+from forebay_state_api.backend import CommittedState, Opening, StateBackend
+from forebay_state_api.context import RuntimeContext
+from forebay_state_api.errors import StateAccessError
+from forebay_state_api.keys import KeyGroupRange, key_group_range_of
+from forebay_state_api.storage import ObjectStorage, ObstoreStorage
+from forebay_state_api.versions.epochs import RunIdentity
+from forebay_state_api.versions.layout import random_id
+
+if TYPE_CHECKING:
+    from forebay_state_api.codecs import ValueCodec
+    from forebay_state_api.versions.operator import OperatorVersions, TaskVersion
+
+DEFAULT_CACHE_BYTES: Final = 1 << 30
+"""What backends of a process may keep between batches, unless the job says otherwise."""
+
+
+@attrs.frozen(kw_only=True)
+class SubtaskIdentity:
+    """Which subtask of which operator, micro-batch and attempt this is."""
+
+    uid: str
+    """The operator's."""
+    run: RunIdentity
+    """The run of the query that the attempt belongs to."""
+    batch_id: int
+    subtask: int
+    """From 0."""
+    parallelism: int
+    max_parallelism: int
+    attempt_id: int
+    """Unique and growing within a run: of two attempts that commit, the higher one counts."""
+    attempt_number: int = 0
+    """How often this task was tried before."""
+
+    @property
+    def range(self) -> KeyGroupRange:
+        """The key groups that the subtask owns."""
+        return key_group_range_of(self.subtask, self.parallelism, self.max_parallelism)
+
+
+@attrs.frozen(kw_only=True)
+class SubtaskReport:
+    """What a subtask did; `Subtask.commit` gives it."""
+
+    version: int
+    """The version that was made; 0 without versions."""
+    opened_version: int
+    """The version that it was made of; 0 is empty."""
+    manifest_id: str | None
+    """Identity of the manifest; ``None`` without versions."""
+    keys: int | None
+    """(key, namespace) cells over all states, where the backend knows it."""
+    bytes_total: int
+    """Bytes of all files that the version needs."""
+    bytes_written: int
+    """Bytes that this commit wrote, without the manifest."""
+    opening_s: float
+    """Seconds from the beginning of the version until the first record could run."""
+    commit_s: float
+    """Seconds from the end of the last record until the version was durable."""
+    metrics: EngineMetrics
+    """The engine's, read after the last record."""
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether an earlier version was opened."""
+        return self.opened_version > 0
+
+
+class Subtask:
+    """Runs a function over the rows of one subtask and micro-batch, and commits its state.
+
+    ``function`` must be a fresh copy; ``now_us`` is the micro-batch's time, the same for every
+    attempt. Entering the context begins the version, opens the backend and calls the function's
+    ``open``; it raises what `OperatorVersions.begin` and `StateBackend.open` raise, and then has
+    let go of everything.
+    """
+
+    def __init__(
+        self,
+        function: Any,
+        backend_class: type[StateBackend],
+        task: SubtaskIdentity,
+        *,
+        versions: OperatorVersions | None,
+        key_codec: ValueCodec,
+        now_us: int,
+        settings: EngineSettings | None = None,
+        backend_options: Mapping[str, Any] | None = None,
+        cache_bytes: int = DEFAULT_CACHE_BYTES,
+        new_state: bool = False,
+    ) -> None:
+        self.task = task
+        self._function = function
+        self._backend_class = backend_class
+        self._versions = versions
+        self._key_codec = key_codec
+        self._now_us = now_us
+        self._settings = settings
+        self._options = backend_options or {}
+        self._cache_bytes = cache_bytes
+        self._new_state = new_state
+        self._making: TaskVersion | None = None
+        self._backend: StateBackend | None = None
+        self._engine: Engine | None = None
+        self._opening_s = 0.0
+        self._report: SubtaskReport | None = None
+
+    # -- life ---------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Begin the version, open it and call the function's ``open``."""
+        started = time.perf_counter()
+        try:
+            self._making = self._begin_version()
+            self._backend = self._backend_class.open(self._opening())
+            self._engine = self._make_engine(self._backend)
+            self._engine.open()
+        except BaseException:
+            self.close(failed=True)
+            raise
+        self._opening_s = time.perf_counter() - started
+
+    def process(
+        self, rows: Iterable[Any], keys: Sequence[Any], groups: Sequence[int], side: int = 0
+    ) -> None:
+        """Admit rows, in order, of input ``side`` (0, or 1 of a function of two inputs).
+
+        ``keys`` and ``groups`` give each row's key and key group. A record that cannot end yet
+        stays in flight when this returns.
+        """
+        self.engine.process(rows, keys, groups, side)
+
+    def take_rows(self) -> list[Any]:
+        """The rows given out since the last call, as the function made them."""
+        return self.engine.take_rows()
+
+    def drain(self) -> None:
+        """Wait until every record has ended; `take_rows` then gives the last rows."""
+        self.engine.drain()
+
+    def commit(self) -> SubtaskReport:
+        """Drain, make the state durable, and make it the version.
+
+        Call it once, before the last rows are handed on: when it raises, nothing was committed.
+        """
+        if self._report is not None:
+            message = "this subtask has committed already"
+            raise StateAccessError(message)
+        engine = self.engine
+        engine.drain()
+        started = time.perf_counter()
+        engine.hand_over()
+        committed, manifest_id = self._commit_version(engine)
+        self._report = self._reported(committed, manifest_id, time.perf_counter() - started)
+        return self._report
+
+    def close(self, *, failed: bool = False) -> None:
+        """Close function, engine and backend; what was not committed is lost. Safe to call twice.
+
+        With ``failed``, what ``close`` of the function raises is dropped in favour of the failure.
+        """
+        engine, self._engine = self._engine, None
+        backend, self._backend = self._backend, None
+        try:
+            if engine is not None:
+                engine.close(failed=failed)
+        finally:
+            if backend is not None:
+                backend.close()
+
+    def __enter__(self) -> Self:
+        self.begin()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close(failed=error is not None)
+
+    # -- readings -----------------------------------------------------------------------------
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, between `begin` and `close`."""
+        if self._engine is None:
+            message = "the subtask is not open: use it as a context manager, or call begin()"
+            raise StateAccessError(message)
+        return self._engine
+
+    @property
+    def metrics(self) -> EngineMetrics:
+        """A reading of the engine."""
+        return self.engine.metrics
+
+    @property
+    def opened_version(self) -> int:
+        """The version that was opened; 0 is empty."""
+        return 0 if self._making is None else self._making.opened_version
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether an earlier version was opened."""
+        return self.opened_version > 0
+
+    # -- parts --------------------------------------------------------------------------------
+
+    def _begin_version(self) -> TaskVersion | None:
+        if self._versions is None:
+            return None
+        task = self.task
+        return self._versions.begin(
+            batch_id=task.batch_id,
+            subtask=task.subtask,
+            parallelism=task.parallelism,
+            range=task.range,
+            attempt_id=task.attempt_id,
+            run=task.run,
+            new_state=self._new_state,
+            now_us=self._now_us,
+        )
+
+    def _opening(self) -> Opening:
+        storage = _nowhere() if self._versions is None else self._versions.storage
+        return Opening(
+            storage=storage,
+            path=storage.url,
+            uid=self.task.uid,
+            version=self.opened_version,
+            range=self.task.range,
+            parents=() if self._making is None else self._making.parents,
+            options=self._options,
+            now_us=self._now_us,
+            cache_bytes=self._cache_bytes,
+        )
+
+    def _make_engine(self, backend: StateBackend) -> Engine:
+        task = self.task
+        context = RuntimeContext(
+            operator_uid=task.uid,
+            subtask_index=task.subtask,
+            parallelism=task.parallelism,
+            max_parallelism=task.max_parallelism,
+            attempt_number=task.attempt_number,
+            batch_id=task.batch_id,
+        )
+        return Engine(
+            self._function,
+            backend,
+            context,
+            key_codec=self._key_codec,
+            now_us=self._now_us,
+            settings=self._settings,
+        )
+
+    def _commit_version(self, engine: Engine) -> tuple[CommittedState | None, str | None]:
+        if self._making is None:
+            return None, None
+        committed = engine.backend.commit(self._making.version)
+        manifest_id = self._making.commit(committed, descriptions=engine.descriptions())
+        engine.backend.installed(manifest_id)
+        return committed, manifest_id
+
+    def _reported(
+        self, committed: CommittedState | None, manifest_id: str | None, commit_s: float
+    ) -> SubtaskReport:
+        return SubtaskReport(
+            version=0 if self._making is None else self._making.version,
+            opened_version=self.opened_version,
+            manifest_id=manifest_id,
+            keys=None if committed is None else committed.keys,
+            bytes_total=0 if committed is None else committed.bytes_total,
+            bytes_written=0 if committed is None else committed.bytes_written,
+            opening_s=self._opening_s,
+            commit_s=commit_s,
+            metrics=self.metrics,
+        )
+
+
+def _nowhere() -> ObjectStorage:
+    """A storage of this subtask's own, which goes when the subtask does."""
+    store = MemoryStore()
+    return ObstoreStorage(lambda *, create: store, f"memory://ephemeral-{random_id()}")  # noqa: ARG005
