@@ -16,7 +16,7 @@ import hashlib
 import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
@@ -25,7 +25,7 @@ from forebay_state_api.storage import ObjectNotFoundError
 from forebay_state_api.versions import layout
 
 if TYPE_CHECKING:
-    from forebay_state_api.storage import ObjectInfo, ObjectStorage
+    from forebay_state_api.storage import ObjectStorage
 
 UNKNOWN_SPARK_RUN: Final = "0" * 16
 """In place of a Spark run's hash where the run id is not Spark's own."""
@@ -82,6 +82,12 @@ class EpochEntry:
         """The object's name."""
         ending = f"{self.since}-{self.run_key}-{self.spark_run}"
         return f"{layout.EPOCHS}/{self.number:08d}-{ending}"
+
+    @classmethod
+    def parse(cls, name: str) -> Self | None:
+        """Inverse of `name`; ``None`` when it is something else."""
+        match = _ENTRY.fullmatch(name.removeprefix(f"{layout.EPOCHS}/"))
+        return match and cls(int(match[1]), int(match[2]), match[3], match[4])
 
     @property
     def rank(self) -> tuple[int, str]:
@@ -144,13 +150,8 @@ class RunRecord:
 
 def list_epochs(storage: ObjectStorage) -> Epochs:
     """List all epochs (one request)."""
-    found = (_parse(info) for info in storage.list(layout.EPOCHS))
+    found = (EpochEntry.parse(info.name) for info in storage.list(layout.EPOCHS))
     return Epochs([entry for entry in found if entry])
-
-
-def _parse(info: ObjectInfo) -> EpochEntry | None:
-    match = _ENTRY.fullmatch(info.name.removeprefix(f"{layout.EPOCHS}/"))
-    return match and EpochEntry(int(match[1]), int(match[2]), match[3], match[4])
 
 
 def mint(storage: ObjectStorage, run: RunIdentity, since: int, seen: Epochs) -> Epochs:

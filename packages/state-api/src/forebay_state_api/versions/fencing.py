@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from forebay_state_api.errors import ConfigurationError, CorruptStateError, FencedError
-from forebay_state_api.versions import opening
+from forebay_state_api.versions import layout, opening
 from forebay_state_api.versions.epochs import (
     UNKNOWN_SPARK_RUN,
     EpochEntry,
@@ -27,7 +27,7 @@ from forebay_state_api.versions.epochs import (
     mint,
     read_record,
 )
-from forebay_state_api.versions.markers import list_version
+from forebay_state_api.versions.markers import list_version, marked_versions
 
 if TYPE_CHECKING:
     from forebay_state_api.storage import ObjectStorage
@@ -120,11 +120,21 @@ def origin_of(storage: ObjectStorage, run_key: str, uid: str) -> Origin:
 def _check_empty_allowed(storage: ObjectStorage, task: Entering) -> None:
     if task.batch_id == 0 or task.new_state:
         return
-    msg = (
+    nothing = (
         f"no state of operator {task.uid!r} is stored in {storage.url} at or below version "
-        f"{task.batch_id}, but the query is at batch {task.batch_id}: the state directory or the "
-        "uid may be mistyped or renamed, or the state was deleted. If the operator is new in this "
-        "query, pass new_state=True for its first start"
+        f"{task.batch_id}, but the query is at batch {task.batch_id}"
+    )
+    stored = marked_versions(storage, layout.LAST_VERSION)
+    if stored:
+        msg = (
+            f"{nothing}: the oldest stored version is {min(stored)}. Either the query went back "
+            "further than spark.forebay.retention keeps (go back to a newer batch), or the first "
+            "start of a new operator failed (pass new_state=True again)"
+        )
+        raise ConfigurationError(msg)
+    msg = (
+        f"{nothing}: the state directory or the uid may be mistyped or renamed, or the state was "
+        "deleted. If the operator is new in this query, pass new_state=True for its first start"
     )
     raise ConfigurationError(msg)
 

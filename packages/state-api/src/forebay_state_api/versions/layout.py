@@ -9,6 +9,7 @@
         versions/<inverted version>/manifest-<coordinates>-<size>
         data/<inverted version>/<kind>-<random>
         pins/<version>-<id>-<lease>-<renewal>
+        probes/<random>
 
 A version is counted downwards in fixed-width hex, so that the newest comes first in a listing and
 all of one version has one prefix. Everything that decides about a version stands in the names: one
@@ -31,8 +32,9 @@ RUNS: Final = "runs"
 VERSIONS: Final = "versions"
 DATA: Final = "data"
 PINS: Final = "pins"
+PROBES: Final = "probes"
 
-_LAST_VERSION: Final = (1 << 48) - 1
+LAST_VERSION: Final = (1 << 48) - 1
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_\-]")
 _ESCAPED: Final = re.compile(r"=([0-9a-f]{2})")
 _MOST_NAME_BYTES: Final = 200
@@ -76,17 +78,17 @@ def operator_folder(query_id: str, uid: str) -> str:
 
 def inverted(version: int) -> str:
     """A version as a path part that sorts the newest first."""
-    if not 0 <= version <= _LAST_VERSION:
+    if not 0 <= version <= LAST_VERSION:
         msg = f"not a version: {version}"
         raise ValueError(msg)
-    return f"{_LAST_VERSION - version:012x}"
+    return f"{LAST_VERSION - version:012x}"
 
 
 def version_of(part: str) -> int | None:
     """The version that a path part of `inverted` stands for; ``None`` for another name."""
     if not re.fullmatch(r"[0-9a-f]{12}", part):
         return None
-    return _LAST_VERSION - int(part, 16)
+    return LAST_VERSION - int(part, 16)
 
 
 def version_folder(version: int) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 
@@ -28,6 +28,10 @@ from forebay_state_api.versions.markers import Made, VersionListing, list_versio
 
 if TYPE_CHECKING:
     from forebay_state_api.storage import ObjectStorage
+
+
+Parents: TypeAlias = "Sequence[tuple[ParentState, Manifest]]"
+"""What a range needs of a version, each part with the manifest that it was clipped from."""
 
 
 @attrs.frozen
@@ -58,6 +62,12 @@ def cover(listing: VersionListing, max_parallelism: int) -> Sequence[Segment] | 
     return segments
 
 
+def is_complete(listing: VersionListing) -> bool:
+    """Whether one run's manifests cover every key group that they themselves count."""
+    counts = {made.by.max_parallelism for made in listing.manifests}
+    return any(cover(listing, count) is not None for count in counts)
+
+
 def newest_origin(
     storage: ObjectStorage, batch_id: int, epochs: Epochs, spark_run: str, uid: str
 ) -> Origin:
@@ -81,10 +91,8 @@ def newest_origin(
 def complete_run(listing: VersionListing, epochs: Epochs, uid: str, url: str) -> str:
     """The highest-ranked run whose manifests alone cover every key group of the version."""
     for _, run_key in sorted(_ranks(listing, epochs), reverse=True):
-        of_run = listing.of_run(run_key)
-        for max_parallelism in {made.by.max_parallelism for made in of_run.manifests}:
-            if cover(of_run, max_parallelism) is not None:
-                return run_key
+        if is_complete(listing.of_run(run_key)):
+            return run_key
     raise incomplete(listing, uid, url)
 
 

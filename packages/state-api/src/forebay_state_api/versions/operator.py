@@ -116,7 +116,7 @@ class OperatorVersions:
 class _Opened:
     """The version that was opened, and what of it the task's range needs."""
 
-    def __init__(self, version: int, parents: Sequence[tuple[ParentState, Manifest]]) -> None:
+    def __init__(self, version: int, parents: opening.Parents) -> None:
         self.version = version
         self.parents = [parent for parent, _ in parents]
         self.manifests = list({m.id: m for _, m in parents}.values())

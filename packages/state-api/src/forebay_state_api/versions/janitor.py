@@ -1,0 +1,236 @@
+"""The janitor: the only one who deletes state, and only what nobody can open any more.
+
+One pass: the floor is the caller's own committed version minus the retention, its *base* the
+version that the caller's timeline has there. Markers and manifests of versions below the base go
+first. Files that no manifest named when the pass began go next, so a file outlives the manifests
+that named it by at least one pass. Pins hold what they name; nothing young goes, by the store's
+own times; and before each batch of deletes epochs and pins are listed again: a newer run ends the
+pass at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from forebay_state_api.sealed import TornObjectError, seal
+from forebay_state_api.storage import ObjectNotFoundError
+from forebay_state_api.versions import layout
+from forebay_state_api.versions.epochs import UNKNOWN_SPARK_RUN, EpochEntry, list_epochs
+from forebay_state_api.versions.manifest import read_manifest
+from forebay_state_api.versions.markers import Made
+from forebay_state_api.versions.pins import PinEntry, list_pins, newest_renewals, pinned_files
+from forebay_state_api.versions.timeline import timeline_version
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from forebay_state_api.storage import ObjectInfo, ObjectStorage
+
+_log = logging.getLogger(__name__)
+
+PASS_EVERY: Final = 10
+"""Versions between two passes."""
+RECORD_AGE: Final = timedelta(days=7)
+"""How long a run's record outlives its epoch entry: a driver may sleep so long and be fenced."""
+
+_BATCH: Final = 100
+
+
+def is_due(version: int, subtask: int, every: int = PASS_EVERY) -> bool:
+    """Whether ``subtask`` should make a pass after it has committed ``version``."""
+    return subtask == 0 and version % every == 0
+
+
+@attrs.frozen(kw_only=True)
+class Sweep:
+    """What one pass deleted, or would delete in a dry run."""
+
+    base: int
+    """The oldest version that stays; 0 when nothing can go."""
+    overtaken: bool
+    """A newer run appeared, and the pass ended early."""
+    names: Sequence[str]
+
+
+class _OvertakenError(Exception):
+    """A newer run exists; only its janitor knows what may go."""
+
+
+class Janitor:
+    """Clears one operator's folder on behalf of one run."""
+
+    def __init__(
+        self,
+        storage: ObjectStorage,
+        *,
+        run_key: str,
+        retention: int,
+        min_age: timedelta,
+        dry_run: bool = False,
+    ) -> None:
+        """Keep the last ``retention`` versions below the committed one, and all that is young."""
+        self._storage = storage
+        self._run_key = run_key
+        self._retention = retention
+        self._min_age = min_age
+        self._dry_run = dry_run
+        self._deleted: list[str] = []
+
+    def sweep(self, committed_version: int) -> Sweep:
+        """Make one pass; ``committed_version`` is what this run itself has committed.
+
+        Raises `StorageError` and `CorruptStateError`; what was deleted before stays deleted, and
+        the next pass goes on.
+        """
+        self._deleted = []
+        base, overtaken = 0, False
+        try:
+            self._check_newest()
+            base = self._base(committed_version - self._retention)
+            if base:
+                self._clear(base)
+        except _OvertakenError:
+            overtaken = True
+            _log.info("janitor of %s: a newer run exists, stopping", self._storage.url)
+        _log.debug("janitor of %s: %d objects", self._storage.url, len(self._deleted))
+        return Sweep(base=base, overtaken=overtaken, names=tuple(self._deleted))
+
+    def _base(self, floor: int) -> int:
+        if floor <= 0:
+            return 0
+        origin = timeline_version(self._storage, self._run_key, floor)
+        return 0 if origin is None else origin.version
+
+    def _clear(self, base: int) -> None:
+        oldest = self._store_time() - self._min_age
+        versions = self._storage.list(layout.VERSIONS)
+        named = self._named_files(versions)
+        data = self._storage.list(layout.DATA)
+        doomed = [info for info in versions if _below(info, base) and info.modified <= oldest]
+        self._delete(doomed, _keeps_version)
+        unnamed = [info for info in data if info.modified <= oldest and info.name not in named]
+        self._delete([info for info in unnamed if _file_below(info, base)], _keeps_file)
+        self._clear_runs(versions, oldest)
+        self._clear_pins(oldest)
+
+    def _named_files(self, versions: Sequence[ObjectInfo]) -> frozenset[str]:
+        """Every file that a stored manifest names, winning or losing, of any run."""
+        made = (Made.parse(info) for info in versions)
+        manifests = [m.name for m in made if m is not None and m.manifest]
+        names: set[str] = set()
+        for name in manifests:
+            try:
+                names |= read_manifest(self._storage, name).names
+            except (ObjectNotFoundError, TornObjectError):
+                continue
+        return frozenset(names)
+
+    def _clear_runs(self, versions: Sequence[ObjectInfo], oldest: datetime) -> None:
+        """Forget runs of which nothing is stored: first their entries, much later their records."""
+        gone = frozenset(self._deleted)
+        made = (Made.parse(info) for info in versions if info.name not in gone)
+        needed = {self._run_key, *(m.by.run_key for m in made if m is not None)}
+        records = {info.name: info for info in self._storage.list(layout.RUNS)}
+        epochs = self._storage.list(layout.EPOCHS)
+        entries = [(info, EpochEntry.parse(info.name)) for info in epochs]
+        present = {entry.run_key for _, entry in entries if entry}
+        # An entry whose run has no record stays: without either, the run could mint itself anew.
+        old = [
+            info
+            for info, entry in entries
+            if entry
+            and info.modified <= oldest
+            and entry.run_key not in needed
+            and f"{layout.RUNS}/{entry.run_key}" in records
+        ]
+        keep = {f"{layout.RUNS}/{run_key}" for run_key in needed | present}
+        stale = [
+            info
+            for name, info in records.items()
+            if name not in keep and info.modified <= oldest - RECORD_AGE
+        ]
+        self._delete([*old, *stale], _keeps_nothing)
+
+    def _clear_pins(self, oldest: datetime) -> None:
+        now = oldest + self._min_age
+        pins = {pin.name for pin in list_pins(self._storage) if pin.expired(now)}
+        infos = self._storage.list(layout.PINS)
+        expired = [info for info in infos if info.name in pins and info.modified <= oldest]
+        self._delete(expired, _keeps_nothing)
+
+    def _delete(self, infos: Sequence[ObjectInfo], rule: _Rule) -> None:
+        remaining = iter(infos)
+        while batch := list(islice(remaining, _BATCH)):
+            self._check_newest()
+            keeps = rule(self._storage, self._active_pins())
+            names = [info.name for info in batch if not keeps(info.name)]
+            if not self._dry_run:
+                self._storage.delete(names)
+            self._deleted += names
+
+    def _check_newest(self) -> None:
+        epochs = list_epochs(self._storage)
+        newest = epochs.newest()
+        own = epochs.of_run(self._run_key)
+        if newest is None or own is None:
+            raise _OvertakenError
+        # In foreachBatch every batch is a run; those of one Spark run are one timeline.
+        same = newest.spark_run == own.spark_run != UNKNOWN_SPARK_RUN
+        if newest.run_key != self._run_key and not same:
+            raise _OvertakenError
+
+    def _active_pins(self) -> Sequence[PinEntry]:
+        pins = newest_renewals(list_pins(self._storage))
+        if not pins:
+            return ()
+        now = self._store_time()
+        return [pin for pin in pins if not pin.expired(now)]
+
+    def _store_time(self) -> datetime:
+        """The store's own time: that of an object just written."""
+        name = f"{layout.PROBES}/{layout.random_id()}"
+        self._storage.put(name, seal({}))
+        try:
+            return next(i.modified for i in self._storage.list(layout.PROBES) if i.name == name)
+        finally:
+            self._storage.delete([name])
+
+
+_Rule = Callable[["ObjectStorage", Sequence[PinEntry]], Callable[[str], bool]]
+"""Given the pins that hold, says whether an object must stay."""
+
+
+def _keeps_version(_: ObjectStorage, pins: Sequence[PinEntry]) -> Callable[[str], bool]:
+    folders = {f"{layout.version_folder(pin.version)}/" for pin in pins}
+    return lambda name: any(name.startswith(folder) for folder in folders)
+
+
+def _keeps_file(storage: ObjectStorage, pins: Sequence[PinEntry]) -> Callable[[str], bool]:
+    named: set[str] = set()
+    whole = -1
+    for pin in pins:
+        files = pinned_files(storage, pin)
+        if files is None:
+            whole = max(whole, pin.version)
+        named |= files or frozenset()
+    return lambda name: name in named or (layout.data_version(name) or 0) <= whole
+
+
+def _keeps_nothing(_: ObjectStorage, __: Sequence[PinEntry]) -> Callable[[str], bool]:
+    return lambda _name: False
+
+
+def _below(info: ObjectInfo, base: int) -> bool:
+    version = layout.version_of(info.name.split("/")[1])
+    return version is not None and version < base
+
+
+def _file_below(info: ObjectInfo, base: int) -> bool:
+    version = layout.data_version(info.name)
+    return version is not None and version < base

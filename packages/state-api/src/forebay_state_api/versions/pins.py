@@ -1,0 +1,127 @@
+"""Pins: what a reader from outside holds while the janitor must not clear it.
+
+A pin is an object ``pins/<version>-<id>-<lease in s>-<renewal>``. It is renewed by putting the next
+renewal (nothing is overwritten) and expires when its newest renewal is older than its lease, by
+the store's own times. At first it says only the version, and protects every file that this version
+may need; once the reader knows the files it renews the pin with their names, and only those stay.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+import attrs
+
+from forebay_state_api.errors import CorruptStateError
+from forebay_state_api.sealed import seal, unseal
+from forebay_state_api.storage import ObjectNotFoundError
+from forebay_state_api.versions import layout
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from forebay_state_api.storage import ObjectInfo, ObjectStorage
+
+LEASE: Final = timedelta(hours=1)
+"""How long a pin holds without a renewal."""
+
+_NAME: Final = re.compile(r"(\d+)-([0-9a-f]{24})-(\d+)-(\d{6})")
+
+
+@attrs.frozen(kw_only=True)
+class PinEntry:
+    """One renewal of a pin, as a list tells it."""
+
+    name: str
+    version: int
+    id: str
+    lease: timedelta
+    renewal: int
+    modified: datetime
+
+    def expired(self, now: datetime) -> bool:
+        """Whether it no longer holds at the store's time ``now``."""
+        return self.modified + self.lease <= now
+
+
+def list_pins(storage: ObjectStorage) -> Sequence[PinEntry]:
+    """All renewals of all pins (one request)."""
+    found = (_parse(info) for info in storage.list(layout.PINS))
+    return [pin for pin in found if pin]
+
+
+def _parse(info: ObjectInfo) -> PinEntry | None:
+    match = _NAME.fullmatch(info.name.removeprefix(f"{layout.PINS}/"))
+    return match and PinEntry(
+        name=info.name,
+        version=int(match[1]),
+        id=match[2],
+        lease=timedelta(seconds=int(match[3])),
+        renewal=int(match[4]),
+        modified=info.modified,
+    )
+
+
+def newest_renewals(pins: Iterable[PinEntry]) -> Sequence[PinEntry]:
+    """Of each pin the newest renewal."""
+    newest: dict[str, PinEntry] = {}
+    for pin in sorted(pins, key=lambda pin: pin.renewal):
+        newest[pin.id] = pin
+    return list(newest.values())
+
+
+def pinned_files(storage: ObjectStorage, pin: PinEntry) -> frozenset[str] | None:
+    """The files that a pin names; ``None`` when it protects all that its version may need."""
+    try:
+        payload = unseal(storage.get(pin.name), f"{pin.name} in {storage.url}")
+    except ObjectNotFoundError:
+        return frozenset()
+    except CorruptStateError:
+        return None
+    files = payload["files"]
+    return None if files is None else frozenset(files)
+
+
+class Pin:
+    """A reader's hold on one version. Put when it is made; `close` lets go."""
+
+    def __init__(self, storage: ObjectStorage, version: int, lease: timedelta = LEASE) -> None:
+        """Hold everything that ``version`` may need, for ``lease`` unless renewed."""
+        self._storage = storage
+        self._lease_s = int(lease.total_seconds())
+        self._stem = f"{layout.PINS}/{version}-{layout.random_id()}-{self._lease_s}"
+        self._names: list[str] = []
+        self._renewals = 0
+        self._files: list[str] | None = None
+        self.renew()
+
+    def renew(self, files: Iterable[str] | None = None) -> None:
+        """Begin the lease anew; ``files`` narrows the pin to these from now on."""
+        if files is not None:
+            self._files = sorted(files)
+        name = f"{self._stem}-{self._renewals:06d}"
+        self._renewals += 1
+        self._storage.put(name, seal({"files": self._files}))
+        older, self._names = self._names, [name]
+        self._storage.delete(older)
+
+    def close(self) -> None:
+        """Let go. Safe to call twice."""
+        self._storage.delete(self._names)
+        self._names.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let go, also after a failure."""
+        self.close()

@@ -1,0 +1,123 @@
+"""Readers from outside: state readers, savepoints, restore. They pin before they look.
+
+The order: choose a version, pin it, list it again, read its manifests, check that every file
+exists, narrow the pin to these files. Whatever the janitor had already decided to clear shows up
+in one of the checks; whatever it decides after the pin leaves the version alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from forebay_state_api.errors import ConfigurationError, CorruptStateError
+from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.versions import layout, opening
+from forebay_state_api.versions.epochs import Origin, list_epochs
+from forebay_state_api.versions.markers import list_version, marked_versions
+from forebay_state_api.versions.pins import LEASE, Pin
+from forebay_state_api.versions.timeline import newest_complete
+
+if TYPE_CHECKING:
+    from forebay_state_api.backend import ParentState
+    from forebay_state_api.storage import ObjectStorage
+    from forebay_state_api.versions.manifest import Manifest
+
+
+class VersionReader:
+    """One complete version, held by a pin until `close`; also a context manager."""
+
+    def __init__(self, pin: Pin, origin: Origin, found: opening.Parents) -> None:
+        """Made by `open_version`."""
+        self.pin = pin
+        self.version = origin.version
+        self.run_key = origin.run_key
+        self.parents: Sequence[ParentState] = [parent for parent, _ in found]
+        self.manifests: Sequence[Manifest] = list({m.id: m for _, m in found}.values())
+
+    def close(self) -> None:
+        """Let go of the version. Safe to call twice."""
+        self.pin.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let go, also after a failure."""
+        self.close()
+
+
+def open_version(
+    storage: ObjectStorage,
+    *,
+    uid: str,
+    version: int | None = None,
+    range: KeyGroupRange | None = None,  # noqa: A002 - the contract's word
+    lease: timedelta = LEASE,
+) -> VersionReader:
+    """Open ``version``, or the newest complete one of the timeline that is going on.
+
+    A named version that was skipped is the newest one below it. Raises `ConfigurationError` when
+    there is none, `CorruptStateError` when it is incomplete or was cleared meanwhile.
+    """
+    origin = _chosen(storage, uid, version)
+    pin = Pin(storage, origin.version, lease)
+    try:
+        found = _read(storage, origin, uid, range)
+        names = _checked_files(storage, origin, uid, found)
+        pin.renew(names)
+    except BaseException:
+        pin.close()
+        raise
+    return VersionReader(pin, origin, found)
+
+
+def _chosen(storage: ObjectStorage, uid: str, version: int | None) -> Origin:
+    epochs = list_epochs(storage)
+    if version is None:
+        newest = newest_complete(storage, epochs)
+        if newest is not None:
+            return newest
+    for marked in marked_versions(storage, version) if version is not None else ():
+        listing = list_version(storage, marked)
+        if listing:
+            run_key = opening.complete_run(listing, epochs, uid, storage.url)
+            return Origin(version=marked, run_key=run_key)
+    wanted = "" if version is None else f" at or below version {version}"
+    msg = f"no state of operator {uid!r} is stored in {storage.url}{wanted}"
+    raise ConfigurationError(msg)
+
+
+def _read(
+    storage: ObjectStorage, origin: Origin, uid: str, groups: KeyGroupRange | None
+) -> opening.Parents:
+    listing = list_version(storage, origin.version).of_run(origin.run_key or "")
+    if not listing.manifests:
+        msg = f"version {origin.version} of operator {uid!r} in {storage.url} was cleared meanwhile"
+        raise CorruptStateError(msg)
+    max_parallelism = listing.manifests[0].by.max_parallelism
+    segments = opening.segments_of(listing, max_parallelism, uid, storage.url)
+    everything = KeyGroupRange(0, max_parallelism - 1)
+    return list(opening.parents_of(storage, segments, groups or everything))
+
+
+def _checked_files(
+    storage: ObjectStorage, origin: Origin, uid: str, found: opening.Parents
+) -> frozenset[str]:
+    sizes = {info.name: info.size for info in storage.list(layout.DATA)}
+    for file in (file for parent, _ in found for file in parent.files):
+        if sizes.get(file.name) != file.size:
+            state = "is missing" if file.name not in sizes else f"has {sizes[file.name]} bytes"
+            msg = (
+                f"file {file.name} ({file.size} bytes) of version {origin.version} of operator "
+                f"{uid!r} in {storage.url} {state}"
+            )
+            raise CorruptStateError(msg)
+    return frozenset().union(*(manifest.names for _, manifest in found))

@@ -1,0 +1,70 @@
+"""Timelines: which versions a run goes back to, run by run, as the records tell it.
+
+A run's timeline is what it made itself above the batch at which it began, below that what it went
+on from, and so on. After a checkpoint went back, versions of the abandoned timeline are still
+stored beside (and above) those of the new one; numbers alone cannot tell them apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from forebay_state_api.versions import layout
+from forebay_state_api.versions.epochs import Epochs, Origin, read_record
+from forebay_state_api.versions.markers import list_version, marked_versions
+from forebay_state_api.versions.opening import is_complete
+
+if TYPE_CHECKING:
+    from forebay_state_api.storage import ObjectStorage
+
+
+def timeline_version(storage: ObjectStorage, run_key: str, newest: int) -> Origin | None:
+    """The newest complete version ≤ ``newest`` in a run's timeline.
+
+    ``None`` when the records do not tell, so that nothing can be said about older versions.
+    """
+    key: str | None = run_key
+    while key is not None:
+        record = read_record(storage, key)
+        if record is None:
+            return None
+        made = _made_by(storage, key, record.since, newest)
+        if made is not None:
+            return made
+        if record.origin.version <= newest:
+            return record.origin
+        key = record.origin.run_key
+    return None
+
+
+def _made_by(storage: ObjectStorage, run_key: str, since: int, newest: int) -> Origin | None:
+    if newest <= since:
+        return None
+    for version in marked_versions(storage, newest):
+        if version <= since:
+            break
+        if is_complete(list_version(storage, version).of_run(run_key)):
+            return Origin(version=version, run_key=run_key)
+    return None
+
+
+def newest_complete(storage: ObjectStorage, epochs: Epochs) -> Origin | None:
+    """The newest complete version of the timeline that the highest-ranked run is on.
+
+    A version that is being made right now does not count. ``None`` when there is none.
+    """
+    for run_key in _runs_by_rank(epochs):
+        found = timeline_version(storage, run_key, layout.LAST_VERSION)
+        if found is not None:
+            return found if found.version else None
+    return None
+
+
+def _runs_by_rank(epochs: Epochs) -> Iterator[str]:
+    """All runs, the highest-ranked first; one without a record has not opened anything yet."""
+    seen = set()
+    for entry in sorted(epochs.entries, key=lambda entry: entry.rank, reverse=True):
+        if entry.run_key not in seen:
+            seen.add(entry.run_key)
+            yield entry.run_key
