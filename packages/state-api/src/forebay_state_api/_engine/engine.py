@@ -100,7 +100,7 @@ class Engine:
         self._read_ahead_cells = 0
         self._opening = False
         self._opened = False
-        self._calls = _record_methods(function)
+        self._calls = record_methods(function)
         self._scheduler_before = enter_scheduler(self.scheduler)
         self.scheduler.start = self._start
         self.scheduler.bind_namespace = self._bind_namespace
@@ -353,7 +353,7 @@ class Engine:
         context = self.context
         key = "" if context._key is NO_KEY else f", key {context._key!r:.200}"
         where = (
-            f"{_function_name(self.function)}.{method} (operator {context.operator_uid!r}{key}, "
+            f"{function_name(self.function)}.{method} (operator {context.operator_uid!r}{key}, "
             f"batch {context.batch_id}, partition {context.subtask_index})"
         )
         if isinstance(error, RuntimeError):
@@ -451,8 +451,11 @@ class _RecordMethod:
     run: Callable[[Engine, Iterator[Any], int], None]
 
 
-def _record_methods(function: Any) -> list[_RecordMethod]:
-    """One for each input of ``function``."""
+def record_methods(function: Any) -> list[_RecordMethod]:
+    """How the records of each input of ``function`` are run.
+
+    Raises `ConfigurationError` for what is not a function.
+    """
     if isinstance(function, KeyedProcessFunction):
         return [_rows_method("process_element", function.process_element)]
     if isinstance(function, KeyedCoProcessFunction):
@@ -535,7 +538,7 @@ def _form(fn: Any) -> str:
     return "plain"
 
 
-def _function_name(function: Any) -> str:
+def function_name(function: Any) -> str:
     if isinstance(function, Function):
         return type(function).__qualname__
     return getattr(function, "__qualname__", type(function).__qualname__)

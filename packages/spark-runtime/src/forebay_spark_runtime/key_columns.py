@@ -1,0 +1,119 @@
+"""Key columns: which Spark types can be one, how the JVM computes the key group, how Python does.
+
+The key group is ``pmod(xxhash64(number of columns, normalised columns…), max parallelism)``; what
+normalised means for each type stands in `forebay_state_api.keys`, whose functions agree with these
+expressions. The type of a column does not move a key: 1 as int and as bigint are one key.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import attrs
+from pyspark.sql import types as spark
+
+from forebay_state_api.errors import ConfigurationError
+
+_EPOCH_NTZ: Final = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
+
+
+def _decimal(column: str, kind: Any) -> str:
+    text = f"format_string('%.{kind.scale}f', {column})"
+    if kind.scale == 0:
+        return text
+    return f"trim(TRAILING '.' FROM trim(TRAILING '0' FROM {text}))"
+
+
+@attrs.frozen
+class _KeyType:
+    python: Any
+    """The annotation of the key's codec."""
+    expression: Callable[[str, Any], str]
+    """SQL of the normalised column."""
+
+
+_BIGINT: Final = _KeyType(int, lambda column, _: f"cast({column} as bigint)")
+_AS_IT_IS: Final[Callable[[str, Any], str]] = lambda column, _: column  # noqa: E731 - one table entry
+_KEY_TYPES: Final[dict[str, _KeyType]] = {
+    "tinyint": _BIGINT,
+    "smallint": _BIGINT,
+    "int": _BIGINT,
+    "bigint": _BIGINT,
+    "float": _KeyType(float, lambda column, _: f"(cast({column} as double) + 0.0D)"),
+    "double": _KeyType(float, lambda column, _: f"({column} + 0.0D)"),
+    "decimal": _KeyType(decimal.Decimal, _decimal),
+    "string": _KeyType(str, _AS_IT_IS),
+    "binary": _KeyType(bytes, _AS_IT_IS),
+    "boolean": _KeyType(bool, _AS_IT_IS),
+    "date": _KeyType(datetime.date, lambda column, _: f"(cast(unix_date({column}) as bigint) * 86400000000)"),
+    "timestamp": _KeyType(datetime.datetime, lambda column, _: f"unix_micros({column})"),
+    "timestamp_ntz": _KeyType(
+        datetime.datetime, lambda column, _: f"timestampdiff(MICROSECOND, {_EPOCH_NTZ}, {column})"
+    ),
+}
+
+
+def _name_of(kind: Any) -> str:
+    name: str = kind.simpleString()
+    return "decimal" if isinstance(kind, spark.DecimalType) else name.partition("(")[0]
+
+
+def quoted(name: str) -> str:
+    """A column's name as SQL."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+@attrs.frozen
+class KeyColumns:
+    """The key columns of one keyed input."""
+
+    names: tuple[str, ...]
+    types: tuple[Any, ...]
+    """Spark types, in the order of the names."""
+
+    def key_type(self) -> Any:
+        """The Python type of keys: that of the column, or a tuple type for several columns."""
+        python = [_KEY_TYPES[_name_of(kind)].python for kind in self.types]
+        return python[0] if len(python) == 1 else tuple[tuple(python)]  # type: ignore[misc]
+
+    def group_expression(self, max_parallelism: int) -> str:
+        """SQL of the key group."""
+        parts = [
+            _KEY_TYPES[_name_of(kind)].expression(quoted(name), kind)
+            for name, kind in zip(self.names, self.types, strict=True)
+        ]
+        count = f"cast({len(parts)} as bigint)"
+        return f"cast(pmod(xxhash64({', '.join([count, *parts])}), {max_parallelism}) as int)"
+
+    def kinds(self) -> list[str]:
+        """The families of the types, in which two connected inputs must agree."""
+        return [str(_KEY_TYPES[_name_of(kind)].python) for kind in self.types]
+
+
+def key_columns(schema: Any, names: Sequence[str], uid: str) -> KeyColumns:
+    """Check that ``names`` are columns of ``schema`` of types that can be keys."""
+    if not names:
+        message = f"operator {uid!r}: keyed() needs at least one key column"
+        raise ConfigurationError(message)
+    for name in names:
+        if not isinstance(name, str):
+            message = f"operator {uid!r}: key columns are given by name, not as {name!r}"
+            raise ConfigurationError(message)
+        if name not in schema.names:
+            message = (
+                f"operator {uid!r}: there is no column {name!r} to key by; "
+                f"the columns are {', '.join(schema.names)}"
+            )
+            raise ConfigurationError(message)
+    types = tuple(schema[name].dataType for name in names)
+    for name, kind in zip(names, types, strict=True):
+        if _name_of(kind) not in _KEY_TYPES:
+            message = (
+                f"operator {uid!r}: column {name!r} of type {kind.simpleString()} cannot be a key; "
+                f"types that can: {', '.join(_KEY_TYPES)}. Key by a column computed from it"
+            )
+            raise ConfigurationError(message)
+    return KeyColumns(tuple(names), types)

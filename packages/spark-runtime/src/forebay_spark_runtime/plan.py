@@ -1,0 +1,129 @@
+"""The plan of an operator: hidden columns, the node that keeps every subtask running, routing.
+
+Columns of the user come first and are untouched; behind them come the hidden ones of `Hidden`. Two
+inputs are packed into one struct column each, of which the other one's is null, and united.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+from pyspark.sql import functions as F  # noqa: N812 - the customary name
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from forebay_spark_runtime.key_columns import KeyColumns, quoted
+from forebay_spark_runtime.routing import route
+from forebay_state_api.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from forebay_spark_runtime.keyed import KeyedOptions
+
+
+class Hidden:
+    """Names of the columns that travel with the rows to the workers."""
+
+    GROUP: Final = "__forebay_group"
+    SUBTASK: Final = "__forebay_subtask"
+    NOW: Final = "__forebay_now_us"
+    KEY: Final = "__forebay_key_"
+    ORDER: Final = "__forebay_order_"
+    FIRST: Final = "__forebay_first"
+    SECOND: Final = "__forebay_second"
+    PREFIX: Final = "__forebay_"
+
+
+@attrs.frozen
+class Input:
+    """One keyed input."""
+
+    df: Any
+    keys: KeyColumns
+
+
+@attrs.frozen
+class OutputSchema:
+    """The declared output, as Spark and as Arrow see it."""
+
+    spark: Any
+    arrow: Any
+
+
+def output_schema(session: Any, schema: Any, uid: str) -> OutputSchema:
+    """Parse what the user declared."""
+    try:
+        spark = session.createDataFrame([], schema).schema
+    except Exception as error:
+        message = (
+            f"operator {uid!r}: the output schema {schema!r} does not parse: "
+            f"{str(error).splitlines()[0] if str(error) else error!r}. "
+            "Write it like 'user string, n long', or pass a StructType"
+        )
+        raise ConfigurationError(message) from error
+    if not len(spark):
+        message = f"operator {uid!r}: the output schema has no columns"
+        raise ConfigurationError(message)
+    if len(set(spark.names)) < len(spark.names):
+        message = f"operator {uid!r}: the output schema has two columns of one name: {spark.names}"
+        raise ConfigurationError(message)
+    return OutputSchema(spark, to_arrow_schema(spark))
+
+
+def plan(inputs: Sequence[Input], options: KeyedOptions) -> Any:
+    """The routed DataFrame that the operator's workers read."""
+    for one in inputs:
+        _check_columns(one, options.uid)
+    sides = [_side(one, position, inputs, options) for position, one in enumerate(inputs)]
+    united = sides[0] if len(sides) == 1 else sides[0].unionByName(sides[1])
+    observed = united.observe(f"forebay:{options.uid}:{options.keyed_uuid}", F.count(F.lit(1)))
+    parallelism, max_parallelism = options.parallelism, options.max_parallelism
+    subtask = F.expr(f"cast(({Hidden.GROUP} * {parallelism}) div {max_parallelism} as int)")
+    return route(observed.withColumn(Hidden.SUBTASK, subtask), Hidden.SUBTASK, parallelism)
+
+
+def _check_columns(one: Input, uid: str) -> None:
+    names = one.df.columns
+    if len(set(names)) < len(names):
+        message = f"operator {uid!r}: the input has two columns of one name: {', '.join(names)}"
+        raise ConfigurationError(message)
+    taken = [name for name in names if name.startswith(Hidden.PREFIX)]
+    if taken:
+        message = f"operator {uid!r}: the input has columns of reserved names: {', '.join(taken)}"
+        raise ConfigurationError(message)
+
+
+def _side(one: Input, position: int, inputs: Sequence[Input], options: KeyedOptions) -> Any:
+    """One input with its hidden columns."""
+    hidden = [
+        F.expr(one.keys.group_expression(options.max_parallelism)).alias(Hidden.GROUP),
+        _now(one.df).alias(Hidden.NOW),
+    ]
+    columns = [F.col(quoted(name)) for name in one.df.columns]
+    if len(inputs) == 1:
+        return one.df.select(*columns, *hidden)
+    keys = [
+        F.col(quoted(name)).alias(f"{Hidden.KEY}{number}")
+        for number, name in enumerate(one.keys.names)
+    ]
+    order = [
+        F.col(quoted(name)).alias(f"{Hidden.ORDER}{number}")
+        for number, name in enumerate(options.order_by)
+    ]
+    packed = [
+        F.struct(*columns) if number == position else F.lit(None).cast(other.df.schema)
+        for number, other in enumerate(inputs)
+    ]
+    names = [Hidden.FIRST, Hidden.SECOND]
+    sides = [column.alias(name) for column, name in zip(packed, names, strict=True)]
+    return one.df.select(*sides, *keys, *order, *hidden)
+
+
+def _now(df: Any) -> Any:
+    """The batch's time in µs: Spark's own on a stream, the same on a replay; else read once here."""
+    if df.isStreaming:
+        return F.expr("unix_micros(current_timestamp())")
+    return F.lit(time.time_ns() // 1_000).cast("bigint")
+
+
