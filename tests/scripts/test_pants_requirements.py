@@ -1,0 +1,35 @@
+"""What Pants is told to install is what the packages declare."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+REQUIREMENT = re.compile(r"([A-Za-z0-9_.-]+)(?:\[[^]]*\])?\s*([^;]*)")
+
+
+def bounds(requirements: list[str]) -> set[tuple[str, str]]:
+    """Name and versions, without extras and markers and without our own packages."""
+    matches = [match for line in requirements if (match := REQUIREMENT.fullmatch(line))]
+    assert len(matches) == len(requirements)
+    return {(match[1], match[2].strip()) for match in matches if not match[1].startswith("forebay")}
+
+
+def declared() -> list[str]:
+    found: list[str] = []
+    for file in ROOT.glob("packages/*/pyproject.toml"):
+        text = tomllib.loads(file.read_text(encoding="utf-8"))
+        found += text["project"]["dependencies"]
+        for extra in text["project"].get("optional-dependencies", {}).values():
+            found += extra
+        found += text["dependency-groups"]["test"]
+    return found
+
+
+def test_pants_installs_what_the_packages_declare() -> None:
+    file = ROOT / "3rdparty" / "requirements.txt"
+    lines = file.read_text(encoding="utf-8").splitlines()
+    told = [line for line in lines if line and not line.startswith("#")]
+    assert bounds(told) == bounds(declared())
