@@ -1,0 +1,8 @@
+"""Testing keyed functions without Spark: the real engine, a real backend, no JVM."""
+
+from __future__ import annotations
+
+from forebay_spark_runtime.testing.harness import FunctionHarness
+from forebay_state_api.testing.clock import ManualClock
+
+__all__ = ["FunctionHarness", "ManualClock"]

@@ -1,0 +1,264 @@
+"""`FunctionHarness`: runs a keyed function micro-batch by micro-batch, as Spark would.
+
+Each `FunctionHarness.process` is one micro-batch: rows go to their subtasks by key group, each
+subtask works on a fresh copy of the function, and all commit. Restarts, other parallelism and older
+versions go through the same protocol as on Spark.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
+
+import attrs
+from pyspark import cloudpickle
+
+from forebay_state_api._engine.engine import (
+    EngineMetrics,
+    EngineSettings,
+    record_methods,
+)
+from forebay_state_api.codecs import codec_for
+from forebay_state_api.descriptors import StateDescriptor
+from forebay_state_api.errors import ConfigurationError, StateAccessError
+from forebay_state_api.keys import key_group_of, subtask_of
+from forebay_state_api.plugins import plugins
+from forebay_state_api.reading import read_state
+from forebay_state_api.settings import resolve_settings
+from forebay_state_api.storage import open_storage
+from forebay_state_api.subtask import Subtask, SubtaskIdentity
+from forebay_state_api.testing.clock import ManualClock
+from forebay_state_api.versions import OperatorVersions, RunIdentity, operator_folder
+from forebay_state_api.versions.reader import open_version
+
+QUERY: Final = "harness"
+"""The query id under which a harness keeps its state."""
+
+
+class Clock(Protocol):
+    """Where a harness takes the time of a micro-batch from."""
+
+    @property
+    def now_us(self) -> int:
+        """The time in µs since 1970."""
+
+
+class FunctionHarness:
+    """A keyed function on a real backend, without Spark.
+
+    :param fn: what ``keyed(...).process`` takes: a function class, of one or two inputs, or a
+        callable ``fn(row, ctx)``; `MapFunction` and `FlatMapFunction` work as well.
+    :param key_by: a column name, several, or a callable from a row to its key.
+    :param state_dir: where state is kept; in memory if not given. A directory that holds state is
+        opened at its newest version.
+    :param backend_options: settings of the backend, by their names without ``spark.forebay.`` and
+        the backend's name.
+    :param clock: what micro-batches take their time from; a `ManualClock` if not given.
+    """
+
+    def __init__(
+        self,
+        fn: Any,
+        key_by: str | Sequence[str] | Callable[[Any], Any],
+        *,
+        uid: str = "test",
+        backend: str = "heap",
+        backend_options: Mapping[str, Any] | None = None,
+        state_dir: str | Path | None = None,
+        parallelism: int = 1,
+        max_parallelism: int = 128,
+        clock: Clock | None = None,
+        in_flight_limit: int = 6_000,
+        batch_size: int = 1_000,
+        read_ahead: bool = True,
+    ) -> None:
+        self.clock: Any = clock or ManualClock()
+        self._key_of = _key_extractor(key_by)
+        self._uid = uid
+        self._backend = plugins().backend(backend)
+        self._options = _backend_options(self._backend, backend_options or {})
+        self._max_parallelism = max_parallelism
+        self._settings = EngineSettings(
+            in_flight_limit=in_flight_limit, batch_size=batch_size, read_ahead=read_ahead
+        )
+        directory = f"memory://forebay-harness-{uuid.uuid4()}" if state_dir is None else state_dir
+        self._storage = open_storage(directory).child(operator_folder(QUERY, uid))
+        self._key_codec = codec_for(None, what=f"key of operator {uid!r}")
+        self._attempts = 0
+        self._closed = False
+        self._metrics: list[EngineMetrics] = []
+        self.version = 0 if state_dir is None else self._newest()
+        """The version that the next micro-batch starts from: as many batches were made."""
+        self._configure(fn, parallelism)
+
+    # -- running ------------------------------------------------------------------------------
+
+    def process(self, rows: Iterable[Any], other: Iterable[Any] | None = None) -> list[Any]:
+        """Run one micro-batch and commit it; the rows given out, subtask by subtask.
+
+        ``other`` are rows of the second input, which come after those of the first. A failure
+        raises `FunctionError` with the user's error as its cause, and commits nothing.
+        """
+        if self._closed:
+            message = "the harness is closed"
+            raise StateAccessError(message)
+        sides = [list(rows), list(other or ())]
+        if other is not None and self._inputs == 1:
+            message = "the function has one input; rows of a second one cannot be processed"
+            raise ConfigurationError(message)
+        out: list[Any] = []
+        self._metrics = []
+        for subtask in range(self._parallelism):
+            out += self._run(subtask, sides)
+        self.version += 1
+        return out
+
+    def restart(
+        self,
+        function: Any = None,
+        parallelism: int | None = None,
+        version: int | None = None,
+    ) -> Self:
+        """Go on as a new run would: from the newest version, or from an older one.
+
+        ``function`` and ``parallelism`` stay as they are if not given. Returns the harness.
+        """
+        if version is not None:
+            if not 0 <= version <= self.version:
+                message = f"version {version} was not made yet; the newest one is {self.version}"
+                raise ConfigurationError(message)
+            self.version = version
+        fn = cloudpickle.loads(self._pickled) if function is None else function
+        self._configure(fn, self._parallelism if parallelism is None else parallelism)
+        return self
+
+    def close(self) -> None:
+        """End the harness; what is in ``state_dir`` stays. Micro-batches let go of all they hold."""
+        self._closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- looking ------------------------------------------------------------------------------
+
+    def state(self, descriptor: StateDescriptor, key: Any, namespace: Any = None) -> Any:
+        """The committed value, list or dict of a state under ``key``, at the current version."""
+        if self.version == 0:
+            return {"list": [], "map": {}}.get(descriptor.kind.value)
+        return read_state(
+            self._storage,
+            descriptor,
+            key,
+            uid=self._uid,
+            backend=self._backend,
+            options=self._options,
+            key_codec=self._key_codec,
+            max_parallelism=self._max_parallelism,
+            now_us=self.clock.now_us,
+            namespace=namespace,
+            version=self.version,
+        )
+
+    @property
+    def metrics(self) -> EngineMetrics:
+        """The engine's metrics of the last micro-batch, all subtasks together."""
+        if not self._metrics:
+            message = "metrics are those of the last micro-batch; none has run yet"
+            raise ConfigurationError(message)
+        columns = zip(*[attrs.astuple(one) for one in self._metrics], strict=True)
+        names = [field.name for field in attrs.fields(EngineMetrics)]
+        total = EngineMetrics(**dict(zip(names, map(sum, columns), strict=True)))
+        largest = max(one.largest_in_flight for one in self._metrics)
+        return attrs.evolve(total, largest_in_flight=largest)
+
+    # -- parts --------------------------------------------------------------------------------
+
+    def _configure(self, fn: Any, parallelism: int) -> None:
+        if not 1 <= parallelism <= self._max_parallelism:
+            message = (
+                f"parallelism is 1 … max_parallelism ({self._max_parallelism}), not {parallelism}"
+            )
+            raise ConfigurationError(message)
+        self._inputs = len(record_methods(fn))
+        self._pickled = cloudpickle.dumps(fn)
+        self._parallelism = parallelism
+        self._run_identity = RunIdentity(keyed_uuid=str(uuid.uuid4()), app_id=None, run_id=None)
+
+    def _newest(self) -> int:
+        if not self._storage.list("epochs"):
+            return 0
+        with open_version(self._storage, uid=self._uid) as reader:
+            return reader.version
+
+    def _run(self, number: int, sides: list[list[Any]]) -> list[Any]:
+        self._attempts += 1
+        subtask = Subtask(
+            cloudpickle.loads(self._pickled),
+            self._backend,
+            SubtaskIdentity(
+                uid=self._uid,
+                run=self._run_identity,
+                batch_id=self.version,
+                subtask=number,
+                parallelism=self._parallelism,
+                max_parallelism=self._max_parallelism,
+                attempt_id=self._attempts,
+            ),
+            versions=OperatorVersions(
+                self._storage,
+                uid=self._uid,
+                max_parallelism=self._max_parallelism,
+                backend_name=self._backend.name,
+            ),
+            key_codec=self._key_codec,
+            now_us=self.clock.now_us,
+            settings=self._settings,
+            backend_options=self._options,
+        )
+        with subtask:
+            for side, rows in enumerate(sides[: self._inputs]):
+                subtask.process(*self._routed(rows, number), side)
+            subtask.drain()
+            out = subtask.take_rows()
+            self._metrics.append(subtask.commit().metrics)
+        return out
+
+    def _routed(self, rows: list[Any], number: int) -> tuple[list[Any], list[Any], list[int]]:
+        """Rows, keys and key groups of one subtask."""
+        chosen: tuple[list[Any], list[Any], list[int]] = ([], [], [])
+        for row in rows:
+            key = self._key_of(row)
+            group = key_group_of(key, self._max_parallelism)
+            if subtask_of(group, self._parallelism, self._max_parallelism) == number:
+                for part, value in zip(chosen, (row, key, group), strict=True):
+                    part.append(value)  # type: ignore[arg-type]
+        return chosen
+
+
+def _key_extractor(key_by: str | Sequence[str] | Callable[[Any], Any]) -> Callable[[Any], Any]:
+    if callable(key_by):
+        return key_by
+    if isinstance(key_by, str):
+        return lambda row: getattr(row, key_by)
+    names = tuple(key_by)
+    return lambda row: tuple(getattr(row, name) for name in names)
+
+
+def _backend_options(backend: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    overrides = {"state.backend": backend.name}
+    overrides |= {f"{backend.name}.{name}": value for name, value in given.items()}
+    settings = resolve_settings({}, overrides=overrides, backends={backend.name: backend})
+    return settings.backend_options()
+
+

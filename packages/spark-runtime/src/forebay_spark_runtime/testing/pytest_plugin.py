@@ -1,0 +1,60 @@
+"""pytest plugin: the fixture ``harness``, once for each installed backend.
+
+``harness(fn, key_by=…, …)`` makes a `FunctionHarness` on the backend at hand and closes it after the
+test. ``pytest --forebay-backend=heap`` (repeatable) runs the tests on the named backends only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import pytest
+
+from forebay_spark_runtime.testing.harness import FunctionHarness
+from forebay_state_api.plugins import plugins
+
+
+class MakeHarness(Protocol):
+    """What the fixture ``harness`` gives: arguments as for `FunctionHarness`, but for ``backend``."""
+
+    def __call__(self, fn: Any, key_by: Any, **options: Any) -> FunctionHarness:
+        """Make a harness that is closed after the test."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--forebay-backend``."""
+    parser.addoption(
+        "--forebay-backend",
+        action="append",
+        metavar="NAME",
+        help="run tests that use the fixture 'harness' on this backend (default: all installed)",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that asks for ``harness`` once for each backend."""
+    if "harness" in metafunc.fixturenames:
+        names = metafunc.config.getoption("--forebay-backend") or sorted(plugins().backends())
+        metafunc.parametrize("forebay_backend", names, indirect=True)
+
+
+@pytest.fixture
+def forebay_backend(request: pytest.FixtureRequest) -> str:
+    """Name of the backend of this run of the test."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def harness(forebay_backend: str) -> Iterator[MakeHarness]:
+    """Makes harnesses on the backend at hand."""
+    made: list[FunctionHarness] = []
+
+    def make(fn: Any, key_by: Any, **options: Any) -> FunctionHarness:
+        made.append(FunctionHarness(fn, key_by, backend=forebay_backend, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()

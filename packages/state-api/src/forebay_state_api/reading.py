@@ -1,0 +1,98 @@
+"""Reading one key's committed state from outside of a micro-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from forebay_state_api._engine.engine import Engine
+from forebay_state_api.backend import Opening, StateBackend, StateKind
+from forebay_state_api.context import RuntimeContext
+from forebay_state_api.functions import KeyedProcessFunction
+from forebay_state_api.keys import KeyGroupRange, key_group_of
+from forebay_state_api.versions.reader import open_version
+
+if TYPE_CHECKING:
+    from forebay_state_api.codecs import ValueCodec
+    from forebay_state_api.descriptors import StateDescriptor
+    from forebay_state_api.storage import ObjectStorage
+
+_READS: Final[Mapping[StateKind, Callable[[Any], Any]]] = {
+    StateKind.VALUE: lambda state: state.value(),
+    StateKind.LIST: lambda state: state.get(),
+    StateKind.MAP: lambda state: dict(state.items()),
+    StateKind.REDUCING: lambda state: state.get(),
+    StateKind.AGGREGATING: lambda state: state.get(),
+}
+
+
+class _Read(KeyedProcessFunction[Any, Any, Any]):
+    """Gives out what a state holds under one key and namespace."""
+
+    def __init__(self, descriptor: StateDescriptor, namespace: Any) -> None:
+        self._descriptor = descriptor
+        self._namespace = namespace
+
+    def open(self, context: RuntimeContext) -> None:
+        self._state = context._declare(self._descriptor)
+
+    def process_element(self, row: Any, ctx: RuntimeContext) -> Any:  # noqa: ARG002 - the contract
+        if self._namespace is not None:
+            ctx.set_current_namespace(self._namespace)
+        return [_READS[self._descriptor.kind](self._state)]
+
+
+def read_state(
+    storage: ObjectStorage,
+    descriptor: StateDescriptor,
+    key: Any,
+    *,
+    uid: str,
+    backend: type[StateBackend],
+    options: Mapping[str, Any],
+    key_codec: ValueCodec,
+    max_parallelism: int,
+    now_us: int,
+    namespace: Any = None,
+    version: int | None = None,
+) -> Any:
+    """The plain value, list or dict that a state held under ``key`` at a committed version.
+
+    ``storage`` is rooted at the operator's folder; ``version`` is the newest complete one if not
+    given. Nothing is changed; the version is pinned meanwhile. ``now_us`` decides what a state with
+    TTL still shows.
+    """
+    group = key_group_of(key, max_parallelism)
+    only = KeyGroupRange(group, group)
+    with open_version(storage, uid=uid, version=version, range=only) as reader:
+        opening = Opening(
+            storage=storage,
+            path=f"{storage.url}#reader",
+            uid=uid,
+            version=reader.version,
+            range=only,
+            parents=reader.parents,
+            options=options,
+            now_us=now_us,
+            cache_bytes=0,
+        )
+        opened = backend.open(opening)
+        context = RuntimeContext(
+            operator_uid=uid,
+            subtask_index=0,
+            parallelism=1,
+            max_parallelism=max_parallelism,
+            attempt_number=0,
+            batch_id=reader.version,
+        )
+        engine = Engine(
+            _Read(descriptor, namespace), opened, context, key_codec=key_codec, now_us=now_us
+        )
+        try:
+            engine.open()
+            engine.process([None], [key], [group])
+            engine.drain()
+            return engine.take_rows()[0]
+        finally:
+            engine.close(failed=True)
+            opened.close()
