@@ -1,0 +1,180 @@
+"""Cells as columns: from Python objects to the sections of a file, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any, Final
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from forebay_backend_heap.files import Groups, Op, Section, chunk_of
+from forebay_state_api.backend import StateKind, TableSpec
+from forebay_state_api.codecs import codec_for
+from forebay_state_api.keys import KeyGroupRange
+
+CHUNK_CELLS: Final = 4096
+"""Cells in a chunk: what a reader of a part of a file decodes at most in vain, at each end."""
+
+_NAMESPACE: Final = codec_for(None, what="namespaces")
+_NUMBER: Final = "<u4"
+_TIME: Final = "<i8"
+
+
+@attrs.frozen(eq=False)
+class Block:
+    """Cells of one table to which one operation is done, column-wise."""
+
+    namespaces: Sequence[Any]
+    """The distinct namespaces; most tables have one."""
+    places: npt.NDArray[np.uint32] | None
+    """Index into ``namespaces`` of each cell; ``None`` with a single namespace."""
+    keys: list[Any]
+    groups: Groups
+    """The key group of each cell."""
+    contents: list[Any] | None
+    """The value, list or map of each cell; the user keys of `Op.REMOVE`; ``None`` for deletes."""
+
+    @classmethod
+    def joined(cls, parts: Sequence[tuple[Any, list[Any], Groups, list[Any] | None]]) -> Block:
+        """Put together (namespace, keys, groups, contents) of distinct namespaces."""
+        if len(parts) == 1:
+            namespace, keys, groups, contents = parts[0]
+            return cls([namespace], None, keys, groups, contents)
+        contents = None
+        if parts[0][3] is not None:
+            contents = [content for part in parts for content in part[3] or ()]
+        places = np.repeat(np.arange(len(parts), dtype=np.uint32), [len(p[1]) for p in parts])
+        keys = [key for part in parts for key in part[1]]
+        groups = np.concatenate([part[2] for part in parts])
+        return cls([part[0] for part in parts], places, keys, groups, contents)
+
+    def by_namespace(self) -> Iterable[tuple[Any, list[Any], list[int], list[Any] | None]]:
+        """Split into (namespace, keys, groups, contents); each namespace comes once."""
+        groups = self.groups.tolist()
+        if self.places is None:
+            return [(self.namespaces[0], self.keys, groups, self.contents)] if self.keys else []
+        places = self.places.tolist()
+        split: dict[int, tuple[list[Any], list[int], list[Any]]] = {}
+        for i, place in enumerate(places):
+            keys, own_groups, contents = split.setdefault(place, ([], [], []))
+            keys.append(self.keys[i])
+            own_groups.append(groups[i])
+            if self.contents is not None:
+                contents.append(self.contents[i])
+        bare = self.contents is None
+        return [
+            (self.namespaces[place], keys, own_groups, None if bare else contents)
+            for place, (keys, own_groups, contents) in split.items()
+        ]
+
+
+def encode(spec: TableSpec, op: Op, block: Block, groups: KeyGroupRange) -> Section:
+    """Pack the cells of ``block``, sorted by key group; ``groups`` is the range of the writer."""
+    order = np.argsort(block.groups, kind="stable")
+    distinct, counts = np.unique(block.groups, return_counts=True)
+    places = None if block.places is None else block.places[order].astype(_NUMBER)
+    index = order.tolist()
+    keys = [*map(block.keys.__getitem__, index)]
+    contents = None if block.contents is None else [*map(block.contents.__getitem__, index)]
+    chunks = []
+    for start in range(0, len(keys), CHUNK_CELLS):
+        part = slice(start, start + CHUNK_CELLS)
+        columns = [] if places is None else [places[part].tobytes()]
+        columns.append(spec.key.pack(keys[part]))
+        if contents is not None:
+            columns += _packed(spec, op, contents[part])
+        chunks.append(chunk_of(len(keys[part]), columns))
+    return Section(
+        description=spec.description(),
+        op=op,
+        range=groups,
+        namespaces=tuple(map(_NAMESPACE.pack_one, block.namespaces)),
+        groups=distinct,
+        counts=counts,
+        chunks=tuple(chunks),
+    )
+
+
+def decode(section: Section, reader: TableSpec) -> Block:
+    """Unpack the cells of ``section`` that lie in its range; ``reader``'s codecs fit it."""
+    start, stop = section.window()
+    several = len(section.namespaces) > 1
+    places: list[npt.NDArray[np.uint32]] = []
+    keys: list[Any] = []
+    contents: list[Any] | None = None if section.op is Op.DELETE else []
+    for chunk in section.chunks:
+        columns = chunk.columns()
+        if several:
+            places.append(np.frombuffer(columns.pop(0), _NUMBER))
+        keys += reader.key.unpack(columns[0])
+        if contents is not None:
+            contents += _unpacked(reader, section.op, columns[1:])
+    part = slice(start, stop)
+    return Block(
+        [_NAMESPACE.unpack_one(namespace) for namespace in section.namespaces],
+        np.concatenate(places)[part] if several else None,
+        keys[part],
+        np.repeat(section.groups, section.counts)[part],
+        None if contents is None else contents[part],
+    )
+
+
+def _packed(spec: TableSpec, op: Op, contents: list[Any]) -> list[bytes]:
+    """The columns of what cells hold."""
+    if spec.kind.is_point:
+        return _pack_values(spec, contents)
+    lengths = np.fromiter(map(len, contents), _NUMBER, len(contents)).tobytes()
+    if spec.kind is StateKind.LIST:
+        return [lengths, *_pack_values(spec, [*chain.from_iterable(contents)])]
+    user_keys = _pack_user_keys(spec, chain.from_iterable(contents))
+    if op is Op.REMOVE:
+        return [lengths, user_keys]
+    values = [*chain.from_iterable(entries.values() for entries in contents)]
+    return [lengths, user_keys, *_pack_values(spec, values)]
+
+
+def _unpacked(reader: TableSpec, op: Op, columns: Sequence[bytes]) -> list[Any]:
+    """Inverse of `_packed`."""
+    if reader.kind.is_point:
+        return _unpack_values(reader, columns)
+    ends = np.cumsum(np.frombuffer(columns[0], _NUMBER), dtype=np.int64).tolist()
+    spans = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+    if reader.kind is StateKind.LIST:
+        elements = _unpack_values(reader, columns[1:])
+        return [elements[span] for span in spans]
+    addresses = _unpack_user_keys(reader, columns[1])
+    if op is Op.REMOVE:
+        return [addresses[span] for span in spans]
+    values = _unpack_values(reader, columns[2:])
+    return [dict(zip(addresses[span], values[span], strict=True)) for span in spans]
+
+
+def _pack_values(spec: TableSpec, values: list[Any]) -> list[bytes]:
+    """One column, or two with TTL: the times of last access, and the values proper."""
+    if not spec.ttl:
+        return [spec.value.pack(values)]
+    times = np.fromiter((time for time, _ in values), _TIME, len(values))
+    return [times.tobytes(), spec.value.pack([value for _, value in values])]
+
+
+def _unpack_values(reader: TableSpec, columns: Sequence[bytes]) -> list[Any]:
+    if not reader.ttl:
+        return reader.value.unpack(columns[0])
+    times = np.frombuffer(columns[0], _TIME).tolist()
+    return [*zip(times, reader.value.unpack(columns[1]), strict=True)]
+
+
+def _pack_user_keys(spec: TableSpec, addresses: Iterable[Any]) -> bytes:
+    assert spec.user_key is not None
+    original = spec.user_key.original
+    return spec.user_key.pack([*addresses] if original is None else [*map(original, addresses)])
+
+
+def _unpack_user_keys(reader: TableSpec, data: bytes) -> list[Any]:
+    assert reader.user_key is not None
+    user_keys = reader.user_key.unpack(data)
+    address = reader.user_key.address
+    return user_keys if address is None else [*map(address, user_keys)]

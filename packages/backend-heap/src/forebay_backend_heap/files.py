@@ -1,0 +1,257 @@
+"""The bytes of a heap file: sections of packed columns, every byte under a checksum.
+
+``docs/reference/heap-format.md`` is the specification. A file is a prefix, a msgpack header and
+the chunks of its sections, one after the other. The prefix holds the checksum of the header, the
+header those of the chunks, and the manifest that of prefix and header: so any range of chunks can
+be read, and verified, without the rest.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+import msgpack
+import numpy as np
+import numpy.typing as npt
+from xxhash import xxh3_64_intdigest
+
+from forebay_state_api.errors import CorruptStateError, StateMigrationError
+from forebay_state_api.keys import KeyGroupRange
+
+MAGIC: Final = b"FBYHEAP"
+FORMAT_VERSION: Final = 1
+_PREFIX: Final = struct.Struct("<7sBIQ")
+
+Groups = npt.NDArray[np.uint16]
+Counts = npt.NDArray[np.int64]
+
+
+class Op(enum.Enum):
+    """What a section does to its cells. Sections of one table take effect in file order."""
+
+    PUT = "put"
+    """The cell's content is exactly this."""
+    DELETE = "delete"
+    """The cell does not exist."""
+    MERGE = "merge"
+    """Elements appended to a list, entries put into a map."""
+    REMOVE = "remove"
+    """Entries removed from a map."""
+
+
+class Role(enum.Enum):
+    """What a file is to a version that names it."""
+
+    SNAPSHOT = "snapshot"
+    """All cells of its range."""
+    DELTA = "delta"
+    """What changed after the files before it."""
+
+
+@attrs.frozen
+class Chunk:
+    """A run of cells, column after column."""
+
+    cells: int
+    checksum: int
+    """xxh3 (64 bits) of ``data``."""
+    lengths: tuple[int, ...]
+    """Bytes of each column, in order."""
+    offset: int = 0
+    """Where it begins in the body of the file that it is read from."""
+    data: bytes | memoryview | None = None
+    """``None`` until it is read."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all columns."""
+        return sum(self.lengths)
+
+    def detached(self) -> Chunk:
+        """The same, with bytes of its own."""
+        return self if self.data is None else attrs.evolve(self, data=bytes(self.data))
+
+    def columns(self) -> list[bytes]:
+        """The bytes of each column."""
+        assert self.data is not None
+        ends = np.cumsum(self.lengths).tolist()
+        return [bytes(self.data[end - n : end]) for n, end in zip(self.lengths, ends, strict=True)]
+
+
+def chunk_of(cells: int, columns: Sequence[bytes]) -> Chunk:
+    """Make a chunk of packed columns."""
+    data = b"".join(columns)
+    return Chunk(cells, xxh3_64_intdigest(data), tuple(map(len, columns)), data=data)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Section:
+    """Cells of one table to which one operation is done, sorted by key group."""
+
+    description: Mapping[str, Any]
+    """`TableSpec.description` of what wrote it."""
+    op: Op
+    range: KeyGroupRange
+    """Cells outside of it are not part of the section, although a chunk may hold them."""
+    namespaces: tuple[bytes, ...]
+    """Packed; with more than one, the first column says which one each cell is of."""
+    groups: Groups
+    """The distinct key groups, ascending."""
+    counts: Counts
+    """Cells of each of ``groups``."""
+    chunks: tuple[Chunk, ...]
+
+    @property
+    def table(self) -> str:
+        """The name of the state."""
+        return str(self.description["name"])
+
+    @property
+    def cells(self) -> int:
+        """Cells in its chunks."""
+        return int(self.counts.sum())
+
+    @property
+    def size(self) -> int:
+        """Bytes of its chunks."""
+        return sum(chunk.size for chunk in self.chunks)
+
+    def window(self) -> tuple[int, int]:
+        """First and last (exclusive) of its cells that lie in ``range``."""
+        ends = np.concatenate(([0], np.cumsum(self.counts)))
+        first = np.searchsorted(self.groups, self.range.start, "left")
+        last = np.searchsorted(self.groups, self.range.end, "right")
+        return int(ends[first]), int(ends[last])
+
+    def clipped(self, to: KeyGroupRange) -> Section | None:
+        """The section for the part of its range that is in ``to``; chunks without any go."""
+        if (both := self.range.intersection(to)) is None:
+            return None
+        start, stop = (section := attrs.evolve(self, range=both)).window()
+        return _trimmed(section, start, stop) if start < stop else None
+
+    def detached(self) -> Section:
+        """The same, not keeping alive the file of which its bytes are a part."""
+        chunks = [
+            attrs.evolve(c, data=None if c.data is None else bytes(c.data)) for c in self.chunks
+        ]
+        return attrs.evolve(self, chunks=tuple(chunks))
+
+
+def _trimmed(section: Section, start: int, stop: int) -> Section:
+    """Without the chunks that hold none of the cells from ``start`` to ``stop``."""
+    ends = np.cumsum([chunk.cells for chunk in section.chunks])
+    first = int(np.searchsorted(ends, start, "right"))
+    last = int(np.searchsorted(ends, stop, "left")) + 1
+    if (first, last) == (0, len(section.chunks)):
+        return section
+    low = int(ends[first - 1]) if first else 0
+    group_ends = np.clip(np.cumsum(section.counts), low, int(ends[last - 1]))
+    counts = np.diff(group_ends, prepend=low)
+    kept = counts > 0
+    return attrs.evolve(
+        section,
+        groups=section.groups[kept],
+        counts=counts[kept],
+        chunks=section.chunks[first:last],
+    )
+
+
+@attrs.frozen
+class FileBytes:
+    """A file to be written."""
+
+    data: bytes
+    header_bytes: int
+    """Length of prefix and header, which is what a reader of a part asks for first."""
+    checksum: str
+    """xxh3 (64 bits, hex) of prefix and header; it seals the whole file."""
+
+
+def file_bytes(role: Role, version: int, sections: Sequence[Section]) -> FileBytes:
+    """Lay out a file."""
+    header = msgpack.packb(
+        {
+            "role": role.value,
+            "version": version,
+            "sections": [_section_header(section) for section in sections],
+        }
+    )
+    prefix = _PREFIX.pack(MAGIC, FORMAT_VERSION, len(header), xxh3_64_intdigest(header))
+    body = [chunk.data for section in sections for chunk in section.chunks]
+    assert None not in body
+    data = b"".join([prefix, header, *body])  # type: ignore[list-item]
+    return FileBytes(data, len(prefix) + len(header), seal_of(prefix + header))
+
+
+def seal_of(head: bytes) -> str:
+    """The checksum of prefix and header, as the manifest keeps it."""
+    return f"{xxh3_64_intdigest(head):016x}"
+
+
+def _section_header(section: Section) -> dict[str, Any]:
+    return {
+        "table": dict(section.description),
+        "op": section.op.value,
+        "range": [section.range.start, section.range.end],
+        "namespaces": list(section.namespaces),
+        "groups": section.groups.astype("<u2").tobytes(),
+        "counts": section.counts.astype("<u4").tobytes(),
+        "chunks": [[c.cells, c.checksum, *c.lengths] for c in section.chunks],
+    }
+
+
+def parse_head(head: bytes, where: str) -> list[Section]:
+    """The sections that prefix and header tell of, without their data.
+
+    Raises `CorruptStateError` if the header is not what was written, and `StateMigrationError` if
+    a newer release wrote it. ``where`` begins the message.
+    """
+    if len(head) < _PREFIX.size:
+        raise CorruptStateError(f"{where}: only {len(head)} bytes")
+    magic, version, length, checksum = _PREFIX.unpack_from(head)
+    if magic != MAGIC:
+        raise CorruptStateError(f"{where}: it does not begin with {MAGIC!r}")
+    header = head[_PREFIX.size : _PREFIX.size + length]
+    if len(header) != length or xxh3_64_intdigest(header) != checksum:
+        raise CorruptStateError(f"{where}: its header is truncated or altered")
+    if version != FORMAT_VERSION:
+        raise StateMigrationError(
+            f"{where}: it has format version {version}, this release reads {FORMAT_VERSION}; "
+            "install the release of forebay-backend-heap that wrote it, or a newer one"
+        )
+    return _sections(msgpack.unpackb(header)["sections"])
+
+
+def head_bytes(start: bytes) -> int:
+    """The length of prefix and header, from at least the prefix."""
+    length: int = _PREFIX.unpack_from(start)[2]
+    return _PREFIX.size + length
+
+
+def _sections(headers: Iterable[Mapping[str, Any]]) -> list[Section]:
+    sections: list[Section] = []
+    offset = 0
+    for header in headers:
+        chunks = []
+        for cells, checksum, *lengths in header["chunks"]:
+            chunks.append(Chunk(cells, checksum, tuple(lengths), offset))
+            offset += sum(lengths)
+        sections.append(_section(header, tuple(chunks)))
+    return sections
+
+
+def _section(header: Mapping[str, Any], chunks: tuple[Chunk, ...]) -> Section:
+    return Section(
+        description=header["table"],
+        op=Op(header["op"]),
+        range=KeyGroupRange(*header["range"]),
+        namespaces=tuple(header["namespaces"]),
+        groups=np.frombuffer(header["groups"], "<u2"),
+        counts=np.frombuffer(header["counts"], "<u4").astype(np.int64),
+        chunks=chunks,
+    )

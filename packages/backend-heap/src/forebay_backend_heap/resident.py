@@ -1,0 +1,125 @@
+"""The state of one key-group range, as memory holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+from forebay_backend_heap.collector import paused
+from forebay_backend_heap.columns import encode
+from forebay_backend_heap.files import Op, Section
+from forebay_backend_heap.table import HeapTable
+from forebay_state_api.backend import TableSpec
+from forebay_state_api.codecs import Codec, ValueCodec
+from forebay_state_api.codecs._shape import Shape
+from forebay_state_api.keys import KeyGroupRange
+
+
+class Resident:
+    """Tables that were asked for, as objects; all others as the sections that were read."""
+
+    def __init__(self, groups: KeyGroupRange) -> None:
+        self.groups = groups
+        self.tables: dict[str, HeapTable] = {}
+        self.raw: dict[str, list[Section]] = {}
+
+    def replay(self, files: Iterable[list[Section]]) -> None:
+        """Take the sections of files, oldest first."""
+        with paused():
+            for section in (section for sections in files for section in sections):
+                if section.table in self.tables:
+                    self.tables[section.table].replay(section)
+                else:
+                    self.raw.setdefault(section.table, []).append(section)
+
+    def table(self, spec: TableSpec) -> HeapTable:
+        """The table of a declared state; decoded now, unless it is already.
+
+        Raises `StateMigrationError` if what is stored does not fit; nothing has changed then.
+        """
+        held = self.tables.get(spec.name)
+        if held is not None and _interchangeable(held.spec, spec):
+            held.spec = spec
+            return held
+        sections = self.raw.get(spec.name, []) if held is None else self._encoded(held)
+        table = HeapTable(spec)
+        with paused():
+            for section in sections:
+                table.replay(section)
+        self.tables[spec.name] = table
+        self.raw.pop(spec.name, None)
+        return table
+
+    def snapshot(self) -> list[Section]:
+        """All that there is."""
+        with paused():
+            raw = [section for sections in self.raw.values() for section in sections]
+            return [*raw, *(s for t in self.tables.values() for s in self._encoded(t))]
+
+    def delta(self) -> list[Section]:
+        """What was applied since the last commit."""
+        with paused():
+            return [
+                encode(table.spec, op, block, self.groups)
+                for table in self.tables.values()
+                for op, block in table.pending.blocks()
+            ]
+
+    @property
+    def pending(self) -> int:
+        """Cells applied since the last commit."""
+        return sum(len(table.pending) for table in self.tables.values())
+
+    @property
+    def cells(self) -> int:
+        """Cells of the decoded tables."""
+        return sum(map(len, self.tables.values()))
+
+    def settled(self) -> None:
+        """A commit is durable."""
+        for table in self.tables.values():
+            table.settled()
+        self.raw = {name: [s.detached() for s in found] for name, found in self.raw.items()}
+
+    def _encoded(self, table: HeapTable) -> list[Section]:
+        block = table.content()
+        return [] if block is None else [encode(table.spec, Op.PUT, block, self.groups)]
+
+
+def _interchangeable(held: TableSpec, spec: TableSpec) -> bool:
+    """Whether values decoded for one are what decoding for the other would give."""
+    if held.description() != spec.description():
+        return False
+    pairs = [(held.key, spec.key), (held.value, spec.value), (held.user_key, spec.user_key)]
+    return all(a is b or _made_of(a) == _made_of(b) for a, b in pairs)
+
+
+def _made_of(codec: ValueCodec | None) -> frozenset[type]:
+    """The classes that a codec makes values of, and those of users' codecs.
+
+    A function that was edited in a notebook brings a new class of the same name and description.
+    """
+    found: set[type] = set()
+    todo: list[Any] = [] if codec is None else [codec._shape]  # noqa: SLF001 - no public way
+    seen: set[int] = set()
+    while todo:
+        part = todo.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, type):
+            found.add(part)
+        elif isinstance(part, list | tuple | frozenset):
+            todo.extend(part)
+        elif isinstance(part, Shape | Codec) or attrs.has(type(part)):
+            found.add(type(part))
+            todo.extend(_attributes(part))
+    return frozenset(found)
+
+
+def _attributes(part: Any) -> Iterable[Any]:
+    if attrs.has(type(part)):
+        return [getattr(part, attribute.name, None) for attribute in attrs.fields(type(part))]
+    return vars(part).values() if hasattr(part, "__dict__") else ()

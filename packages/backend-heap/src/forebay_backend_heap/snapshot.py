@@ -1,0 +1,161 @@
+"""`HeapBackend`: keyed state in dictionaries, made durable as deltas and snapshots."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final, Self
+
+from forebay_backend_heap.cache import CACHE, Copy, size_of
+from forebay_backend_heap.chain import Chain, written_range
+from forebay_backend_heap.collector import FREEZER
+from forebay_backend_heap.migration import reader_of
+from forebay_backend_heap.options import SETTINGS, HeapOptions
+from forebay_backend_heap.reading import Reader
+from forebay_backend_heap.resident import Resident
+from forebay_backend_heap.snapshot import Writer, Written
+from forebay_backend_heap.table import HeapTable
+from forebay_state_api.backend import (
+    Capability,
+    CommittedState,
+    Opening,
+    ParentState,
+    StateBackend,
+    StateFile,
+    TableSpec,
+)
+from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.settings import Setting
+
+_log = logging.getLogger(__name__)
+
+_RECENT: Final = 8
+"""Commits whose deltas a process that holds an ancestor finds listed, and that are kept for it."""
+
+
+class HeapBackend(StateBackend):
+    """Every cell of the opened range is in memory; the range must fit there.
+
+    Opening reads files, unless this process holds the manifest that is opened, or an ancestor of
+    it: then only the deltas in between are read, and often nothing at all.
+    """
+
+    name: ClassVar[str] = "heap"
+    contract_version: ClassVar[int] = 1
+    capabilities: ClassVar[Capability] = Capability.RESIDENT
+    options: ClassVar[Mapping[str, Setting]] = SETTINGS
+
+    def __init__(self, opening: Opening, resident: Resident) -> None:
+        self._opening = opening
+        self._resident = resident
+        self._closed = False
+
+    @classmethod
+    def open(cls, opening: Opening) -> Self:
+        resident = _from_cache(opening)
+        if resident is None:
+            resident = Resident(opening.range)
+            resident.replay(_reader(opening).read_all(Chain.of(opening.parents).files))
+        return cls(opening, resident)
+
+    def table(self, spec: TableSpec) -> HeapTable:
+        for parent in self._opening.parents:
+            if (stored := parent.descriptions.get(spec.name)) is not None:
+                reader_of(stored, spec)
+        fresh = spec.name in self._resident.raw
+        table = self._resident.table(spec)
+        if fresh:
+            FREEZER.loaded(len(table))
+        return table
+
+    def commit(self, version: int) -> CommittedState:
+        options = HeapOptions.of(self._opening.options)
+        writer = Writer(_reader(self._opening), self._resident, options, version)
+        written = writer.write(Chain.of(self._opening.parents))
+        recent = self._recent(written)
+        files = written.chain.files
+        named = {file.name: file.size for file in files}
+        counts = self._counts()
+        return CommittedState(
+            files=files,
+            meta={
+                "range": [self._opening.range.start, self._opening.range.end],
+                "recent": recent,
+                "keys": counts,
+            },
+            protected=[e["file"][0] for e in recent if e["file"] and e["file"][0] not in named],
+            keys=None if None in counts.values() else sum(n or 0 for n in counts.values()),
+            bytes_total=sum(named.values()),
+            bytes_written=written.bytes_written,
+        )
+
+    def installed(self, manifest_id: str) -> None:
+        if self._closed:
+            return
+        self._resident.settled()
+        copy = Copy(manifest_id, self._resident, size_of(self._resident))
+        CACHE.put((self._opening.path, self._opening.range), copy, self._opening.cache_bytes)
+        FREEZER.committed(self._resident.cells)
+
+    def close(self) -> None:
+        self._closed = True
+        self._resident = Resident(self._opening.range)
+
+    def _recent(self, written: Written) -> list[dict[str, Any]]:
+        """How to get to the new version from its last ancestors, oldest first."""
+        parent = _only_parent(self._opening)
+        if parent is None or (written.changed and written.delta is None):
+            return []
+        file = written.delta and [written.delta.name, written.delta.size, dict(written.delta.meta)]
+        step = {"parent": parent.manifest_id, "file": file}
+        return [*parent.meta.get("recent", ()), step][-_RECENT:]
+
+    def _counts(self) -> dict[str, int | None]:
+        """Cells of each state; ``None`` where a rescale made it unknown for an undecoded one."""
+        counts: dict[str, int | None] = {n: len(t) for n, t in self._resident.tables.items()}
+        for name in self._resident.raw:
+            found = [_count(parent, name) for parent in self._opening.parents]
+            counts[name] = None if None in found else sum(n or 0 for n in found)
+        return counts
+
+
+def _from_cache(opening: Opening) -> Resident | None:
+    """The state of the opened manifest, if this process holds it or an ancestor of it."""
+    copy = CACHE.take((opening.path, opening.range))
+    parent = _only_parent(opening)
+    if copy is None or parent is None:
+        return None
+    missing = _missing(copy.manifest_id, parent, opening.range)
+    if missing is None:
+        _log.debug("a cached copy of %s is of another history; reading anew", opening.path)
+        return None
+    copy.resident.replay(_reader(opening).read_all(missing))
+    return copy.resident
+
+
+def _missing(held: str, parent: ParentState, groups: KeyGroupRange) -> Sequence[StateFile] | None:
+    """The deltas from a manifest to the opened one; ``None`` if it is no known ancestor."""
+    if held == parent.manifest_id:
+        return ()
+    recent = parent.meta.get("recent", ())
+    start = next((i for i, step in enumerate(recent) if step["parent"] == held), None)
+    if start is None:
+        return None
+    files = [step["file"] for step in recent[start:] if step["file"]]
+    return [StateFile(name=n, size=size, range=groups, meta=meta) for n, size, meta in files]
+
+
+def _only_parent(opening: Opening) -> ParentState | None:
+    """The parent, if there was no rescale."""
+    parents = opening.parents
+    return parents[0] if len(parents) == 1 and parents[0].whole else None
+
+
+def _count(parent: ParentState, name: str) -> int | None:
+    whole = "range" in parent.meta and written_range(parent.meta) == parent.range
+    counts: Mapping[str, int | None] = parent.meta.get("keys", {}) if whole else {}
+    return counts.get(name, 0) if whole else None
+
+
+def _reader(opening: Opening) -> Reader:
+    return Reader(opening.storage, opening.path, opening.uid, opening.version)
