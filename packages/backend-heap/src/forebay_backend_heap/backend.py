@@ -148,7 +148,7 @@ def _missing(held: str, parent: ParentState, groups: KeyGroupRange) -> Sequence[
 def _only_parent(opening: Opening) -> ParentState | None:
     """The parent, if there was no rescale."""
     parents = opening.parents
-    return parents[0] if len(parents) == 1 else None
+    return parents[0] if len(parents) == 1 and parents[0].whole else None
 
 
 def _count(parent: ParentState, name: str) -> int | None:

@@ -1,161 +1,146 @@
-"""`HeapBackend`: keyed state in dictionaries, made durable as deltas and snapshots."""
+"""What a commit writes: a delta, a snapshot in its place, or a fold of older deltas beside it."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final, Self
+from collections.abc import Sequence
 
-from forebay_backend_heap.cache import CACHE, Copy, size_of
-from forebay_backend_heap.chain import Chain, written_range
-from forebay_backend_heap.collector import FREEZER
+import attrs
+
+from forebay_backend_heap.chain import Chain
+from forebay_backend_heap.collector import paused
+from forebay_backend_heap.columns import decode, encode
+from forebay_backend_heap.files import FileBytes, Role, Section, file_bytes
 from forebay_backend_heap.migration import reader_of
-from forebay_backend_heap.options import SETTINGS, HeapOptions
+from forebay_backend_heap.options import HeapOptions
+from forebay_backend_heap.pending import Pending, changes_of
 from forebay_backend_heap.reading import Reader
 from forebay_backend_heap.resident import Resident
-from forebay_backend_heap.snapshot import Writer, Written
-from forebay_backend_heap.table import HeapTable
-from forebay_state_api.backend import (
-    Capability,
-    CommittedState,
-    Opening,
-    ParentState,
-    StateBackend,
-    StateFile,
-    TableSpec,
-)
-from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.settings import Setting
-
-_log = logging.getLogger(__name__)
-
-_RECENT: Final = 8
-"""Commits whose deltas a process that holds an ancestor finds listed, and that are kept for it."""
+from forebay_state_api.backend import StateFile
+from forebay_state_api.versions.layout import data_name
 
 
-class HeapBackend(StateBackend):
-    """Every cell of the opened range is in memory; the range must fit there.
+@attrs.frozen(kw_only=True)
+class Written:
+    """What became of a commit."""
 
-    Opening reads files, unless this process holds the manifest that is opened, or an ancestor of
-    it: then only the deltas in between are read, and often nothing at all.
-    """
+    chain: Chain
+    """The files of the new version."""
+    delta: StateFile | None
+    """What leads from the opened version to the new one; ``None`` where only a snapshot does, and
+    where nothing changed."""
+    changed: bool
+    bytes_written: int
 
-    name: ClassVar[str] = "heap"
-    contract_version: ClassVar[int] = 1
-    capabilities: ClassVar[Capability] = Capability.RESIDENT
-    options: ClassVar[Mapping[str, Setting]] = SETTINGS
 
-    def __init__(self, opening: Opening, resident: Resident) -> None:
-        self._opening = opening
+class Writer:
+    """Makes the files of one version."""
+
+    def __init__(
+        self, reader: Reader, resident: Resident, options: HeapOptions, version: int
+    ) -> None:
+        self._reader = reader
         self._resident = resident
-        self._closed = False
+        self._options = options
+        self._version = version
+        self._bytes = 0
 
-    @classmethod
-    def open(cls, opening: Opening) -> Self:
-        resident = _from_cache(opening)
-        if resident is None:
-            resident = Resident(opening.range)
-            resident.replay(_reader(opening).read_all(Chain.of(opening.parents).files))
-        return cls(opening, resident)
+    def write(self, chain: Chain) -> Written:
+        """Make durable what was applied since ``chain`` was opened."""
+        if self._resident.pending and self._rewrites_most(chain):
+            return self._snapshot(self._resident.snapshot())
+        delta = self._resident.delta() if self._resident.pending else []
+        if not delta:
+            return Written(chain=chain, delta=None, changed=False, bytes_written=0)
+        data = file_bytes(Role.DELTA, self._version, delta)
+        if self._is_due(chain, len(data.data)):
+            return self._snapshot_beside(delta, data)
+        if count := chain.foldable(self._options.max_deltas):
+            chain = self._fold(chain, count)
+        file = self._put(Role.DELTA, delta, data)
+        return self._written(chain.with_delta(file), file)
 
-    def table(self, spec: TableSpec) -> HeapTable:
-        for parent in self._opening.parents:
-            if (stored := parent.descriptions.get(spec.name)) is not None:
-                reader_of(stored, spec)
-        fresh = spec.name in self._resident.raw
-        table = self._resident.table(spec)
-        if fresh:
-            FREEZER.loaded(len(table))
-        return table
+    def _is_due(self, chain: Chain, delta_bytes: float) -> bool:
+        """Whether the deltas outgrow the snapshot.
 
-    def commit(self, version: int) -> CommittedState:
-        options = HeapOptions.of(self._opening.options)
-        writer = Writer(_reader(self._opening), self._resident, options, version)
-        written = writer.write(Chain.of(self._opening.parents))
-        recent = self._recent(written)
-        files = written.chain.files
-        named = {file.name: file.size for file in files}
-        counts = self._counts()
-        return CommittedState(
-            files=files,
-            meta={
-                "range": [self._opening.range.start, self._opening.range.end],
-                "recent": recent,
-                "keys": counts,
-            },
-            protected=[e["file"][0] for e in recent if e["file"] and e["file"][0] not in named],
-            keys=None if None in counts.values() else sum(n or 0 for n in counts.values()),
-            bytes_total=sum(named.values()),
-            bytes_written=written.bytes_written,
-        )
+        Writing it then costs at most what was written of deltas since the last one, times a
+        constant: so the cost of commits stays in proportion to what they change.
+        """
+        limit = self._options.snapshot_factor * chain.snapshot_bytes
+        return chain.delta_bytes + delta_bytes > limit
 
-    def installed(self, manifest_id: str) -> None:
-        if self._closed:
-            return
-        self._resident.settled()
-        copy = Copy(manifest_id, self._resident, size_of(self._resident))
-        CACHE.put((self._opening.path, self._opening.range), copy, self._opening.cache_bytes)
-        FREEZER.committed(self._resident.cells)
+    def _rewrites_most(self, chain: Chain) -> bool:
+        """Whether a snapshot alone is the cheapest, without packing the delta to see."""
+        if not chain.files:
+            return True
+        changed, resident = self._resident.pending, self._resident
+        points = all(table.spec.kind.is_point for table in resident.tables.values())
+        if not resident.raw and points and changed >= resident.cells:
+            return True
+        if not chain.deltas:
+            return False
+        newest = chain.deltas[-1]
+        expected = newest.size / newest.meta["cells"] * changed
+        return 2 * expected >= chain.snapshot_bytes and self._is_due(chain, expected)
 
-    def close(self) -> None:
-        self._closed = True
-        self._resident = Resident(self._opening.range)
+    def _snapshot_beside(self, delta: Sequence[Section], delta_data: FileBytes) -> Written:
+        """A snapshot; and the delta too if that is less for who holds the version before."""
+        sections = self._resident.snapshot()
+        data = file_bytes(Role.SNAPSHOT, self._version, sections)
+        if len(data.data) <= len(delta_data.data):
+            return self._snapshot(sections, data)
+        file = self._put(Role.DELTA, delta, delta_data)
+        snapshot = self._put(Role.SNAPSHOT, sections, data)
+        return self._written(Chain(snapshots=(snapshot,)), file)
 
-    def _recent(self, written: Written) -> list[dict[str, Any]]:
-        """How to get to the new version from its last ancestors, oldest first."""
-        parent = _only_parent(self._opening)
-        if parent is None or (written.changed and written.delta is None):
-            return []
-        file = written.delta and [written.delta.name, written.delta.size, dict(written.delta.meta)]
-        step = {"parent": parent.manifest_id, "file": file}
-        return [*parent.meta.get("recent", ()), step][-_RECENT:]
+    def _snapshot(self, sections: Sequence[Section], data: FileBytes | None = None) -> Written:
+        """A snapshot that takes the place of everything; no file for a state without cells."""
+        if not sections:
+            return self._written(Chain(), None)
+        data = data or file_bytes(Role.SNAPSHOT, self._version, sections)
+        snapshot = self._put(Role.SNAPSHOT, sections, data)
+        return self._written(Chain(snapshots=(snapshot,)), None)
 
-    def _counts(self) -> dict[str, int | None]:
-        """Cells of each state; ``None`` where a rescale made it unknown for an undecoded one."""
-        counts: dict[str, int | None] = {n: len(t) for n, t in self._resident.tables.items()}
-        for name in self._resident.raw:
-            found = [_count(parent, name) for parent in self._opening.parents]
-            counts[name] = None if None in found else sum(n or 0 for n in found)
-        return counts
+    def _fold(self, chain: Chain, count: int) -> Chain:
+        """One delta in the place of the newest ``count``; costs what those are large."""
+        sections = self._folded(chain.deltas[-count:])
+        file = self._put(Role.DELTA, sections, file_bytes(Role.DELTA, self._version, sections))
+        return chain.folded(count, file)
 
+    def _folded(self, files: Sequence[StateFile]) -> list[Section]:
+        """Of each cell its newest content; of tables that are not decoded, the sections."""
+        carried: list[Section] = []
+        pending: dict[str, Pending] = {}
+        tables = self._resident.tables
+        with paused():
+            for section in (s for found in self._reader.read_all(files) for s in found):
+                if section.table not in tables:
+                    carried.append(section)
+                    continue
+                spec = tables[section.table].spec
+                block = decode(section, reader_of(section.description, spec))
+                of_table = pending.setdefault(section.table, Pending(spec.kind))
+                of_table.add(changes_of(spec.kind, section.op, block))
+            encoded = [
+                encode(tables[name].spec, op, block, self._resident.groups)
+                for name, of_table in pending.items()
+                for op, block in of_table.blocks()
+            ]
+        return [*carried, *encoded]
 
-def _from_cache(opening: Opening) -> Resident | None:
-    """The state of the opened manifest, if this process holds it or an ancestor of it."""
-    copy = CACHE.take((opening.path, opening.range))
-    parent = _only_parent(opening)
-    if copy is None or parent is None:
-        return None
-    missing = _missing(copy.manifest_id, parent, opening.range)
-    if missing is None:
-        _log.debug("a cached copy of %s is of another history; reading anew", opening.path)
-        return None
-    copy.resident.replay(_reader(opening).read_all(missing))
-    return copy.resident
+    def _put(self, role: Role, sections: Sequence[Section], file: FileBytes) -> StateFile:
+        name = data_name(self._version, f"heap-{role.value}-{self._version}")
+        self._reader.storage.put(name, file.data)
+        self._bytes += len(file.data)
+        groups = self._resident.groups
+        meta = {
+            "role": role.value,
+            "version": self._version,
+            "range": [groups.start, groups.end],
+            "header": file.header_bytes,
+            "checksum": file.checksum,
+            "cells": sum(section.cells for section in sections),
+        }
+        return StateFile(name=name, size=len(file.data), range=groups, meta=meta)
 
-
-def _missing(held: str, parent: ParentState, groups: KeyGroupRange) -> Sequence[StateFile] | None:
-    """The deltas from a manifest to the opened one; ``None`` if it is no known ancestor."""
-    if held == parent.manifest_id:
-        return ()
-    recent = parent.meta.get("recent", ())
-    start = next((i for i, step in enumerate(recent) if step["parent"] == held), None)
-    if start is None:
-        return None
-    files = [step["file"] for step in recent[start:] if step["file"]]
-    return [StateFile(name=n, size=size, range=groups, meta=meta) for n, size, meta in files]
-
-
-def _only_parent(opening: Opening) -> ParentState | None:
-    """The parent, if there was no rescale."""
-    parents = opening.parents
-    return parents[0] if len(parents) == 1 and parents[0].whole else None
-
-
-def _count(parent: ParentState, name: str) -> int | None:
-    whole = "range" in parent.meta and written_range(parent.meta) == parent.range
-    counts: Mapping[str, int | None] = parent.meta.get("keys", {}) if whole else {}
-    return counts.get(name, 0) if whole else None
-
-
-def _reader(opening: Opening) -> Reader:
-    return Reader(opening.storage, opening.path, opening.uid, opening.version)
+    def _written(self, chain: Chain, delta: StateFile | None) -> Written:
+        return Written(chain=chain, delta=delta, changed=True, bytes_written=self._bytes)
