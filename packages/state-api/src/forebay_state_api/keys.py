@@ -6,25 +6,21 @@ routes rows; `key_group_of` computes the same number in Python. Normalising make
 independent of the width of a column's type, so that a column may go from int to bigint, or from
 ``decimal(10, 1)`` to ``decimal(12, 2)``, without moving a key.
 
-How each Spark type is normalised, in Spark SQL (``c`` is the column) and in Python:
+How each Spark type is normalised, in Spark SQL (``c`` is the column), and the Python value for it:
 
-==========================  ==================================================  =================
-Spark type                  SQL expression                                      Python value
-==========================  ==================================================  =================
-number of columns (first)   ``cast(<n> as bigint)``
-tinyint, smallint, int,     ``cast(c as bigint)``                               ``int``
-bigint
-float, double               ``cast(c as double) + 0.0D``                        ``float``
-decimal(p, 0)               ``format_string('%.0f', c)``                        ``Decimal``
-decimal(p, s), s > 0        ``trim(TRAILING '.' FROM trim(TRAILING '0' FROM     ``Decimal``
-                            format_string('%.<s>f', c)))``
-date                        ``cast(unix_date(c) as bigint) * 86400000000``      ``date``
-timestamp                   ``unix_micros(c)``                                  aware ``datetime``
-timestamp_ntz               ``timestampdiff(MICROSECOND,                        naive ``datetime``
-                            TIMESTAMP_NTZ'1970-01-01 00:00:00', c)``
-boolean, string, binary     ``c``                                               ``bool``, ``str``,
-                                                                                ``bytes``
-==========================  ==================================================  =================
+* the number ``n`` of columns comes first: ``cast(n as bigint)``
+* tinyint, smallint, int, bigint (``int``): ``cast(c as bigint)``
+* float, double (``float``): ``cast(c as double) + 0.0D``
+* boolean, string, binary (``bool``, ``str``, ``bytes``): ``c``
+* decimal(p, s) (``Decimal``): ``replace(format_number(c, s), ',', '')``; if ``s > 0``, without
+  trailing zeros: ``trim(TRAILING '.' FROM trim(TRAILING '0' FROM …))``
+* date (``date``): ``cast(unix_date(c) as bigint) * 86400000000``
+* timestamp (aware ``datetime``): ``unix_micros(c)``
+* timestamp_ntz (naive ``datetime``): ``cast(unix_date(cast(c as date)) as bigint) * 86400000000 +
+  hour(c) * 3600000000L + minute(c) * 60000000L + cast(extract(SECOND FROM c) * 1000000 as bigint)``
+
+Not ``cast(c as string)`` for decimals: its notation depends on ANSI mode. Not ``timestampdiff`` for
+timestamp_ntz: it goes through the session's time zone, and is an hour off where that skips one.
 
 Spark hashes a bigint as 8 bytes (little-endian), a double likewise, a boolean as a 4-byte int, a
 string as UTF-8; the seed of the first column is 42, of each further one the hash so far. Spark

@@ -47,6 +47,8 @@ class Shape(abc.ABC):
     """How values become bytes when this is the whole type; parts are always `TYPED`."""
     exact: frozenset[type] = frozenset()
     """If not empty: a value is fine as it is, and immutable, iff its class is one of these."""
+    classes: frozenset[type] = frozenset()
+    """The users' classes that values consist of, and the classes of the codecs at work."""
     copy: Function | None = None
     """Copy all that can be changed in a value; ``None`` if nothing can."""
     to_plain: Function | None = None
@@ -85,8 +87,8 @@ class Shape(abc.ABC):
 class Code:
     """Names for objects in generated code, and the way from its text to a function.
 
-    The text is made of field names that have been checked and of names bound here; values never
-    become part of it.
+    The text is made of the names of fields, which are identifiers, and of names bound here; values
+    never become part of it.
     """
 
     def __init__(self) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import keyword
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -63,7 +62,7 @@ def _attrs_shape(cls: type[Any], shape_of: ShapeOf) -> Shape:
         for attribute in attrs.fields(cls)
     ]
     hook = "__attrs_post_init__" if hasattr(cls, "__attrs_post_init__") else None
-    maker = _object_maker(cls, fields, hook)
+    maker = ObjectMaker(cls, [field.name for field in fields], hook)
     return RecordShape(cls, fields, kind="attrs", maker=maker, frozen=is_frozen_attrs(cls))
 
 
@@ -104,7 +103,7 @@ def _dataclass_shape(cls: type[Any], shape_of: ShapeOf) -> Shape:
         msg = f"{cls.__qualname__}.__post_init__ takes InitVars, which state does not keep"
         raise UnsupportedTypeError(msg)
     frozen = bool(cls.__dataclass_params__.frozen)
-    maker = _object_maker(cls, fields, hook)
+    maker = ObjectMaker(cls, [field.name for field in fields], hook)
     return RecordShape(cls, fields, kind="dataclass", maker=maker, frozen=frozen)
 
 
@@ -123,14 +122,6 @@ def _dataclass_default(field: dataclasses.Field[Any]) -> Function | None:
 
 def _constant(defaults: Mapping[str, Any], name: str) -> Function | None:
     return (lambda _: defaults[name]) if name in defaults else None
-
-
-def _object_maker(cls: type, fields: Sequence[Field], hook: str | None) -> ObjectMaker:
-    for field in fields:
-        if not field.name.isidentifier() or keyword.iskeyword(field.name):
-            msg = f"{cls.__qualname__} has a field of the name {field.name!r}"
-            raise UnsupportedTypeError(msg)
-    return ObjectMaker(cls, [field.name for field in fields], hook)
 
 
 def _field_shape(cls: type, name: str, hints: Mapping[str, Any], shape_of: ShapeOf) -> Shape:

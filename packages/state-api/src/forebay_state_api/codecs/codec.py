@@ -71,6 +71,7 @@ class CodecShape(Shape):
             "version": codec.version,
             "text": text,
         }
+        self.classes = frozenset({type(codec)})
         self._codec = codec
         self.to_plain = self._encode
         self.address = self._encode
@@ -119,6 +120,9 @@ class ValueCodec:
 
     description: Mapping[str, Any]
     """The type as plain data, stored with the state."""
+    classes: frozenset[type]
+    """The users' classes that values consist of, and the classes of their codecs. Values that were
+    unpacked by a codec of equal description serve for this one only if these are the same."""
     admit: Function
     """Value → value to be stored, which shares nothing that can be changed with the argument.
     Raises `TypeError` that names the declared type and the part that does not fit. Immutable
@@ -144,6 +148,7 @@ class ValueCodec:
         """Compile ``shape``."""
         return cls(
             description=shape.description,
+            classes=shape.classes,
             admit=_admission(shape),
             hand_out=shape.copy,
             to_plain=None if shape.layout is SELF_DESCRIBING else shape.to_plain,

@@ -25,6 +25,7 @@ class ListShape(Shape):
     def __init__(self, element: Shape) -> None:
         """Describe lists of ``element``."""
         self.description = {"type": "list", "element": element.description}
+        self.classes = element.classes
         self._element = element
         self.copy = list.copy if element.copy is None else _list_of(element.copy)
         self.to_plain = None if element.to_plain is None else _list_of(element.to_plain)
@@ -53,6 +54,7 @@ class TupleOfShape(Shape):
     def __init__(self, element: Shape) -> None:
         """Describe tuples of any number of ``element``."""
         self.description = {"type": "tuple_of", "element": element.description}
+        self.classes = element.classes
         self._element = element
         self.copy = _tuple_of(element.copy)
         self.to_plain = _tuple_of(element.to_plain)
@@ -84,6 +86,7 @@ class TupleShape(Shape):
     def __init__(self, elements: Sequence[Shape]) -> None:
         """Describe tuples with exactly these elements."""
         self.description = {"type": "tuple", "elements": [e.description for e in elements]}
+        self.classes = frozenset[type]().union(*[element.classes for element in elements])
         self._elements = elements
         self.copy = _by_position([e.copy for e in elements])
         self.to_plain = _by_position([e.to_plain for e in elements])
@@ -126,6 +129,7 @@ class DictShape(Shape):
     def __init__(self, key: Shape, value: Shape) -> None:
         """Describe dicts from ``key`` to ``value``."""
         self.description = {"type": "dict", "key": key.description, "value": value.description}
+        self.classes = key.classes | value.classes
         self._key = key
         self._value = value
         self.copy = _items(key.copy, value.copy) or dict.copy

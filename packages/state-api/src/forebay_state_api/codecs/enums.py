@@ -32,7 +32,7 @@ class EnumShape(Shape):
             "members": [member.name for member in cls],
         }
         self._cls = cls
-        self.exact = frozenset({cls})
+        self.classes = self.exact = frozenset({cls})
         self.to_plain = attrgetter("_name_")
 
     def convert(self, value: Any) -> Any:

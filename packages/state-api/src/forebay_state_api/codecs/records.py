@@ -72,6 +72,7 @@ class RecordShape(Shape):
             "module": cls.__module__,
             "fields": [field.description for field in fields],
         }
+        self.classes = frozenset({cls}).union(*[field.shape.classes for field in fields])
         self._cls: Any = cls
         self._fields = fields
         self._maker = maker

@@ -124,6 +124,7 @@ class OptionalShape(Shape):
         """Allow ``None`` besides the values of ``of``."""
         self.description = {"type": "optional", "of": of.description}
         self._of = of
+        self.classes = of.classes
         self.exact = of.exact | {type(None)} if of.exact else frozenset()
         self.copy = _unless_none(of.copy)
         self.to_plain = _unless_none(of.to_plain)
