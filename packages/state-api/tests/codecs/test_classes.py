@@ -321,3 +321,21 @@ def test_fields_without_a_type_hold_anything():
     value: Any = Untyped([1], {"a": (2,)})
     assert codec.unpack(codec.pack([codec.admit(value)])) == [value]
     assert codec.admit(value).a is not value.a
+
+
+@attrs.define
+class FarFromHome:
+    when: date | None  # noqa: F821 - nor this one
+    amounts: dict[str, Decimal]
+    other: Optional[Frozen] = None  # noqa: F821, UP045 - a name that this module does not have
+
+    def renewed(self):
+        return Frozen(1)
+
+
+def test_a_class_whose_module_is_not_here_finds_the_names_of_plain_kinds_and_of_its_methods():
+    assert "Optional" not in globals()
+    assert "date" not in globals()
+    codec = codec_for(FarFromHome, what="x")
+    value = FarFromHome(None, {"a": Decimal(1)}, Frozen(1, 2.0))
+    assert codec.unpack(codec.pack([codec.admit(value)])) == [value]

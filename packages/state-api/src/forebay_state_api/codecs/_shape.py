@@ -69,6 +69,10 @@ class Shape(abc.ABC):
             return f"type({subject}) is {code.bind(only)}"
         return f"type({subject}) in {code.bind(self.exact)}"
 
+    def taken(self, subject: str, code: Code) -> str:
+        """Return an expression for what is stored of a ``subject`` that passed the test."""
+        return code.apply(self.copy, subject)
+
     @abc.abstractmethod
     def convert(self, value: Any) -> Any:
         """Return ``value`` as it is to be stored, sharing nothing that can be changed.

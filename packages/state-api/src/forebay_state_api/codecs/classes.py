@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import sys
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
 from forebay_state_api.codecs._makers import ObjectMaker, TupleMaker, is_frozen_attrs
 from forebay_state_api.codecs._shape import Function, Shape, UnsupportedTypeError
 from forebay_state_api.codecs.enums import EnumShape, FlagShape
+from forebay_state_api.codecs.plain import SCALARS
 from forebay_state_api.codecs.records import Field, RecordShape
+
+_TYPING: Final = ("Any", "Optional", "Union", "Annotated", "ClassVar")
 
 ShapeOf = Callable[[Any], Shape]
 
@@ -136,6 +140,21 @@ def _hints(cls: type) -> dict[str, Any]:
     """Return the annotations of ``cls`` and its bases, with those given as strings resolved."""
     try:
         return typing.get_type_hints(cls, include_extras=True)
+    except NameError:
+        # A class that was pickled by value has left its module behind.
+        return _hints_away_from_home(cls)
+
+
+def _hints_away_from_home(cls: type) -> dict[str, Any]:
+    """Resolve what the module here, the methods of ``cls`` or the plain kinds have a name for."""
+    names: dict[str, Any] = {kind.__name__: kind for kind in SCALARS}
+    names |= {name: vars(typing)[name] for name in _TYPING}
+    for member in vars(cls).values():
+        names |= getattr(member, "__globals__", {})
+    if cls.__module__ in sys.modules:
+        names |= vars(sys.modules[cls.__module__])
+    try:
+        return typing.get_type_hints(cls, localns=names, include_extras=True)
     except NameError as error:
         msg = (
             f"the annotations of {cls.__qualname__} cannot be resolved here ({error}); define it, "

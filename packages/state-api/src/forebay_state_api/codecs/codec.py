@@ -208,4 +208,4 @@ def _admission(shape: Shape) -> Function:
 
     code = Code()
     test = shape.test("v", code)
-    return code.function(f"{code.apply(shape.copy, 'v')} if {test} else {code.bind(convert)}(v)")
+    return code.function(f"{shape.taken('v', code)} if {test} else {code.bind(convert)}(v)")

@@ -19,7 +19,7 @@ import struct
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from typing import Any, Final
 from uuid import UUID
@@ -61,9 +61,11 @@ SCALARS: Final = frozenset(
 _FLAT: Final = b"\xc1"  # begins no msgpack value: "never used" in the msgpack specification
 _US: Final = timedelta(microseconds=1)
 _DATETIME: Final = struct.Struct(">qB")
+_DAY_US: Final = 86_400_000_000
 _DATE: Final = struct.Struct(">i")
 _OFFSET: Final = struct.Struct(">q")
 _FOLD: Final = 1
+_ext: Final = partial(tuple.__new__, msgpack.ExtType)  # its own constructor checks, and takes long
 _NAIVE, _UTC, _FIXED, _ZONE = 0, 2, 4, 6
 
 
@@ -139,7 +141,7 @@ def _load(data: bytes | memoryview, **options: Any) -> Any:
         raise CorruptStateError(msg) from error
 
 
-def _default(value: Any) -> msgpack.ExtType:
+def _default(value: Any) -> Any:
     dump = _DUMP.get(type(value))
     if dump is None:
         msg = f"not a plain value: {type(value).__qualname__}"
@@ -163,9 +165,15 @@ def _int_value(data: bytes) -> int:
     return int.from_bytes(data, "big", signed=True)
 
 
+def _clock(value: datetime | time) -> int:
+    """Return the µs since midnight that the clock on the wall shows."""
+    seconds = (value.hour * 60 + value.minute) * 60 + value.second
+    return seconds * 1_000_000 + value.microsecond
+
+
 def _datetime_bytes(value: datetime) -> bytes:
-    wall = (value.replace(tzinfo=None, fold=0) - datetime.min) // _US  # noqa: DTZ901 - wall clock
-    kind, suffix = _zone_bytes(value.tzinfo, value.utcoffset())
+    kind, suffix = _zone_bytes(value)
+    wall = (value.toordinal() - 1) * _DAY_US + _clock(value)
     return _DATETIME.pack(wall, kind | value.fold) + suffix
 
 
@@ -179,17 +187,16 @@ def _datetime_value(data: bytes) -> datetime:
 
 
 def _time_bytes(value: time) -> bytes:
-    on_a_day = datetime.combine(datetime.min, value.replace(tzinfo=None, fold=0))  # noqa: DTZ901
-    kind, suffix = _zone_bytes(value.tzinfo, value.utcoffset())
-    wall = (on_a_day - datetime.min) // _US  # noqa: DTZ901 - wall clock
-    return _DATETIME.pack(wall, kind | value.fold) + suffix
+    kind, suffix = _zone_bytes(value)
+    return _DATETIME.pack(_clock(value), kind | value.fold) + suffix
 
 
 def _time_value(data: bytes) -> time:
     return _datetime_value(data).timetz()
 
 
-def _zone_bytes(zone: tzinfo | None, offset: timedelta | None) -> tuple[int, bytes]:
+def _zone_bytes(value: datetime | time) -> tuple[int, bytes]:
+    zone = value.tzinfo
     if zone is None:
         return _NAIVE, b""
     if zone is UTC:
@@ -197,6 +204,7 @@ def _zone_bytes(zone: tzinfo | None, offset: timedelta | None) -> tuple[int, byt
     key = getattr(zone, "key", None)
     if isinstance(zone, ZoneInfo) and key is not None:
         return _ZONE, key.encode()
+    offset = value.utcoffset()
     if offset is None:
         msg = f"a time zone without an offset cannot be stored: {zone!r}"
         raise TypeError(msg)
@@ -218,15 +226,15 @@ def _zone_value(kind: int, suffix: bytes) -> tzinfo | None:
         raise ConfigurationError(msg) from error
 
 
-_DUMP: Final[dict[type, Callable[[Any], msgpack.ExtType]]] = {
-    int: lambda v: msgpack.ExtType(EXT_INT, _int_bytes(v)),
-    tuple: lambda v: msgpack.ExtType(EXT_TUPLE, _dump_strict(list(v))),
-    datetime: lambda v: msgpack.ExtType(EXT_DATETIME, _datetime_bytes(v)),
-    date: lambda v: msgpack.ExtType(EXT_DATE, _DATE.pack(v.toordinal())),
-    time: lambda v: msgpack.ExtType(EXT_TIME, _time_bytes(v)),
-    timedelta: lambda v: msgpack.ExtType(EXT_TIMEDELTA, _int_bytes(v // _US)),
-    Decimal: lambda v: msgpack.ExtType(EXT_DECIMAL, str(v).encode()),
-    UUID: lambda v: msgpack.ExtType(EXT_UUID, v.bytes),
+_DUMP: Final[dict[type, Callable[[Any], Any]]] = {
+    int: lambda v: _ext((EXT_INT, _int_bytes(v))),
+    tuple: lambda v: _ext((EXT_TUPLE, _dump_strict(list(v)))),
+    datetime: lambda v: _ext((EXT_DATETIME, _datetime_bytes(v))),
+    date: lambda v: _ext((EXT_DATE, _DATE.pack(v.toordinal()))),
+    time: lambda v: _ext((EXT_TIME, _time_bytes(v))),
+    timedelta: lambda v: _ext((EXT_TIMEDELTA, _int_bytes(v // _US))),
+    Decimal: lambda v: _ext((EXT_DECIMAL, str(v).encode())),
+    UUID: lambda v: _ext((EXT_UUID, v.bytes)),
 }
 
 _LOAD: Final[dict[int, Callable[[bytes], Any]]] = {

@@ -44,8 +44,14 @@ class AnyShape(Shape):
         self.original = _original
 
     def test(self, subject: str, code: Code) -> str:
-        """Let scalars pass; containers have to be walked through anyway."""
-        return f"type({subject}) in {code.bind(SCALARS)}"
+        """Let scalars and tuples of them pass; what else there is has to be copied anyway."""
+        known = code.bind(SCALARS)
+        flat = f"type({subject}) is tuple and {known}.issuperset(map(type, {subject}))"
+        return f"(type({subject}) in {known} or {flat})"
+
+    def taken(self, subject: str, code: Code) -> str:  # noqa: ARG002 - nothing to be copied
+        """Take what passed the test as it is: it cannot be changed."""
+        return subject
 
     def convert(self, value: Any) -> Any:
         """Copy lists and dicts, check everything."""
