@@ -327,7 +327,7 @@ def test_fields_without_a_type_hold_anything():
 class FarFromHome:
     when: date | None  # noqa: F821 - nor this one
     amounts: dict[str, Decimal]
-    other: Optional[Frozen] = None  # noqa: F821, UP045 - a name that this module does not have
+    other: Optional[Frozen] = None  # noqa: F821 - a name that this module does not have
 
     def renewed(self):
         return Frozen(1)

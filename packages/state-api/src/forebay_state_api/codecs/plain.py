@@ -179,11 +179,14 @@ def _datetime_bytes(value: datetime) -> bytes:
 
 def _datetime_value(data: bytes) -> datetime:
     wall, flags = _DATETIME.unpack_from(data)
-    value = datetime.min + timedelta(microseconds=wall)  # noqa: DTZ901 - wall clock
-    if flags == _NAIVE:
-        return value
-    zone = _zone_value(flags & ~_FOLD, data[_DATETIME.size :])
-    return value.replace(tzinfo=zone, fold=flags & _FOLD)
+    value = _beginning(flags & ~_FOLD, data[_DATETIME.size :]) + wall * _US
+    return value.replace(fold=1) if flags & _FOLD else value
+
+
+@lru_cache(maxsize=64)
+def _beginning(kind: int, suffix: bytes) -> datetime:
+    """Return the first datetime of a zone; adding to it moves the clock on the wall."""
+    return datetime.min.replace(tzinfo=_zone_value(kind, suffix))
 
 
 def _time_bytes(value: time) -> bytes:
@@ -211,7 +214,6 @@ def _zone_bytes(value: datetime | time) -> tuple[int, bytes]:
     return _FIXED, _OFFSET.pack(offset // _US)
 
 
-@lru_cache(maxsize=64)
 def _zone_value(kind: int, suffix: bytes) -> tzinfo | None:
     if kind == _NAIVE:
         return None
