@@ -27,7 +27,8 @@ from forebay_state_api.versions.epochs import (
     mint,
     read_record,
 )
-from forebay_state_api.versions.markers import list_version, marked_versions
+from forebay_state_api.versions.markers import marked_versions
+from forebay_state_api.versions.timeline import check_one_timeline
 
 if TYPE_CHECKING:
     from forebay_state_api.storage import ObjectStorage
@@ -85,12 +86,18 @@ def _enter_first(
 
 def _propose(storage: ObjectStorage, task: Entering, epochs: Epochs) -> Origin:
     """What the run would go on from, checked as far as names tell."""
-    origin = opening.newest_origin(storage, task.batch_id, epochs, task.run.spark_run, task.uid)
-    if origin.run_key is None:
+    listing = opening.newest_begun(storage, task.batch_id, epochs, task.run.spark_run)
+    if listing is None:
         _check_empty_allowed(storage, task)
-        return origin
-    listing = list_version(storage, origin.version).of_run(origin.run_key)
-    opening.segments_of(listing, task.max_parallelism, task.uid, storage.url)
+        return Origin(version=0, run_key=None)
+    complete = opening.complete_run(listing, epochs)
+    run_key = complete or opening.runs_by_rank(listing, epochs)[0]
+    origin = Origin(version=listing.version, run_key=run_key)
+    if not epochs.of_spark_run(task.run.spark_run):
+        check_one_timeline(storage, epochs, origin, task.batch_id, task.uid)
+    if complete is None:
+        raise opening.incomplete(listing, task.uid, storage.url)
+    opening.segments_of(listing.of_run(run_key), task.max_parallelism, task.uid, storage.url)
     return origin
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 import attrs
 
+from forebay_state_api.sealed import seal
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.layout import Coordinates
 
@@ -84,7 +85,7 @@ def list_version(storage: ObjectStorage, version: int) -> VersionListing:
 
 def put_marker(storage: ObjectStorage, made: Coordinates) -> None:
     """Say that an attempt begins to make a version: before it reads any state (one request)."""
-    storage.put(layout.marker_name(made), b"")
+    storage.put(layout.marker_name(made), seal({}))
 
 
 def marked_versions(storage: ObjectStorage, newest: int) -> list[int]:

@@ -22,7 +22,7 @@ from forebay_state_api.backend import ParentState, StateFile
 from forebay_state_api.errors import ConfigurationError, CorruptStateError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage import ObjectNotFoundError
-from forebay_state_api.versions.epochs import Epochs, Origin
+from forebay_state_api.versions.epochs import Epochs
 from forebay_state_api.versions.manifest import Manifest, read_manifest
 from forebay_state_api.versions.markers import Made, VersionListing, list_version, marked_versions
 
@@ -68,10 +68,10 @@ def is_complete(listing: VersionListing) -> bool:
     return any(cover(listing, count) is not None for count in counts)
 
 
-def newest_origin(
-    storage: ObjectStorage, batch_id: int, epochs: Epochs, spark_run: str, uid: str
-) -> Origin:
-    """What a run that begins at ``batch_id`` goes on from.
+def newest_begun(
+    storage: ObjectStorage, batch_id: int, epochs: Epochs, spark_run: str
+) -> VersionListing | None:
+    """The newest version ≤ ``batch_id`` that anybody began to make, for a run that begins there.
 
     In ``foreachBatch`` every batch is a run of its own: there, of versions above the batch at which
     the Spark run began, only those count that the Spark run made.
@@ -84,22 +84,23 @@ def newest_origin(
         if version > began:
             listing = listing.of_runs(own)
         if listing:
-            return Origin(version=version, run_key=complete_run(listing, epochs, uid, storage.url))
-    return Origin(version=0, run_key=None)
+            return listing
+    return None
 
 
-def complete_run(listing: VersionListing, epochs: Epochs, uid: str, url: str) -> str:
+def complete_run(listing: VersionListing, epochs: Epochs) -> str | None:
     """The highest-ranked run whose manifests alone cover every key group of the version."""
-    for _, run_key in sorted(_ranks(listing, epochs), reverse=True):
-        if is_complete(listing.of_run(run_key)):
-            return run_key
-    raise incomplete(listing, uid, url)
+    ranked = runs_by_rank(listing, epochs)
+    return next((key for key in ranked if is_complete(listing.of_run(key))), None)
 
 
-def _ranks(listing: VersionListing, epochs: Epochs) -> Iterator[tuple[int, str]]:
+def runs_by_rank(listing: VersionListing, epochs: Epochs) -> Sequence[str]:
+    """The runs that began to make a version, the highest-ranked first."""
+    ranks = []
     for run_key in listing.run_keys:
         number = max(made.by.epoch for made in listing.of_run(run_key).objects)
-        yield epochs.rank(run_key, number)
+        ranks.append(epochs.rank(run_key, number))
+    return [run_key for _, run_key in sorted(ranks, reverse=True)]
 
 
 def own_newest(

@@ -88,7 +88,9 @@ def _chosen(storage: ObjectStorage, uid: str, version: int | None) -> Origin:
     for marked in marked_versions(storage, version) if version is not None else ():
         listing = list_version(storage, marked)
         if listing:
-            run_key = opening.complete_run(listing, epochs, uid, storage.url)
+            run_key = opening.complete_run(listing, epochs)
+            if run_key is None:
+                raise opening.incomplete(listing, uid, storage.url)
             return Origin(version=marked, run_key=run_key)
     wanted = "" if version is None else f" at or below version {version}"
     msg = f"no state of operator {uid!r} is stored in {storage.url}{wanted}"

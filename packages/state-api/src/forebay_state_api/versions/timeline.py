@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.epochs import Epochs, Origin, read_record
 from forebay_state_api.versions.markers import list_version, marked_versions
@@ -47,6 +48,38 @@ def _made_by(storage: ObjectStorage, run_key: str, since: int, newest: int) -> O
         if is_complete(list_version(storage, version).of_run(run_key)):
             return Origin(version=version, run_key=run_key)
     return None
+
+
+def check_one_timeline(
+    storage: ObjectStorage, epochs: Epochs, origin: Origin, batch_id: int, uid: str
+) -> None:
+    """Refuse to choose between two timelines for a run that begins at ``batch_id``.
+
+    ``origin`` is the newest version by number. If the newest run's timeline ends below it with
+    what a *later* run made, the query went back in between; whether it then skipped batches, or
+    the older checkpoint was put back since, storage cannot tell.
+    """
+    if origin.run_key is None:
+        return
+    latest = next((key for key in _runs_by_rank(epochs) if _has_record(storage, key)), None)
+    ends = None if latest is None else timeline_version(storage, latest, batch_id)
+    if ends is None or ends.run_key is None or ends.version >= origin.version:
+        return
+    if epochs.rank(ends.run_key, 0) <= epochs.rank(origin.run_key, 0):
+        return
+    msg = (
+        f"batch {batch_id} of operator {uid!r} in {storage.url} could go on from version "
+        f"{origin.version}, made before the query went back to an older batch, and version "
+        f"{ends.version}, made after it. If the newer timeline is meant, remove versions "
+        f"{ends.version + 1} to {batch_id} from {layout.VERSIONS}/; if the checkpoint from before "
+        f"was put back, remove what run {ends.run_key} has in {layout.EPOCHS}/, {layout.RUNS}/ and "
+        f"{layout.VERSIONS}/"
+    )
+    raise ConfigurationError(msg)
+
+
+def _has_record(storage: ObjectStorage, run_key: str) -> bool:
+    return read_record(storage, run_key) is not None
 
 
 def newest_complete(storage: ObjectStorage, epochs: Epochs) -> Origin | None:

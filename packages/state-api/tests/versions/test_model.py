@@ -1,0 +1,259 @@
+"""The protocol against a model of Spark: batches, retries, crashes, restarts, late commits.
+
+The model knows which batches, with which data, Spark has committed. Whatever happens, what a batch
+opens must be exactly their result, and the janitor must leave every retained version as it was.
+"""
+
+import uuid
+from datetime import timedelta
+
+import pytest
+from hypothesis import HealthCheck, event, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    multiple,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from forebay_state_api.errors import ConfigurationError, FencedError
+from forebay_state_api.storage import MemoryStorage
+from forebay_state_api.testing.clock import ManualClock
+from forebay_state_api.testing.storage import (
+    ClockedStorage,
+    Crash,
+    Fault,
+    FaultKind,
+    FaultyStorage,
+)
+from forebay_state_api.versions.janitor import Janitor
+from forebay_state_api.versions.reader import open_version
+
+RETENTION = 3
+PARALLELISM = st.integers(1, 4)
+
+
+class SparkModel(RuleBasedStateMachine):
+    """One query over its life. `Query` and `read_state` are set by the test."""
+
+    make_query: staticmethod
+    read_state: staticmethod
+    held = Bundle("held")
+
+    @initialize(parallelism=PARALLELISM, each_batch=st.booleans())
+    def begin(self, parallelism, each_batch):
+        self.clock = ManualClock()
+        memory = MemoryStorage(f"memory://{uuid.uuid4()}")
+        self.query = self.make_query(ClockedStorage(memory, self.clock))
+        self.tokens = []
+        """Per committed batch its token; ``None`` for one that was skipped."""
+        self.most = 0
+        """The highest version that anybody may have begun to make."""
+        self.floor = 0
+        """The oldest version that a janitor has promised to keep."""
+        self.restarts = 0
+        self.older = []
+        self.start(parallelism, each_batch)
+
+    @property
+    def next(self):
+        return len(self.tokens)
+
+    def history(self, version):
+        made = tuple(token for token in self.tokens[:version] if token is not None)
+        return dict.fromkeys(range(8), made) if made else {}
+
+    def start(self, parallelism, each_batch):
+        self.restarts += 1
+        self.parallelism, self.each_batch = parallelism, each_batch
+        self.spark_run = str(uuid.uuid4())
+        self.data = f"/{self.restarts}"
+        self.committed_by_run = False
+        self.run = self.query.run(parallelism, self.data, spark_run=self.spark_run)
+        self.fresh = True
+
+    def enter_batch(self):
+        """In foreachBatch each batch has a ``keyed()`` of its own."""
+        if self.each_batch and not self.fresh:
+            self.older.append((self.run, self.next - 1))
+            self.run = self.query.run(self.parallelism, self.data, spark_run=self.spark_run)
+        self.fresh = False
+
+    def restart(self, parallelism, each_batch):
+        self.older.append((self.run, self.next))
+        self.start(parallelism, each_batch)
+
+    def attempt(self, subtask, **how):
+        task = self.run.begin(self.next, subtask, new_state=self.next > 0 and self.empty, **how)
+        expected = self.history(self.next)
+        assert task.state == {g: h for g, h in expected.items() if g in task.range}
+        return task
+
+    @property
+    def empty(self):
+        return all(token is None for token in self.tokens)
+
+    @property
+    def ambiguous(self):
+        """An abandoned timeline has versions where this one has skipped batches."""
+        return self.made < min(self.most, self.next)
+
+    @property
+    def made(self):
+        """The newest version of the timeline."""
+        return max((n + 1 for n, token in enumerate(self.tokens) if token is not None), default=0)
+
+    @rule(repeats=st.lists(st.integers(0, 3), max_size=3), restart_with=PARALLELISM)
+    def batch(self, repeats, restart_with):
+        """A batch that Spark commits; some subtasks run more than once, all of them complete."""
+        self.enter_batch()
+        order = [*range(self.parallelism), *(r for r in repeats if r < self.parallelism)]
+        try:
+            for subtask in order:
+                self.attempt(subtask).commit()
+        except ConfigurationError:
+            assert self.ambiguous
+            self.put_newer_timeline_right(restart_with)
+            return
+        self.tokens.append(f"{self.next}{self.data}")
+        self.committed_by_run = True
+        self.most = max(self.most, self.next)
+
+    @rule(count=st.integers(2, 5))
+    def quiet_batches(self, count):
+        for _ in range(count):
+            self.batch(repeats=[], restart_with=1)
+
+    def put_newer_timeline_right(self, restart_with):
+        """Do what the message says, and start again."""
+        for version in range(self.made + 1, self.next + 1):
+            folder = f"versions/{(1 << 48) - 1 - version:012x}"
+            self.query.storage.delete([i.name for i in self.query.storage.list(folder)])
+        self.restart(restart_with, each_batch=self.each_batch)
+
+    @rule(
+        subtask=st.integers(0, 3),
+        at=st.integers(0, 14),
+        kind=st.sampled_from([FaultKind.BEFORE, FaultKind.AFTER]),
+        parallelism=PARALLELISM,
+        each_batch=st.booleans(),
+    )
+    def crash(self, subtask, at, kind, parallelism, each_batch):
+        """The driver and its tasks die at some request of some subtask; then a new run starts."""
+        self.enter_batch()
+        broken = FaultyStorage(self.query.storage, Fault(skip=at, kind=kind, error=Crash))
+        try:
+            for number in range(min(subtask + 1, self.parallelism)):
+                self.attempt(number, storage=broken).commit()
+        except Crash:
+            pass
+        except ConfigurationError:
+            assert self.ambiguous
+        self.most = max(self.most, self.next + 1)
+        self.restart(parallelism, each_batch)
+
+    @rule(subtask=st.integers(0, 3), at=st.integers(0, 14))
+    def retried(self, subtask, at):
+        """A task fails at some request and is tried again; the query goes on."""
+        if self.ambiguous or subtask >= self.parallelism:
+            return
+        self.enter_batch()
+        broken = FaultyStorage(self.query.storage, Fault(skip=at, error=Crash))
+        try:
+            self.attempt(subtask, storage=broken).commit()
+        except Crash:
+            pass
+        self.attempt(subtask).commit()
+        self.fresh = True
+
+    @rule(target=held, subtask=st.integers(0, 3))
+    def hold(self, subtask):
+        """A task that did its work, lost contact, and may commit at any time."""
+        if self.ambiguous or subtask >= self.parallelism:
+            return multiple()
+        self.enter_batch()
+        self.fresh = True
+        self.most = max(self.most, self.next + 1)
+        task = self.attempt(subtask)
+        return task, task.write()
+
+    @rule(task=consumes(held))
+    def late_commit(self, task):
+        attempt, written = task
+        attempt.commit(written)
+
+    @precondition(lambda self: self.older)
+    @rule(data=st.data())
+    def older_run_begins(self, data):
+        run, batch = data.draw(st.sampled_from(self.older))
+        if run.key in {key for key in self.minted() if key != self.run.key}:
+            newest = max(self.minted().items(), key=lambda item: item[1])[0]
+            if newest != run.key:
+                with pytest.raises(FencedError):
+                    run.begin(batch)
+
+    def minted(self):
+        names = (i.name.split("/")[1].split("-") for i in self.query.storage.list("epochs"))
+        return {parts[2]: (int(parts[0]), parts[2]) for parts in names}
+
+    @precondition(lambda self: not self.fresh)
+    @rule()
+    def skip(self):
+        """foreachBatch decides not to use the operator."""
+        if self.each_batch:
+            self.tokens.append(None)
+
+    @rule(back=st.integers(0, RETENTION), parallelism=PARALLELISM, each_batch=st.booleans())
+    def go_back(self, back, parallelism, each_batch):
+        """The newest commits and offsets are deleted; the source gives other data from there on."""
+        self.tokens = self.tokens[: max(self.floor, self.next - back)]
+        self.restart(parallelism, each_batch)
+
+    @precondition(lambda self: self.committed_by_run and not self.fresh and self.made == self.next)
+    @rule(wait_h=st.sampled_from([0, 2]))
+    def janitor(self, wait_h):
+        self.clock.advance(timedelta(hours=wait_h))
+        sweeper = Janitor(
+            self.query.storage,
+            run_key=self.run.key,
+            retention=RETENTION,
+            min_age=timedelta(hours=1),
+        )
+        sweep = sweeper.sweep(self.next)
+        assert not sweep.overtaken
+        assert sweep.base <= max(0, self.next - RETENTION)
+        self.floor = max(self.floor, sweep.base)
+        event("swept something", bool(sweep.names))
+
+    @invariant()
+    def what_is_retained_can_be_read(self):
+        oldest = max(1, self.floor, self.next - RETENTION)
+        for version in range(oldest, self.next + 1):
+            if self.tokens[version - 1] is None:
+                continue
+            with open_version(self.query.storage, uid="op", version=version) as reader:
+                state = self.read_state(self.query.storage, reader.parents)
+                assert state == self.history(version)
+
+
+def test_what_is_opened_is_what_spark_committed(make_query, toy_state):
+    class Model(SparkModel):
+        pass
+
+    Model.make_query = staticmethod(make_query)
+    Model.read_state = staticmethod(toy_state)
+    run_state_machine_as_test(
+        Model,
+        settings=settings(
+            max_examples=60,
+            stateful_step_count=30,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
