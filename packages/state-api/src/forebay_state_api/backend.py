@@ -8,13 +8,13 @@ batched writes, and need not know anything about records, futures or order.
 
 Life of a backend object, all in one worker process::
 
-    backend = Backend.open(opening)      # one version, one key-group range; may be kept in a cache
-    table   = backend.table(spec)        # for each state that the function declares
-    table.get_many / table.scan          # any number, on backend threads (see each method)
-    table.apply(changes)                 # when the write buffer is full, and before commit
-    files   = backend.commit(version)    # durable when it returns; makes nothing visible
-    backend.installed(manifest_id)       # the manifest that names the files is durable
-    backend.close()                      # always, also after a failure; uninstalled work is lost
+    backend = Backend.open(opening)  # one version, one key-group range; may be kept in a cache
+    table = backend.table(spec)  # for each state that the function declares
+    table.get_many / table.scan  # any number, on backend threads (see each method)
+    table.apply(changes)  # when the write buffer is full, and before commit
+    files = backend.commit(version)  # durable when it returns; makes nothing visible
+    backend.installed(manifest_id)  # the manifest that names the files is durable
+    backend.close()  # always, also after a failure; uninstalled work is lost
 
 Visibility is not the backend's concern: the manifest (`forebay_state_api.versions`) makes files
 live. A backend never overwrites and never deletes an object.
@@ -271,9 +271,9 @@ class Scan(abc.ABC):
 class Table(abc.ABC):
     """The cells of one declared state within the opened key-group range.
 
-    Reads see what was opened plus everything applied so far. `get_many`, `get_entries`, `scan` and
-    `Scan.pages` may run on several backend threads at once; `space` and `apply` are called on the
-    task thread, `apply` never while a read is under way.
+    Reads see what was opened plus everything applied so far. `get_many`, `get_entries` and
+    `Scan.pages` may run on several backend threads at once; `space`, `scan` and `apply` are called
+    on the task thread, `apply` never while a read is under way.
     """
 
     @abc.abstractmethod
@@ -290,7 +290,11 @@ class Table(abc.ABC):
 
     @abc.abstractmethod
     def scan(self, namespace: Any, group: int, key: Any) -> Scan:
-        """List and map tables: all of one key."""
+        """List and map tables: all of one key.
+
+        Takes the view and does not wait: it is called on the task thread, when the iteration is
+        requested. What has to be read is read by `Scan.pages`.
+        """
 
     @abc.abstractmethod
     def apply(self, changes: Changes) -> None:

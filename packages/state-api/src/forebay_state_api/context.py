@@ -170,9 +170,7 @@ class RuntimeContext:
         self, descriptor: AggregatingStateDescriptor[IN, ACC, OUT]
     ) -> AggregatingState[IN, OUT]:
         """The aggregating state of ``descriptor``; call it in ``open``."""
-        state: AggregatingState[IN, OUT] = self._declared(
-            descriptor, "AggregatingStateDescriptor"
-        )
+        state: AggregatingState[IN, OUT] = self._declared(descriptor, "AggregatingStateDescriptor")
         return state
 
     def _declared(self, descriptor: StateDescriptor, wanted: str) -> Any:

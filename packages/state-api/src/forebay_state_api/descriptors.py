@@ -29,10 +29,10 @@ class StateDescriptor:
     kind: StateKind
 
     def __init__(self, name: str, value_type: Any, ttl: StateTtlConfig | None) -> None:
-        if not isinstance(name, str) or not name:
+        if not (name and isinstance(name, str)):
             message = f"a state's name is a string that is not empty, not {name!r}"
             raise ConfigurationError(message)
-        if ttl is not None and not isinstance(ttl, StateTtlConfig):
+        if not isinstance(ttl, StateTtlConfig | None):
             message = f"state {name!r}: ttl takes a StateTtlConfig, not {ttl!r}"
             raise ConfigurationError(message)
         self.name = name

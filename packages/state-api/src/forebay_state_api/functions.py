@@ -2,9 +2,9 @@
 
 A fresh copy of a function lives for one micro-batch of one subtask: ``open`` → records → ``close``.
 Fields do not survive a batch; state does. The record methods may be a plain method, a generator, an
-``async def`` or an asynchronous generator; rows go out by ``yield``, by returning a list (or another
-iterable) of rows, or by ``ctx.collect(row)``. ``ReduceFunction`` and ``AggregateFunction`` are
-plain.
+``async def`` or an asynchronous generator; rows go out by ``yield``, by returning a list (or
+another iterable) of rows, or by ``ctx.collect(row)``. ``ReduceFunction`` and ``AggregateFunction``
+are plain.
 """
 
 from __future__ import annotations

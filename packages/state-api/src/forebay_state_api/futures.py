@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterable
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, overload
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 from forebay_state_api.errors import StateAccessError
 
@@ -25,12 +26,12 @@ V = TypeVar("V")
 _SCOPE = threading.local()
 """``_SCOPE.scheduler`` is the engine's scheduler that runs on this thread, if one does."""
 
-_foreign_lock: Final = threading.Lock()
-"""Guards the hand-over of futures that another thread may complete."""
+_lock: Final = threading.Lock()
+"""Guards the futures that another thread may complete; held for a few instructions only."""
 
 
 def current_scheduler() -> Scheduler | None:
-    """The scheduler whose task thread this is."""
+    """The scheduler that runs on this thread now."""
     return getattr(_SCOPE, "scheduler", None)
 
 
@@ -52,6 +53,7 @@ class StateFuture(Generic[T]):
 
     _value: T
     _callbacks: list[tuple[Record | None, Callable[[T], object]]] | None
+    """Registered and not yet run; ``None`` once all have run."""
 
     def __init__(self) -> None:
         self._done = False
@@ -65,33 +67,40 @@ class StateFuture(Generic[T]):
     # -- completing ---------------------------------------------------------------------------
 
     def complete(self, value: T) -> None:
-        """Complete the future with ``value``; a second time is a `StateAccessError`."""
-        with _foreign_lock:
-            if self._claimed or self._done:
-                message = "this StateFuture is completed already; a future is completed once"
-                raise StateAccessError(message)
+        """Complete the future with ``value``; a second time is a `StateAccessError`.
+
+        May be called from any thread. Callbacks of an operator's records run on its task thread,
+        after this has returned; all others run here, before it returns.
+        """
+        with _lock:
+            if self._claimed:
+                raise _completed_twice()
             self._claimed = True
             scheduler = self._scheduler
         if scheduler is None or scheduler.is_task_thread():
             self._fulfil(value)
         else:
-            scheduler.post(self, value)
+            scheduler.post(partial(self._fulfil, value))
 
     def _fulfil(self, value: T) -> None:
-        """Set the value and have the callbacks run; on the task thread."""
-        self._value = value
-        with _foreign_lock:
+        """Set the value and have the callbacks run."""
+        with _lock:
+            self._value = value
             self._done = True
             scheduler = self._scheduler
-        if not self._callbacks:
-            self._callbacks = None
-        elif scheduler is None:
-            self._deliver()
-        else:
+            if not self._callbacks:
+                self._callbacks = None
+                return
+        if scheduler is None:
+            self._deliver_here()
+        elif scheduler.is_task_thread():
             scheduler.ready.append(self)
+        else:
+            # A record began to wait on the task thread while this thread was completing.
+            scheduler.post(self._deliver)
 
     def _deliver(self) -> None:
-        """Run the callbacks in order, those that come in meanwhile included."""
+        """Run the callbacks in order, those that come in meanwhile included; on the task thread."""
         callbacks = self._callbacks or []
         value = self._value
         position = 0
@@ -104,17 +113,35 @@ class StateFuture(Generic[T]):
                 record.scheduler.resume(record, callback, value)
         self._callbacks = None
 
+    def _deliver_here(self) -> None:
+        """Run the callbacks in the completing thread; those of records go to their task thread."""
+        position = 0
+        while True:
+            with _lock:
+                if self._callbacks is None or position == len(self._callbacks):
+                    self._callbacks = None
+                    return
+                record, callback = self._callbacks[position]
+            position += 1
+            if record is None:
+                callback(self._value)
+            else:
+                resume = record.scheduler.resume
+                record.scheduler.post(partial(resume, record, callback, self._value))
+
     def _attach(self, callback: Callable[[T], object]) -> None:
         """Run ``callback`` with the value: at once if it is there and nobody waits before it."""
         scheduler = current_scheduler()
-        record = None
-        with _foreign_lock:
+        with _lock:
             callbacks = self._callbacks
             if callbacks is not None:
                 if scheduler is not None:
+                    callbacks.append((scheduler.hold(), callback))
                     self._scheduler = scheduler
-                    record = scheduler.hold()
-                callbacks.append((record, callback))
+                elif self._scheduler is not None:
+                    raise _chained_elsewhere()
+                else:
+                    callbacks.append((None, callback))
                 return
         callback(self._value)
 
@@ -145,8 +172,8 @@ class StateFuture(Generic[T]):
 
     def then_combine(self, other: StateFuture[U], fn: Callable[[T, U], V]) -> StateFuture[V]:
         """A future of ``fn(this result, other result)``, run once both are done."""
-        both = combine_all([self, other])
-        return both.then_apply(lambda values: fn(cast("T", values[0]), cast("U", values[1])))
+        both: StateFuture[list[Any]] = combine_all([self, other])
+        return both.then_apply(lambda values: fn(values[0], values[1]))
 
     def then_conditionally_apply(
         self,
@@ -216,8 +243,7 @@ class _Completed(StateFuture[T]):
         return f"<StateFuture {self._value!r}>"
 
     def complete(self, value: T) -> None:  # noqa: ARG002 - the signature of the contract
-        message = "this StateFuture is completed already; a future is completed once"
-        raise StateAccessError(message)
+        raise _completed_twice()
 
     def _attach(self, callback: Callable[[T], object]) -> None:
         callback(self._value)
@@ -244,13 +270,46 @@ DONE: Final[StateFuture[None]] = _Completed(None)
 """The one completed future of ``None``."""
 
 
+class _Promise(StateFuture[T]):
+    """A future that the engine itself completes: no other thread touches it, so no lock does."""
+
+    __slots__ = ()
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._done = False
+        self._callbacks = []
+        self._scheduler = scheduler
+
+    def complete(self, value: T) -> None:  # noqa: ARG002 - the signature of the contract
+        message = "this StateFuture is completed by the engine; complete only what you have made"
+        raise StateAccessError(message)
+
+    def _fulfil(self, value: T) -> None:
+        self._value = value
+        self._done = True
+        if self._callbacks:
+            self._scheduler.ready.append(self)  # type: ignore[union-attr] # never None here
+        else:
+            self._callbacks = None
+
+    def _attach(self, callback: Callable[[T], object]) -> None:
+        callbacks = self._callbacks
+        if callbacks is None:
+            callback(self._value)
+            return
+        scheduler = current_scheduler()
+        if scheduler is None or scheduler is not self._scheduler:
+            raise _chained_elsewhere()
+        callbacks.append((scheduler.hold(), callback))
+
+
 def pending() -> StateFuture[Any]:
-    """A future that the engine itself completes, on the task thread."""
-    future: StateFuture[Any] = StateFuture.__new__(StateFuture)
-    future._done = False
+    """A future that only `StateFuture._fulfil` completes."""
+    scheduler = current_scheduler()
+    if scheduler is not None:
+        return _Promise(scheduler)
+    future: StateFuture[Any] = StateFuture()
     future._claimed = True
-    future._callbacks = []
-    future._scheduler = current_scheduler()
     return future
 
 
@@ -264,7 +323,11 @@ def completed_void_future() -> StateFuture[None]:
     return DONE
 
 
-def combine_all(futures: Iterable[StateFuture[T]]) -> StateFuture[list[T]]:
+@overload
+def combine_all(futures: Iterable[StateFuture[T]]) -> StateFuture[list[T]]: ...
+@overload
+def combine_all(futures: Iterable[StateFuture[Any]]) -> StateFuture[list[Any]]: ...
+def combine_all(futures: Iterable[StateFuture[Any]]) -> StateFuture[list[Any]]:
     """A future of all results, in the order of the arguments; ``[]`` is done at once.
 
     Raises `ValueError` for a ``None`` among the futures and `TypeError` for anything else that is
@@ -281,12 +344,12 @@ def combine_all(futures: Iterable[StateFuture[T]]) -> StateFuture[list[T]]:
     return _gathered(members)
 
 
-def _gathered(members: list[StateFuture[T]]) -> StateFuture[list[T]]:
+def _gathered(members: list[StateFuture[Any]]) -> StateFuture[list[Any]]:
     results: list[Any] = [None] * len(members)
-    after: StateFuture[list[T]] = pending()
+    after: StateFuture[list[Any]] = pending()
     missing = len(members)
 
-    def collect(position: int, value: T) -> None:
+    def collect(position: int, value: Any) -> None:
         nonlocal missing
         results[position] = value
         missing -= 1
@@ -294,23 +357,17 @@ def _gathered(members: list[StateFuture[T]]) -> StateFuture[list[T]]:
             after._fulfil(results)
 
     for position, member in enumerate(members):
-        member._attach(lambda value, position=position: collect(position, value))
+        member._attach(partial(collect, position))
     if not members:
         after._fulfil(results)
     return after
 
 
-@overload
-def to_iterable(future: StateFuture[StateIterator[T]]) -> StateFuture[list[T]]: ...
-@overload
-def to_iterable(future: StateFuture[StateIterator[T] | None]) -> StateFuture[list[T]]: ...
-def to_iterable(future: Any) -> Any:
+def to_iterable(future: StateFuture[StateIterator[T]]) -> StateFuture[list[T]]:
     """A future of all elements of the iterator that ``future`` gives, every page loaded."""
 
-    def load(iterator: StateIterator[T] | None) -> StateFuture[list[T]]:
+    def load(iterator: StateIterator[T]) -> StateFuture[list[T]]:
         elements: list[T] = []
-        if iterator is None:
-            return completed_future(elements)
         return iterator.on_next(elements.append).then_apply(lambda _: elements)
 
     return future.then_compose(load)
@@ -325,3 +382,14 @@ def _composed(inner: object, method: str) -> StateFuture[Any]:
         "result, or completed_void_future() where there is nothing to wait for"
     )
     raise TypeError(message)
+
+
+def _completed_twice() -> StateAccessError:
+    return StateAccessError("this StateFuture is completed already; a future is completed once")
+
+
+def _chained_elsewhere() -> StateAccessError:
+    return StateAccessError(
+        "this StateFuture belongs to a record of an operator: chain and await it on the operator's "
+        "task thread, within its micro-batch; other threads only complete futures"
+    )

@@ -6,6 +6,7 @@ the iteration was requested, whatever is put or removed meanwhile, and it can be
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Generic, Protocol, TypeVar
@@ -22,22 +23,42 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
-class PageSource(Protocol[T]):
-    """Where an iterator gets its pages from."""
+class Cursor(Protocol):
+    """One pass over the pages of a snapshot."""
 
-    def page(self, number: int) -> StateFuture[tuple[list[T], bool]]:
-        """Page ``number``, from 0, and whether it is the last one."""
+    def next_page(self) -> StateFuture[tuple[list[Any], bool]]:
+        """The next page, and whether it is the last one. Asked for one page at a time."""
+
+
+class PageSource(Protocol):
+    """A snapshot that can be passed over more than once."""
+
+    def after_first_page(self) -> Cursor:
+        """A cursor that gives the second page first."""
 
 
 class StateIterator(Generic[T]):
-    """The elements of a list state, or the entries, keys or values of a map state."""
+    """The elements of a list state, or the entries, keys or values of a map state.
 
-    __slots__ = ("_first", "_first_is_last", "_source")
+    Its first page is loaded, the others come as it is consumed. It belongs to the record that
+    asked for it.
+    """
 
-    def __init__(self, source: PageSource[T], first: list[T], *, first_is_last: bool) -> None:
+    __slots__ = ("_first", "_first_is_last", "_shape", "_source")
+
+    def __init__(
+        self,
+        source: PageSource,
+        first: list[Any],
+        *,
+        first_is_last: bool,
+        shape: Callable[[Any], T] | None = None,
+    ) -> None:
+        """``shape`` makes of a stored element what the consumer gets, each time anew."""
         self._source = source
         self._first = first
         self._first_is_last = first_is_last
+        self._shape = shape
 
     def is_empty(self) -> bool:
         """True only if the loaded page is empty and nothing more is to come."""
@@ -54,65 +75,70 @@ class StateIterator(Generic[T]):
         return _Iteration(self, fn).start()
 
     async def __aiter__(self) -> AsyncIterator[T]:
+        shape = self._shape
         for element in self._first:
-            yield element
-        number, last = 1, self._first_is_last
+            yield element if shape is None else shape(element)
+        last = self._first_is_last
+        cursor = None if last else self._source.after_first_page()
         while not last:
-            elements, last = await self._source.page(number)
+            assert cursor is not None
+            elements, last = await cursor.next_page()
             for element in elements:
-                yield element
-            number += 1
+                yield element if shape is None else shape(element)
 
 
 class _Iteration(Generic[T]):
     """One consumption of an iterator by `StateIterator.on_next`."""
 
-    __slots__ = ("_fn", "_futures", "_iterator", "_result", "_saw_elements")
+    __slots__ = ("_cursor", "_fn", "_futures", "_iterator", "_result", "_saw_elements")
+
+    _cursor: Cursor
 
     def __init__(self, iterator: StateIterator[T], fn: Callable[[T], Any]) -> None:
         self._iterator = iterator
         self._fn = fn
         self._futures: list[StateFuture[Any]] = []
         self._saw_elements = False
-        self._result: StateFuture[Any] = pending()
 
     def start(self) -> StateFuture[Any]:
-        self._take(self._iterator._first)
-        if self._iterator._first_is_last:
+        iterator = self._iterator
+        self._take(iterator._first)
+        if iterator._first_is_last:
             return self._outcome()
-        self._load(1)
+        self._result: StateFuture[Any] = pending()
+        self._cursor = iterator._source.after_first_page()
+        self._load()
         return self._result
 
-    def _load(self, number: int) -> None:
-        """Go on from page ``number``: in a loop while pages are at hand, then by callback."""
+    def _load(self) -> None:
+        """Go on with the next page: in a loop while pages are at hand, then by callback."""
         while True:
-            page = self._iterator._source.page(number)
+            page = self._cursor.next_page()
             if not page._settled():
-                page._attach(lambda loaded, number=number: self._turn(number, loaded))
+                page._attach(self._turn)
                 return
             elements, last = page._value
             self._take(elements)
             if last:
                 self._end()
                 return
-            number += 1
 
-    def _turn(self, number: int, page: tuple[list[T], bool]) -> None:
+    def _turn(self, page: tuple[list[Any], bool]) -> None:
         elements, last = page
         self._take(elements)
         if last:
             self._end()
         else:
-            self._load(number + 1)
+            self._load()
 
     def _end(self) -> None:
         self._outcome()._attach(self._result._fulfil)
 
-    def _take(self, elements: list[T]) -> None:
-        fn = self._fn
+    def _take(self, elements: list[Any]) -> None:
+        fn, shape = self._fn, self._iterator._shape
         for element in elements:
             self._saw_elements = True
-            returned = fn(element)
+            returned = fn(element if shape is None else shape(element))
             if returned is not None:
                 self._futures.append(_as_future(returned))
 
@@ -129,7 +155,7 @@ def _as_future(returned: Any) -> StateFuture[Any]:
         return drive(returned)
     message = (
         f"on_next takes a function that returns nothing, a StateFuture or a coroutine; it "
-        f"returned {type(returned).__name__} {returned!r}"
+        f"returned {type(returned).__name__} {returned!r:.200}"
     )
     raise TypeError(message)
 
@@ -146,10 +172,7 @@ def drive(coroutine: Coroutine[StateFuture[Any], None, U]) -> StateFuture[U]:
             return
         check_awaited(awaited, coroutine)._attach(step)
 
-    try:
-        step()
-    except RuntimeError as error:
-        raise no_event_loop(error) from error
+    step()
     return result
 
 
@@ -164,7 +187,8 @@ def check_awaited(awaited: object, coroutine: Any) -> StateFuture[Any]:
     if isinstance(awaited, StateFuture):
         return awaited
     error = TypeError(f"awaited {awaited!r}: {AWAIT_HELP}")
-    coroutine.throw(error)
+    with contextlib.suppress(StopIteration):  # a coroutine may swallow the error and end
+        coroutine.throw(error)
     raise error
 
 

@@ -75,9 +75,7 @@ class DeclaredState:
 
     def cells_held(self) -> int:
         """Cells in memory that `hand_over` would let go."""
-        return sum(
-            len(space.cells) for space in self.state.spaces.values() if not space.complete
-        )
+        return sum(len(space.cells) for space in self.state.spaces.values() if not space.complete)
 
     def hand_over(self) -> None:
         """Give what was written to the table."""

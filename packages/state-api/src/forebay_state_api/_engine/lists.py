@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from forebay_state_api._engine.keyed import Content, KeyedState, Pages, ScannedContent, everything
-from forebay_state_api.backend import Changes, ListChange, Table, TableSpec
+from forebay_state_api._engine.keyed import KeyedState
+from forebay_state_api._engine.pages import Content, ScannedContent
+from forebay_state_api.backend import Changes, ListChange
 from forebay_state_api.futures import DONE, StateFuture
 from forebay_state_api.iterators import StateIterator
 from forebay_state_api.states import ListState
-
-if TYPE_CHECKING:
-    from forebay_state_api._engine.engine import Engine
-    from forebay_state_api.codecs import ValueCodec
-    from forebay_state_api.descriptors import StateDescriptor
 
 
 class KeyedListState(KeyedState, ListState[Any]):
@@ -68,7 +64,7 @@ class KeyedListState(KeyedState, ListState[Any]):
     # Asynchronous.
 
     def async_get(self) -> StateFuture[StateIterator[Any]]:
-        return Pages(self._engine, self._content(), self._shape()).iterator()
+        return self._iterator(self._content(), self._shape())
 
     def async_add(self, value: Any) -> StateFuture[None]:
         self.add(value)
@@ -109,10 +105,10 @@ class KeyedListState(KeyedState, ListState[Any]):
 
     def _change(self) -> ListChange:
         context = self._context
-        change = self._dirty.get(context._key)
+        change: ListChange | None = self._dirty.get(context._key)
         if change is None:
             change = self._dirty[context._key] = ListChange(context._group)
-        return change  # type: ignore[no-any-return]
+        return change
 
     def _append(self, elements: list[Any]) -> None:
         self._change().elements.extend(elements)
@@ -141,11 +137,7 @@ class KeyedListState(KeyedState, ListState[Any]):
             if self._complete:
                 return []
             self._waits()
-            scan = self._table.scan(self._namespace, self._context._group, key)
-            known = list(everything(scan, self._engine.settings.page_size))
-            if key in self._dirty:
-                known += self._dirty[key].elements
-            self._cells[key] = known
+            known = self._cells[key] = list(self._content().all(self._engine.settings.page_size))
         return known
 
     def _content(self) -> Content:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from forebay_state_api._engine.keyed import Content, KeyedState, Pages, ScannedContent
+from forebay_state_api._engine.keyed import KeyedState
+from forebay_state_api._engine.pages import Content, Filter, ScannedContent
 from forebay_state_api.backend import ABSENT, Changes, MapChange, Table, TableSpec
 from forebay_state_api.futures import DONE, StateFuture, _Completed
 from forebay_state_api.iterators import StateIterator
@@ -37,7 +38,7 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
     ) -> None:
         super().__init__(engine, descriptor, spec, table, codec)
         user_key = spec.user_key
-        assert user_key is not None  # noqa: S101 - a map's spec has a user key codec
+        assert user_key is not None  # a map's spec has one
         self._admit_key = user_key.admit
         self._address = user_key.address
         self._original = user_key.original
@@ -156,10 +157,10 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
 
     def _change(self) -> MapChange:
         context = self._context
-        change = self._dirty.get(context._key)
+        change: MapChange | None = self._dirty.get(context._key)
         if change is None:
             change = self._dirty[context._key] = MapChange(context._group)
-        return change  # type: ignore[no-any-return]
+        return change
 
     def _put(self, address: Any, stored: Any) -> None:
         self._change().entries[address] = stored
@@ -227,13 +228,12 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
         """All entries as they stand now; reads them on the task thread where it must."""
         content = self._content()
         if content.in_memory:
-            return content._elements
+            return content.elements
         self._waits()
-        assert isinstance(content, ScannedContent)  # noqa: S101 - the only other content
-        return content._all(self._engine.settings.page_size)
+        return content.all(self._engine.settings.page_size)
 
     def _iterate(self, shape: Callable[[tuple[Any, Any]], Any]) -> StateFuture[StateIterator[Any]]:
-        return Pages(self._engine, self._content(), shape).iterator()
+        return self._iterator(self._content(), shape)
 
     def _content(self) -> Content:
         """The entries as they stand now, in memory or still to be read."""
@@ -251,10 +251,8 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
         return ScannedContent(scan, _without(frozenset(written)), added)
 
 
-def _without(hidden: frozenset[Any]) -> Callable[[list[Any]], list[Any]] | None:
+def _without(hidden: frozenset[Any]) -> Filter | None:
     """Leaves out the entries that were written since."""
     if not hidden:
         return None
     return lambda entries: [entry for entry in entries if entry[0] not in hidden]
-
-

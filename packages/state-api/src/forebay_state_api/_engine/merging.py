@@ -6,8 +6,9 @@ one read; that is what makes ``async_add; async_add; async_get`` see both additi
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from forebay_state_api._engine.point import PointState
 from forebay_state_api.backend import ABSENT, Space, Table, TableSpec
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from forebay_state_api._engine.engine import Engine
     from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.descriptors import StateDescriptor
+
+
+_IMMUTABLE: Final = (type(None), bool, int, float, str, bytes)
 
 
 class MergingState(PointState):
@@ -71,7 +75,7 @@ class MergingState(PointState):
 
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
         before = self._namespace
-        merged = ABSENT
+        merged: Any = ABSENT
         for source in [target, *(one for one in sources if one != target)]:
             self.bind(source)
             cell = self._live(self._cell())
@@ -109,7 +113,7 @@ class MergingState(PointState):
 
     def async_clear(self) -> StateFuture[None]:
         space, key, group = self._space(), self._context._key, self._context._group
-        if self._pending and (self._namespace, key) in self._pending:
+        if (self._namespace, key) in self._pending:
 
             def clear() -> None:
                 space.cells[key] = ABSENT
@@ -122,8 +126,8 @@ class MergingState(PointState):
     # Cells.
 
     def _admitted(self, value: Any) -> Any:
-        """``value`` as it may be kept until the cell is there."""
-        return value
+        """``value`` as it may be kept until the cell is there: the caller may change its own."""
+        return value if isinstance(value, _IMMUTABLE) else copy.deepcopy(value)
 
     def _space(self) -> Space:
         return self.spaces[self._namespace]

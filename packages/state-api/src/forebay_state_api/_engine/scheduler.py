@@ -8,18 +8,22 @@ no access waits for a timer.
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final
 
 import attrs
 
 from forebay_state_api.context import NO_KEY, RuntimeContext
-from forebay_state_api.errors import FunctionError, StateAccessError
+from forebay_state_api.errors import ForebayError, FunctionError, PluginError, StateAccessError
 from forebay_state_api.futures import StateFuture, pending
+
+_log = logging.getLogger(__name__)
 
 READ_THREADS: Final = 4
 """Threads that execute batches of reads, for backends whose tables are not resident."""
@@ -31,12 +35,14 @@ POLL_EVERY: Final = 32
 class Record:
     """A record in flight: its key and namespace, and what keeps it from ending."""
 
-    __slots__ = ("driver", "group", "key", "namespace", "open", "scheduler", "waiting")
+    __slots__ = ("driver", "group", "key", "namespace", "open", "scheduler", "side", "waiting")
 
-    def __init__(self, scheduler: Scheduler, key: Any, group: int) -> None:
+    def __init__(self, scheduler: Scheduler, key: Any, group: int, side: int) -> None:
         self.scheduler = scheduler
         self.key = key
         self.group = group
+        self.side = side
+        """The input that the record came from."""
         self.namespace: Any = None
         self.open = 1
         """Continuations and requests to come, plus one while the record method runs."""
@@ -74,8 +80,11 @@ class Counters:
 
 
 class Scheduler:
-    """The in-flight records and requests of one subtask. All methods but `post` are for the task
-    thread."""
+    """The in-flight records and requests of one subtask.
+
+    All methods but `post` and `is_task_thread` are for the task thread: the one that entered the
+    engine last.
+    """
 
     def __init__(
         self,
@@ -90,10 +99,14 @@ class Scheduler:
         self.busy: dict[Any, Record] = {}
         self.blocked = 0
         self.current: Record | None = None
+        self.side = 0
+        """The input that rows are being taken from."""
         self.start: Callable[[Entry], None]
         """Set by the engine: runs a record that was queued."""
         self.bind_namespace: Callable[[Any], None]
         """Set by the engine: makes a namespace the current one."""
+        self.describe: Callable[[], str]
+        """Set by the engine: function, operator, key, batch and partition, for errors."""
         self.counters = Counters()
         self._limit = in_flight_limit
         self._batch_size = batch_size
@@ -101,10 +114,11 @@ class Scheduler:
         self._queued: dict[tuple[int, Any], tuple[ReadMany, Any, list[_Request]]] = {}
         self._queued_count = 0
         self._outstanding = 0
-        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._executor: ThreadPoolExecutor | None = None
         self._task_thread = threading.get_ident()
         self._admitted = 0
+        self._restarting = False
 
     # -- records ------------------------------------------------------------------------------
 
@@ -116,7 +130,7 @@ class Scheduler:
             if key is NO_KEY:
                 message = "a state future can be waited for by a record only, not in open()"
                 raise StateAccessError(message)
-            record = self.current = Record(self, key, self.context._group)
+            record = self.current = Record(self, key, self.context._group, self.side)
             self.busy[key] = record
             in_flight = len(self.busy) + self.blocked
             self.counters.largest_in_flight = max(self.counters.largest_in_flight, in_flight)
@@ -175,7 +189,9 @@ class Scheduler:
         while waiting:
             entry = waiting.popleft()
             self.blocked -= 1
+            self._restarting = True
             self.start(entry)
+            self._restarting = False
             holder = self.busy.get(record.key)
             if holder is not None:
                 holder.waiting = waiting
@@ -183,6 +199,10 @@ class Scheduler:
 
     def must_wait(self, row: Any, key: Any, group: int, side: int) -> bool:
         """Queue the record if its key is held; make room where too many are in flight."""
+        if self._restarting:
+            # It has waited: its key is free, and it was counted when it came.
+            self._restarting = False
+            return False
         holder = self.busy.get(key)
         if holder is not None:
             holder.waiting.append((row, key, group, side))
@@ -190,7 +210,7 @@ class Scheduler:
         self._admitted += 1
         if len(self.busy) + self.blocked >= self._limit:
             self.run_until(lambda: len(self.busy) + self.blocked < self._limit)
-        elif self._admitted % POLL_EVERY == 0 and (self.ready or self._outstanding):
+        elif self._admitted % POLL_EVERY == 0:
             self._turn()
         return holder is not None
 
@@ -237,14 +257,17 @@ class Scheduler:
     def _execute(self, read_many: ReadMany, namespace: Any, requests: list[_Request]) -> None:
         try:
             answers = read_many(namespace, [request.argument for request in requests])
+            _check_count(len(requests), len(answers))
         except BaseException as error:  # noqa: BLE001 - it is raised again on the task thread
-            failure = error
-            self._inbox.put(lambda: self._fail(failure))
+            self._inbox.put(partial(self._fail, error))
         else:
-            self._inbox.put(lambda: self._answer(requests, answers))
+            self._inbox.put(partial(self._answer, requests, answers))
 
     def _fail(self, error: BaseException) -> None:
         self._outstanding -= 1
+        if isinstance(error, Exception) and not isinstance(error, ForebayError):
+            message = f"the state backend failed in a read: {type(error).__name__}: {error}"
+            raise PluginError(message) from error
         raise error
 
     def _answer(self, requests: list[_Request], answers: Sequence[Any]) -> None:
@@ -263,9 +286,13 @@ class Scheduler:
         """Whether the caller runs on the task thread."""
         return threading.get_ident() == self._task_thread
 
-    def post(self, future: StateFuture[Any], value: Any) -> None:
-        """Complete ``future`` on the task thread. Callable from any thread."""
-        self._inbox.put(lambda: future._fulfil(value))
+    def enter(self) -> None:
+        """Make this thread the task thread."""
+        self._task_thread = threading.get_ident()
+
+    def post(self, action: Callable[[], object]) -> None:
+        """Have ``action`` run on the task thread. Callable from any thread."""
+        self._inbox.put(action)
 
     @property
     def idle(self) -> bool:
@@ -303,6 +330,10 @@ class Scheduler:
             else:
                 self._await_foreign()
 
+    def settle(self) -> None:
+        """Until no request is out and nothing can run; records may wait for other threads."""
+        self.run_until(lambda: not self.waiting_requests and not self.ready)
+
     def drain(self) -> None:
         """Until no record is in flight and no request is out."""
         self.run_until(lambda: self.idle and not self.waiting_requests)
@@ -325,18 +356,34 @@ class Scheduler:
         return any(thread.ident not in own for thread in threading.enumerate())
 
     def _stuck(self, why: str) -> FunctionError:
-        record = next(iter(self.busy.values()))
+        self.current = record = next(iter(self.busy.values()))
         self.context._key = record.key
+        waiting = len(self.busy)
         return FunctionError(
-            f"the record of key {record.key!r} waits for a StateFuture that nobody completed, {why}"
+            f"{self.describe()} waits for a StateFuture that nobody completed, {why}; "
+            f"{waiting} record(s) wait in this subtask"
         )
 
     def close(self) -> None:
-        """Let go of the threads; requests under way end unheard."""
+        """Let go of the threads; requests under way end unheard, coroutines are closed."""
         if self._executor is not None:
             self._executor.shutdown(wait=True, cancel_futures=True)
             self._executor = None
         for record in self.busy.values():
             if record.driver is not None:
-                record.driver.close()
+                _close(record.driver)
         self.busy.clear()
+
+
+def _close(driver: Any) -> None:
+    """End a suspended coroutine; what its ``finally`` raises comes too late to matter."""
+    try:
+        driver.close()
+    except Exception:  # noqa: BLE001 - any code of the user's may stand there
+        _log.debug("a record that was given up failed as it was closed", exc_info=True)
+
+
+def _check_count(asked: int, answered: int) -> None:
+    if asked != answered:
+        message = f"it was asked for {asked} cells and answered {answered}"
+        raise ValueError(message)

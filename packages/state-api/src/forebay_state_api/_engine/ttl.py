@@ -8,16 +8,18 @@ drops what has expired, unless clean-up on read is switched off; with
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from forebay_state_api._engine.keyed import Content, KeyedState, ScannedContent
+from forebay_state_api._engine.keyed import KeyedState
 from forebay_state_api._engine.lists import KeyedListState
 from forebay_state_api._engine.maps import KeyedMapState
 from forebay_state_api._engine.merging import KeyedAggregatingState, KeyedReducingState
+from forebay_state_api._engine.pages import Content, ScannedContent, load_whole
 from forebay_state_api._engine.point import KeyedValueState
-from forebay_state_api.backend import ABSENT, Space, StateKind
-from forebay_state_api.futures import StateFuture, _Completed
+from forebay_state_api.backend import ABSENT, ListChange, Space, StateKind
+from forebay_state_api.futures import DONE, StateFuture, _Completed
+from forebay_state_api.iterators import StateIterator
 from forebay_state_api.ttl import StateTtlConfig, StateVisibility, UpdateType
 
 if TYPE_CHECKING:
@@ -41,11 +43,23 @@ class _Clock:
     def expired(self, stored: tuple[int, Any]) -> bool:
         return stored[0] + self.ttl_us <= self.now
 
+    @property
+    def writes_on_read(self) -> bool:
+        """Whether a read may renew or drop what it sees."""
+        return self.refreshes or self.cleans
+
 
 def _clock_of(state: KeyedState) -> _Clock:
     ttl = state._descriptor.ttl
-    assert ttl is not None  # noqa: S101 - these classes are made for descriptors with a TTL
+    assert ttl is not None  # these classes are made for descriptors with a TTL
     return _Clock(state._engine, ttl)
+
+
+def _load(state: KeyedState, content: Content) -> StateFuture[list[Any]]:
+    """All elements of a content that is not in memory, read on a backend thread."""
+    engine = state._engine
+    wanted = (content, engine.settings.page_size)
+    return engine.scheduler.read(state, load_whole, None, wanted, lambda answer: answer)
 
 
 class TtlValueState(KeyedValueState):
@@ -72,12 +86,15 @@ class TtlValueState(KeyedValueState):
     def async_value(self) -> StateFuture[Any]:
         stored = self._cells.get(self._context._key, ABSENT)
         if stored is ABSENT and not self._known_absent():
-            return self._request(lambda value: value).then_apply(self._read_late)
+            namespace = self._namespace
+            return self._request(lambda value: value).then_apply(
+                lambda value: self._within(namespace, lambda: self._read_late(value))
+            )
         return _Completed(self._read(stored))
 
     def async_update(self, value: Any) -> StateFuture[None]:
         self.update(value)
-        return _Completed(None)
+        return DONE
 
     def _store(self, value: Any) -> None:
         context = self._context
@@ -150,7 +167,7 @@ class TtlListState(KeyedListState):
             self._replace(live)
 
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        before = self._namespace
+        before, sources = self._namespace, list(sources)
         for namespace in [target, *sources]:
             self.bind(namespace)
             elements = self._known()
@@ -160,22 +177,33 @@ class TtlListState(KeyedListState):
         self.bind(before)
         super().merge_namespaces(target, sources)
 
-    def _content(self) -> Content:
+    def async_get(self) -> StateFuture[StateIterator[Any]]:
         content = super()._content()
         if content.in_memory:
-            elements = content._elements
-            visible = Content(self._visible(elements))
-            self._after_read(elements)
-            return visible
-        if self._clock.refreshes or self._clock.cleans:
-            # What a read changes can be known only from the elements: they are loaded.
-            elements = self._known()
-            visible = Content(self._visible(elements))
-            self._after_read(elements)
-            return visible
-        assert isinstance(content, ScannedContent)  # noqa: S101 - the only other content
-        content._hidden = self._visible
-        return content
+            return self._iterator(self._read(content.elements), self._shape())
+        assert isinstance(content, ScannedContent)  # the only other content
+        if not self._clock.writes_on_read:
+            return self._iterator(content.only(self._visible), self._shape())
+        # What a read changes can be known only from the elements: they are loaded.
+        namespace, appended = self._namespace, len(content.elements)
+        return _load(self, content).then_compose(
+            lambda elements: self._within(namespace, lambda: self._loaded(elements, appended))
+        )
+
+    def _loaded(self, elements: list[Any], appended: int) -> StateFuture[StateIterator[Any]]:
+        """Go over ``elements``, the last ``appended`` of which were not stored at the request."""
+        visible = self._visible(elements)
+        change: ListChange | None = self._dirty.get(self._context._key)
+        if self._context._key not in self._cells and (change is None or not change.replaced):
+            later = [] if change is None else change.elements[appended:]
+            known = self._cells[self._context._key] = [*elements, *later]
+            self._after_read(known)
+        return self._iterator(Content(visible), self._shape())
+
+    def _read(self, elements: list[Any]) -> Content:
+        visible = Content(self._visible(elements))
+        self._after_read(elements)
+        return visible
 
 
 class TtlMapState(KeyedMapState):
@@ -197,23 +225,29 @@ class TtlMapState(KeyedMapState):
 
     def async_get(self, key: Any) -> StateFuture[Any]:
         address = self._addressed(key)
-        entry = self._async_entry(address, lambda stored: stored)
-        return entry.then_apply(lambda stored: self._seen(self._touched_late(address, stored)))
+        return self._async_touched(address).then_apply(self._seen)
 
     def async_contains(self, key: Any) -> StateFuture[bool]:
         address = self._addressed(key)
-        entry = self._async_entry(address, lambda stored: stored)
-        return entry.then_apply(lambda stored: self._touched_late(address, stored) is not ABSENT)
+        return self._async_touched(address).then_apply(self._is_live)
 
     def _admitted(self, value: Any) -> Any:
         return (self._clock.now, self._admit(value))
 
     def _seen(self, stored: Any) -> Any:
-        return stored if stored is ABSENT else super()._seen(stored[1])
+        return super()._seen(ABSENT if stored is ABSENT else stored[1])
+
+    def _async_touched(self, address: Any) -> StateFuture[Any]:
+        """What a read sees of an entry; as `_touched`, once the entry is there."""
+        namespace = self._namespace
+        return self._async_entry(address, lambda stored: stored).then_apply(
+            lambda stored: self._within(namespace, lambda: self._touched_late(address, stored))
+        )
 
     def _touched_late(self, address: Any, stored: Any) -> Any:
         """A reply that came after a write of the same record leaves the entry alone."""
-        if self._known_entry(address)[1] is stored:
+        known, current = self._known_entry(address)
+        if not known or current is stored:
             return self._touched(address, stored)
         return ABSENT if stored is ABSENT or self._clock.expired(stored) else stored
 
@@ -231,34 +265,32 @@ class TtlMapState(KeyedMapState):
             self._remove(address)
         return stored if clock.returns_expired else ABSENT
 
-    def _content(self) -> Content:
-        content = super()._content()
-        if not content.in_memory and not (self._clock.refreshes or self._clock.cleans):
-            assert isinstance(content, ScannedContent)  # noqa: S101 - the only other content
-            written = content._hidden
-            content._hidden = lambda entries: self._unexpired(
-                entries if written is None else written(entries)
-            )
-            return content
-        if content.in_memory:
-            entries = content._elements
-        else:
-            # What a read changes can be known only from the entries: they are loaded.
-            self._waits()
-            assert isinstance(content, ScannedContent)  # noqa: S101 - the only other content
-            entries = list(content._all(self._engine.settings.page_size))
-        return Content([entry for entry in entries if self._touched(*entry) is not ABSENT])
-
-    def _unexpired(self, entries: list[Any]) -> list[Any]:
-        return [entry for entry in entries if not self._clock.expired(entry[1])]
-
-    def _live_entries(self) -> Iterable[tuple[Any, Any]]:
+    def _iterate(self, shape: Callable[[tuple[Any, Any]], Any]) -> StateFuture[StateIterator[Any]]:
         content = self._content()
         if content.in_memory:
-            return content._elements
-        self._waits()
-        assert isinstance(content, ScannedContent)  # noqa: S101 - the only other content
-        return content._all(self._engine.settings.page_size)
+            return self._iterator(self._read(content.elements), shape)
+        assert isinstance(content, ScannedContent)  # the only other content
+        if not self._clock.writes_on_read:
+            return self._iterator(content.only(self._unexpired), shape)
+        # What a read changes can be known only from the entries: they are loaded.
+        namespace = self._namespace
+        return _load(self, content).then_compose(
+            lambda entries: self._within(
+                namespace, lambda: self._iterator(self._read(entries), shape)
+            )
+        )
+
+    def _live_entries(self) -> Iterable[tuple[Any, Any]]:
+        return self._read(list(super()._live_entries())).elements
+
+    def _read(self, entries: list[Any]) -> Content:
+        """The entries that a read sees; each is dropped or renewed unless it was written since."""
+        return Content([entry for entry in entries if self._touched_late(*entry) is not ABSENT])
+
+    def _unexpired(self, entries: list[Any]) -> list[Any]:
+        if self._clock.returns_expired:
+            return entries
+        return [entry for entry in entries if not self._clock.expired(entry[1])]
 
 
 class _TtlMerging:
@@ -293,6 +325,7 @@ class _TtlMerging:
             if self._clock.refreshes:
                 self._store(space, key, group, cell[1])
         elif self._clock.cleans:
+            _log_dropped(self)
             if space.complete:
                 del space.cells[key]
             else:
@@ -340,7 +373,7 @@ class TtlAggregatingState(_TtlMerging, KeyedAggregatingState):
         self._clock = _clock_of(self)
 
 
-def _log_dropped(state: KeyedState) -> None:
+def _log_dropped(state: Any) -> None:
     _log.debug(
         "ttl: dropped expired data of state %r, operator %r",
         state._spec.name,
