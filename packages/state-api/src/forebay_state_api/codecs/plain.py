@@ -178,6 +178,7 @@ def _datetime_bytes(value: datetime) -> bytes:
 
 
 def _datetime_value(data: bytes) -> datetime:
+    wall: int
     wall, flags = _DATETIME.unpack_from(data)
     value = _beginning(flags & ~_FOLD, data[_DATETIME.size :]) + wall * _US
     return value.replace(fold=1) if flags & _FOLD else value
