@@ -71,9 +71,14 @@ class Chunk:
         """Bytes of all columns."""
         return sum(self.lengths)
 
+    @property
+    def is_part(self) -> bool:
+        """Its bytes are those of a file, which stays in memory as long as they do."""
+        return isinstance(self.data, memoryview)
+
     def detached(self) -> Chunk:
         """The same, with bytes of its own."""
-        return self if self.data is None else attrs.evolve(self, data=bytes(self.data))
+        return attrs.evolve(self, data=bytes(self.data)) if self.is_part else self
 
     def columns(self) -> list[bytes]:
         """The bytes of each column."""

@@ -26,6 +26,16 @@ from forebay_state_api.backend import (
 _SLACK: Final = 4096
 
 
+class Cells(dict[Any, Any]):
+    """A dictionary that the garbage collector never lets out of its sight.
+
+    It lets go of plain ones without cyclic content, and takes them up again at the next write: so
+    freezing would not last, and every collection would walk through all cells.
+    """
+
+    __slots__ = ()
+
+
 class HeapTable(Table):
     """A resident table: its spaces are complete, and changed before `apply` hears of it."""
 
@@ -39,7 +49,9 @@ class HeapTable(Table):
     def space(self, namespace: Any) -> Space:
         space = self._spaces.get(namespace)
         if space is None:
-            space = self._spaces[namespace] = Space(namespace=namespace, complete=True)
+            space = self._spaces[namespace] = Space(
+                namespace=namespace, complete=True, cells=Cells()
+            )
         return space
 
     def get_many(self, namespace: Any, keys: Sequence[tuple[int, Any]]) -> list[Any]:

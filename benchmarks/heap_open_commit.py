@@ -1,0 +1,253 @@
+"""Commit and open of large heap states: ``python -m benchmarks.heap_open_commit`` (a minute).
+
+The backend alone, on local files, without Spark and without a function: what a micro-batch pays
+for making 10,000 changed keys durable, in a state of 100,000 and of 1,000,000 keys; what opening
+the large one costs a fresh process; and what a process that holds an ancestor of it reads.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final, Self
+
+import attrs
+import click
+
+from benchmarks.memory import in_fresh_process, user
+from benchmarks.report import Line, as_data, environment_text, finish, lines_table
+from forebay_backend_heap import HeapBackend
+from forebay_state_api.backend import (
+    Changes,
+    CommittedState,
+    Opening,
+    ParentState,
+    PointChanges,
+    StateKind,
+    TableSpec,
+)
+from forebay_state_api.codecs import codec_for
+from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.storage import ObjectStorage, open_storage
+
+GROUPS: Final = KeyGroupRange(0, 127)
+SPEC: Final = TableSpec(
+    name="totals",
+    kind=StateKind.VALUE,
+    key=codec_for(str, what="key"),
+    value=codec_for(tuple[int, int], what="totals"),
+)
+CACHE_BYTES: Final = 8 << 30
+
+
+@attrs.frozen
+class Version:
+    """A committed version: what its manifest would say."""
+
+    number: int
+    manifest_id: str
+    state: CommittedState
+
+    def opening(self, folder: str, storage: ObjectStorage | None = None) -> Opening:
+        """How to open it."""
+        parents = [
+            ParentState(
+                manifest_id=self.manifest_id,
+                range=GROUPS,
+                whole=True,
+                files=self.state.files,
+                meta=self.state.meta,
+                descriptions={SPEC.name: SPEC.description()},
+            )
+        ]
+        return Opening(
+            storage=storage or open_storage(folder),
+            path=folder,
+            uid="benchmark",
+            version=self.number,
+            range=GROUPS,
+            parents=parents if self.number else [],
+            options={},
+            now_us=0,
+            cache_bytes=CACHE_BYTES,
+        )
+
+
+class State:
+    """A state of so many keys, of which each commit changes some, drawn at random."""
+
+    def __init__(self, folder: str, keys: int) -> None:
+        self.folder = folder
+        self.keys = keys
+        self.version = Version(0, "", CommittedState(files=()))
+        self._random = random.Random(7)
+
+    @classmethod
+    def of(cls, folder: str, keys: int) -> Self:
+        """Make it, in one commit."""
+        state = cls(folder, keys)
+        state.commit(range(keys))
+        return state
+
+    def commit(self, numbers: Any) -> tuple[float, bool]:
+        """Change these keys; seconds that it took to make it durable, and whether in a snapshot."""
+        backend = HeapBackend.open(self.version.opening(self.folder))
+        table = backend.table(SPEC)
+        cells = table.space(None).cells
+        keys = [user(number) for number in numbers]
+        for key in keys:
+            cells[key] = (self.version.number, self._random.randrange(1 << 30))
+        changes = PointChanges(keys, [hash_group(key) for key in keys], [cells[k] for k in keys])
+        start = time.perf_counter()
+        table.apply(Changes(points={None: changes}))
+        state = backend.commit(self.version.number + 1)
+        manifest_id = f"{self.folder}-{self.version.number + 1}"
+        backend.installed(manifest_id)
+        seconds = time.perf_counter() - start
+        backend.close()
+        self.version = Version(self.version.number + 1, manifest_id, state)
+        return seconds, len(state.files) == 1
+
+    def draw(self, count: int) -> list[int]:
+        """Some of its keys."""
+        return self._random.sample(range(self.keys), count)
+
+    def cycle(self, changed: int) -> tuple[list[float], float]:
+        """Commits up to the next snapshot: seconds of those that wrote a delta, and of that one."""
+        deltas: list[float] = []
+        while True:
+            seconds, is_snapshot = self.commit(self.draw(changed))
+            if is_snapshot:
+                return deltas, seconds
+            deltas.append(seconds)
+
+
+def hash_group(key: str) -> int:
+    """A key group, cheaply: which one does not matter here."""
+    return int(key[-4:]) % len(GROUPS)
+
+
+def open_seconds(folder: str, version: Version) -> float:
+    """Open a version that this process knows nothing of, with its table ready for reading."""
+    opening = version.opening(folder)
+    start = time.perf_counter()
+    backend = HeapBackend.open(opening)
+    table = backend.table(SPEC)
+    seconds = time.perf_counter() - start
+    if not len(table) == backend.commit(version.number + 1).keys:
+        raise RuntimeError("the opened version does not hold what was committed")
+    return seconds
+
+
+def measure_commits(small: State, large: State, changed: int, cycles: int) -> list[Line]:
+    """Ratios of the large to the small one, in turn."""
+    plain: list[float] = []
+    amortised: list[float] = []
+    figures: list[tuple[float, float, float, float]] = []
+    for _ in range(cycles):
+        means = []
+        medians = []
+        for state in (small, large):
+            deltas, snapshot = state.cycle(changed)
+            medians.append(statistics.median(deltas))
+            means.append((sum(deltas) + snapshot) / (len(deltas) + 1))
+        plain.append(medians[1] / medians[0])
+        amortised.append(means[1] / means[0])
+        figures.append((*medians, *means))
+    columns = [1e3 * statistics.median(column) for column in zip(*figures, strict=True)]
+    what = f"commit of {changed:,} keys: state of {large.keys:,} ÷ of {small.keys:,} keys"
+    return [
+        commit_line(f"{what}, without snapshots", plain, columns[:2]),
+        commit_line(f"{what}, snapshots spread over all commits", amortised, columns[2:]),
+    ]
+
+
+def commit_line(what: str, values: list[float], times_ms: list[float]) -> Line:
+    """A ratio of commits, which must not exceed 2."""
+    detail = f"{times_ms[1]:.1f} / {times_ms[0]:.1f} ms"
+    return Line(what=what, values=values, bound=2.0, at_least=False, detail=detail)
+
+
+def measure_opening(large: State, repetitions: int) -> Line:
+    """Keys per second in a fresh process."""
+    taken = [
+        in_fresh_process(open_seconds, large.folder, large.version) for _ in range(repetitions)
+    ]
+    files = large.version.state.files
+    size = sum(file.size for file in files) / 1e6
+    return Line(
+        what=f"open {large.keys:,} keys in a fresh process",
+        values=[large.keys / seconds / 1e3 for seconds in taken],
+        bound=500.0,
+        at_least=True,
+        unit="k keys/s",
+        detail=f"{statistics.median(taken):.2f} s, {len(files)} files, {size:.0f} MB",
+    )
+
+
+def measure_catching_up(large: State, changed: int, repetitions: int) -> Line:
+    """Milliseconds to open a version of which this process holds the parent."""
+    taken = []
+    for _ in range(repetitions):
+        held = large.version
+        large.commit(large.draw(changed))
+        newest, large.version = large.version, held
+        large.commit(large.draw(1))  # the cache now holds a lost attempt: it must not be used
+        large.version = newest
+        HeapBackend.open(held.opening(large.folder)).close()
+        taken.append(catch_up(large, held, newest))
+    return Line(
+        what=f"open a version whose parent the process holds, {changed:,} keys newer",
+        values=[1e3 * seconds for seconds in taken],
+        bound=100.0,
+        at_least=False,
+        unit="ms",
+        detail="one delta is read",
+    )
+
+
+def catch_up(large: State, held: Version, newest: Version) -> float:
+    """Put ``held`` into the cache, then open ``newest``."""
+    backend = HeapBackend.open(held.opening(large.folder))
+    backend.table(SPEC)
+    backend.installed(held.manifest_id)
+    backend.close()
+    start = time.perf_counter()
+    backend = HeapBackend.open(newest.opening(large.folder))
+    backend.table(SPEC)
+    seconds = time.perf_counter() - start
+    backend.installed(newest.manifest_id)
+    backend.close()
+    return seconds
+
+
+@click.command()
+@click.option("--keys", default=1_000_000, show_default=True)
+@click.option("--changed", default=10_000, show_default=True, help="Keys changed by a commit.")
+@click.option("--cycles", default=3, show_default=True, help="Snapshots awaited, of each state.")
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write figures here.")
+@click.option("--write-readme", is_flag=True, help="Put the table into benchmarks/README.md.")
+def main(
+    *, keys: int, changed: int, cycles: int, json_path: Path | None, write_readme: bool
+) -> None:
+    """Measure commit and open of heap states; end with status 1 if a target is missed."""
+    with tempfile.TemporaryDirectory() as folder:
+        small = State.of(f"{folder}/small", keys // 10)
+        large = State.of(f"{folder}/large", keys)
+        lines = measure_commits(small, large, changed, cycles)
+        for _ in range(20):  # a chain of deltas behind the snapshot, as it usually is
+            large.commit(large.draw(changed))
+        lines.append(measure_opening(large, cycles))
+        lines.append(measure_catching_up(large, changed, cycles))
+    text = f"{lines_table(lines)}\n\n{environment_text()}\n"
+    data = {"lines": [as_data(line) for line in lines]}
+    finish("heap", text, data, json_path=json_path, readme=write_readme)
+    if not all(line.met for line in lines):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
