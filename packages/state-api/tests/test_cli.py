@@ -77,7 +77,7 @@ def test_config_shows_values_and_where_they_come_from(run: Any, tmp_path: Path) 
     assert rows["spark.forebay.batch-size"][1:3] == ["7", "configuration"]
     assert rows["spark.forebay.page-size"][1:3] == ["11", "configuration"]
     assert rows["spark.forebay.state.dir"][1] == "s3://bucket/state"
-    assert rows["spark.forebay.heap.memory-bytes"][1:3] == [str(64 * 2**20), "default"]
+    assert rows["spark.forebay.heap.memory-bytes"][1:3] == ["64m", "default"]
 
 
 @pytest.mark.parametrize(

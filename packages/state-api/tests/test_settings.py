@@ -154,6 +154,24 @@ def test_storage_options_are_passed_on() -> None:
     assert shown[PREFIX + "storage.aws_token"] == "***"
 
 
+@pytest.mark.parametrize(
+    ("key", "given", "shown"),
+    [
+        ("state.cache-bytes", "1024m", "1g"),
+        ("state.cache-bytes", "1000", "1000"),
+        ("state.cache-bytes", "0", "0"),
+        ("drain-timeout", "2min", "120s"),
+        ("drain-timeout", "250ms", "0.25s"),
+        ("read-ahead", "False", "false"),
+        ("batch-size", "7", "7"),
+    ],
+)
+def test_values_are_shown_as_they_can_be_written(key: str, given: str, shown: str) -> None:
+    rows = {row.key: row.value for row in resolve({key: given}).explain()}
+    assert rows[PREFIX + key] == shown
+    assert resolve({key: shown})[key] == resolve({key: given})[key]
+
+
 def test_a_required_setting_says_how_to_give_it() -> None:
     with pytest.raises(ConfigurationError, match=r"forebay\.state\.dir is not set.*state_dir="):
         resolve().required("state.dir", argument="state_dir")

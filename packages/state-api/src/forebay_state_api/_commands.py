@@ -56,7 +56,9 @@ def show_config(conf: tuple[str, ...], properties_file: Path | None) -> None:
 
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
+    first, *others = columns
+    table.add_column(first, no_wrap=True)
+    for column in others:
         table.add_column(column, overflow="fold")
     return table
 

@@ -34,6 +34,8 @@ class SettingType:
     """For messages: ``a size such as 256m``."""
     accept: Callable[[Any], Any]
     """Text, or a value already in type → value; raises `ValueError` or `TypeError`."""
+    show: Callable[[Any], str] = str
+    """Value → text that `accept` takes."""
 
 
 def _integer(given: object) -> int:
@@ -89,15 +91,34 @@ def _duration(given: object) -> float:
     return float(match[1]) * _SECONDS[match[2]]
 
 
+def _shown_bytes(size: int) -> str:
+    for unit in ("t", "g", "m", "k"):
+        if size and size % _SIZES[unit] == 0:
+            return f"{size // _SIZES[unit]}{unit}"
+    return str(size)
+
+
+def _shown_duration(seconds: float) -> str:
+    return f"{seconds:g}s"
+
+
+def _shown_boolean(value: object) -> str:
+    return str(value).lower()
+
+
 def _not_negative(number: float) -> float:
     if number < 0:
         raise ValueError(number)
     return number
 
 
-BYTES: Final = SettingType("a size such as 64k, 256m, 1g or a number of bytes", _bytes)
+BYTES: Final = SettingType(
+    "a size such as 64k, 256m, 1g or a number of bytes", _bytes, _shown_bytes
+)
 """An `int`, in bytes; units are powers of 1024."""
-DURATION: Final = SettingType("a duration such as 500ms, 30s, 5min, 1h or seconds", _duration)
+DURATION: Final = SettingType(
+    "a duration such as 500ms, 30s, 5min, 1h or seconds", _duration, _shown_duration
+)
 """A `float`, in seconds; a `datetime.timedelta` is accepted in code."""
 LOCATION: Final = SettingType("a path or a URL", _location)
 """A `str`."""
@@ -106,7 +127,7 @@ _PLAIN: Final[dict[type, SettingType]] = {
     str: SettingType("a word", _text),
     int: SettingType("a whole number", _integer),
     float: SettingType("a number", _number),
-    bool: SettingType("true or false", _boolean),
+    bool: SettingType("true or false", _boolean, _shown_boolean),
 }
 
 

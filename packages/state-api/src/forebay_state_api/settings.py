@@ -127,6 +127,7 @@ class SettingRow:
 @attrs.frozen
 class _InForce:
     value: Any
+    shown: str
     source: str
     doc: str
 
@@ -175,7 +176,7 @@ class Settings(Mapping[str, Any]):
     def explain(self) -> list[SettingRow]:
         """Return each setting, its value and where that came from, in order of the keys."""
         return [
-            SettingRow(PREFIX + name, _shown(name, given.value), given.source, given.doc)
+            SettingRow(PREFIX + name, given.shown, given.source, given.doc)
             for name, given in sorted(self._in_force.items())
         ]
 
@@ -201,7 +202,7 @@ def resolve_settings(
     """
     declared = _declared(backends or {})
     in_force = {
-        name: _InForce(setting.default_value(), "default", setting.doc)
+        name: _in_force(setting, setting.default_value(), "default")
         for name, setting in declared.items()
     }
     configured = {k.removeprefix(PREFIX): v for k, v in given.items() if k.startswith(PREFIX)}
@@ -209,7 +210,7 @@ def resolve_settings(
     for source, values in (("configuration", configured), ("argument", passed)):
         for name, value in values.items():
             setting = _find(name, declared)
-            in_force[name] = _InForce(setting.value_of(value), source, setting.doc)
+            in_force[name] = _in_force(setting, setting.value_of(value), source)
     return Settings(in_force)
 
 
@@ -241,8 +242,8 @@ def _unknown(name: str, declared: Mapping[str, Setting]) -> str:
     )
 
 
-def _shown(name: str, value: object) -> str:
-    if value is None:
-        return "-"
+def _in_force(setting: Setting, value: Any, source: str) -> _InForce:
+    name = setting.name
     secret = name.startswith(_STORAGE) and any(word in name.lower() for word in _SECRET_WORDS)
-    return "***" if secret else str(value)
+    shown = "-" if value is None else "***" if secret else setting.type.show(value)
+    return _InForce(value, shown, source, setting.doc)
