@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
-
-import attrs
 
 from forebay_backend_heap.collector import paused
 from forebay_backend_heap.columns import encode
 from forebay_backend_heap.files import Op, Section
 from forebay_backend_heap.table import HeapTable
 from forebay_state_api.backend import TableSpec
-from forebay_state_api.codecs import Codec, ValueCodec
-from forebay_state_api.codecs._shape import Shape
+from forebay_state_api.codecs import ValueCodec
 from forebay_state_api.keys import KeyGroupRange
 
 
@@ -101,25 +97,4 @@ def _made_of(codec: ValueCodec | None) -> frozenset[type]:
 
     A function that was edited in a notebook brings a new class of the same name and description.
     """
-    found: set[type] = set()
-    todo: list[Any] = [] if codec is None else [codec._shape]  # noqa: SLF001 - no public way
-    seen: set[int] = set()
-    while todo:
-        part = todo.pop()
-        if id(part) in seen:
-            continue
-        seen.add(id(part))
-        if isinstance(part, type):
-            found.add(part)
-        elif isinstance(part, list | tuple | frozenset):
-            todo.extend(part)
-        elif isinstance(part, Shape | Codec) or attrs.has(type(part)):
-            found.add(type(part))
-            todo.extend(_attributes(part))
-    return frozenset(found)
-
-
-def _attributes(part: Any) -> Iterable[Any]:
-    if attrs.has(type(part)):
-        return [getattr(part, attribute.name, None) for attribute in attrs.fields(type(part))]
-    return vars(part).values() if hasattr(part, "__dict__") else ()
+    return frozenset() if codec is None else codec.classes

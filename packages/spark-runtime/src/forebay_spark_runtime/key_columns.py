@@ -17,14 +17,21 @@ from pyspark.sql import types as spark
 
 from forebay_state_api.errors import ConfigurationError
 
-_EPOCH_NTZ: Final = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
-
 
 def _decimal(column: str, kind: Any) -> str:
-    text = f"format_string('%.{kind.scale}f', {column})"
+    text = f"replace(format_number({column}, {kind.scale}), ',', '')"
     if kind.scale == 0:
         return text
     return f"trim(TRAILING '.' FROM trim(TRAILING '0' FROM {text}))"
+
+
+def _timestamp_ntz(column: str, _: Any) -> str:
+    """Field by field: a difference of timestamps would go through the session's time zone."""
+    return (
+        f"(cast(unix_date(cast({column} as date)) as bigint) * 86400000000 "
+        f"+ hour({column}) * 3600000000L + minute({column}) * 60000000L "
+        f"+ cast(extract(SECOND FROM {column}) * 1000000 as bigint))"
+    )
 
 
 @attrs.frozen
@@ -48,11 +55,11 @@ _KEY_TYPES: Final[dict[str, _KeyType]] = {
     "string": _KeyType(str, _AS_IT_IS),
     "binary": _KeyType(bytes, _AS_IT_IS),
     "boolean": _KeyType(bool, _AS_IT_IS),
-    "date": _KeyType(datetime.date, lambda column, _: f"(cast(unix_date({column}) as bigint) * 86400000000)"),
-    "timestamp": _KeyType(datetime.datetime, lambda column, _: f"unix_micros({column})"),
-    "timestamp_ntz": _KeyType(
-        datetime.datetime, lambda column, _: f"timestampdiff(MICROSECOND, {_EPOCH_NTZ}, {column})"
+    "date": _KeyType(
+        datetime.date, lambda column, _: f"(cast(unix_date({column}) as bigint) * 86400000000)"
     ),
+    "timestamp": _KeyType(datetime.datetime, lambda column, _: f"unix_micros({column})"),
+    "timestamp_ntz": _KeyType(datetime.datetime, _timestamp_ntz),
 }
 
 
