@@ -1,0 +1,26 @@
+"""What type checkers see of the plugin layer and of settings. Checked by mypy, never run."""
+
+from __future__ import annotations
+
+from typing import Any, assert_type
+
+from forebay_state_api.backend import StateBackend
+from forebay_state_api.compaction import CompactionService
+from forebay_state_api.plugins import Plugins
+from forebay_state_api.settings import Settings, resolve_settings
+from forebay_state_api.storage import ObjectStorage
+
+
+def found(plugins: Plugins) -> None:
+    assert_type(plugins.backends(), dict[str, type[StateBackend]])
+    assert_type(plugins.backend("heap"), type[StateBackend])
+    assert_type(plugins.compaction_service("local"), type[CompactionService])
+    assert_type(plugins.storage("ftp"), type[ObjectStorage])
+    plugins.backend(1)  # type: ignore[arg-type]
+
+
+def in_force(plugins: Plugins) -> None:
+    settings = resolve_settings({}, overrides={"batch-size": 1}, backends=plugins.backends())
+    assert_type(settings, Settings)
+    assert_type(settings["batch-size"], Any)
+    assert_type(settings.storage_options(), dict[str, str])

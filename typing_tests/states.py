@@ -1,0 +1,77 @@
+"""What type checkers see of states, futures and iterators. Checked by mypy, never run."""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+from forebay_state_api import (
+    AggregatingState,
+    ListState,
+    MapState,
+    ReducingState,
+    StateFuture,
+    StateIterator,
+    ValueState,
+    combine_all,
+    completed_future,
+    completed_void_future,
+    to_iterable,
+)
+
+
+async def values(state: ValueState[int]) -> None:
+    assert_type(state.value(), int | None)
+    assert_type(state.async_value(), StateFuture[int | None])
+    assert_type(await state.async_value(), int | None)
+    assert_type(await state.async_update(1), None)
+    assert_type(await state.async_clear(), None)
+    state.update("one")  # type: ignore[arg-type]
+    await state.async_update("one")  # type: ignore[arg-type]
+
+
+async def lists(state: ListState[str]) -> None:
+    assert_type(state.get(), list[str])
+    assert_type(await state.async_get(), StateIterator[str])
+    assert_type(await to_iterable(state.async_get()), list[str])
+    async for element in await state.async_get():
+        assert_type(element, str)
+    state.add(1)  # type: ignore[arg-type]
+
+
+async def maps(state: MapState[str, float]) -> None:
+    assert_type(state.get("a"), float | None)
+    assert_type(state["a"], float | None)
+    assert_type(state.items(), list[tuple[str, float]])
+    assert_type(await state.async_get("a"), float | None)
+    assert_type(await state.async_contains("a"), bool)
+    assert_type(await state.async_is_empty(), bool)
+    async for key, value in await state.async_items():
+        assert_type(key, str)
+        assert_type(value, float)
+    async for key in await state.async_keys():
+        assert_type(key, str)
+    state.put(1, 1.0)  # type: ignore[arg-type]
+
+
+async def reducing_and_aggregating(
+    reducing: ReducingState[int], aggregating: AggregatingState[int, float]
+) -> None:
+    assert_type(await reducing.async_get(), int | None)
+    assert_type(await aggregating.async_get(), float | None)
+    assert_type(await aggregating.async_add(1), None)
+    aggregating.add("one")  # type: ignore[arg-type]
+
+
+async def futures(state: ValueState[int], text: ValueState[str]) -> None:
+    known = completed_future(1)
+    assert_type(known, StateFuture[int])
+    assert_type(completed_void_future(), StateFuture[None])
+    assert_type(known.then_apply(str), StateFuture[str])
+    assert_type(known.then_accept(print), StateFuture[None])
+    assert_type(known.then_compose(state.async_update), StateFuture[None])
+    assert_type(known.then_combine(text.async_value(), _pair), StateFuture[tuple[int, str | None]])
+    assert_type(await combine_all([known, known]), list[int])
+
+
+def _pair(number: int, text: str | None) -> tuple[int, str | None]:
+    return number, text
