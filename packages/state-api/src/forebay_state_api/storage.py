@@ -191,10 +191,10 @@ class ObstoreStorage(ObjectStorage):
         return answers
 
     def list(self, prefix: str = "") -> builtins.list[ObjectInfo]:
+        folder = self._folder(prefix)
         store = self._opener(create=False)
         if store is None:
             return []
-        folder = self._folder(prefix)
         cut = len(self._prefix) + 1 if self._prefix else 0
         try:
             found = [entry for page in obstore.list(store, folder) for entry in page]
@@ -204,11 +204,12 @@ class ObstoreStorage(ObjectStorage):
         return sorted(infos, key=lambda info: info.name)
 
     def list_folders(self, prefix: str = "") -> builtins.list[str]:
+        folder = self._folder(prefix)
         store = self._opener(create=False)
         if store is None:
             return []
         try:
-            answer = obstore.list_with_delimiter(store, self._folder(prefix))
+            answer = obstore.list_with_delimiter(store, folder)
         except (BaseError, OSError, ValueError) as error:
             raise self._failed("list", prefix, error) from error
         return sorted(path.rpartition("/")[2] for path in answer["common_prefixes"])

@@ -4,6 +4,7 @@ The model knows which batches, with which data, Spark has committed. Whatever ha
 opens must be exactly their result, and the janitor must leave every retained version as it was.
 """
 
+import contextlib
 import uuid
 from datetime import timedelta
 
@@ -165,10 +166,8 @@ class SparkModel(RuleBasedStateMachine):
             return
         self.enter_batch()
         broken = FaultyStorage(self.query.storage, Fault(skip=at, error=Crash))
-        try:
+        with contextlib.suppress(Crash):
             self.attempt(subtask, storage=broken).commit()
-        except Crash:
-            pass
         self.attempt(subtask).commit()
         self.fresh = True
 

@@ -5,7 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from forebay_state_api.errors import ConfigurationError, CorruptStateError, FencedError, StorageError
+from forebay_state_api.errors import (
+    ConfigurationError,
+    CorruptStateError,
+    FencedError,
+    StorageError,
+)
 from forebay_state_api.testing.sequencer import Sequencer
 from forebay_state_api.testing.storage import Fault, FaultKind, FaultyStorage
 from forebay_state_api.versions.epochs import list_epochs
@@ -18,7 +23,7 @@ class TestSchedule01TwoDrivers:
         older, newer = query.run(data="a"), query.run(data="b")
         older.batches(0, 2)
         newer.batch(3)
-        with pytest.raises(FencedError, match="newer run.*checkpoint was copied"):
+        with pytest.raises(FencedError, match=r"newer run.*checkpoint was copied"):
             older.begin(3)
         assert newer.opened(4) == expected("0a", "1a", "2a", "3b")
 
@@ -141,12 +146,11 @@ class TestSchedule04CheckpointGoesBack:
         query.run(1, data="b", spark_run=spark_run).batch(2)
         assert query.run(1, spark_run=spark_run).opened(6) == expected("0a", "1b", "2b")
 
-
     def test_two_timelines_that_could_both_be_meant_are_an_error(self, query, expected):
         """Either the later run skipped batches, or the old checkpoint was put back."""
         query.run(2, data="a").batches(0, 7)
         query.run(1, data="b").batches(1, 2)
-        with pytest.raises(ConfigurationError, match="version 5, made before .* and version 3"):
+        with pytest.raises(ConfigurationError, match=r"version 5, made before .* and version 3"):
             query.run().begin(5)
         assert query.run(2).opened(3) == expected("0a", "1b", "2b")
 
@@ -228,7 +232,7 @@ class TestSchedule07WhatStandsDownstream:
         run.begin(1, 0).commit()
         with pytest.raises(CorruptStateError, match="remove commits/1 and everything newer"):
             query.run().begin(2)
-        with pytest.raises(CorruptStateError, match="version 2 .*incomplete"):
+        with pytest.raises(CorruptStateError, match=r"version 2 .*incomplete"):
             open_version(query.storage, uid="op", version=2)
         with open_version(query.storage, uid="op") as reader:
             assert toy_state(query.storage, reader.parents) == expected(0)
@@ -261,7 +265,7 @@ class TestSchedule07WhatStandsDownstream:
 
 class TestSchedule08NothingStored:
     def test_a_mistyped_directory_is_an_error_and_nothing_is_written(self, query):
-        with pytest.raises(ConfigurationError, match="'op'.*mistyped or renamed.*new_state=True"):
+        with pytest.raises(ConfigurationError, match=r"'op'.*mistyped or renamed.*new_state=True"):
             query.run().begin(3)
         assert query.storage.list() == []
 
@@ -430,9 +434,7 @@ def _outcome(sequencer, name):
 
 
 def _janitor(storage, run, retention):
-    return Janitor(
-        storage, run_key=run.key, retention=retention, min_age=timedelta(hours=1)
-    )
+    return Janitor(storage, run_key=run.key, retention=retention, min_age=timedelta(hours=1))
 
 
 def _sweep(query, run, clock, committed, *, retention, wait=timedelta(hours=2)):

@@ -196,32 +196,41 @@ class CountingStorage(WrappedStorage):
         super().__init__(inner)
         self.requests: builtins.list[tuple[str, str]] = []
         """Every request since the last `reset`: operation and full name, in order."""
-        self.bytes_read = [0]
-        self.bytes_written = [0]
+        self._bytes = Counter[str]()
 
     @property
     def counts(self) -> Counter[str]:
         """How many requests of each operation."""
         return Counter(operation for operation, _ in self.requests)
 
+    @property
+    def bytes_read(self) -> int:
+        """Bytes that get and get_ranges gave."""
+        return self._bytes["read"]
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes that puts were given."""
+        return self._bytes["written"]
+
     def reset(self) -> None:
         """Begin to count anew."""
         self.requests.clear()
-        self.bytes_read[0] = self.bytes_written[0] = 0
+        self._bytes.clear()
 
     def around(self, operation: str, name: str, request: Callable[[], T]) -> T:
         self.requests.append((operation, name))
         answer = request()
         if operation in {"get", "get_ranges"}:
-            self.bytes_read[0] += _size(answer)
+            self._bytes["read"] += _size(answer)
         return answer
 
     def put(self, name: str, data: bytes) -> None:
-        self.bytes_written[0] += len(data)
+        self._bytes["written"] += len(data)
         super().put(name, data)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        self.bytes_written[0] += len(data)
+        self._bytes["written"] += len(data)
         return super().put_if_absent(name, data)
 
 

@@ -47,7 +47,7 @@ class Manifest:
     operator_state: Mapping[str, Any]
     """Plain data of the operator's own."""
     metrics: Mapping[str, Any]
-    """Sizes and counts of the commit, for people."""
+    """For people: ``keys``, ``bytes_total`` and ``bytes_written`` of the commit, ``opening_s``."""
 
     @property
     def id(self) -> str:

@@ -171,17 +171,20 @@ class TaskVersion:
         *,
         descriptions: Mapping[str, Mapping[str, Any]],
         operator_state: Mapping[str, Any] | None = None,
+        metrics: Mapping[str, Any] | None = None,
     ) -> str:
         """Make the version durable for this task's range; return the manifest's identity.
 
-        ``descriptions`` are those of the declared states. Call it once, before the last output
-        batch is handed on. Raises `ConfigurationError` when this attempt has committed already.
+        ``descriptions`` are those of the declared states; ``metrics`` are plain data for people,
+        beside the sizes of the commit. Call it once, before the last output batch is handed on.
+        Raises `ConfigurationError` when this attempt has committed already.
         """
         if self._committed:
             msg = f"version {self.version} has already been committed by this task"
             raise StateAccessError(msg)
         check_not_committed(self._operator.storage, self._made, self._operator.uid)
-        manifest = self._manifest(committed, descriptions, operator_state or {})
+        told = {**(metrics or {}), **metrics_of(committed)}
+        manifest = self._manifest(committed, descriptions, operator_state or {}, told)
         put_manifest(self._operator.storage, manifest)
         self._committed = True
         return manifest.id
@@ -191,6 +194,7 @@ class TaskVersion:
         committed: CommittedState,
         descriptions: Mapping[str, Mapping[str, Any]],
         operator_state: Mapping[str, Any],
+        metrics: Mapping[str, Any],
     ) -> Manifest:
         return Manifest(
             made=self._made,
@@ -204,5 +208,5 @@ class TaskVersion:
             protected=list(committed.protected),
             descriptions=merged_descriptions(descriptions, self.manifests),
             operator_state=operator_state,
-            metrics=metrics_of(committed),
+            metrics=metrics,
         )

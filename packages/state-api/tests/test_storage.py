@@ -1,0 +1,192 @@
+"""Object storage: one contract, on local directories and in memory."""
+
+import os
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from forebay_state_api.errors import ConfigurationError, StorageError, UnknownPluginError
+from forebay_state_api.storage import MemoryStorage, ObjectNotFoundError, open_storage
+
+
+@pytest.fixture(params=["local", "memory"])
+def storage(request, tmp_path):
+    if request.param == "local":
+        return open_storage(tmp_path / "not yet/ä b%41#1")
+    return open_storage(f"memory://{uuid.uuid4()}/below")
+
+
+def test_what_is_put_is_got(storage):
+    storage.put("a/b", b"one")
+    storage.put("a/b", b"two")
+    storage.put("empty", b"")
+    assert storage.get("a/b") == b"two"
+    assert storage.get("empty") == b""
+
+
+def test_put_if_absent_has_one_winner(storage):
+    barrier = threading.Barrier(4)
+
+    def rival(number):
+        barrier.wait()
+        return storage.put_if_absent("one", b"%d" % number)
+
+    with ThreadPoolExecutor(4) as rivals:
+        won = list(rivals.map(rival, range(4)))
+    assert sorted(won) == [False, False, False, True]
+    assert storage.get("one") == b"%d" % won.index(True)
+
+
+def test_nothing_exists_before_the_first_put(storage):
+    assert storage.list() == []
+    assert storage.list_folders() == []
+    storage.delete(["a"])
+    for read in (lambda: storage.get("a"), lambda: storage.get_ranges("a", [(0, 1)])):
+        with pytest.raises(ObjectNotFoundError, match="'a'"):
+            read()
+
+
+def test_an_absent_object_among_others(storage):
+    storage.put("b", b"")
+    for read in (lambda: storage.get("a"), lambda: storage.get_ranges("a", [(0, 1)])):
+        with pytest.raises(ObjectNotFoundError, match="'a'"):
+            read()
+
+
+def test_ranges_in_any_order(storage):
+    storage.put("a", bytes(range(100)))
+    assert storage.get_ranges("a", []) == []
+    found = storage.get_ranges("a", [(90, 10), (0, 0), (3, 2), (3, 2), (100, 0)])
+    assert found == [bytes(range(90, 100)), b"", b"\3\4", b"\3\4", b""]
+
+
+@pytest.mark.parametrize("start", [95, 100, 200])
+def test_a_range_beyond_the_end_is_an_error(storage, start):
+    storage.put("a", bytes(range(100)))
+    with pytest.raises(StorageError, match="'a'"):
+        storage.get_ranges("a", [(0, 5), (start, 10)])
+
+
+def test_lists_are_recursive_sorted_and_relative(storage):
+    for name in ("b/2", "b/1/x", "a", "bb/1"):
+        storage.put(name, b"12")
+    assert [info.name for info in storage.list()] == ["a", "b/1/x", "b/2", "bb/1"]
+    assert [info.name for info in storage.list("b")] == ["b/1/x", "b/2"]
+    assert [info.name for info in storage.list("b/")] == ["b/1/x", "b/2"]
+    assert storage.list_folders() == ["b", "bb"]
+    assert storage.list_folders("b") == ["1"]
+    assert storage.list("c") == []
+    info = storage.list("a")
+    assert info == []
+    first = storage.list()[0]
+    assert (first.size, first.modified.tzinfo is not None) == (2, True)
+
+
+def test_a_child_is_a_folder(storage):
+    child = storage.child("x").child("y/z/")
+    child.put("a/b", b"1")
+    assert storage.get("x/y/z/a/b") == b"1"
+    assert [info.name for info in child.list()] == ["a/b"]
+    assert child.list_folders() == ["a"]
+    assert child.url.endswith("/x/y/z")
+    child.delete(["a/b"])
+    assert storage.list() == []
+
+
+def test_delete_passes_over_what_is_gone(storage):
+    for name in ("a", "b", "c"):
+        storage.put(name, b"")
+    storage.delete(["a", "never", "c"])
+    assert [info.name for info in storage.list()] == ["b"]
+
+
+@pytest.mark.parametrize("name", ["", "/a", "../a", "a/../b", "a//b", "a/", ".", "a\\b", "a\0b"])
+def test_no_name_leaves_the_root(storage, name):
+    actions = (
+        lambda: storage.put(name, b""),
+        lambda: storage.put_if_absent(name, b""),
+        lambda: storage.get(name),
+        lambda: storage.get_ranges(name, []),
+        lambda: storage.delete([name]),
+    )
+    for action in actions:
+        with pytest.raises(ValueError, match="below the storage's root"):
+            action()
+
+
+@pytest.mark.parametrize("prefix", ["..", "/a", "/", "a//b"])
+def test_no_prefix_leaves_the_root(storage, prefix):
+    for action in (storage.list, storage.list_folders, storage.child):
+        with pytest.raises(ValueError, match="below the storage's root"):
+            action(prefix)
+
+
+def test_a_local_put_leaves_no_part_of_itself(tmp_path):
+    storage = open_storage(tmp_path)
+    storage.put("a/b", b"x" * 1_000_000)
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["b"]
+
+
+def test_paths_may_be_relative_or_begin_at_home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    open_storage("here").put("a", b"1")
+    open_storage("~/state").put("a", b"2")
+    open_storage((tmp_path / "uri").as_uri()).put("a", b"3")
+    assert (tmp_path / "here/a").read_bytes() == b"1"
+    assert (tmp_path / "home/state/a").read_bytes() == b"2"
+    assert (tmp_path / "uri/a").read_bytes() == b"3"
+    assert open_storage("here").url == str(tmp_path / "here")
+
+
+def test_a_file_is_no_state_directory(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(ConfigurationError, match="is a file"):
+        open_storage(tmp_path / "file")
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    storage = open_storage(tmp_path / "file/below")
+    with pytest.raises(StorageError, match="file/below"):
+        storage.put("a", b"")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_an_unwritable_directory_is_named(tmp_path: Path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(StorageError, match=str(tmp_path)):
+        open_storage(tmp_path).put("a", b"")
+
+
+def test_memory_of_one_name_is_shared():
+    name = uuid.uuid4()
+    MemoryStorage(f"memory://{name}").put("a/b", b"1")
+    assert open_storage(f"memory://{name}/a").get("b") == b"1"
+    assert open_storage(f"memory://{uuid.uuid4()}").list() == []
+
+
+@pytest.mark.parametrize("url", ["", "memory://x", "/tmp"])
+def test_no_option_is_ignored(url):
+    with pytest.raises(ConfigurationError, match=r"no options.*aws_region"):
+        open_storage(url, {"aws_region": "x"})
+
+
+def test_an_empty_directory_name_is_an_error():
+    with pytest.raises(ConfigurationError, match="empty string"):
+        open_storage("")
+
+
+def test_cloud_storage_is_opened_without_a_request():
+    options = {"aws_region": "eu-central-1"}
+    assert open_storage("s3://bucket/state/", options).url == "s3://bucket/state"
+    with pytest.raises(ConfigurationError, match=r"cannot be opened.*nonsense"):
+        open_storage("s3://bucket", {"nonsense": "1"})
+
+
+def test_another_scheme_is_a_plugins_business():
+    with pytest.raises(UnknownPluginError, match="hdfs"):
+        open_storage("hdfs://host/state")

@@ -1,0 +1,89 @@
+"""``forebay janitor`` and ``forebay doctor``."""
+
+from uuid import uuid4
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.storage import MemoryStorage, open_storage
+from forebay_state_api.testing.storage import Fault, FaultKind, FaultyStorage
+from forebay_state_api.versions import operator_folder
+from forebay_state_api.versions.commands import COMMANDS
+from forebay_state_api.versions.doctor import examine
+
+
+@pytest.fixture
+def forebay():
+    group = click.Group(commands={command.name: command for command in COMMANDS})
+
+    def invoke(*arguments):
+        return CliRunner().invoke(group, [str(argument) for argument in arguments])
+
+    return invoke
+
+
+@pytest.fixture
+def stored(tmp_path, make_query):
+    storage = open_storage(tmp_path).child(operator_folder("q/1", "op"))
+    make_query(storage).run(1).batches(0, 9)
+    return storage
+
+
+OPERATOR = ("--query", "q/1", "--uid", "op", "--retention", 2)
+
+
+def test_janitor_deletes_old_versions(forebay, stored, tmp_path):
+    dry = forebay("janitor", "--state-dir", tmp_path, *OPERATOR, "--min-age", "0s", "--dry-run")
+    assert "would delete 14 object(s); versions from 8 on stay" in dry.output
+    assert len(stored.list_folders("versions")) == 10
+    real = forebay("janitor", "--state-dir", tmp_path, *OPERATOR, "--min-age", "0s")
+    assert (real.exit_code, "deleted 14 object(s)" in real.output) == (0, True)
+    assert len(stored.list_folders("versions")) == 3
+
+
+def test_janitor_spares_what_is_young_by_default(forebay, stored, tmp_path):
+    result = forebay("janitor", "--state-dir", tmp_path, *OPERATOR)
+    assert "deleted 0 object(s)" in result.output
+
+
+def test_janitor_names_what_it_does_not_find(forebay, tmp_path):
+    result = forebay("janitor", "--state-dir", tmp_path, "--query", "q", "--uid", "op")
+    assert isinstance(result.exception, ConfigurationError)
+    assert "no complete version of operator 'op'" in str(result.exception)
+
+
+def test_janitor_refuses_an_age_that_is_none(forebay, tmp_path):
+    result = forebay("janitor", "--state-dir", tmp_path, *OPERATOR, "--min-age", "old")
+    assert (result.exit_code, "'old' is not a duration" in result.output) == (2, True)
+
+
+def test_doctor_finds_a_directory_healthy_and_leaves_it_clean(forebay, tmp_path):
+    result = forebay("doctor", "--state-dir", tmp_path)
+    assert (result.exit_code, result.output.count("ok  ")) == (0, 5)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_doctor_names_what_is_wrong(forebay, tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    result = forebay("doctor", "--state-dir", tmp_path / "file/below")
+    assert result.exit_code == 1
+    assert "FAIL  a get gives back what was put" in result.output
+
+
+def test_each_promise_is_probed():
+    inner = MemoryStorage(f"memory://{uuid4()}")
+
+    class Broken(FaultyStorage):
+        def put_if_absent(self, name, data):
+            self.put(name, data)
+            return True
+
+        def list(self, prefix=""):
+            return super().list(prefix)[1:]
+
+    broken = Broken(inner, Fault(kind=FaultKind.ALTERED, count=None))
+    problems = [finding.problem for finding in examine(broken)]
+    assert all(problems[:4])
+    assert "8 of 8 rivals won" in problems[3]

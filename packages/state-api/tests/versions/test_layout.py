@@ -1,0 +1,73 @@
+"""Names: reversible, sortable, inside the operator's folder."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.storage import checked_name
+from forebay_state_api.versions import layout
+from forebay_state_api.versions.layout import Coordinates
+
+
+@given(st.text(min_size=1, max_size=20).filter(lambda t: t.isprintable()))
+def test_escaping_is_reversible_and_stays_in_its_folder(name):
+    part = layout.escaped(name, "the uid")
+    assert layout.unescaped(part) == name
+    assert "/" not in checked_name(part)
+
+
+@pytest.mark.parametrize("name", [".", "..", "a/b", "a=b", "ä", "=2e"])
+def test_special_names_are_escaped(name):
+    assert layout.unescaped(layout.escaped(name, "the uid")) == name
+    assert set("./").isdisjoint(layout.escaped(name, "the uid"))
+
+
+@pytest.mark.parametrize(("name", "why"), [("", "empty"), ("x" * 201, "too long")])
+def test_names_that_are_no_path_part(name, why):
+    with pytest.raises(ConfigurationError, match=f"the uid is .*{why}"):
+        layout.operator_folder("q", name)
+
+
+@given(st.integers(0, 2**48 - 1), st.integers(0, 2**48 - 1))
+def test_newer_versions_come_first(one, other):
+    assert layout.version_of(layout.inverted(one)) == one
+    assert (one < other) == (layout.inverted(one) > layout.inverted(other))
+
+
+@pytest.mark.parametrize("version", [-1, 2**48])
+def test_what_is_no_version(version):
+    with pytest.raises(ValueError, match="not a version"):
+        layout.inverted(version)
+
+
+def test_foreign_names_are_none_of_ours():
+    assert layout.version_of("lost+found") is None
+    assert layout.data_version("data/x/y") is None
+    assert layout.data_version("other/000000000000/y") is None
+    assert Coordinates.parse(1, "1-2-3") is None
+
+
+def test_coordinates_stand_in_the_name():
+    made = Coordinates(
+        version=5,
+        max_parallelism=128,
+        parallelism=3,
+        subtask=2,
+        range=KeyGroupRange(86, 127),
+        epoch=4,
+        run_key="0123456789abcdef",
+        attempt_id=77,
+        random_id=layout.random_id(),
+    )
+    assert Coordinates.parse(5, made.text()) == made
+    name = layout.marker_name(made)
+    assert name.startswith(f"versions/{layout.inverted(5)}/marker-128-3-2-86-127-4-")
+    assert Coordinates.parse(5, made.text().replace("-86-127-", "-127-86-")) is None
+
+
+def test_a_data_file_tells_in_which_version_it_was_made():
+    name = layout.data_name(9, "snapshot")
+    assert layout.data_version(name) == 9
+    assert name != layout.data_name(9, "snapshot")

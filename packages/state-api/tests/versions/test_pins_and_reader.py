@@ -1,0 +1,89 @@
+"""Readers from outside pin first, then look; pins are renewed and expire."""
+
+from datetime import timedelta
+
+import pytest
+
+from forebay_state_api.errors import ConfigurationError, CorruptStateError
+from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.testing.storage import CountingStorage
+from forebay_state_api.versions.pins import Pin, list_pins, newest_renewals, pinned_files
+from forebay_state_api.versions.reader import open_version
+
+HOUR = timedelta(hours=1)
+
+
+def test_a_pin_expires_unless_it_is_renewed(storage, clock):
+    pin = Pin(storage, 7, lease=HOUR)
+    clock.advance(timedelta(minutes=50))
+    pin.renew()
+    clock.advance(timedelta(minutes=50))
+    (entry,) = newest_renewals(list_pins(storage))
+    assert (entry.version, entry.renewal, entry.expired(clock.now)) == (7, 1, False)
+    clock.advance(timedelta(minutes=10))
+    assert entry.expired(clock.now)
+
+
+def test_a_pin_protects_everything_until_it_names_files(storage):
+    with Pin(storage, 7) as pin:
+        (entry,) = list_pins(storage)
+        assert pinned_files(storage, entry) is None
+        pin.renew(["data/b", "data/a"])
+        pin.renew()
+        (entry,) = list_pins(storage)
+        assert pinned_files(storage, entry) == {"data/a", "data/b"}
+    assert list_pins(storage) == []
+    assert pinned_files(storage, entry) == frozenset()
+
+
+def test_the_newest_complete_version_is_opened(query, expected, toy_state):
+    run = query.run(2)
+    run.batches(0, 2)
+    run.begin(3, 0).commit()
+    with open_version(query.storage, uid="op") as reader:
+        assert (reader.version, reader.run_key) == (3, run.key)
+        assert toy_state(query.storage, reader.parents) == expected(0, 1, 2)
+        (entry,) = list_pins(query.storage)
+        named = frozenset().union(*(manifest.names for manifest in reader.manifests))
+        assert pinned_files(query.storage, entry) == named
+    assert list_pins(query.storage) == []
+
+
+def test_a_named_version_and_a_part_of_it(query, toy_state):
+    query.run(2).batches(0, 4)
+    with open_version(query.storage, uid="op", version=2, range=KeyGroupRange(3, 4)) as reader:
+        state = toy_state(query.storage, reader.parents)
+    assert state == {3: ("0", "1"), 4: ("0", "1")}
+    assert [manifest.made.subtask for manifest in reader.manifests] == [0, 1]
+
+
+def test_it_pins_before_it_looks(query):
+    query.run(1).batch(0)
+    storage = CountingStorage(query.storage)
+    open_version(storage, uid="op", version=1).close()
+    requests = [(operation, name.split("/")[0]) for operation, name in storage.requests]
+    pinned = requests.index(("put", "pins"))
+    assert ("get", "versions") not in requests[:pinned]
+    assert requests[pinned + 1 :][:3] == [
+        ("list", "versions"),
+        ("get", "versions"),
+        ("list", "data"),
+    ]
+
+
+@pytest.mark.parametrize("version", [None, 4])
+def test_nothing_is_stored(query, version):
+    with pytest.raises(ConfigurationError, match="no state of operator 'op' is stored"):
+        open_version(query.storage, uid="op", version=version)
+
+
+def test_a_missing_or_short_file_is_found_and_the_pin_let_go(query):
+    query.run(1).batch(0)
+    (file,) = query.storage.list("data")
+    query.storage.put(file.name, b"")
+    with pytest.raises(CorruptStateError, match="has 0 bytes"):
+        open_version(query.storage, uid="op")
+    query.storage.delete([file.name])
+    with pytest.raises(CorruptStateError, match=f"{file.name}.*version 1.*is missing"):
+        open_version(query.storage, uid="op")
+    assert list_pins(query.storage) == []
