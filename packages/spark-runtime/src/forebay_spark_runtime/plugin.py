@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forebay_state_api.plugins import hookimpl
+
+if TYPE_CHECKING:
+    import click
 
 
 class Process:
@@ -22,3 +25,11 @@ class Process:
 def forebay_operators() -> type[Process]:
     """Offer ``process``."""
     return Process
+
+
+@hookimpl
+def forebay_commands() -> click.Command:
+    """Offer ``forebay demo``."""
+    from forebay_spark_runtime.demo.command import demo
+
+    return demo

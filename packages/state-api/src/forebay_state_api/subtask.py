@@ -288,7 +288,11 @@ class Subtask:
         if self._making is None:
             return None, None
         committed = engine.backend.commit(self._making.version)
-        manifest_id = self._making.commit(committed, descriptions=engine.descriptions())
+        manifest_id = self._making.commit(
+            committed,
+            descriptions=engine.descriptions(),
+            metrics={"opening_s": self._opening_s},
+        )
         engine.backend.installed(manifest_id)
         return committed, manifest_id
 

@@ -1,0 +1,54 @@
+"""The keyed function of the demo: which aircraft carried delay from one departure to the next."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from forebay_state_api import KeyedProcessFunction, RuntimeContext, ValueStateDescriptor
+
+LATE: Final = 15
+"""Minutes after the schedule from which a flight counts as late; airlines report by the same."""
+TURNAROUND: Final = timedelta(hours=12)
+"""Delay is carried to the next departure within this time, not over a night on the ground."""
+
+
+class Aircraft(NamedTuple):
+    """The state of one aircraft."""
+
+    departure: datetime
+    """When its last flight was due to leave."""
+    behind: int
+    """Minutes that it arrived after the schedule."""
+    legs: int
+    """Departures in a row to which delay was carried, up to now."""
+    minutes: int
+    """Delay that was carried to them."""
+    total: int
+    """Delay carried since the first flight that was seen."""
+
+
+class CarriedDelay(KeyedProcessFunction[str, Any, tuple[Any, ...]]):
+    """Gives out each departure that was late because the aircraft had arrived late before."""
+
+    def open(self, context: RuntimeContext) -> None:
+        self.aircraft = context.get_state(ValueStateDescriptor[Aircraft]("aircraft", Aircraft))
+
+    async def process_element(self, row: Any, ctx: RuntimeContext) -> AsyncIterator[tuple[Any, ...]]:
+        if row.dep_delay is None:
+            return  # cancelled
+        before = await self.aircraft.async_value()
+        legs = minutes = carried = 0
+        total = before.total if before else 0
+        if before and row.departure - before.departure <= TURNAROUND:
+            carried = min(before.behind, row.dep_delay)
+        if before and carried >= LATE:
+            legs, minutes, total = before.legs + 1, before.minutes + carried, total + carried
+            yield ctx.current_key, row.sequence, carried, legs, minutes, total
+        now = Aircraft(row.departure, row.arr_delay or 0, legs, minutes, total)
+        await self.aircraft.async_update(now)
+
+
+OUTPUT: Final = "tailnum string, sequence long, carried long, legs long, minutes long, total long"
+"""What is given out: ``sequence`` numbers the flights; the last three are those of `Aircraft`."""

@@ -1,0 +1,133 @@
+"""Spark for the demo: a quiet session in local mode, and the streaming query."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from forebay_spark_runtime.demo.carried import OUTPUT, CarriedDelay
+from forebay_spark_runtime.demo.check import Carried
+from forebay_spark_runtime.demo.flights import SCHEMA
+from forebay_spark_runtime.demo.place import Place
+from forebay_spark_runtime.keyed import keyed
+from forebay_state_api.errors import ConfigurationError
+
+UID: Final = "carried-delay"
+_TRIES: Final = 4
+"""How often Spark tries a task before the query fails."""
+_STOP_S: Final = 20
+
+
+def require_java() -> None:
+    """Raise `ConfigurationError` when there is no Java that could run Spark."""
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which(str(Path(home) / "bin" / "java") if home else "java") is None:
+        where = f"in JAVA_HOME={home}" if home else "on the PATH"
+        message = f"no Java was found {where}: Spark needs Java 17; install it, or set JAVA_HOME"
+        raise ConfigurationError(message)
+
+
+class DemoSpark:
+    """A Spark of this process's own, whose output goes to a file; a context manager."""
+
+    def __init__(self, place: Place, parallelism: int) -> None:
+        self._place = place
+        self._parallelism = parallelism
+        self._process: Any = None
+        self.session: Any = None
+
+    def __enter__(self) -> Self:
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ.pop("SPARK_HOME", None)
+        try:
+            with _errors_into(self._place.log):
+                self.session = self._started()
+        except (PySparkException, RuntimeError) as error:
+            message = f"Spark did not start ({type(error).__name__}); see {self._place.log}"
+            raise ConfigurationError(message) from error
+        self._process = self.session.sparkContext._gateway.proc  # noqa: SLF001 - has no public name
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End Spark, its JVM and its Python workers."""
+        self.session.stop()
+        self._process.stdin.close()
+        try:
+            self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+
+    @property
+    def jvm_pid(self) -> int:
+        """Process id of Spark's JVM, the parent of its Python workers' parent."""
+        pid: int = self._process.pid
+        return pid
+
+    def _started(self) -> Any:
+        cores = max(2, min(self._parallelism, os.cpu_count() or 1))
+        settings = {
+            "spark.ui.enabled": "false",
+            "spark.driver.host": "localhost",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.shuffle.partitions": str(self._parallelism),
+            "spark.sql.warehouse.dir": str(self._place.warehouse),
+        }
+        builder = SparkSession.builder.master(f"local[{cores},{_TRIES}]").appName("forebay demo")
+        session = builder.config(map=settings).getOrCreate()
+        session.sparkContext.setLogLevel("WARN")
+        return session
+
+    def start(self) -> Any:
+        """Start the query: what is in the stream's directory, one file per micro-batch."""
+        place = self._place
+        flights = self.session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+        carried = keyed(
+            flights.parquet(str(place.stream)).where("tailnum is not null"),
+            "tailnum",
+            uid=UID,
+            parallelism=self._parallelism,
+            order_by="sequence",
+            state_dir=place.state,
+        ).process(CarriedDelay(), OUTPUT)
+        writer = carried.writeStream.format("parquet").option("path", str(place.carried))
+        writer = writer.option("checkpointLocation", str(place.checkpoint))
+        return writer.queryName("forebay-demo").trigger(availableNow=True).start()
+
+    def carried(self) -> list[Carried]:
+        """What the sink holds, in the order of the flights."""
+        rows = self.session.read.parquet(str(self._place.carried)).orderBy("sequence").collect()
+        return [Carried(*row) for row in rows]
+
+
+@contextlib.contextmanager
+def _errors_into(file: Path) -> Iterator[None]:
+    """Have processes that are started meanwhile write what they print into ``file``."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+    log = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        for number in (1, 2):
+            os.dup2(log, number)
+        yield
+    finally:
+        for number, original in zip((1, 2), kept, strict=True):
+            os.dup2(original, number)
+            os.close(original)
+        os.close(log)
