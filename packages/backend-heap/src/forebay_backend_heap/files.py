@@ -78,7 +78,7 @@ class Chunk:
 
     def detached(self) -> Chunk:
         """The same, with bytes of its own."""
-        return attrs.evolve(self, data=bytes(self.data)) if self.is_part else self
+        return attrs.evolve(self, data=bytes(self.data)) if self.data is not None else self
 
     def columns(self) -> list[bytes]:
         """The bytes of each column."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import attrs
 
@@ -17,6 +18,9 @@ from forebay_backend_heap.reading import Reader
 from forebay_backend_heap.resident import Resident
 from forebay_state_api.backend import StateFile
 from forebay_state_api.versions.layout import data_name
+
+MERGE_BELOW: Final = 4096
+"""Cells of a section from which on a fold takes it over as it is."""
 
 
 @attrs.frozen(kw_only=True)
@@ -102,30 +106,11 @@ class Writer:
 
     def _fold(self, chain: Chain, count: int) -> Chain:
         """One delta in the place of the newest ``count``; costs what those are large."""
-        sections = self._folded(chain.deltas[-count:])
+        files = self._reader.read_all(chain.deltas[-count:])
+        with paused():
+            sections = folded(self._resident, [s for found in files for s in found])
         file = self._put(Role.DELTA, sections, file_bytes(Role.DELTA, self._version, sections))
         return chain.folded(count, file)
-
-    def _folded(self, files: Sequence[StateFile]) -> list[Section]:
-        """Of each cell its newest content; of tables that are not decoded, the sections."""
-        carried: list[Section] = []
-        pending: dict[str, Pending] = {}
-        tables = self._resident.tables
-        with paused():
-            for section in (s for found in self._reader.read_all(files) for s in found):
-                if section.table not in tables:
-                    carried.append(section)
-                    continue
-                spec = tables[section.table].spec
-                block = decode(section, reader_of(section.description, spec))
-                of_table = pending.setdefault(section.table, Pending(spec.kind))
-                of_table.add(changes_of(spec.kind, section.op, block))
-            encoded = [
-                encode(tables[name].spec, op, block, self._resident.groups)
-                for name, of_table in pending.items()
-                for op, block in of_table.blocks()
-            ]
-        return [*carried, *encoded]
 
     def _put(self, role: Role, sections: Sequence[Section], file: FileBytes) -> StateFile:
         name = data_name(self._version, f"heap-{role.value}-{self._version}")
@@ -144,3 +129,34 @@ class Writer:
 
     def _written(self, chain: Chain, delta: StateFile | None) -> Written:
         return Written(chain=chain, delta=delta, changed=True, bytes_written=self._bytes)
+
+
+def folded(resident: Resident, sections: Sequence[Section]) -> list[Section]:
+    """The sections of several deltas, oldest first, as one delta's.
+
+    Small ones of one table become one section, in which each cell has its newest content. Large
+    ones are taken over as they are, as are those of tables that are not decoded: copying bytes
+    costs next to nothing, and what it spares is not worth unpacking and packing them.
+    """
+    result: list[Section] = []
+    merged: dict[str, Pending] = {}
+    for section in sections:
+        table = resident.tables.get(section.table)
+        if table is None or section.cells >= MERGE_BELOW:
+            result += _encoded(resident, section.table, merged.pop(section.table, None))
+            result.append(section)
+            continue
+        spec = table.spec
+        block = decode(section, reader_of(section.description, spec))
+        pending = merged.setdefault(section.table, Pending(spec.kind))
+        pending.add(changes_of(spec.kind, section.op, block))
+    for name, pending in merged.items():
+        result += _encoded(resident, name, pending)
+    return result
+
+
+def _encoded(resident: Resident, name: str, pending: Pending | None) -> list[Section]:
+    if pending is None:
+        return []
+    spec = resident.tables[name].spec
+    return [encode(spec, op, block, resident.groups) for op, block in pending.blocks()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -89,16 +90,17 @@ class HeapTable(Table):
 
     def content(self) -> Block | None:
         """All cells, as a snapshot holds them; ``None`` without any."""
-        groups = self._groups.as_dict()
         parts: list[tuple[Any, list[Any], Groups, list[Any] | None]] = []
+        known = self._groups.as_dict() if len(self._spaces) > 1 else None
         for namespace, space in self._spaces.items():
-            cells = space.cells
+            cells: Mapping[Any, Any] = space.cells
             if not self.spec.kind.is_point:
                 cells = {key: content for key, content in cells.items() if content}
             if cells:
-                found = np.fromiter(map(groups.__getitem__, cells), np.uint16, len(cells))
-                parts.append((namespace, list(cells), found, list(cells.values())))
-        self._groups = GroupIndex([(keys, found) for _, keys, found, _ in parts])
+                keys = list(cells)
+                groups = self._groups.of(keys, known)
+                parts.append((namespace, keys, groups, list(cells.values())))
+        self._groups = GroupIndex([(keys, groups) for _, keys, groups, _ in parts])
         return Block.joined(parts) if parts else None
 
     def settled(self) -> None:
@@ -138,7 +140,11 @@ class GroupIndex:
 
     def add(self, keys: list[Any], groups: Sequence[int] | Groups) -> None:
         """Learn of keys, known or new; ``keys`` is kept."""
-        self._runs.append((keys, np.asarray(groups, np.uint16)))
+        run = (keys, np.asarray(groups, np.uint16))
+        if not self._runs:
+            self._reset([run])
+            return
+        self._runs.append(run)
         self._held += len(keys)
         if self._held > self._limit:
             known = self.as_dict()
@@ -150,12 +156,31 @@ class GroupIndex:
         self._held = sum(len(keys) for keys, _ in runs)
         self._limit = 2 * self._held + _SLACK
 
-    def as_dict(self) -> dict[Any, int]:
-        """Key → key group."""
+    def of(self, keys: list[Any], known: Mapping[Any, int] | None = None) -> Groups:
+        """The key groups of known keys; ``known`` is what `as_dict` gives, for many calls.
+
+        Dictionaries keep their order: where nothing was deleted, ``keys`` begins with the keys of
+        the oldest run, and these need not be looked up.
+        """
+        if known is not None:
+            return _looked_up(keys, known)
+        first, groups = self._runs[0]
+        if len(keys) < len(first) or not all(map(operator.is_, first, keys)):
+            return _looked_up(keys, self.as_dict())
+        if len(keys) == len(first):
+            return groups
+        return np.concatenate([groups, _looked_up(keys[len(first) :], self.as_dict(1))])
+
+    def as_dict(self, start: int = 0) -> dict[Any, int]:
+        """Key → key group, of the runs from ``start`` on."""
         known: dict[Any, int] = {}
-        for keys, groups in self._runs:
+        for keys, groups in self._runs[start:]:
             known.update(zip(keys, groups.tolist(), strict=True))
         return known
+
+
+def _looked_up(keys: list[Any], known: Mapping[Any, int]) -> Groups:
+    return np.fromiter(map(known.__getitem__, keys), np.uint16, len(keys))
 
 
 def _drop_empty(cells: dict[Any, Any], changed: Iterable[Any]) -> None:
