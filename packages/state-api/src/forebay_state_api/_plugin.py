@@ -1,4 +1,8 @@
-"""What state-api itself gives: the ``local`` compaction service, ``plugins`` and ``config``."""
+"""What state-api itself gives: the ``local`` compaction service, and commands.
+
+``plugins`` and ``config`` show what is installed and in force, ``janitor`` and ``doctor`` look after
+state directories.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,8 @@ def forebay_compaction_services() -> type[CompactionService]:
 
 @hookimpl
 def forebay_commands() -> Sequence[click.Command]:
-    """Give the commands that show what is installed and in force."""
+    """Give the commands of this package."""
     from forebay_state_api._commands import show_config, show_plugins
+    from forebay_state_api.versions.commands import COMMANDS
 
-    return [show_plugins, show_config]
+    return [show_plugins, show_config, *COMMANDS]
