@@ -17,6 +17,8 @@ from pyspark.sql import types as spark
 
 from forebay_state_api.errors import ConfigurationError
 
+_DAY_US: Final = "86400000000"
+
 
 def _decimal(column: str, kind: Any) -> str:
     text = f"replace(format_number({column}, {kind.scale}), ',', '')"
@@ -28,38 +30,49 @@ def _decimal(column: str, kind: Any) -> str:
 def _timestamp_ntz(column: str, _: Any) -> str:
     """Field by field: a difference of timestamps would go through the session's time zone."""
     return (
-        f"(cast(unix_date(cast({column} as date)) as bigint) * 86400000000 "
+        f"(cast(unix_date(cast({column} as date)) as bigint) * {_DAY_US} "
         f"+ hour({column}) * 3600000000L + minute({column}) * 60000000L "
         f"+ cast(extract(SECOND FROM {column}) * 1000000 as bigint))"
     )
 
 
+def _date(column: str, _: Any) -> str:
+    return f"(cast(unix_date({column}) as bigint) * {_DAY_US})"
+
+
+def _same(column: str, _: Any) -> str:
+    return column
+
+
 @attrs.frozen
 class _KeyType:
+    family: str
+    """Columns of one family with equal values are one key."""
     python: Any
     """The annotation of the key's codec."""
     expression: Callable[[str, Any], str]
-    """SQL of the normalised column."""
+    """SQL of the normalised column; see `forebay_state_api.keys`."""
 
 
-_BIGINT: Final = _KeyType(int, lambda column, _: f"cast({column} as bigint)")
-_AS_IT_IS: Final[Callable[[str, Any], str]] = lambda column, _: column  # noqa: E731 - one table entry
+_BIGINT: Final = _KeyType("integer", int, lambda column, _: f"cast({column} as bigint)")
+_DOUBLE: Final = _KeyType("float", float, lambda column, _: f"(cast({column} as double) + 0.0D)")
+_INSTANT: Final = _KeyType(
+    "timestamp", datetime.datetime, lambda column, _: f"unix_micros({column})"
+)
 _KEY_TYPES: Final[dict[str, _KeyType]] = {
     "tinyint": _BIGINT,
     "smallint": _BIGINT,
     "int": _BIGINT,
     "bigint": _BIGINT,
-    "float": _KeyType(float, lambda column, _: f"(cast({column} as double) + 0.0D)"),
-    "double": _KeyType(float, lambda column, _: f"({column} + 0.0D)"),
-    "decimal": _KeyType(decimal.Decimal, _decimal),
-    "string": _KeyType(str, _AS_IT_IS),
-    "binary": _KeyType(bytes, _AS_IT_IS),
-    "boolean": _KeyType(bool, _AS_IT_IS),
-    "date": _KeyType(
-        datetime.date, lambda column, _: f"(cast(unix_date({column}) as bigint) * 86400000000)"
-    ),
-    "timestamp": _KeyType(datetime.datetime, lambda column, _: f"unix_micros({column})"),
-    "timestamp_ntz": _KeyType(datetime.datetime, _timestamp_ntz),
+    "float": _DOUBLE,
+    "double": _DOUBLE,
+    "decimal": _KeyType("decimal", decimal.Decimal, _decimal),
+    "string": _KeyType("string", str, _same),
+    "binary": _KeyType("binary", bytes, _same),
+    "boolean": _KeyType("boolean", bool, _same),
+    "date": _KeyType("date", datetime.date, _date),
+    "timestamp": _INSTANT,
+    "timestamp_ntz": _KeyType("timestamp_ntz", datetime.datetime, _timestamp_ntz),
 }
 
 
@@ -81,6 +94,11 @@ class KeyColumns:
     types: tuple[Any, ...]
     """Spark types, in the order of the names."""
 
+    def __str__(self) -> str:
+        """Show names and types."""
+        pairs = zip(self.names, self.types, strict=True)
+        return ", ".join(f"{name} {kind.simpleString()}" for name, kind in pairs)
+
     def key_type(self) -> Any:
         """The Python type of keys: that of the column, or a tuple type for several columns."""
         python = [_KEY_TYPES[_name_of(kind)].python for kind in self.types]
@@ -95,9 +113,9 @@ class KeyColumns:
         count = f"cast({len(parts)} as bigint)"
         return f"cast(pmod(xxhash64({', '.join([count, *parts])}), {max_parallelism}) as int)"
 
-    def kinds(self) -> list[str]:
-        """The families of the types, in which two connected inputs must agree."""
-        return [str(_KEY_TYPES[_name_of(kind)].python) for kind in self.types]
+    def families(self) -> list[str]:
+        """What two connected inputs must agree in."""
+        return [_KEY_TYPES[_name_of(kind)].family for kind in self.types]
 
 
 def key_columns(schema: Any, names: Sequence[str], uid: str) -> KeyColumns:

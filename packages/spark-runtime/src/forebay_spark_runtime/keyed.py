@@ -8,20 +8,25 @@ settings is an error here, on the driver, before anything runs.
 from __future__ import annotations
 
 import pickle
+import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 from pyspark import cloudpickle
 
+from forebay_spark_runtime import async_progress
+from forebay_spark_runtime import options as checks
 from forebay_spark_runtime import session as sessions
+from forebay_spark_runtime.feeding import Layout
 from forebay_spark_runtime.key_columns import KeyColumns, key_columns
-from forebay_spark_runtime.plan import Input, output_schema, plan
+from forebay_spark_runtime.options import KeyedOptions
+from forebay_spark_runtime.plan import Hidden, Input, output_schema, plan
+from forebay_spark_runtime.reduce import RunningReduce
 from forebay_spark_runtime.worker import SubtaskJob
 from forebay_state_api._engine.engine import (
-    EngineSettings,
     flat_map_callable,
     function_name,
     map_callable,
@@ -37,38 +42,12 @@ from forebay_state_api.functions import (
     ReduceFunction,
 )
 from forebay_state_api.plugins import plugins
-from forebay_state_api.settings import Settings, resolve_settings
+from forebay_state_api.settings import resolve_settings
 
-MAX_PARALLELISM: Final = 32_768
+__all__ = ["ConnectedDataFrame", "KeyedDataFrame", "keyed"]
 
-_seen_in_batches: set[tuple[str, str, str]] = set()
-"""(run, batch id, uid) of the operators made in ``foreachBatch`` calls of this process."""
-
-
-@attrs.frozen(kw_only=True)
-class KeyedOptions:
-    """What `keyed` was told, checked."""
-
-    uid: str
-    parallelism: int
-    max_parallelism: int
-    query: str | None
-    batch_id: int | None
-    state_dir: str | None
-    order_by: tuple[str, ...]
-    new_state: bool
-    settings: Settings
-    keyed_uuid: str = attrs.field(factory=lambda: str(uuid.uuid4()))
-
-    def engine_settings(self) -> EngineSettings:
-        """The engine's part of the settings."""
-        return EngineSettings(
-            in_flight_limit=self.settings["in-flight-limit"],
-            batch_size=self.settings["batch-size"],
-            page_size=self.settings["page-size"],
-            read_ahead=self.settings["read-ahead"],
-            drain_timeout_s=self.settings["drain-timeout"],
-        )
+_batches: Final[dict[tuple[str, str], int]] = {}
+"""(run, uid) → the batch for which ``foreachBatch`` last made that operator in this process."""
 
 
 @attrs.frozen
@@ -84,27 +63,21 @@ class KeyedDataFrame:
 
         ``schema`` is a DDL string or a ``StructType``. Returns a DataFrame.
         """
-        if not isinstance(fn, KeyedProcessFunction) and (
-            isinstance(fn, Function) or not callable(fn)
-        ):
-            raise _wrong_function("process", "a KeyedProcessFunction or fn(row, ctx)", fn)
-        return _apply(self.options, [Input(self.df, self.keys)], fn, schema)
+        _check_function(
+            fn, "process", KeyedProcessFunction, "a KeyedProcessFunction or fn(row, ctx)"
+        )
+        return _apply([self], fn, schema)
 
     def map(self, fn: Any, schema: Any) -> Any:
         """Apply a `MapFunction`, or a callable of one row that returns one row."""
-        if not isinstance(fn, MapFunction):
-            if isinstance(fn, Function) or not callable(fn):
-                raise _wrong_function("map", "a MapFunction or fn(row)", fn)
-            fn = map_callable(fn)
-        return _apply(self.options, [Input(self.df, self.keys)], fn, schema)
+        _check_function(fn, "map", MapFunction, "a MapFunction or fn(row)")
+        return _apply([self], fn if isinstance(fn, MapFunction) else map_callable(fn), schema)
 
     def flat_map(self, fn: Any, schema: Any) -> Any:
         """Apply a `FlatMapFunction`, or a callable of one row that returns or yields rows."""
-        if not isinstance(fn, FlatMapFunction):
-            if isinstance(fn, Function) or not callable(fn):
-                raise _wrong_function("flat_map", "a FlatMapFunction or fn(row)", fn)
-            fn = flat_map_callable(fn)
-        return _apply(self.options, [Input(self.df, self.keys)], fn, schema)
+        _check_function(fn, "flat_map", FlatMapFunction, "a FlatMapFunction or fn(row)")
+        function = fn if isinstance(fn, FlatMapFunction) else flat_map_callable(fn)
+        return _apply([self], function, schema)
 
     def reduce(self, fn: Any) -> Any:
         """Give out, for each row, the rows of its key so far reduced into one.
@@ -112,13 +85,9 @@ class KeyedDataFrame:
         ``fn`` is a `ReduceFunction` or a callable of two rows; it returns a row of the input's
         schema, which is also the schema of the result.
         """
-        from forebay_spark_runtime.reduce import RunningReduce  # noqa: PLC0415 - a cycle otherwise
-
-        if not isinstance(fn, ReduceFunction) and not callable(fn):
-            raise _wrong_function("reduce", "a ReduceFunction or fn(row, row)", fn)
+        _check_function(fn, "reduce", ReduceFunction, "a ReduceFunction or fn(row, row)")
         schema = self.df.schema
-        function = RunningReduce(fn, schema.simpleString())
-        return _apply(self.options, [Input(self.df, self.keys)], function, schema)
+        return _apply([self], RunningReduce(fn, schema), schema)
 
     def connect(self, other: KeyedDataFrame) -> ConnectedDataFrame:
         """Two inputs whose rows of one key share their state.
@@ -143,8 +112,7 @@ class ConnectedDataFrame:
         """Apply a `KeyedCoProcessFunction`; returns a DataFrame of ``schema``."""
         if not isinstance(fn, KeyedCoProcessFunction):
             raise _wrong_function("connect(...).process", "a KeyedCoProcessFunction", fn)
-        inputs = [Input(one.df, one.keys) for one in (self.first, self.second)]
-        return _apply(self.first.options, inputs, fn, schema)
+        return _apply([self.first, self.second], fn, schema)
 
 
 def keyed(
@@ -183,7 +151,7 @@ def keyed(
     The other arguments are the settings of the same names; see ``forebay config``. Raises
     `ConfigurationError` for whatever cannot work.
     """
-    uid = _checked_uid(uid)
+    uid = checks.checked_uid(uid)
     session = df.sparkSession
     given = sessions.configuration(session)
     sessions.refuse_speculation(session, given)
@@ -202,128 +170,39 @@ def keyed(
     )
     plugins().backend(settings["state.backend"])
     keys = key_columns(df.schema, columns, uid)
-    if not _is_count(max_parallelism) or max_parallelism > MAX_PARALLELISM:
-        message = f"operator {uid!r}: max_parallelism is 1 … {MAX_PARALLELISM}, not {max_parallelism!r}"
-        raise ConfigurationError(message)
+    max_parallelism = checks.checked_max_parallelism(max_parallelism, uid)
+    batch = checks.checked_batch(df, query, batch_id, uid)
     options = KeyedOptions(
         uid=uid,
-        parallelism=_checked_parallelism(session, given, parallelism, max_parallelism, uid),
+        parallelism=checks.checked_parallelism(session, parallelism, max_parallelism, uid),
         max_parallelism=max_parallelism,
-        query=_checked_query(query),
-        batch_id=_checked_batch(batch_id, uid),
-        state_dir=_checked_directory(df, settings, query),
-        order_by=_checked_order(df, order_by, uid),
+        batch=batch,
+        state_dir=checks.checked_directory(df, settings, batch, uid),
+        order_by=checks.checked_order(df, order_by, uid),
         new_state=new_state,
         settings=settings,
     )
     return KeyedDataFrame(df, keys, options)
 
 
-def _checked_uid(uid: object) -> str:
-    if not isinstance(uid, str) or not uid:
-        message = (
-            "keyed() needs uid=: a name that the operator's state is found under after a restart, "
-            f"not {uid!r}"
-        )
-        raise ConfigurationError(message)
-    return uid
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
-
-
-def _checked_parallelism(
-    session: Any,
-    given: Mapping[str, str],
-    parallelism: int | None,
-    max_parallelism: int,
-    uid: str,
-) -> int:
-    if parallelism is None:
-        if sessions.is_connect(session):
-            default = int(given.get("spark.default.parallelism") or given["spark.sql.shuffle.partitions"])
-        else:
-            default = session.sparkContext.defaultParallelism
-        return min(default, max_parallelism)
-    if not _is_count(parallelism):
-        message = f"operator {uid!r}: parallelism is a positive number, not {parallelism!r}"
-        raise ConfigurationError(message)
-    if parallelism > max_parallelism:
-        message = (
-            f"operator {uid!r}: parallelism {parallelism} is above max_parallelism "
-            f"{max_parallelism}; a subtask owns at least one key group. Lower parallelism (the "
-            "number of key groups is fixed for the life of the state)"
-        )
-        raise ConfigurationError(message)
-    return parallelism
-
-
-def _checked_query(query: object) -> str | None:
-    if query is None or (isinstance(query, str) and query):
-        return query
-    message = f"query= is a name, not {query!r}"
-    raise ConfigurationError(message)
-
-
-def _checked_batch(batch_id: object, uid: str) -> int | None:
-    if batch_id is None or (isinstance(batch_id, int) and batch_id >= 0):
-        return batch_id
-    message = f"operator {uid!r}: batch_id is a number from 0, not {batch_id!r}"
-    raise ConfigurationError(message)
-
-
-def _checked_directory(df: Any, settings: Settings, query: str | None) -> str | None:
-    """The state directory, absolute; ``None`` where the state is dropped at the end anyway."""
-    session = df.sparkSession
-    durable = (
-        df.isStreaming
-        or query is not None
-        or sessions.in_connect_foreach_batch()
-        or sessions.local_property(session, "streaming.sql.batchId") is not None
-    )
-    if not durable:
-        return None
-    directory: str = settings.required("state.dir", argument="state_dir")
-    return directory if "://" in directory else str(Path(directory).expanduser().absolute())
-
-
-def _checked_order(df: Any, order_by: str | Sequence[str] | None, uid: str) -> tuple[str, ...]:
-    names = (order_by,) if isinstance(order_by, str) else tuple(order_by or ())
-    for name in names:
-        if name not in df.columns:
-            message = (
-                f"operator {uid!r}: there is no column {name!r} to order by; "
-                f"the columns are {', '.join(df.columns)}"
-            )
-            raise ConfigurationError(message)
-    return names
-
-
 def _check_connected(first: KeyedDataFrame, second: KeyedDataFrame) -> None:
-    if first.keys.kinds() != second.keys.kinds():
+    uid = first.options.uid
+    if first.keys.families() != second.keys.families():
         message = (
-            f"operator {first.options.uid!r}: connected inputs are keyed by columns of the same "
-            f"kinds, in order; got {_spelled(first.keys)} and {_spelled(second.keys)}"
+            f"operator {uid!r}: connected inputs are keyed by columns of the same kinds, in order; "
+            f"got {first.keys} and {second.keys}"
         )
         raise ConfigurationError(message)
-    for name in ("uid", "parallelism", "max_parallelism", "query", "batch_id", "state_dir"):
-        ours, theirs = getattr(first.options, name), getattr(second.options, name)
-        if ours != theirs:
-            message = (
-                f"connected inputs are one operator: {name} is {ours!r} on the first and "
-                f"{theirs!r} on the second keyed()"
-            )
-            raise ConfigurationError(message)
     if first.df.isStreaming != second.df.isStreaming:
-        message = f"operator {first.options.uid!r}: connect two streams, or two bounded DataFrames"
+        message = f"operator {uid!r}: connect two streams, or two bounded DataFrames"
         raise ConfigurationError(message)
+    checks.agreeing(first.options, second.options)
 
 
-def _spelled(keys: KeyColumns) -> str:
-    return ", ".join(
-        f"{name} {kind.simpleString()}" for name, kind in zip(keys.names, keys.types, strict=True)
-    )
+def _check_function(fn: Any, method: str, wanted: type, spelled: str) -> None:
+    """Accept an instance of ``wanted`` or a plain callable, but no function of another kind."""
+    if not isinstance(fn, wanted) and (isinstance(fn, (Function, type)) or not callable(fn)):
+        raise _wrong_function(method, spelled, fn)
 
 
 def _wrong_function(method: str, wanted: str, fn: object) -> ConfigurationError:
@@ -333,26 +212,45 @@ def _wrong_function(method: str, wanted: str, fn: object) -> ConfigurationError:
     return ConfigurationError(message)
 
 
-def _apply(options: KeyedOptions, inputs: list[Input], fn: Any, schema: Any) -> Any:
+def _apply(sides: Sequence[KeyedDataFrame], fn: Any, schema: Any) -> Any:
     """The DataFrame that runs ``fn`` in its workers."""
-    df = inputs[0].df
+    first = sides[0]
+    session = first.df.sparkSession
+    options = attrs.evolve(first.options, keyed_uuid=str(uuid.uuid4()))
     record_methods(fn)
-    _remember(df, options)
-    target = output_schema(df.sparkSession, schema, options.uid)
+    target = output_schema(session, schema, options.uid)
+    inputs = [Input(side.df, side.keys, side.options.order_by) for side in sides]
     job = SubtaskJob(
         options=options,
         function=_pickled(fn, options.uid),
         function_name=function_name(fn),
-        key_type=cloudpickle.dumps(inputs[0].keys.key_type()),
-        widths=tuple(len(one.df.columns) for one in inputs),
-        key_positions=tuple(df.columns.index(name) for name in inputs[0].keys.names),
+        key_type=cloudpickle.dumps(first.keys.key_type()),
+        layout=_layout(inputs, options),
         schema=target.arrow,
-        time_zone=df.sparkSession.conf.get("spark.sql.session.timeZone"),
-        streaming=df.isStreaming,
-        connect_foreach_batch=sessions.in_connect_foreach_batch(),
+        time_zone=session.conf.get("spark.sql.session.timeZone"),
+        streaming=first.df.isStreaming,
     )
-    routed = plan(inputs, options)
+    routed = plan(inputs, options, now_us=time.time_ns() // 1_000)
+    if first.df.isStreaming:
+        async_progress.watch(session)
+    else:
+        _enter_batch(session, options)
     return routed.mapInArrow(job, target.spark)
+
+
+def _layout(inputs: Sequence[Input], options: KeyedOptions) -> Layout:
+    columns = inputs[0].df.columns
+    keys = inputs[0].keys.names
+    single = len(inputs) == 1
+    return Layout(
+        uid=options.uid,
+        widths=tuple(len(one.df.columns) for one in inputs),
+        key_names=keys,
+        key_positions=tuple(columns.index(name) for name in keys),
+        order=options.order_by
+        if single
+        else tuple(f"{Hidden.ORDER}{number}" for number in range(len(options.order_by))),
+    )
 
 
 def _pickled(fn: Any, uid: str) -> bytes:
@@ -367,27 +265,18 @@ def _pickled(fn: Any, uid: str) -> bytes:
     return data
 
 
-def _remember(df: Any, options: KeyedOptions) -> None:
+def _enter_batch(session: Any, options: KeyedOptions) -> None:
     """In ``foreachBatch`` a second operator of one uid in one batch would undo the first one."""
-    run, batch = None, options.batch_id
-    if sessions.in_connect_foreach_batch():
-        run = options.query
-    else:
-        run = sessions.local_property(df.sparkSession, "spark.jobGroup.id")
-        seen = sessions.local_property(df.sparkSession, "streaming.sql.batchId")
-        batch = int(seen) if batch is None and seen is not None else batch
-        run = run if seen is not None else None
-    if run is None or batch is None:
+    batch, uid = options.batch, options.uid
+    async_progress.check_this_batch(session, batch, uid)
+    if batch.run_id is None or batch.batch_id is None:
         return
-    mark = (run, str(batch), options.uid)
-    if mark in _seen_in_batches:
+    mark = (f"{batch.query} {batch.run_id}", uid)
+    if _batches.get(mark) == batch.batch_id:
         message = (
-            f"keyed() was called twice for operator {options.uid!r} in batch {batch}: the second "
+            f"keyed() was called twice for operator {uid!r} in batch {batch.batch_id}: the second "
             "one would start from the same version and undo the first. Give each a uid of its own "
             "(in a loop over tenants, say, the tenant's name in it)"
         )
         raise ConfigurationError(message)
-    _seen_in_batches.add(mark)
-
-
-__all__ = ["ConnectedDataFrame", "KeyedDataFrame", "KeyedOptions", "keyed"]
+    _batches[mark] = batch.batch_id

@@ -6,7 +6,6 @@ inputs are packed into one struct column each, of which the other one's is null,
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +18,7 @@ from forebay_spark_runtime.routing import route
 from forebay_state_api.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from forebay_spark_runtime.keyed import KeyedOptions
+    from forebay_spark_runtime.options import KeyedOptions
 
 
 class Hidden:
@@ -41,6 +40,7 @@ class Input:
 
     df: Any
     keys: KeyColumns
+    order_by: tuple[str, ...]
 
 
 @attrs.frozen
@@ -55,6 +55,7 @@ def output_schema(session: Any, schema: Any, uid: str) -> OutputSchema:
     """Parse what the user declared."""
     try:
         spark = session.createDataFrame([], schema).schema
+        arrow = to_arrow_schema(spark)
     except Exception as error:
         message = (
             f"operator {uid!r}: the output schema {schema!r} does not parse: "
@@ -68,14 +69,21 @@ def output_schema(session: Any, schema: Any, uid: str) -> OutputSchema:
     if len(set(spark.names)) < len(spark.names):
         message = f"operator {uid!r}: the output schema has two columns of one name: {spark.names}"
         raise ConfigurationError(message)
-    return OutputSchema(spark, to_arrow_schema(spark))
+    return OutputSchema(spark, arrow)
 
 
-def plan(inputs: Sequence[Input], options: KeyedOptions) -> Any:
-    """The routed DataFrame that the operator's workers read."""
+def plan(inputs: Sequence[Input], options: KeyedOptions, now_us: int) -> Any:
+    """The routed DataFrame that the operator's workers read.
+
+    ``now_us`` is the time of a bounded DataFrame; a stream gets Spark's own time of each batch.
+    """
     for one in inputs:
         _check_columns(one, options.uid)
-    sides = [_side(one, position, inputs, options) for position, one in enumerate(inputs)]
+    now = F.lit(now_us).cast("bigint")
+    if inputs[0].df.isStreaming:
+        # Frozen for the batch, and repeated when the batch is.
+        now = F.expr("unix_micros(current_timestamp())")
+    sides = [_side(position, inputs, options, now) for position in range(len(inputs))]
     united = sides[0] if len(sides) == 1 else sides[0].unionByName(sides[1])
     observed = united.observe(f"forebay:{options.uid}:{options.keyed_uuid}", F.count(F.lit(1)))
     parallelism, max_parallelism = options.parallelism, options.max_parallelism
@@ -94,11 +102,12 @@ def _check_columns(one: Input, uid: str) -> None:
         raise ConfigurationError(message)
 
 
-def _side(one: Input, position: int, inputs: Sequence[Input], options: KeyedOptions) -> Any:
+def _side(position: int, inputs: Sequence[Input], options: KeyedOptions, now: Any) -> Any:
     """One input with its hidden columns."""
+    one = inputs[position]
     hidden = [
         F.expr(one.keys.group_expression(options.max_parallelism)).alias(Hidden.GROUP),
-        _now(one.df).alias(Hidden.NOW),
+        now.alias(Hidden.NOW),
     ]
     columns = [F.col(quoted(name)) for name in one.df.columns]
     if len(inputs) == 1:
@@ -109,7 +118,7 @@ def _side(one: Input, position: int, inputs: Sequence[Input], options: KeyedOpti
     ]
     order = [
         F.col(quoted(name)).alias(f"{Hidden.ORDER}{number}")
-        for number, name in enumerate(options.order_by)
+        for number, name in enumerate(one.order_by)
     ]
     packed = [
         F.struct(*columns) if number == position else F.lit(None).cast(other.df.schema)
@@ -118,12 +127,3 @@ def _side(one: Input, position: int, inputs: Sequence[Input], options: KeyedOpti
     names = [Hidden.FIRST, Hidden.SECOND]
     sides = [column.alias(name) for column, name in zip(packed, names, strict=True)]
     return one.df.select(*sides, *keys, *order, *hidden)
-
-
-def _now(df: Any) -> Any:
-    """The batch's time in µs: Spark's own on a stream, the same on a replay; else read once here."""
-    if df.isStreaming:
-        return F.expr("unix_micros(current_timestamp())")
-    return F.lit(time.time_ns() // 1_000).cast("bigint")
-
-

@@ -22,7 +22,8 @@ def route(df: Any, subtask_column: str, parallelism: int) -> Any:
     values = partition_values(parallelism)
     hashed = F.element_at(F.array(*[F.lit(v) for v in values]), F.col(subtask_column) + 1)
     route_column = f"{subtask_column}_route"
-    return df.withColumn(route_column, hashed).repartition(parallelism, route_column).drop(route_column)
+    routed = df.withColumn(route_column, hashed).repartition(parallelism, route_column)
+    return routed.drop(route_column)
 
 
 @lru_cache(maxsize=64)

@@ -6,6 +6,7 @@ Nested structs become NamedTuples too, maps become dicts, arrays become lists. T
 
 from __future__ import annotations
 
+import keyword
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -13,7 +14,6 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-Column: TypeAlias = "pa.Array[Any]"
 ColumnReader: TypeAlias = Callable[[Any], list[Any]]
 """From an Arrow array to Python values."""
 
@@ -23,16 +23,32 @@ SLICE_ROWS: Final = 1_024
 
 @lru_cache(maxsize=256)
 def row_class(names: tuple[str, ...]) -> Any:
-    """A NamedTuple class with a field for each column.
+    """A NamedTuple class with a field for each column; ``_fields`` are the columns' names.
 
-    A name that is no identifier can be read by ``getattr(row, name)``; its field in ``_fields`` is
-    called by its position, ``_3``.
+    A column whose name is no identifier is read by ``getattr(row, name)``.
     """
-    made: Any = namedtuple("Row", names, rename=True)  # noqa: PYI024 - the fields are data
-    for position, (name, field) in enumerate(zip(names, made._fields, strict=True)):
+    fields = [_field_name(name, position, names) for position, name in enumerate(names)]
+    make: Any = namedtuple  # noqa: PYI024 - the fields are data
+    made = make("Row", fields)
+    for position, (name, field) in enumerate(zip(names, fields, strict=True)):
         if name != field and not hasattr(made, name):
-            setattr(made, name, property(lambda row, position=position: row[position]))
+            setattr(made, name, _column(position))
+    made._fields = names
     return made
+
+
+def _field_name(name: str, position: int, names: tuple[str, ...]) -> str:
+    """A name that ``namedtuple`` takes, and that is none of the other columns'."""
+    if name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("_"):
+        return name
+    field = f"column{position}"
+    while field in names:
+        field += "x"
+    return field
+
+
+def _column(position: int) -> property:
+    return property(lambda row: row[position])
 
 
 def column_reader(kind: Any) -> ColumnReader:
@@ -40,12 +56,10 @@ def column_reader(kind: Any) -> ColumnReader:
     if pa.types.is_struct(kind):
         return _struct_reader(kind)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _list_reader(column_reader(kind.value_type), plain=_is_plain(kind.value_type))
+        return _list_reader(kind)
     if pa.types.is_map(kind):
-        return _map_reader(column_reader(kind.key_type), column_reader(kind.item_type))
-    if pa.types.is_integer(kind):
-        return _integers
-    return _python_values
+        return _map_reader(kind)
+    return _integers if pa.types.is_integer(kind) else _python_values
 
 
 def _python_values(array: Any) -> list[Any]:
@@ -58,10 +72,6 @@ def _integers(array: Any) -> list[Any]:
     return values
 
 
-def _is_plain(kind: Any) -> bool:
-    return not pa.types.is_nested(kind)
-
-
 def _struct_reader(kind: Any) -> ColumnReader:
     fields = [kind.field(position) for position in range(kind.num_fields)]
     make = row_class(tuple(field.name for field in fields))._make
@@ -70,40 +80,41 @@ def _struct_reader(kind: Any) -> ColumnReader:
     def read(array: Any) -> list[Any]:
         columns = [reader(part) for reader, part in zip(readers, array.flatten(), strict=True)]
         rows = list(map(make, zip(*columns, strict=True))) if columns else [make(())] * len(array)
-        if array.null_count:
-            valid = array.is_valid().to_pylist()
-            return [row if there else None for row, there in zip(rows, valid, strict=True)]
-        return rows
+        if not array.null_count:
+            return rows
+        valid = array.is_valid().to_pylist()
+        return [row if there else None for row, there in zip(rows, valid, strict=True)]
 
     return read
 
 
-def _list_reader(reader: ColumnReader, *, plain: bool) -> ColumnReader:
-    if plain:
+def _list_reader(kind: Any) -> ColumnReader:
+    if not pa.types.is_nested(kind.value_type):
         return _python_values
+    read_elements = column_reader(kind.value_type)
 
     def read(array: Any) -> list[Any]:
-        elements = reader(array.flatten())
-        return _cut(elements, array, array.value_lengths().to_pylist())
+        return _cut(read_elements(array.flatten()), array.value_lengths().to_pylist())
 
     return read
 
 
-def _map_reader(read_keys: ColumnReader, read_items: ColumnReader) -> ColumnReader:
+def _map_reader(kind: Any) -> ColumnReader:
+    read_keys, read_items = column_reader(kind.key_type), column_reader(kind.item_type)
+    as_lists = pa.list_(pa.struct([("k", kind.key_type), ("v", kind.item_type)]))
+
     def read(array: Any) -> list[Any]:
-        lists = array.cast(pa.list_(pa.struct([("k", array.type.key_type), ("v", array.type.item_type)])))
-        pairs = lists.flatten()
-        keys, items = pairs.flatten()
+        lists = array.cast(as_lists)
+        keys, items = lists.flatten().flatten()
         entries = list(zip(read_keys(keys), read_items(items), strict=True))
-        cut = _cut(entries, array, lists.value_lengths().to_pylist())
+        cut = _cut(entries, lists.value_lengths().to_pylist())
         return [None if entries is None else dict(entries) for entries in cut]
 
     return read
 
 
-def _cut(elements: list[Any], array: Any, lengths: list[int | None]) -> list[Any]:
-    """The flattened elements of a list array, list by list."""
-    del array
+def _cut(elements: list[Any], lengths: list[int | None]) -> list[Any]:
+    """The flattened elements of a list array, list by list; a length of ``None`` is a null."""
     lists: list[Any] = []
     start = 0
     for length in lengths:
@@ -125,7 +136,7 @@ class RowReader:
 
     def rows(self, columns: list[Any]) -> Iterator[Any]:
         """The rows of equally long arrays, made as they are asked for."""
-        return self.rows_of([read(column) for read, column in zip(self._readers, columns, strict=True)])
+        return self.rows_of(self.values(columns))
 
     def values(self, columns: list[Any]) -> list[list[Any]]:
         """The Python values, column by column."""
@@ -134,5 +145,3 @@ class RowReader:
     def rows_of(self, values: list[list[Any]]) -> Iterator[Any]:
         """Rows of columns that are Python values already."""
         return map(self._make, zip(*values, strict=True))
-
-

@@ -7,17 +7,61 @@ Columns are built directly; a value that does not fit is looked for only after a
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Mapping
-from datetime import datetime
-from typing import Any, NoReturn
-from zoneinfo import ZoneInfo
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from typing import Any, Final, NoReturn
 
 import pyarrow as pa
 
+from forebay_spark_runtime.values_out import ValueKind, value_kind
 from forebay_state_api.errors import OutputSchemaError
 
-ToArrow = Callable[[Any], Any]
-"""From a value that is not ``None`` to what pyarrow takes for its type."""
+_MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError)
+
+
+class RowOrder:
+    """Brings the values of a row into the order of the columns."""
+
+    def __init__(self, names: Sequence[str], function: str) -> None:
+        """``function`` is named in errors."""
+        self._names = list(names)
+        self._function = function
+        self._by_class: dict[tuple[type, tuple[str, ...]], Any] = {}
+
+    def as_tuple(self, row: Any) -> tuple[Any, ...]:
+        """The values of ``row``; `OutputSchemaError` if its names are not those of the columns."""
+        if isinstance(row, tuple):
+            fields = getattr(row, "_fields", None) or getattr(row, "__fields__", None)
+            return row if fields is None else self._picked(row, tuple(fields))
+        if isinstance(row, Mapping):
+            self._check_names(tuple(row), row)
+            return tuple(row[name] for name in self._names)
+        message = (
+            f"{self._function} gave out {type(row).__name__} {reprlib.repr(row)}; a row is a tuple "
+            f"in the order of the columns ({', '.join(self._names)}), a NamedTuple, a Row or a dict"
+        )
+        raise OutputSchemaError(message)
+
+    def _picked(self, row: tuple[Any, ...], fields: tuple[str, ...]) -> tuple[Any, ...]:
+        key = (type(row), fields)
+        if key not in self._by_class:
+            self._check_names(fields, row)
+            positions = [fields.index(name) for name in self._names]
+            as_they_are = positions == list(range(len(fields)))
+            self._by_class[key] = None if as_they_are else itemgetter(*positions)
+        pick = self._by_class[key]
+        return row if pick is None else pick(row)
+
+    def _check_names(self, given: tuple[str, ...], row: Any) -> None:
+        if len(given) == len(self._names) and set(given) == set(self._names):
+            return
+        missing = [name for name in self._names if name not in given]
+        unknown = [str(name) for name in given if name not in self._names]
+        message = (
+            f"{self._function} gave out {reprlib.repr(row)}: the schema's columns are "
+            f"{', '.join(self._names)}; missing {missing or 'none'}, unknown {unknown or 'none'}"
+        )
+        raise OutputSchemaError(message)
 
 
 class RowWriter:
@@ -32,12 +76,14 @@ class RowWriter:
         self._function = function
         self._names: list[str] = schema.names
         self._width = len(self._names)
-        self._converters = [_converter(field.type, time_zone) for field in schema]
+        self._order = RowOrder(self._names, function)
+        self._kinds = [value_kind(field.type, time_zone) for field in schema]
 
     def batch(self, rows: list[Any]) -> Any:
         """A ``pa.RecordBatch`` of ``rows``; `OutputSchemaError` names what does not fit."""
         if not set(map(type, rows)) <= {tuple}:
-            rows = [self._as_tuple(row) for row in rows]
+            as_tuple = self._order.as_tuple
+            rows = [as_tuple(row) for row in rows]
         if rows and set(map(len, rows)) != {self._width}:
             self._wrong_width(rows)
         columns = [
@@ -52,28 +98,22 @@ class RowWriter:
 
     def _column(self, position: int, values: list[Any]) -> Any:
         field = self._schema.field(position)
-        convert = self._converters[position]
+        kind = self._kinds[position]
         try:
-            if convert is not None:
-                values = [None if value is None else convert(value) for value in values]
-            column = pa.array(values, type=field.type)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError) as error:
-            self._misfit(field, convert, values, error)
+            column = pa.array(kind.all_to_arrow(values), type=field.type)
+        except _MISFITS as error:
+            self._misfit(field, kind, values, error)
         if column.null_count and not field.nullable:
             message = f"column {field.name!r} is declared NOT NULL; {self._function} gave None"
             raise OutputSchemaError(message)
         return column
 
-    def _misfit(
-        self, field: Any, convert: ToArrow | None, values: list[Any], error: Exception
-    ) -> NoReturn:
+    def _misfit(self, field: Any, kind: ValueKind, values: list[Any], error: Exception) -> NoReturn:
         """Find the value that a column cannot hold."""
         for value in values:
             try:
-                pa.array(
-                    [value if value is None or convert is None else convert(value)], type=field.type
-                )
-            except (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError) as why:
+                pa.array(kind.all_to_arrow([value]), type=field.type)
+            except _MISFITS as why:
                 message = (
                     f"column {field.name!r} is declared {field.type}; {self._function} gave "
                     f"{type(value).__name__} {reprlib.repr(value)}: {why}"
@@ -81,105 +121,10 @@ class RowWriter:
                 raise OutputSchemaError(message) from why
         raise error
 
-    def _as_tuple(self, row: Any) -> tuple[Any, ...]:
-        if isinstance(row, tuple):
-            fields = getattr(row, "_fields", None) or getattr(row, "__fields__", None)
-            if fields is None or len(fields) != len(row):
-                return tuple(row)
-            return self._by_name(dict(zip(fields, row, strict=True)), row)
-        if isinstance(row, Mapping):
-            return self._by_name(row, row)
-        message = (
-            f"{self._function} gave out {type(row).__name__} {reprlib.repr(row)}; a row is a tuple "
-            f"in the order of the columns ({', '.join(self._names)}), a NamedTuple, a Row or a dict"
-        )
-        raise OutputSchemaError(message)
-
-    def _by_name(self, values: Mapping[str, Any], row: Any) -> tuple[Any, ...]:
-        if values.keys() != set(self._names):
-            missing = [name for name in self._names if name not in values]
-            unknown = [str(name) for name in values if name not in self._names]
-            message = (
-                f"{self._function} gave out {reprlib.repr(row)}: the schema's columns are "
-                f"{', '.join(self._names)}; missing {missing or 'none'}, unknown {unknown or 'none'}"
-            )
-            raise OutputSchemaError(message)
-        return tuple(values[name] for name in self._names)
-
     def _wrong_width(self, rows: list[Any]) -> NoReturn:
         row = next(row for row in rows if len(row) != self._width)
         message = (
-            f"{self._function} gave out a row of {len(row)} values, {reprlib.repr(row)}; the schema "
-            f"has {self._width} columns: {', '.join(self._names)}"
+            f"{self._function} gave out a row of {len(row)} values, {reprlib.repr(row)}; the "
+            f"schema has {self._width} columns: {', '.join(self._names)}"
         )
         raise OutputSchemaError(message)
-
-
-def _converter(kind: Any, time_zone: str) -> ToArrow | None:
-    """What has to be done to values of an Arrow type before pyarrow takes them."""
-    if pa.types.is_struct(kind):
-        return _struct_converter(kind, time_zone)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _list_converter(_converter(kind.value_type, time_zone))
-    if pa.types.is_map(kind):
-        return _map_converter(
-            _converter(kind.key_type, time_zone), _converter(kind.item_type, time_zone)
-        )
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return _timestamp_converter(ZoneInfo(time_zone))
-    if pa.types.is_boolean(kind):
-        return _boolean
-    return None
-
-
-def _boolean(value: Any) -> Any:
-    if not isinstance(value, bool):
-        message = "not a bool"
-        raise TypeError(message)
-    return value
-
-
-def _timestamp_converter(zone: ZoneInfo) -> ToArrow:
-    def convert(value: Any) -> Any:
-        if isinstance(value, datetime) and value.tzinfo is None:
-            return value.replace(tzinfo=zone)
-        return value
-
-    return convert
-
-
-def _each(convert: ToArrow | None, value: Any) -> Any:
-    return value if value is None or convert is None else convert(value)
-
-
-def _list_converter(element: ToArrow | None) -> ToArrow | None:
-    if element is None:
-        return None
-    return lambda values: [_each(element, value) for value in values]
-
-
-def _map_converter(key: ToArrow | None, item: ToArrow | None) -> ToArrow:
-    return lambda value: [(_each(key, k), _each(item, v)) for k, v in dict(value).items()]
-
-
-def _struct_converter(kind: Any, time_zone: str) -> ToArrow:
-    fields = [kind.field(position) for position in range(kind.num_fields)]
-    names = [field.name for field in fields]
-    converters = [_converter(field.type, time_zone) for field in fields]
-
-    def convert(value: Any) -> dict[str, Any]:
-        parts = dict(value) if isinstance(value, Mapping) else _named(value, names)
-        if parts.keys() != set(names):
-            message = f"a struct of {', '.join(names)} is declared"
-            raise ValueError(message)
-        return {
-            name: _each(converter, parts[name])
-            for name, converter in zip(names, converters, strict=True)
-        }
-
-    return convert
-
-
-def _named(value: Any, names: list[str]) -> dict[str, Any]:
-    fields = getattr(value, "_fields", None) or getattr(value, "__fields__", None) or names
-    return dict(zip(fields, tuple(value), strict=True))

@@ -1,13 +1,33 @@
-"""What the driver's session says: its settings, whether it is Spark Connect, which batch this is."""
+"""What the driver's session says: its settings, its parallelism, which micro-batch this is."""
 
 from __future__ import annotations
 
 import sys
+import uuid
 from typing import Any, Final
+
+import attrs
+from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from forebay_state_api.errors import ConfigurationError
 
 _FOREACH_BATCH_WORKER: Final = "foreach_batch_worker"
+
+PROCESS_RUN: Final = str(uuid.uuid4())
+"""Stands for the run of a query in the process that serves its ``foreachBatch`` under Connect."""
+
+
+@attrs.frozen(kw_only=True)
+class Batch:
+    """A micro-batch, as far as it is known."""
+
+    query: str | None = None
+    """The name under which state is found."""
+    batch_id: int | None = None
+    run_id: str | None = None
+    """What Spark calls the run: ``spark.jobGroup.id``."""
+    spark_query: str | None = None
+    """What Spark calls the query, whatever name the user gave."""
 
 
 def is_connect(session: Any) -> bool:
@@ -23,12 +43,27 @@ def configuration(session: Any) -> dict[str, str]:
     return {row.key: row.value for row in session.sql("SET").collect()}
 
 
-def local_property(session: Any, name: str) -> str | None:
-    """A local property of the driver's thread: set while ``foreachBatch`` calls back."""
+def default_parallelism(session: Any) -> int:
+    """Spark's default parallelism; under Connect the partitions that ``range`` gets from it."""
+    if not is_connect(session):
+        parallelism: int = session.sparkContext.defaultParallelism
+        return parallelism
+    partitions = session.range(1 << 15).select(F.spark_partition_id()).distinct()
+    return int(partitions.count())
+
+
+def current_batch(session: Any) -> Batch:
+    """The micro-batch whose ``foreachBatch`` function runs on this thread, outside Connect."""
     if is_connect(session):
-        return None
-    value: str | None = session.sparkContext.getLocalProperty(name)
-    return value
+        return Batch()
+    read = session.sparkContext.getLocalProperty
+    batch_id = read("streaming.sql.batchId")
+    if batch_id is None:
+        return Batch()
+    query = read("sql.streaming.queryId")
+    return Batch(
+        query=query, batch_id=int(batch_id), run_id=read("spark.jobGroup.id"), spark_query=query
+    )
 
 
 def in_connect_foreach_batch() -> bool:

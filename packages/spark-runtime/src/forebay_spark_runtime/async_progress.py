@@ -1,0 +1,106 @@
+"""Refusing ``asyncProgressTrackingEnabled``: after a failure batch ids come back with other data.
+
+It is an option of the writer, which neither a DataFrame nor a task can see. The class of the
+running query tells it, and Spark calls listeners with the query before its first batch: ours marks
+the query's own session, whose settings reach the tasks, and the operator's tasks refuse the mark.
+Under Spark Connect nothing shows the client the query's class, so there it cannot be refused.
+"""
+
+# ruff: noqa: SLF001 - pyspark has no public way to what its JVM knows
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import weakref
+from typing import Any, ClassVar, Final
+
+from forebay_spark_runtime.session import Batch, is_connect
+from forebay_state_api.errors import ConfigurationError
+
+_log = logging.getLogger(__name__)
+
+MARK: Final = "spark.sql.forebay.asyncProgressTracking"
+"""Set to ``true`` in the session of a query that tracks its progress asynchronously."""
+
+_CLASS: Final = "AsyncProgressTracking"
+_watched: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
+
+
+def refused(uid: str) -> ConfigurationError:
+    """The error for a marked query."""
+    return ConfigurationError(
+        f"operator {uid!r}: the query was started with asyncProgressTrackingEnabled=true. After a "
+        "failure its batch ids come back with other data, to which no version of the state "
+        "belongs. Start it without that option"
+    )
+
+
+def watch(session: Any) -> None:
+    """Have the queries that start in ``session`` marked. Does nothing under Spark Connect."""
+    if is_connect(session) or session in _watched:
+        return
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    context = session.sparkContext
+    ensure_callback_server_started(context._gateway)
+    queries = session._jsparkSession.streams()
+    streaming = context._jvm.org.apache.spark.sql.streaming
+    listener = streaming.PythonStreamingQueryListenerWrapper(_Listener(session._jsparkSession))
+    queries.addListener(listener)
+    _watched.add(session)
+    atexit.register(_stop_watching, queries, listener)
+
+
+def check_this_batch(session: Any, batch: Batch, uid: str) -> None:
+    """In ``foreachBatch``: refuse if the batch's own query tracks its progress asynchronously."""
+    if is_connect(session) or batch.spark_query is None:
+        return
+    query_id = session._jvm.java.util.UUID.fromString(batch.spark_query)
+    execution = _running(session._jsparkSession, query_id)
+    if execution is not None and _is_asynchronous(execution):
+        raise refused(uid)
+
+
+def _stop_watching(queries: Any, listener: Any) -> None:
+    # The JVM may be gone already; otherwise it would complain that this process is.
+    with contextlib.suppress(Exception):
+        queries.removeListener(listener)
+
+
+def _running(java_session: Any, query_id: Any) -> Any:
+    """The execution of a query that runs in this application, in whichever session."""
+    return java_session.sharedState().activeStreamingQueries().get(query_id)
+
+
+def _is_asynchronous(execution: Any) -> bool:
+    return _CLASS in execution.getClass().getName()
+
+
+class _Listener:
+    """Called by the JVM; a progress event is not even read."""
+
+    def __init__(self, java_session: Any) -> None:
+        self._java_session = java_session
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Java's name
+        """Called before the first batch, which waits for it."""
+        execution = _running(self._java_session, event.id())
+        if execution is not None and _is_asynchronous(execution):
+            execution.sparkSessionForStream().conf().set(MARK, "true")
+            _log.warning("query %s was started with asyncProgressTrackingEnabled", event.id())
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Java's name
+        """Not needed."""
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802 - Java's name
+        """Not needed."""
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Java's name
+        """Not needed."""
+
+    class Java:
+        """What py4j reads."""
+
+        implements: ClassVar = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]

@@ -1,0 +1,57 @@
+"""The janitor in a worker: a pass now and then, on a thread of its own, that breaks nothing."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from forebay_state_api.versions.janitor import Janitor, is_due
+
+if TYPE_CHECKING:
+    from forebay_state_api.settings import Settings
+    from forebay_state_api.storage import ObjectStorage
+
+_log = logging.getLogger(__name__)
+
+_at_work: Final[set[str]] = set()
+"""Folders that a thread of this process is clearing."""
+_lock: Final = threading.Lock()
+
+
+def clear_if_due(
+    storage: ObjectStorage, *, run_key: str, version: int, subtask: int, settings: Settings
+) -> threading.Thread | None:
+    """Start a pass over an operator's folder if ``version``, just committed, is one for it.
+
+    Returns the thread, a daemon; ``None`` if no pass is due or the one before is still under way.
+    """
+    if not is_due(version, subtask, settings["janitor.every"]):
+        return None
+    with _lock:
+        if storage.url in _at_work:
+            return None
+        _at_work.add(storage.url)
+    janitor = Janitor(
+        storage,
+        run_key=run_key,
+        retention=settings["retention"],
+        min_age=timedelta(seconds=settings["janitor.min-age"]),
+    )
+    thread = threading.Thread(
+        target=_sweep, args=(janitor, storage.url, version), name="forebay-janitor", daemon=True
+    )
+    thread.start()
+    return thread
+
+
+def _sweep(janitor: Janitor, url: str, version: int) -> None:
+    try:
+        swept = janitor.sweep(version)
+        _log.info("janitor of %s: %d objects deleted", url, len(swept.names))
+    except Exception:  # noqa: BLE001 - the batch has nothing to do with it, whatever it is
+        _log.exception("janitor of %s failed; the next pass tries again", url)
+    finally:
+        with _lock:
+            _at_work.discard(url)

@@ -1,0 +1,170 @@
+"""Takes Arrow batches apart: checks where they belong and feeds their rows to a subtask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+from typing import Any, Final
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from forebay_spark_runtime.place import moved
+from forebay_spark_runtime.plan import Hidden
+from forebay_spark_runtime.rows_in import SLICE_ROWS, RowReader
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.subtask import Subtask
+
+_SHOWN: Final = 300
+
+
+@attrs.frozen(kw_only=True)
+class Layout:
+    """Where things stand in the batches that the workers get."""
+
+    uid: str
+    widths: tuple[int, ...]
+    """Number of the user's columns of each input."""
+    key_names: tuple[str, ...]
+    """Of the first input, for messages."""
+    key_positions: tuple[int, ...]
+    """Where the key columns stand among the user's, of a single input."""
+    order: tuple[str, ...]
+    """The columns that the rows of a micro-batch are sorted by, as the workers see them."""
+
+    @property
+    def single(self) -> bool:
+        """Whether there is one input."""
+        return len(self.widths) == 1
+
+
+class Feeder:
+    """Feeds one subtask with one micro-batch."""
+
+    def __init__(self, layout: Layout, subtask: int) -> None:
+        self._layout = layout
+        self._subtask = subtask
+        self._readers: list[RowReader] = []
+        self._key_reader = RowReader([])
+        self._seen = 0
+
+    def now_us(self, batch: Any) -> int:
+        """The micro-batch's time."""
+        return int(batch.column(Hidden.NOW)[0].as_py())
+
+    def ordered(self, first: Any, rest: Iterator[Any]) -> Iterator[Any]:
+        """All batches, sorted as a whole if the job asks for it; ``first`` may be ``None``."""
+        if first is None:
+            return iter(())
+        batches = chain((first,), rest)
+        if not self._layout.order:
+            return batches
+        table = pa.Table.from_batches(list(batches))
+        sorting = [(name, "ascending") for name in self._layout.order]
+        return iter(table.sort_by(sorting).to_batches())
+
+    def feed(self, batch: Any, subtask: Subtask) -> None:
+        """Run the rows of one Arrow batch."""
+        self._check_subtask(batch)
+        self._check_keys(batch)
+        if not self._readers:
+            self._prepare(batch)
+        feed = self._feed_one if self._layout.single else self._feed_two
+        for start in range(0, batch.num_rows, SLICE_ROWS):
+            feed(batch.slice(start, SLICE_ROWS), subtask)
+        self._seen += batch.num_rows
+
+    def _prepare(self, batch: Any) -> None:
+        schema = batch.schema
+        if self._layout.single:
+            fields = [schema.field(i) for i in range(self._layout.widths[0])]
+            self._readers = [RowReader(fields)]
+        else:
+            self._readers = [RowReader(_struct_fields(schema.field(i).type)) for i in (0, 1)]
+        self._key_reader = RowReader([schema.field(i) for i in self._key_positions(batch)])
+
+    def _feed_one(self, batch: Any, subtask: Subtask) -> None:
+        reader = self._readers[0]
+        values = reader.values(batch.columns[: self._layout.widths[0]])
+        keys = _keys([values[position] for position in self._layout.key_positions])
+        subtask.process(reader.rows_of(values), keys, _groups(batch))
+
+    def _feed_two(self, batch: Any, subtask: Subtask) -> None:
+        """Rows of two inputs in the order in which they came, run by run of one side."""
+        columns = batch.columns
+        sides = [columns[0], columns[1]]
+        rows = [
+            reader.rows(side.drop_null().flatten())
+            for reader, side in zip(self._readers, sides, strict=True)
+        ]
+        keys = _keys(
+            self._key_reader.values([columns[position] for position in self._key_positions(batch)])
+        )
+        groups = _groups(batch)
+        is_second = sides[0].is_null().to_pylist()
+        start = 0
+        for end in [*_changes(is_second), len(is_second)]:
+            side = int(is_second[start])
+            part = islice(rows[side], end - start)
+            subtask.process(part, keys[start:end], groups[start:end], side)
+            start = end
+
+    def _key_positions(self, batch: Any) -> Sequence[int]:
+        if self._layout.single:
+            return self._layout.key_positions
+        names = batch.schema.names
+        return [i for i, name in enumerate(names) if name.startswith(Hidden.KEY)]
+
+    def _check_subtask(self, batch: Any) -> None:
+        seen = pc.min_max(batch.column(Hidden.SUBTASK))
+        low, high = seen["min"].as_py(), seen["max"].as_py()
+        if not low == high == self._subtask:
+            wrong = low if low != self._subtask else high
+            what = f"rows of subtask {wrong} came to partition {self._subtask}"
+            raise moved(self._layout.uid, what)
+
+    def _check_keys(self, batch: Any) -> None:
+        for number, position in enumerate(self._key_positions(batch)):
+            key = batch.column(position)
+            if key.null_count:
+                self._refuse_key(batch, number, key.is_null(), "null")
+            if pa.types.is_floating(key.type):
+                nan = pc.is_nan(key)
+                if pc.any(nan).as_py():
+                    self._refuse_key(batch, number, nan, "NaN")
+
+    def _refuse_key(self, batch: Any, number: int, where: Any, what: str) -> None:
+        position = pc.index(where, value=True).as_py()
+        message = (
+            f"operator {self._layout.uid!r}, subtask {self._subtask}: key column "
+            f"{self._layout.key_names[number]!r} is {what} in record {self._seen + position} of "
+            f"the subtask's micro-batch: {_shown(batch, position)}. Filter such rows, or give "
+            "them a key"
+        )
+        raise ConfigurationError(message)
+
+
+def _keys(columns: list[list[Any]]) -> list[Any]:
+    """Keys of key columns: bare values of one, tuples of several."""
+    return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
+
+def _shown(batch: Any, position: int) -> str:
+    row = batch.slice(position, 1).to_pylist()[0]
+    text = repr({k: v for k, v in row.items() if not k.startswith(Hidden.PREFIX)})
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _groups(batch: Any) -> list[int]:
+    groups: list[int] = batch.column(Hidden.GROUP).to_numpy().tolist()
+    return groups
+
+
+def _struct_fields(kind: Any) -> list[Any]:
+    return [kind.field(position) for position in range(kind.num_fields)]
+
+
+def _changes(flags: list[bool]) -> list[int]:
+    """Positions at which ``flags`` differ from the one before."""
+    return [i for i in range(1, len(flags)) if flags[i] != flags[i - 1]]

@@ -1,0 +1,191 @@
+"""What `keyed` was told, checked: whatever can be wrong about it is an error on the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from forebay_spark_runtime import session as sessions
+from forebay_state_api._engine.engine import EngineSettings
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.settings import Settings
+from forebay_state_api.storage import open_storage
+
+MAX_PARALLELISM: Final = 32_768
+
+
+@attrs.frozen(kw_only=True)
+class KeyedOptions:
+    """What `keyed` was told, checked; travels to the workers."""
+
+    uid: str
+    parallelism: int
+    max_parallelism: int
+    batch: sessions.Batch
+    """Query and batch as far as the driver knows them; a stream's workers know the rest."""
+    state_dir: str | None
+    """Absolute; ``None`` where the state is dropped at the end anyway."""
+    order_by: tuple[str, ...]
+    new_state: bool
+    settings: Settings
+    keyed_uuid: str = ""
+    """Drawn for each operator that is made."""
+
+    def engine_settings(self) -> EngineSettings:
+        """The engine's part of the settings."""
+        return EngineSettings(
+            in_flight_limit=self.settings["in-flight-limit"],
+            batch_size=self.settings["batch-size"],
+            page_size=self.settings["page-size"],
+            read_ahead=self.settings["read-ahead"],
+            drain_timeout_s=self.settings["drain-timeout"],
+        )
+
+
+def checked_uid(uid: object) -> str:
+    """The operator's name in its query."""
+    if not isinstance(uid, str) or not uid:
+        message = (
+            "keyed() needs uid=: a name that the operator's state is found under after a restart, "
+            f"not {uid!r}"
+        )
+        raise ConfigurationError(message)
+    return uid
+
+
+def checked_max_parallelism(given: object, uid: str) -> int:
+    """The number of key groups."""
+    if not isinstance(given, int) or not _is_count(given) or given > MAX_PARALLELISM:
+        message = f"operator {uid!r}: max_parallelism is 1 … {MAX_PARALLELISM}, not {given!r}"
+        raise ConfigurationError(message)
+    return given
+
+
+def checked_parallelism(session: Any, given: object, max_parallelism: int, uid: str) -> int:
+    """The number of subtasks; Spark's default parallelism unless given."""
+    if given is None:
+        return min(sessions.default_parallelism(session), max_parallelism)
+    if not isinstance(given, int) or not _is_count(given):
+        message = f"operator {uid!r}: parallelism is a positive number, not {given!r}"
+        raise ConfigurationError(message)
+    if given > max_parallelism:
+        message = (
+            f"operator {uid!r}: parallelism {given} is above max_parallelism {max_parallelism}; a "
+            "subtask owns at least one key group. Lower parallelism (the number of key groups is "
+            "fixed for the life of the state)"
+        )
+        raise ConfigurationError(message)
+    return given
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def checked_batch(df: Any, query: Any, batch_id: Any, uid: str) -> sessions.Batch:
+    """What ``query`` and ``batch_id`` say, completed by what Spark says on this thread."""
+    if query is not None and not (isinstance(query, str) and query):
+        message = f"operator {uid!r}: query= is a name, not {query!r}"
+        raise ConfigurationError(message)
+    if batch_id is not None and not (_is_count(batch_id) or batch_id == 0):
+        message = f"operator {uid!r}: batch_id is a number from 0, not {batch_id!r}"
+        raise ConfigurationError(message)
+    given = sessions.Batch(query=query, batch_id=batch_id)
+    if df.isStreaming:
+        if batch_id is not None:
+            message = f"operator {uid!r}: Spark numbers the batches of a stream; leave batch_id out"
+            raise ConfigurationError(message)
+        return given
+    if sessions.in_connect_foreach_batch():
+        return _complete(given, uid)
+    return _agreed(given, sessions.current_batch(df.sparkSession), uid)
+
+
+def _complete(given: sessions.Batch, uid: str) -> sessions.Batch:
+    values = {"query": given.query, "batch_id": given.batch_id}
+    missing = [f"{name}=" for name, value in values.items() if value is None]
+    if missing:
+        message = (
+            f"operator {uid!r}: Spark gives no query and batch id in foreachBatch under Spark "
+            f"Connect; pass {' and '.join(missing)} to keyed(): a name of your own for the query, "
+            "and the second argument of the foreachBatch function"
+        )
+        raise ConfigurationError(message)
+    return attrs.evolve(given, run_id=sessions.PROCESS_RUN)
+
+
+def _agreed(given: sessions.Batch, spark: sessions.Batch, uid: str) -> sessions.Batch:
+    known = spark.batch_id
+    if known is not None and given.batch_id not in (None, known):
+        message = (
+            f"operator {uid!r}: this is batch {known}, and batch_id={given.batch_id} was passed; "
+            "pass the second argument of the foreachBatch function, or leave it out"
+        )
+        raise ConfigurationError(message)
+    batch_id = given.batch_id if known is None else known
+    query = given.query or spark.query
+    if query is None and batch_id is not None:
+        message = f"operator {uid!r}: batch_id= numbers the batches of a query; pass query= with it"
+        raise ConfigurationError(message)
+    return attrs.evolve(spark, query=query, batch_id=batch_id)
+
+
+def checked_directory(df: Any, settings: Settings, batch: sessions.Batch, uid: str) -> str | None:
+    """The state directory, absolute; ``None`` where the state is dropped at the end anyway."""
+    if not df.isStreaming and batch.query is None:
+        return None
+    directory: str = settings.required("state.dir", argument="state_dir")
+    if directory.startswith("memory:"):
+        message = (
+            f"operator {uid!r}: state in {directory} would be a process's own, and Spark's workers "
+            "are many; name a directory or a URL that all of them reach"
+        )
+        raise ConfigurationError(message)
+    if "://" not in directory:
+        directory = str(Path(directory).expanduser().absolute())
+    if not sessions.is_connect(df.sparkSession):
+        # Nothing is read or written yet: this finds a scheme, an option or a file that cannot be.
+        open_storage(directory, settings.storage_options())
+    return directory
+
+
+_UNORDERED: Final = ("map", "struct", "array", "variant")
+
+
+def checked_order(df: Any, order_by: str | Sequence[str] | None, uid: str) -> tuple[str, ...]:
+    """The columns that rows are sorted by."""
+    names = (order_by,) if isinstance(order_by, str) else tuple(order_by or ())
+    schema = df.schema
+    for name in names:
+        if name not in schema.names:
+            message = (
+                f"operator {uid!r}: there is no column {name!r} to order by; "
+                f"the columns are {', '.join(schema.names)}"
+            )
+            raise ConfigurationError(message)
+        kind = schema[name].dataType.simpleString()
+        if kind.startswith(_UNORDERED):
+            message = f"operator {uid!r}: column {name!r} of type {kind} cannot be ordered by"
+            raise ConfigurationError(message)
+    return names
+
+
+def agreeing(first: KeyedOptions, second: KeyedOptions) -> None:
+    """Check that two connected inputs are told the same."""
+    for field in ("uid", "parallelism", "max_parallelism", "batch", "state_dir", "new_state"):
+        _agree(field, getattr(first, field), getattr(second, field))
+    _agree("the number of order_by columns", len(first.order_by), len(second.order_by))
+    for name in first.settings:
+        _agree(name, first.settings[name], second.settings.get(name))
+
+
+def _agree(what: str, ours: object, theirs: object) -> None:
+    if ours != theirs:
+        message = (
+            f"connected inputs are one operator: {what} is {ours!r} on the first and {theirs!r} "
+            "on the second keyed()"
+        )
+        raise ConfigurationError(message)

@@ -1,0 +1,75 @@
+"""Where a task stands: query, batch, run, subtask and attempt."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import attrs
+
+from forebay_spark_runtime import async_progress
+from forebay_spark_runtime.options import KeyedOptions
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.subtask import SubtaskIdentity
+from forebay_state_api.versions import RunIdentity
+
+
+@attrs.frozen(kw_only=True)
+class Place:
+    """What a task's context and the driver's arguments say together."""
+
+    query: str | None
+    """``None``: state that is dropped at the end."""
+    identity: SubtaskIdentity
+
+    @classmethod
+    def of(cls, options: KeyedOptions, task: Any, *, streaming: bool) -> Self:
+        """Where ``task``, a ``TaskContext``, stands.
+
+        A stream's batch and run are those of the task. Elsewhere they are those of the call of
+        `keyed`, so that every action on its result is the same run.
+        """
+        read = task.getLocalProperty
+        if read(async_progress.MARK) == "true":
+            raise async_progress.refused(options.uid)
+        batch = options.batch
+        query, batch_id, run_id = batch.query, batch.batch_id, batch.run_id
+        if streaming:
+            query = query or read("sql.streaming.queryId")
+            batch_id = _required(read("streaming.sql.batchId"), options.uid)
+            run_id = read("spark.jobGroup.id")
+        if task.partitionId() >= options.parallelism:
+            ran = f"partition {task.partitionId()} ran, of {options.parallelism} from 0,"
+            raise moved(options.uid, ran)
+        return cls(
+            query=query,
+            identity=SubtaskIdentity(
+                uid=options.uid,
+                run=RunIdentity(
+                    keyed_uuid=options.keyed_uuid,
+                    app_id=read("spark.app.id"),
+                    run_id=run_id,
+                ),
+                batch_id=batch_id or 0,
+                subtask=task.partitionId(),
+                parallelism=options.parallelism,
+                max_parallelism=options.max_parallelism,
+                attempt_id=task.taskAttemptId(),
+                attempt_number=task.attemptNumber(),
+            ),
+        )
+
+
+def _required(batch_id: str | None, uid: str) -> int:
+    if batch_id is None:
+        message = f"operator {uid!r}: Spark told its task no batch id, though it is on a stream"
+        raise ConfigurationError(message)
+    return int(batch_id)
+
+
+def moved(uid: str, what: str) -> ConfigurationError:
+    """The error for partitions that are not where they belong."""
+    return ConfigurationError(
+        f"operator {uid!r}: {what} instead of the subtask that its rows belong to. A union or "
+        "coalesce on the operator's output moves its partitions: write the output first, or put a "
+        "repartition() between the operator and the union or coalesce"
+    )
