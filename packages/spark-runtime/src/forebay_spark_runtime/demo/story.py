@@ -11,7 +11,7 @@ import attrs
 import click
 from pyspark.errors import StreamingQueryException
 
-from forebay_spark_runtime.demo.check import departures, expected
+from forebay_spark_runtime.demo.check import Carried, departures, expected
 from forebay_spark_runtime.demo.flights import MONTHS, Flights, airlines, month_name
 from forebay_spark_runtime.demo.kill import Kill, Killer
 from forebay_spark_runtime.demo.place import Place, default_directory
@@ -46,9 +46,8 @@ def tell(wishes: Wishes) -> None:
     if wishes.fresh:
         place.clear()
     screen = Screen()
-    run = _Run(place, wishes, screen)
     try:
-        run.go()
+        _Run(place, wishes, screen).go()
     except KeyboardInterrupt:
         screen.interrupted()
         raise click.Abort from None
@@ -69,34 +68,38 @@ class _Run:
         self._kills: Sequence[Kill] = ()
 
     def go(self) -> None:
-        """Deliver the flights, stream them, show and check the result."""
-        place, screen = self._place, self._screen
-        screen.title(place, self._first, self._end)
+        """Deliver the flights, stream them, show the result and check it."""
+        screen = self._screen
+        screen.title(self._place, self._first, self._end)
         with screen.working("reading the flights"):
             self._deliver()
         if self._first:
-            self._restored = read_version(place, self._first)
+            self._restored = read_version(self._place, self._first)
             screen.restoring(self._restored, self._first, self._wishes.parallelism)
         with screen.working("starting Spark"):
-            spark = DemoSpark(place, self._wishes.parallelism).__enter__()
-        try:
+            spark = DemoSpark(self._place, self._wishes.parallelism)
+        with spark:
             self._stream(spark)
-            with screen.working("comparing the result with that of a plain Python loop"):
+            with screen.working("reading the result"):
                 carried = spark.carried()
-                flights = list(departures(place.files(self._end)))
-                wanted = expected(flights)
-        finally:
-            with screen.working("ending Spark"):
-                spark.__exit__(None, None, None)
-        screen.result(carried, flights, airlines())
-        screen.numbers(self._batches, self._restored)
+        self._conclude(carried)
+
+    def _conclude(self, carried: list[Carried]) -> None:
+        screen = self._screen
+        with screen.working("asking a plain Python loop"):
+            flights = list(departures(self._place.files(self._end)))
+            wanted = expected(flights)
         if carried != wanted:
             message = (
-                f"the sink holds {len(carried)} rows, a plain Python loop gives {len(wanted)} "
-                f"others; everything is kept in {place.root}"
+                f"the sink holds {len(carried)} rows, and not the {len(wanted)} rows that a plain "
+                f"Python loop gives; everything is kept in {self._place.root}"
             )
             raise DemoFailedError(message)
-        screen.checked(len(carried), len(flights), self._kills)
+        screen.result(carried, flights, airlines())
+        screen.numbers(self._batches, self._restored)
+        if self._wishes.kill:
+            screen.killed(self._kills)
+        screen.checked(len(carried), len(flights))
         screen.next_steps(self._end)
 
     def _deliver(self) -> None:
