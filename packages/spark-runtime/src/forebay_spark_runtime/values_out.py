@@ -75,6 +75,13 @@ def _real(value: Any) -> float:
     raise TypeError(message)
 
 
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    message = "not a str"
+    raise TypeError(message)
+
+
 def _day(value: Any) -> date:
     if isinstance(value, date) and not isinstance(value, datetime):
         return value
@@ -113,8 +120,8 @@ _SCALARS: Final[tuple[tuple[Callable[[Any], bool], type, Convert], ...]] = (
     (pa.types.is_boolean, bool, _boolean),
     (pa.types.is_integer, int, _whole),
     (pa.types.is_floating, float, _real),
-    (pa.types.is_string, str, lambda value: value),
-    (pa.types.is_large_string, str, lambda value: value),
+    (pa.types.is_string, str, _text),
+    (pa.types.is_large_string, str, _text),
     (pa.types.is_date, date, _day),
     (pa.types.is_decimal, _NONE, _number),
 )

@@ -1,0 +1,143 @@
+"""Rows out of Arrow batches: every type, nulls, slices, and columns of odd names."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay_spark_runtime.rows_in import RowReader, column_reader, row_class
+
+NEW_YORK = ZoneInfo("America/New_York")
+INSTANT = datetime.datetime(2024, 3, 10, 7, 30, 0, 5, tzinfo=datetime.UTC)
+WALL = datetime.datetime(2024, 3, 10, 2, 30, 0, 5)
+INNER = pa.struct([("x", pa.int64()), ("y", pa.string())])
+MAP = pa.map_(pa.string(), pa.int64())
+
+
+def read(values, kind):
+    return column_reader(kind)(pa.array(values, type=kind))
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.int8(), [1, -128]),
+        (pa.int64(), [1, None, 2**62]),
+        (pa.float64(), [1.5, None, float("inf")]),
+        (pa.float32(), [0.5, None]),
+        (pa.bool_(), [True, None, False]),
+        (pa.string(), ["", None, "día"]),
+        (pa.large_string(), ["a", None]),
+        (pa.binary(), [b"", None, b"\x00\xff"]),
+        (pa.decimal128(10, 2), [Decimal("1.50"), None]),
+        (pa.date32(), [datetime.date(1582, 1, 1), None]),
+        (pa.timestamp("us"), [WALL, None]),
+        (pa.duration("us"), [datetime.timedelta(microseconds=7), None]),
+        (pa.null(), [None, None]),
+        (pa.list_(pa.string()), [["a", None], None, []]),
+        (pa.list_(pa.list_(pa.int64())), [[[1], None, []], None, []]),
+        (pa.map_(pa.string(), MAP), [{"a": {"b": 1}}, None, {}]),
+    ],
+    ids=str,
+)
+def test_values_come_as_themselves(kind, values):
+    plain = [list(map(tuple, v.items())) if isinstance(v, dict) else v for v in values]
+    if pa.types.is_map(kind) and pa.types.is_map(kind.item_type):
+        plain = [
+            None if v is None else [(k, list(m.items())) for k, m in v.items()] for v in values
+        ]
+    array = pa.array(plain, type=kind)
+    got = column_reader(kind)(array)
+    assert got == values
+    assert [type(v) for v in got] == [type(v) for v in values]
+
+
+def test_a_timestamp_has_the_zone_of_its_column():
+    kind = pa.timestamp("us", tz="America/New_York")
+    (value,) = read([INSTANT], kind)
+    assert value == INSTANT
+    assert value.astimezone(NEW_YORK).replace(tzinfo=None) == value.replace(tzinfo=None)
+
+
+def test_structs_are_rows_with_attributes():
+    first, none, partly = read([{"x": 1, "y": "a"}, None, {"x": None, "y": None}], INNER)
+    assert (first.x, first.y) == (1, "a")
+    assert none is None
+    assert partly == (None, None)
+
+
+def test_lists_and_maps_of_structs():
+    rows = read([[{"x": 1, "y": "a"}, None], None, []], pa.list_(INNER))
+    assert rows == [[(1, "a"), None], None, []]
+    assert rows[0][0].y == "a"
+    kind = pa.map_(pa.int64(), INNER)
+    (entries,) = read([[(1, {"x": 2, "y": "b"}), (2, None)]], kind)
+    assert entries == {1: (2, "b"), 2: None}
+    assert entries[1].x == 2
+
+
+@pytest.mark.parametrize("kind", [pa.list_(INNER), MAP, INNER, pa.list_(pa.list_(INNER))], ids=str)
+def test_slices_see_only_their_own_values(kind):
+    samples = {
+        str(pa.list_(INNER)): [[{"x": n, "y": str(n)}] * (n % 3) for n in range(9)],
+        str(MAP): [[(str(m), m) for m in range(n % 3)] for n in range(9)],
+        str(INNER): [{"x": n, "y": str(n)} for n in range(9)],
+        str(pa.list_(pa.list_(INNER))): [[[{"x": n, "y": "a"}], []] for n in range(9)],
+    }
+    values = [None if n == 4 else v for n, v in enumerate(samples[str(kind)])]
+    whole = read(values, kind)
+    array = pa.array(values, type=kind)
+    assert column_reader(kind)(array.slice(3, 4)) == whole[3:7]
+
+
+def test_a_null_list_with_elements_behind_it_is_null():
+    offsets = pa.array([0, 2, 3], type=pa.int32())
+    elements = pa.array([{"x": n, "y": "a"} for n in range(3)], type=INNER)
+    mask = pa.array([True, False])
+    array = pa.ListArray.from_arrays(offsets, elements, mask=mask)
+    assert column_reader(array.type)(array) == [None, [(2, "a")]]
+
+
+def test_a_row_is_read_by_attribute_and_position():
+    fields = [pa.field("user", pa.string()), pa.field("count", pa.int64())]
+    reader = RowReader(fields)
+    (row,) = reader.rows([pa.array(["u"]), pa.array([1])])
+    assert (row.user, row.count, row[0], tuple(row)) == ("u", 1, "u", ("u", 1))
+    assert row._fields == ("user", "count")
+
+
+def test_odd_column_names_are_read_by_getattr():
+    names = ("a b", "class", "_1", "_2", "x.y", "column0", "ünï")
+    row = row_class(names)._make(range(7))
+    assert [getattr(row, name) for name in names] == list(range(7))
+    assert row._asdict() == dict(zip(names, range(7), strict=True))
+
+
+def test_spark_s_own_default_names_are_not_shifted():
+    row = row_class(("_1", "_2"))._make(("a", "b"))
+    assert (row._1, row._2) == ("a", "b")
+
+
+def test_a_column_that_would_hide_a_method_is_read_by_position():
+    row = row_class(("_make", "__len__", "index"))._make((1, 2, 3))
+    assert (row[0], len(row), row.index) == (1, 3, 3)
+
+
+@given(st.lists(st.text(min_size=1), unique=True, max_size=6))
+def test_any_names_make_a_row(names):
+    row = row_class(tuple(names))._make(range(len(names)))
+    assert tuple(row) == tuple(range(len(names)))
+    for position, name in enumerate(names):
+        if not hasattr(tuple, name) and name not in ("_make", "_fields", "_asdict", "_replace"):
+            assert getattr(row, name) == position
+
+
+def test_no_columns_and_no_rows():
+    assert list(RowReader([pa.field("x", INNER)]).rows([pa.array([], INNER)])) == []
+    assert read([{}, None], pa.struct([])) == [(), None]

@@ -1,0 +1,220 @@
+"""Rows into Arrow batches: every form and type, and errors that name column, value, function."""
+
+from __future__ import annotations
+
+import datetime
+from collections import OrderedDict
+from decimal import Decimal
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import Row
+
+from forebay_spark_runtime.rows_in import RowReader, row_class
+from forebay_spark_runtime.rows_out import RowOrder, RowWriter
+from forebay_state_api.errors import OutputSchemaError
+
+UTC = datetime.UTC
+NOON = datetime.datetime(2024, 7, 1, 12)
+
+
+class Pair(NamedTuple):
+    n: int
+    user: str
+
+
+def writer(*fields, time_zone="UTC"):
+    return RowWriter(pa.schema(fields), function="Totals", time_zone=time_zone)
+
+
+def written(value, kind, time_zone="UTC"):
+    return writer(("c", kind), time_zone=time_zone).batch([(value,)]).column(0).to_pylist()[0]
+
+
+def refused(value, kind):
+    with pytest.raises(OutputSchemaError) as caught:
+        written(value, kind)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        ("a", 1),
+        Pair(1, "a"),
+        Row(n=1, user="a"),
+        Row("user", "n")("a", 1),
+        {"n": 1, "user": "a"},
+        OrderedDict(user="a", n=1),
+        row_class(("user", "n"))._make(("a", 1)),
+    ],
+    ids=lambda row: type(row).__name__,
+)
+def test_every_form_of_a_row(row):
+    batch = writer(("user", pa.string()), ("n", pa.int64())).batch([row, ("b", 2), row])
+    assert batch.to_pylist()[0] == {"user": "a", "n": 1}
+    assert batch.num_rows == 3
+
+
+def test_a_row_without_names_goes_by_position():
+    assert RowOrder(["a", "b"], "f").as_tuple(Row(1, 2)) == (1, 2)
+
+
+def test_rows_of_odd_names_go_out_as_they_came_in():
+    fields = [pa.field("a b", pa.int64()), pa.field("_1", pa.string())]
+    (row,) = RowReader(fields).rows([pa.array([1]), pa.array(["x"])])
+    assert writer(*fields).batch([row]).to_pylist() == [{"a b": 1, "_1": "x"}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.int32(), 7),
+        (pa.float64(), 1.5),
+        (pa.bool_(), True),
+        (pa.string(), "x"),
+        (pa.binary(), b"x"),
+        (pa.decimal128(10, 2), Decimal("1.50")),
+        (pa.date32(), datetime.date(2024, 1, 1)),
+        (pa.timestamp("us"), NOON),
+        (pa.duration("us"), datetime.timedelta(seconds=1)),
+        (pa.list_(pa.int64()), [1, None]),
+        (pa.list_(pa.list_(pa.bool_())), [[True], None]),
+        (pa.struct([("x", pa.int64()), ("y", pa.bool_())]), {"x": 1, "y": None}),
+        (pa.int32(), None),
+        (pa.struct([("x", pa.int64())]), None),
+        (pa.map_(pa.string(), pa.int64()), None),
+    ],
+    ids=str,
+)
+def test_values_go_out_as_themselves(kind, value):
+    assert written(value, kind) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        (pa.int64(), np.int32(3), 3),
+        (pa.float64(), 3, 3.0),
+        (pa.float64(), np.float32(0.5), 0.5),
+        (pa.bool_(), np.bool_(True), True),  # noqa: FBT003
+        (pa.binary(), bytearray(b"x"), b"x"),
+        (pa.decimal128(10, 2), 3, Decimal("3.00")),
+        (pa.list_(pa.int64()), (1, 2), [1, 2]),
+        (pa.list_(pa.int64()), np.array([1, 2]), [1, 2]),
+        (pa.map_(pa.string(), pa.bool_()), {"a": True}, [("a", True)]),
+        (pa.struct([("x", pa.int64()), ("y", pa.string())]), (1, "a"), {"x": 1, "y": "a"}),
+        (
+            pa.struct([("n", pa.int64()), ("user", pa.string())]),
+            Pair(1, "a"),
+            {"n": 1, "user": "a"},
+        ),
+        (
+            pa.struct([("user", pa.string()), ("n", pa.int64())]),
+            Pair(1, "a"),
+            {"n": 1, "user": "a"},
+        ),
+        (pa.struct([("x", pa.int64())]), Row(x=1), {"x": 1}),
+    ],
+    ids=str,
+)
+def test_values_that_fit_are_taken(kind, value, expected):
+    assert written(value, kind) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "says"),
+    [
+        (pa.int64(), "7", "str '7': not a whole number"),
+        (pa.int64(), 1.5, "float 1.5: not a whole number"),
+        (pa.int64(), True, "bool True: not a whole number"),
+        (pa.int8(), 300, "int 300"),
+        (pa.int64(), 2**63, "int 9223372036854775808"),
+        (pa.float64(), "1", "not a number"),
+        (pa.float64(), False, "not a number"),
+        (pa.bool_(), 1, "int 1: not a bool"),
+        (pa.string(), 1, "int 1"),
+        (pa.string(), b"x", "bytes b'x'"),
+        (pa.binary(), 5, "int 5"),
+        (pa.decimal128(4, 2), Decimal("1.005"), "Decimal('1.005')"),
+        (pa.decimal128(4, 2), Decimal("100.00"), "Decimal('100.00')"),
+        (pa.decimal128(4, 2), True, "not a number"),
+        (pa.date32(), NOON, "give .date()"),
+        (pa.timestamp("us"), NOON.replace(tzinfo=UTC), "without tzinfo"),
+        (pa.timestamp("us", tz="UTC"), datetime.date(2024, 1, 1), "not a datetime"),
+        (pa.list_(pa.string()), "abc", "an array takes a list"),
+        (pa.list_(pa.int64()), {"a": 1}, "an array takes a list"),
+        (pa.list_(pa.int64()), ["x"], "not a whole number"),
+        (pa.list_(pa.field("element", pa.int64(), nullable=False)), [None], "without nulls"),
+        (pa.map_(pa.string(), pa.int64()), [1], "list [1]"),
+        (pa.map_(pa.string(), pa.int64()), {None: 1}, "is None"),
+        (pa.struct([("x", pa.int64())]), {"y": 1}, "a struct of x is declared"),
+        (pa.struct([("x", pa.int64())]), 5, "a struct takes"),
+        (pa.struct([("x", pa.int64())]), (1, 2), "(1, 2)"),
+        (pa.struct([("x", pa.bool_())]), (1,), "not a bool"),
+        (pa.struct([pa.field("x", pa.int64(), nullable=False)]), (None,), "NOT NULL"),
+    ],
+    ids=str,
+)
+def test_a_misfit_names_column_value_and_function(kind, value, says):
+    message = refused(value, kind)
+    assert message.startswith("column 'c' is declared ")
+    assert "Totals gave" in message
+    assert says in message
+
+
+def test_the_misfit_is_found_among_many():
+    rows = [(n, "x") for n in range(5000)]
+    rows[4711] = ("oops", "x")
+    with pytest.raises(OutputSchemaError, match=r"column 'a' .* Totals gave str 'oops'"):
+        writer(("a", pa.int64()), ("b", pa.string())).batch(rows)
+
+
+def test_not_null_is_checked():
+    one = writer(pa.field("c", pa.int64(), nullable=False))
+    assert one.batch([(1,)]).num_rows == 1
+    with pytest.raises(
+        OutputSchemaError, match="column 'c' is declared NOT NULL; Totals gave None"
+    ):
+        one.batch([(1,), (None,)])
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        (("a",), "a row of 1 values, ('a',); the schema has 2 columns: user, n"),
+        (("a", 1, 2), "a row of 3 values"),
+        ({"user": "a"}, "missing ['n'], unknown none"),
+        ({"user": "a", "n": 1, "m": 2}, "missing none, unknown ['m']"),
+        (Row(user="a", m=1), "missing ['n'], unknown ['m']"),
+        (Row(user="a"), "missing ['n'], unknown none"),
+        ("ab", "str 'ab'; a row is a tuple in the order of the columns (user, n)"),
+        ([1, 2], "list [1, 2]; a row is a tuple"),
+        (7, "int 7"),
+        (None, "NoneType None"),
+    ],
+    ids=repr,
+)
+def test_a_row_of_another_shape(row, says):
+    with pytest.raises(OutputSchemaError) as caught:
+        writer(("user", pa.string()), ("n", pa.int64())).batch([("a", 1), row])
+    assert str(caught.value).startswith("Totals gave out ")
+    assert says in str(caught.value)
+
+
+def test_naive_datetimes_are_wall_clock_time_of_the_session():
+    kind = pa.timestamp("us", tz="UTC")
+    assert written(NOON, kind) == NOON.replace(tzinfo=UTC)
+    in_new_york = NOON.replace(tzinfo=ZoneInfo("America/New_York"))
+    assert written(NOON, kind, time_zone="America/New_York") == in_new_york
+    assert written(in_new_york, kind) == in_new_york
+    assert written([NOON], pa.list_(kind), time_zone="America/New_York") == [in_new_york]
+
+
+def test_batches_are_cut():
+    batches = writer(("n", pa.int64())).batches([(n,) for n in range(25)], 10)
+    assert [batch.num_rows for batch in batches] == [10, 10, 5]
+    assert writer(("n", pa.int64())).batches([], 10) == []
