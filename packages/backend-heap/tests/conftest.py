@@ -34,6 +34,8 @@ _numbers = itertools.count()
 
 def group_of(key):
     """The tests' own way to key groups; ints are easy to follow."""
+    if isinstance(key, tuple):
+        return sum(map(group_of, key)) % MAX_PARALLELISM
     return (key if isinstance(key, int) else sum(map(ord, key))) % MAX_PARALLELISM
 
 
@@ -222,7 +224,7 @@ class Job:
 
 @pytest.fixture
 def process(monkeypatch):
-    """Begin a new worker process: an empty cache; returns it."""
+    """Begins a new worker process, with an empty cache, and gives the cache."""
 
     def start(cache=None):
         cache = cache or ProcessCache()
@@ -254,7 +256,15 @@ class Kit:
     group_of = staticmethod(group_of)
     spec = staticmethod(spec)
 
+    def __init__(self, process):
+        self.new_process = process
 
-@pytest.fixture(scope="session")
-def kit():
-    return Kit
+    @staticmethod
+    def committed(files):
+        """What a manifest of these files says."""
+        return CommittedState(files=files)
+
+
+@pytest.fixture
+def kit(process):
+    return Kit(process)

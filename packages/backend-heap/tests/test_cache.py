@@ -1,0 +1,193 @@
+"""What a process keeps between batches: used for exactly the right manifest, within its budget."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import attrs
+import pytest
+
+from forebay_backend_heap.cache import size_of
+from forebay_state_api.backend import StateKind
+from forebay_state_api.keys import KeyGroupRange
+
+
+@pytest.fixture
+def spec(kit):
+    return kit.spec("s", value=int)
+
+
+def put(kit, job, spec, key, value):
+    batch = job.begin([spec])
+    batch.put("s", key, value)
+    job.commit(batch)
+
+
+@pytest.fixture
+def filled(kit, job, spec):
+    batch = job.begin([spec])
+    for key in range(2000):
+        batch.put("s", key, 0)
+    job.commit(batch)
+    job.storage.reads.clear()
+    return job
+
+
+def test_the_opened_manifest_is_not_read(kit, filled, spec):
+    for i in range(3):
+        put(kit, filled, spec, i, i)
+    assert filled.begin([spec]).content("s")[None, 2] == 2
+    assert filled.storage.reads == []
+
+
+def test_an_ancestor_reads_only_the_deltas_since(kit, filled, spec):
+    held, other = kit.new_process(), kit.new_process()
+    kit.new_process(held)
+    put(kit, filled, spec, 1, 1)
+    kit.new_process(other)
+    put(kit, filled, spec, 2, 2)
+    put(kit, filled, spec, 3, 3)
+    deltas = [file.name for file in filled.history[-1][0].state.files][-2:]
+    kit.new_process(held)
+    filled.storage.reads.clear()
+    content = filled.begin([spec]).content("s")
+    assert [content[None, key] for key in range(5)] == [0, 1, 2, 3, 0]
+    assert filled.storage.reads == deltas
+
+
+def test_an_ancestor_catches_up_over_a_snapshot_and_an_idle_batch(kit, filled, spec):
+    held, other = kit.new_process(), kit.new_process()
+    kit.new_process(held)
+    put(kit, filled, spec, 1, 1)
+    kit.new_process(other)
+    filled.options = {"snapshot-factor": 0.0}
+    put(kit, filled, spec, 2, 2)
+    filled.commit(filled.begin([spec]))
+    state = filled.history[-1][0].state
+    assert [file.meta["role"] for file in state.files] == ["snapshot"]
+    kit.new_process(held)
+    filled.storage.reads.clear()
+    assert filled.begin([spec]).content("s")[None, 2] == 2
+    assert filled.storage.reads == [state.meta["recent"][1]["file"][0]]
+    assert set(filled.storage.reads) < set(state.protected)
+
+
+def test_an_ancestor_too_far_back_is_not_used(kit, filled, spec):
+    held, other = kit.new_process(), kit.new_process()
+    kit.new_process(held)
+    put(kit, filled, spec, 0, 1)
+    kit.new_process(other)
+    for i in range(9):
+        put(kit, filled, spec, i, 2)
+    kit.new_process(held)
+    filled.storage.reads.clear()
+    assert filled.begin([spec]).content("s")[None, 8] == 2
+    assert filled.history[-1][0].state.files[0].name in filled.storage.reads
+
+
+def test_a_lost_attempt_is_not_used(kit, filled, spec):
+    batch = filled.begin([spec])
+    batch.put("s", 1, 666)
+    filled.end(batch)  # installed, but the version was made by another attempt
+    assert filled.begin([spec]).content("s")[None, 1] == 0
+    assert filled.storage.reads
+
+
+def test_a_batch_that_dies_before_installed_leaves_nothing(kit, filled, spec):
+    batch = filled.begin([spec])
+    batch.put("s", 1, 666)
+    filled.end(batch, install=False)
+    assert filled.begin([spec]).content("s")[None, 1] == 0
+    batch = filled.begin([spec])
+    batch.put("s", 1, 666)
+    batch.backend.close()
+    batch.backend.close()
+    assert filled.begin([spec]).content("s")[None, 1] == 0
+
+
+def test_a_replay_of_an_older_version_reads_that_one(kit, filled, spec):
+    put(kit, filled, spec, 1, 1)
+    put(kit, filled, spec, 1, 2)
+    assert filled.begin([spec], version=2).content("s")[None, 1] == 1
+    del filled.history[3:]
+    put(kit, filled, spec, 1, 3)
+    assert filled.begin([spec]).content("s")[None, 1] == 3
+
+
+def test_another_range_is_another_copy(kit, filled, spec):
+    part = filled.begin([spec], KeyGroupRange(0, 7))
+    assert len(part.content("s")) == 1000
+    assert filled.begin([spec]).content("s")[None, 15] == 0
+
+
+def test_after_a_rescale_nobody_catches_up_from_before_it(kit, filled, spec):
+    held, other = kit.new_process(), kit.new_process()
+    kit.new_process(held)
+    put(kit, filled, spec, 1, 1)
+    kit.new_process(other)
+    for parallelism in (2, 1):
+        ranges = filled.ranges(parallelism)
+        filled.history.append([filled.end(filled.begin([spec], groups)) for groups in ranges])
+    assert filled.history[-1][0].state.meta["recent"] == []
+    kit.new_process(held)
+    filled.storage.reads.clear()
+    assert filled.begin([spec]).content("s")[None, 1] == 1
+    assert filled.storage.reads
+
+
+def test_the_budget_drops_the_least_recently_used(kit, storage, spec):
+    cache = kit.new_process()
+    jobs = [kit.Job(storage, path=f"job{i}", cache_bytes=1 << 40) for i in range(3)]
+    for job in jobs:
+        batch = job.begin([spec])
+        for key in range(1000):
+            batch.put("s", key, key * 1000)
+        job.commit(batch)
+    assert cache.size > 3 * 1000 * 50
+    jobs[0].cache_bytes = cache.size - 1
+    jobs[0].commit(jobs[0].begin([spec]))
+    storage.reads.clear()
+    jobs[2].commit(jobs[2].begin([spec]))
+    jobs[0].begin([spec])
+    assert storage.reads == []
+    jobs[1].begin([spec])
+    assert storage.reads
+
+
+def test_no_budget_keeps_nothing(kit, job, spec):
+    cache = kit.new_process()
+    job.cache_bytes = 0
+    put(kit, job, spec, 1, 1)
+    assert cache.size == 0
+    assert job.begin([spec]).content("s") == {(None, 1): 1}
+
+
+@attrs.frozen
+class Point:
+    x: int
+    label: str
+
+
+SHAPES = {
+    "tuples": (StateKind.VALUE, tuple[int, int], lambda i: (i * 1000, i << 33)),
+    "blobs": (StateKind.VALUE, bytes, lambda i: b"%06d" % i * 200),
+    "objects": (StateKind.VALUE, Point, lambda i: Point(i * 1000, f"p{i}")),
+    "lists": (StateKind.LIST, int, lambda i: [i * 1000 + j for j in range(20)]),
+    "maps": (StateKind.MAP, float, lambda i: {f"k{i}-{j}": j + 0.5 for j in range(5)}),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_estimate_is_near_the_truth(kit, job, shape):
+    kind, value, make = SHAPES[shape]
+    spec = kit.spec("s", kind, value=value, user_key=str, key=str)
+    tracemalloc.start()
+    try:
+        batch = job.begin([spec])
+        cells = batch.tables["s"].space(None).cells
+        for i in range(3000):
+            cells[f"user-{i}"] = make(i)
+        truth = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert 0.7 * truth < size_of(batch.backend._resident) < 1.3 * truth

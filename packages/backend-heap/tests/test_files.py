@@ -1,0 +1,195 @@
+"""The bytes of a file: readable for ever, and never read when they are not what was written."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+
+import attrs
+import numpy as np
+import pytest
+
+from forebay_backend_heap import columns, reading
+from forebay_backend_heap.chain import Chain
+from forebay_backend_heap.files import Op, Role, file_bytes, parse_head
+from forebay_backend_heap.reading import Reader
+from forebay_state_api.backend import ABSENT, StateFile, StateKind
+from forebay_state_api.errors import CorruptStateError, StateMigrationError
+from forebay_state_api.keys import KeyGroupRange
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def golden_specs(kit):
+    return {
+        "totals": kit.spec("totals", value=tuple[int, float | None], key=tuple[str, int]),
+        "log": kit.spec("log", StateKind.LIST, value=Decimal, key=tuple[str, int], ttl=True),
+        "days": kit.spec("days", StateKind.MAP, value=None, user_key=date, key=tuple[str, int]),
+    }
+
+
+def golden_content():
+    a, b = ("a", 1), ("b", -(1 << 40))
+    return {
+        "totals": {(None, a): (1, 2.5), (None, b): (1 << 70, None), ("w", a): (0, -0.5)},
+        "log": {(None, b): [(10, Decimal("1.50")), (20, Decimal(-3))]},
+        "days": {(None, a): {date(2024, 2, 29): ["x", (1, b"\x00")], date(1, 1, 1): None}},
+    }
+
+
+def write_golden(kit, job):
+    """Commits a snapshot and a delta that together hold `golden_content`; made the golden files."""
+    specs = golden_specs(kit)
+    batch = job.begin(specs.values())
+    a, b = ("a", 1), ("b", -(1 << 40))
+    for i in range(60):
+        batch.put("totals", ("k", i), (i, 0.0))
+    batch.append("log", b, [(10, Decimal("1.50"))])
+    batch.entries("days", a, {date(2024, 2, 29): ["x", (1, b"\x00")], date(2000, 1, 1): 5})
+    job.commit(batch)
+    batch = job.begin(specs.values())
+    for i in range(60):
+        batch.put("totals", ("k", i), ABSENT)
+    batch.put("totals", a, (1, 2.5))
+    batch.put("totals", b, (1 << 70, None))
+    batch.put("totals", a, (0, -0.5), "w")
+    batch.append("log", b, [(20, Decimal(-3))])
+    batch.entries("days", a, {date(1, 1, 1): None, date(2000, 1, 1): ABSENT})
+    return job.commit(batch)
+
+
+def test_a_golden_version_stays_readable(kit, job):
+    listed = json.loads((GOLDEN / "version.json").read_text())
+    files = []
+    for name, size, meta in listed:
+        job.storage.put(name, (GOLDEN / name.rpartition("/")[2]).read_bytes())
+        files.append(
+            StateFile(name=name, size=size, range=KeyGroupRange(*meta["range"]), meta=meta)
+        )
+    assert [f.meta["role"] for f in files] == ["snapshot", "delta"]
+    descriptions = {name: spec.description() for name, spec in golden_specs(kit).items()}
+    state = kit.committed(files)
+    job.history.append([kit.Manifest("golden", KeyGroupRange(0, 15), state, descriptions)])
+    batch = job.begin(golden_specs(kit).values())
+    assert {name: batch.content(name) for name in batch.tables} == golden_content()
+
+
+def test_what_is_written_reads_back(kit, job):
+    write_golden(kit, job)
+    kit.new_process()
+    batch = job.begin(golden_specs(kit).values())
+    assert {name: batch.content(name) for name in batch.tables} == golden_content()
+
+
+def damaged(kit, job, damage):
+    """The files of a version of which one was damaged; yields a function that opens it."""
+    state = write_golden(kit, job)
+    reader = Reader(job.storage, "job", "op", 2)
+    for file in state.files:
+        good = job.storage.get(file.name)
+        for bad in damage(good):
+            job.storage.put(file.name, bad)
+            yield file, reader
+        job.storage.put(file.name, good)
+
+
+def test_every_altered_byte_is_found(kit, job):
+    def flips(good):
+        for i in range(len(good)):
+            yield good[:i] + bytes([good[i] ^ 0x41]) + good[i + 1 :]
+
+    for file, reader in damaged(kit, job, flips):
+        with pytest.raises(CorruptStateError, match="version 2") as caught:
+            reader.read(file)
+        assert file.name in str(caught.value)
+
+
+def test_every_truncation_is_found(kit, job):
+    for file, reader in damaged(kit, job, lambda good: (good[:i] for i in range(len(good)))):
+        with pytest.raises(CorruptStateError, match="version 2"):
+            reader.read(file)
+
+
+def test_an_altered_chunk_names_the_state(kit, job):
+    def last(good):
+        yield good[:-1] + bytes([good[-1] ^ 1])
+
+    for file, reader in damaged(kit, job, last):
+        with pytest.raises(CorruptStateError, match="state '(totals|log|days)' of operator 'op'"):
+            reader.read(file)
+
+
+def test_altered_bytes_are_found_in_a_part_too(kit, job, monkeypatch):
+    monkeypatch.setattr(reading, "_WORTH_RANGES", 0)
+    monkeypatch.setattr(columns, "CHUNK_CELLS", 2)
+    state = write_golden(kit, job)
+    file = attrs.evolve(state.files[0], range=KeyGroupRange(0, 1))
+    good = job.storage.get(file.name)
+    found = 0
+    for i in range(len(good)):
+        job.storage.put(file.name, good[:i] + bytes([good[i] ^ 0x41]) + good[i + 1 :])
+        try:
+            Reader(job.storage, "job", "op", 2).read(file)
+        except CorruptStateError:
+            found += 1
+    assert file.meta["header"] < found < len(good)
+
+
+def test_another_file_in_its_place_is_found(kit, job):
+    state = write_golden(kit, job)
+    file = state.files[0]
+    other = file_bytes(Role.SNAPSHOT, 1, [])
+    job.storage.put(file.name, other.data + b"x" * (file.size - len(other.data)))
+    with pytest.raises(CorruptStateError, match="header"):
+        Reader(job.storage, "job", "op", 2).read(file)
+
+
+def test_a_missing_file_is_corrupt_state(kit, job):
+    state = write_golden(kit, job)
+    job.storage.delete([state.files[1].name])
+    with pytest.raises(CorruptStateError, match="it is not there"):
+        Reader(job.storage, "job", "op", 2).read_all(state.files)
+
+
+def test_a_newer_format_says_what_to_install():
+    data = bytearray(file_bytes(Role.DELTA, 1, []).data)
+    data[7] = 2
+    with pytest.raises(StateMigrationError, match="format version 2"):
+        parse_head(bytes(data), "file f")
+
+
+def test_a_part_of_a_file_is_read_for_a_part_of_the_groups(kit, job, monkeypatch):
+    monkeypatch.setattr(reading, "_WORTH_RANGES", 0)
+    spec = kit.spec("big", value=bytes)
+    batch = job.begin([spec])
+    for key in range(16 * 1024):
+        batch.put("big", key, bytes(20))
+    job.commit(batch)
+    asked = []
+    original = type(job.storage).get_ranges
+    monkeypatch.setattr(
+        type(job.storage),
+        "get_ranges",
+        lambda self, name, ranges: asked.extend(ranges) or original(self, name, ranges),
+    )
+    kit.new_process()
+    batch = job.begin([spec], KeyGroupRange(4, 5))
+    assert len(batch.content("big")) == 2 * 1024
+    whole = Chain.of(job.opening(KeyGroupRange(0, 15)).parents).snapshots[0].size
+    assert sum(length for _, length in asked) < whole * 0.5
+
+
+def test_sections_are_clipped_by_chunks(kit, monkeypatch):
+    monkeypatch.setattr(columns, "CHUNK_CELLS", 4)
+    spec = kit.spec("s", value=int)
+    groups = np.arange(16, dtype=np.uint16)
+    block = columns.Block([None], None, list(range(16)), groups, list(range(16)))
+    section = columns.encode(spec, Op.PUT, block, KeyGroupRange(0, 15))
+    for start in range(16):
+        for end in range(start, 16):
+            clipped = section.clipped(KeyGroupRange(start, end))
+            assert columns.decode(clipped, spec).keys == list(range(start, end + 1))
+            assert len(clipped.chunks) == end // 4 - start // 4 + 1
+    assert section.clipped(KeyGroupRange(16, 20)) is None
