@@ -117,7 +117,7 @@ def test_an_altered_chunk_names_the_state(kit, job):
         yield good[:-1] + bytes([good[-1] ^ 1])
 
     for file, reader in damaged(kit, job, last):
-        with pytest.raises(CorruptStateError, match="state '(totals|log|days)' of operator 'op'"):
+        with pytest.raises(CorruptStateError, match=r"state .(totals|log|days). of operator .op."):
             reader.read(file)
 
 
