@@ -1,0 +1,35 @@
+"""The command line of the demo."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from forebay_spark_runtime.demo import spark
+from forebay_spark_runtime.demo.command import demo
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.plugins import plugins
+
+
+def test_the_command_is_there():
+    assert plugins().commands()["demo"] is demo
+
+
+def test_help_says_what_it_does():
+    text = CliRunner().invoke(demo, ["--help"]).output
+    assert "Which aircraft carried delay" in text
+    assert "--parallelism" in text
+
+
+@pytest.mark.parametrize("options", [["--parallelism", "0"], ["--months", "13"]])
+def test_numbers_are_checked(options):
+    assert CliRunner().invoke(demo, options).exit_code == 2
+
+
+def test_no_java_is_told_before_anything_is_done(monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ConfigurationError, match="Spark needs Java 17"):
+        spark.require_java()
+    result = CliRunner().invoke(demo, ["--dir", str(tmp_path / "demo")])
+    assert isinstance(result.exception, ConfigurationError)
+    assert not (tmp_path / "demo").exists()

@@ -1,0 +1,115 @@
+"""Killing: only the children of a JVM's child, and only in the making of a version."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from obstore.store import MemoryStore
+
+from forebay_spark_runtime.demo import kill as module
+from forebay_spark_runtime.demo.kill import Killer, end, unfinished, workers
+from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.sealed import seal
+from forebay_state_api.storage import ObstoreStorage
+from forebay_state_api.versions import layout
+from forebay_state_api.versions.markers import list_version, put_marker
+
+SLEEPER = "import time; time.sleep(60)"
+PARENT = f"""
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", {SLEEPER!r}])
+print(child.pid, flush=True)
+child.wait()
+"""
+"""A 'daemon' with one 'worker', whose pid it prints."""
+
+
+@pytest.fixture
+def daemon():
+    process = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
+    process.worker = int(process.stdout.readline())
+    yield process
+    end([process.worker, process.pid])
+    process.wait()
+    process.stdout.close()
+
+
+def test_workers_are_the_grandchildren(daemon):
+    assert daemon.worker in set(workers(os.getpid()))
+    assert list(workers(daemon.pid)) == []
+
+
+def test_ending_a_worker_ends_it(daemon):
+    end([daemon.worker])
+    assert daemon.wait(10) == 0
+
+
+def test_ending_what_has_ended_is_no_error():
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    end([process.pid])
+
+
+@pytest.fixture
+def storage():
+    store = MemoryStore()
+    return ObstoreStorage(lambda *, create: store, "memory://kill-test")
+
+
+def attempt(version, number):
+    return layout.Coordinates(
+        version=version,
+        max_parallelism=128,
+        parallelism=1,
+        subtask=0,
+        range=KeyGroupRange(0, 127),
+        epoch=1,
+        run_key="0" * 16,
+        attempt_id=number,
+        random_id=layout.random_id(),
+    )
+
+
+def commit(storage, made):
+    data = seal({})
+    storage.put(layout.manifest_name(made, len(data)), data)
+
+
+def test_an_attempt_is_unfinished_from_its_marker_to_its_manifest(storage):
+    made = attempt(3, 7)
+    assert unfinished(list_version(storage, 3)) == frozenset()
+    put_marker(storage, made)
+    assert unfinished(list_version(storage, 3)) == {7}
+    commit(storage, made)
+    assert unfinished(list_version(storage, 3)) == frozenset()
+
+
+def test_the_killer_takes_the_next_version_when_it_was_too_late(storage, monkeypatch):
+    first, second = attempt(1, 7), attempt(2, 8)
+    put_marker(storage, first)
+
+    def late(pids):
+        """The first kill comes when the version has been made."""
+        list(pids)
+        if not list_version(storage, 2):
+            commit(storage, first)
+            put_marker(storage, second)
+
+    monkeypatch.setattr(module, "end", late)
+    killer = Killer(storage, jvm_pid=os.getpid(), versions=[1])
+    killer.start()
+    killer.join(20)
+    kills = killer.stop()
+    assert [(kill.version, kill.attempts) for kill in kills] == [(2, frozenset({8}))]
+
+
+def test_the_killer_can_be_stopped_before_there_is_anything_to_kill(storage):
+    killer = Killer(storage, jvm_pid=os.getpid(), versions=[1, 2])
+    killer.start()
+    started = time.monotonic()
+    assert killer.stop() == []
+    assert time.monotonic() - started < 5

@@ -1,0 +1,71 @@
+"""What the demo shows, in words."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime
+
+import pytest
+from rich.console import Console
+
+from forebay_spark_runtime.demo.check import Carried, Departure
+from forebay_spark_runtime.demo.kill import Kill
+from forebay_spark_runtime.demo.reading import StateReading
+from forebay_spark_runtime.demo.screen import Batch, Screen
+
+DUE = datetime(2013, 7, 1, 12, tzinfo=UTC)
+FLIGHTS = [
+    Departure(number, DUE, "UA", 1, "N1", "JFK", dest, 30, 30)
+    for number, dest in enumerate(["BOS", "IAH", "MIA"])
+]
+CARRIED = [Carried("N1", 1, 30, 1, 30, 30), Carried("N1", 2, 30, 2, 60, 60)]
+STATE = StateReading(version=1, subtasks=2, keys=4037, size=198_000, opening_s=0.034)
+
+
+@pytest.fixture
+def shown():
+    text = io.StringIO()
+    return Screen(Console(file=text, width=80, highlight=False)), text.getvalue
+
+
+def test_the_result_is_a_table_and_a_sentence(shown):
+    screen, text = shown
+    screen.result(CARRIED, FLIGHTS, {"UA": "United Air Lines Inc."})
+    assert "N1        United Air Lines Inc.           2       60  01 Jul 2013     60" in text()
+    assert "2 departures in a row were late: to IAH (30 late), MIA (30 late)" in text()
+
+
+def test_a_result_without_any_chain_is_shown_too(shown):
+    screen, text = shown
+    screen.result([], FLIGHTS, {})
+    assert "longest chains" in text()
+
+
+def test_a_batch_is_a_line(shown):
+    screen, text = shown
+    with screen.streaming(1) as show:
+        show(Batch(number=12, rows=27_004, seconds=2, state=STATE), "Feb 2014")
+    lines = [line.split() for line in text().splitlines() if "Jan 2014" in line]
+    assert lines == [["12", "Jan", "2014", "27,004", "2.00", "13,502", "4,037", "198", "kB"]]
+
+
+def test_a_restore_and_a_rescale_are_told(shown):
+    screen, text = shown
+    screen.restoring(STATE, 12, 4)
+    assert "Restored version 1: 4,037 aircraft" in text()
+    assert "the state of 2 subtask(s) is opened by 4" in text()
+
+
+def test_the_numbers_tell_how_long_opening_took(shown):
+    screen, text = shown
+    screen.numbers([Batch(number=0, rows=100, seconds=2, state=STATE)], STATE)
+    assert "opened by 2 subtask(s) in 0.034 s" in text()
+    assert "100 in 1 micro-batches" in text()
+
+
+def test_kills_are_told_and_so_is_their_absence(shown):
+    screen, text = shown
+    screen.killed([Kill(3, [11, 12], frozenset({7}))])
+    assert "version 3: worker processes 11, 12; 1 task attempt(s) lost" in " ".join(text().split())
+    screen.killed([])
+    assert "No kill hit" in text()

@@ -1,0 +1,53 @@
+"""``forebay demo`` as a user runs it: begun, rescaled and killed, with nothing left running."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from forebay_spark_runtime.demo.place import Place
+
+pytestmark = pytest.mark.spark
+
+
+def demo(directory: Path, *options: str) -> str:
+    code = "from forebay_state_api.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "demo", "--dir", str(directory), *options],
+        cwd=directory.parent,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=115,
+        env={**os.environ, "COLUMNS": "100"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    return " ".join(done.stdout.split())
+
+
+@pytest.mark.timeout(240)
+def test_the_demo_restores_rescales_survives_kills_and_leaves_nothing_running(tmp_path):
+    directory = tmp_path / "demo"
+    first = demo(directory, "--months", "2")
+    assert "Jan 2013 27,004" in first
+    assert "Checked: the 1,566 rows of the result" in first
+    assert "Restored" not in first
+
+    second = demo(directory, "--months", "3", "--parallelism", "3", "--kill")
+    assert "Restored version 2: 3,411 aircraft" in second
+    assert "the state of 2 subtask(s) is opened by 3" in second
+    assert "Mar 2013 28,834" in second
+    assert len(re.findall("Killed with SIGKILL", second)) >= 1
+    assert "the 4,388 rows of the result" in second
+    assert Place(directory).months_done == 5
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["demo"]
+    listed = subprocess.run(
+        ["ps", "-A", "-o", "args="], check=False, capture_output=True, text=True
+    )
+    assert str(directory) not in listed.stdout

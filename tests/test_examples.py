@@ -1,0 +1,148 @@
+"""The examples, through the harness and on Spark."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from forebay_spark_runtime.testing import FunctionHarness
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def example(name):
+    """The module of an example, which is a script and not part of a package."""
+    known = sys.modules.get(f"forebay_example_{name}")
+    if known is not None:
+        return known
+    spec = importlib.util.spec_from_file_location(
+        f"forebay_example_{name}", EXAMPLES / f"{name}.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+class Word(NamedTuple):
+    word: str
+    x: int
+    y: int
+
+
+class Value(NamedTuple):
+    key: int
+    value: int
+
+
+class Landing(NamedTuple):
+    carrier: str
+    sequence: int
+    arr_delay: int | None
+
+
+def test_the_duplicate_filter_lets_the_first_row_of_a_key_through():
+    module = example("duplicate_filter")
+    rows = [Word("hello", 1, 2), Word("hello", 1, 3), Word("flink", 2, 1)]
+    with FunctionHarness(module.DuplicateFilter(), key_by="word", parallelism=2) as harness:
+        assert sorted(harness.process(rows)) == [("flink", 2, 1), ("hello", 1, 2)]
+        assert harness.restart(parallelism=3).process(rows) == []
+        harness.clock.advance(timedelta(days=1))
+        assert len(harness.process(rows)) == 2
+
+
+def test_the_counting_window_begins_anew_after_every_two_values():
+    module = example("counting_window")
+    with FunctionHarness(module.CountWindowAverage(), key_by="key") as harness:
+        assert harness.process([Value(1, 3), Value(1, 5), Value(2, 9)]) == [(1, 4.0)]
+        assert harness.state(module.WINDOW, 1) == (0, 0)
+        assert harness.state(module.WINDOW, 2) == (1, 9)
+        assert harness.process([Value(1, 7), Value(1, 4), Value(1, 2)]) == [(1, 5.5)]
+        assert harness.state(module.WINDOW, 1) == (1, 2)
+
+
+@pytest.mark.parametrize("way", ["AsyncJoin", "MixedJoin"])
+def test_both_joins_find_every_pair_whichever_side_comes_first(way):
+    module = example("stream_join")
+    euros, dollars = module.Order("o1", "EUR"), module.Order("o2", "USD")
+    early = module.Payment("o1", "p1", "EUR", 30)
+    other = module.Payment("o1", "p2", "USD", 5)
+    late = module.Payment("o2", "p3", "USD", 7)
+    with FunctionHarness(getattr(module, way)(), key_by="order_id", parallelism=2) as harness:
+        assert harness.process([], [early, other]) == []
+        assert harness.process([euros], []) == [("o1", "p1", 30)]
+        assert harness.process([dollars], [late]) == [("o2", "p3", 7)]
+        assert harness.state(module.PAYMENTS, "o1") == {"p1": (early, 1), "p2": (other, 0)}
+        assert harness.state(module.PAYMENTS, "o2") == {"p3": (late, 1)}
+        assert harness.state(module.ORDER, "o1") == euros
+
+
+def test_the_total_over_the_flights_is_the_sum():
+    module = example("flights_total")
+    rows = [
+        Landing("UA", 0, 11),
+        Landing("UA", 1, None),
+        Landing("B6", 2, -18),
+        Landing("UA", 3, 20),
+    ]
+    with FunctionHarness(module.RunningDelay(), key_by="carrier") as harness:
+        assert harness.process(rows) == [("UA", 0, 11), ("B6", 2, 0), ("UA", 3, 31)]
+        assert harness.state(module.MINUTES, "UA") == 31
+
+
+@pytest.fixture(scope="module")
+def session():
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]").appName("examples")
+    return builder.config("spark.ui.enabled", "false").getOrCreate()
+
+
+def on_spark(name):
+    """An example whose functions travel to the workers, which cannot import it."""
+    from pyspark import cloudpickle
+
+    module = example(name)
+    cloudpickle.register_pickle_by_value(module)
+    return module
+
+
+@pytest.mark.spark
+def test_the_duplicate_filter_on_spark(session):
+    rows = on_spark("duplicate_filter").run(session).collect()
+    assert sorted(map(tuple, rows)) == [("flink", 2, 1), ("hello", 1, 2)]
+
+
+@pytest.mark.spark
+def test_the_counting_window_on_spark(session):
+    assert list(map(tuple, on_spark("counting_window").run(session).collect())) == [
+        (1, 4.0),
+        (1, 5.5),
+    ]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("way", ["AsyncJoin", "MixedJoin"])
+def test_the_joins_on_spark(session, way):
+    module = on_spark("stream_join")
+    rows = module.run(session, getattr(module, way)()).collect()
+    assert sorted(map(tuple, rows)) == [("o1", "p1", 30), ("o2", "p3", 7)]
+
+
+@pytest.mark.spark
+def test_the_total_over_the_flights_on_spark(session, tmp_path):
+    from pyarrow import parquet
+
+    module = on_spark("flights_total")
+    totals = dict(map(tuple, module.run(session, tmp_path, months=2).collect()))
+    flights = [parquet.read_table(file).to_pydict() for file in (tmp_path / "stream").glob("*")]
+    wanted: dict[str, int] = {}
+    for month in flights:
+        for carrier, delay in zip(month["carrier"], month["arr_delay"], strict=True):
+            wanted[carrier] = wanted.get(carrier, 0) + max(delay or 0, 0)
+    assert totals == wanted
