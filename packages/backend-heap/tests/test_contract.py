@@ -7,15 +7,15 @@ import copy
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from forebay_backend_heap import columns, reading
 from forebay_backend_heap.cache import ProcessCache
 from forebay_state_api.backend import ABSENT, StateKind
 from forebay_state_api.keys import KeyGroupRange
 
-KEYS = st.integers(0, 40)
-NAMESPACES = st.sampled_from([None, None, "w1", ("w", 2)])
+KEYS = st.integers(0, 8) | st.integers(0, 40)
+NAMESPACES = st.sampled_from([None] * 6 + ["w1", ("w", 2)])
 VALUES = st.integers(0, 300)
 USER_KEYS = st.sampled_from(["a", "b", "ab", ""])
 
@@ -74,10 +74,13 @@ def machine(kit, monkeypatch):
             self.job = kit.Job(
                 kit.CountingStorage(f"memory://machine{id(self)}"),
                 path=f"machine{id(self)}",
-                options={"max-deltas": 3, "snapshot-factor": 4.0},
             )
             self.processes = [ProcessCache(), ProcessCache()]
             self.models = [{name: {} for name in specs}]
+
+        @initialize(factor=st.sampled_from([0.5, 4.0, 1e6, 1e6]), deltas=st.sampled_from([2, 3, 5]))
+        def configure(self, factor, deltas):
+            self.job.options = {"max-deltas": deltas, "snapshot-factor": factor}
 
         @rule(
             operations=OPERATIONS,
@@ -148,7 +151,7 @@ def test_any_history_reads_as_plain_dicts_would(machine):
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=60,
+            max_examples=100,
             stateful_step_count=25,
             deadline=None,
             suppress_health_check=list(HealthCheck),

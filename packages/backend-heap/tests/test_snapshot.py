@@ -183,3 +183,32 @@ def test_a_rescale_rewrites_nothing(kit, job, spec):
         (None, k): 7 if k == 5 else int(k < 20) for k in range(1000)
     }
     assert state.keys == 1000
+
+
+def test_what_is_folded_stays_newer_than_what_is_not(kit, storage, spec):
+    job = kit.Job(storage, options={"max-deltas": 3, "snapshot-factor": 100.0})
+    change(kit, job, spec, range(100))
+    for keys, value in ([range(50), 1], [[1], 2], [[2], 3], [[3], 4], [[4], 5]):
+        state = change(kit, job, spec, keys, value)
+    assert len(state.files) == 4
+    kit.new_process()
+    content = job.begin([spec]).content("s")
+    assert [content[None, key] for key in range(6)] == [1, 2, 3, 4, 5, 1]
+
+
+def test_a_snapshot_knows_the_groups_of_all_cells(kit, storage, spec):
+    job = kit.Job(storage, options={"snapshot-factor": 0.0})
+    expected = dict.fromkeys(range(10), 0)
+    change(kit, job, spec, range(10))
+    for gone, new in ([0], [30]), ([30, 5], [0]), ([], [47]), ([47], [48, 5]):
+        batch = job.begin([spec])
+        for key in gone:
+            batch.put("s", key, ABSENT)
+            del expected[key]
+        for key in new:
+            batch.put("s", key, 1)
+            expected[key] = 1
+        assert roles(job.commit(batch)) == ["snapshot"]
+        for groups in job.ranges(16):
+            content = job.begin([spec], groups).content("s")
+            assert content == {(None, k): v for k, v in expected.items() if k % 16 in groups}

@@ -68,6 +68,8 @@ class Pending:
         deletes: list[Part] = []
         for namespace, parts in self._points.items():
             points = parts[0] if len(parts) == 1 else _newest(parts)
+            if not points.keys:
+                continue
             groups = np.asarray(points.groups, np.uint16)
             gone = [i for i, value in enumerate(points.values) if value is ABSENT]
             if not gone:
