@@ -139,7 +139,11 @@ class ParentState:
     meta: Mapping[str, Any]
     """`CommittedState.meta` of the parent's commit."""
     descriptions: Mapping[str, Mapping[str, Any]]
-    """State name → stored `TableSpec.description`, also of states no longer declared."""
+    """State name → `TableSpec.description` as it was last declared, also of states that were not.
+
+    A file that was written earlier may hold values of an older, compatible type: a backend stores
+    with its data how they were written.
+    """
 
 
 @attrs.frozen(kw_only=True)

@@ -100,29 +100,32 @@ class StateFuture(Generic[T]):
             scheduler.post(self._deliver)
 
     def _deliver(self) -> None:
-        """Run the callbacks in order, those that come in meanwhile included; on the task thread."""
+        """Run the callbacks in order, those that come in meanwhile included; on the task thread.
+
+        What is attached while the last one runs has nobody to wait for, and runs at once.
+        """
         callbacks = self._callbacks or []
         value = self._value
         position = 0
         while position < len(callbacks):
             record, callback = callbacks[position]
             position += 1
+            if position == len(callbacks):
+                self._callbacks = None
             if record is None:
                 callback(value)
             else:
                 record.scheduler.resume(record, callback, value)
-        self._callbacks = None
 
     def _deliver_here(self) -> None:
         """Run the callbacks in the completing thread; those of records go to their task thread."""
         position = 0
-        while True:
+        while self._callbacks is not None:
             with _lock:
-                if self._callbacks is None or position == len(self._callbacks):
-                    self._callbacks = None
-                    return
                 record, callback = self._callbacks[position]
-            position += 1
+                position += 1
+                if position == len(self._callbacks):
+                    self._callbacks = None
             if record is None:
                 callback(self._value)
             else:

@@ -92,7 +92,15 @@ def declare(engine: Engine, descriptor: StateDescriptor) -> DeclaredState:
     """Open the table of ``descriptor`` and make its state object."""
     if descriptor.ttl is not None:
         _check_cleanup(engine.backend, descriptor.name, descriptor.ttl)
-    what = f"state {descriptor.name!r} of operator {engine.context.operator_uid!r}"
+    spec, codec = spec_of(descriptor, engine.key_codec, engine.context.operator_uid)
+    return DeclaredState(engine, descriptor, spec, codec)
+
+
+def spec_of(
+    descriptor: StateDescriptor, key_codec: ValueCodec, uid: str
+) -> tuple[TableSpec, ValueCodec]:
+    """The table that a backend is asked for, and the codec of the values that the user sees."""
+    what = f"state {descriptor.name!r} of operator {uid!r}"
     codec = codec_for(descriptor.value_type, what=what)
     user_key = None
     if isinstance(descriptor, MapStateDescriptor):
@@ -101,12 +109,12 @@ def declare(engine: Engine, descriptor: StateDescriptor) -> DeclaredState:
     spec = TableSpec(
         name=descriptor.name,
         kind=descriptor.kind,
-        key=engine.key_codec,
+        key=key_codec,
         value=codec if descriptor.ttl is None else stamped_codec(codec),
         user_key=user_key,
         ttl=descriptor.ttl is not None,
     )
-    return DeclaredState(engine, descriptor, spec, codec)
+    return spec, codec
 
 
 def _check_cleanup(backend: StateBackend, state: str, ttl: StateTtlConfig) -> None:

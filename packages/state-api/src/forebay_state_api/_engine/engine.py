@@ -279,9 +279,11 @@ class Engine:
     def _cells_held(self) -> int:
         return sum(state.cells_held() for state in self.states.values())
 
-    def waits(self, state: str) -> None:
-        """Count a synchronous access that has to wait."""
+    def waits(self, state: str, *, avoidable: bool = True) -> None:
+        """Count a synchronous access that has to wait; there may be no asynchronous twin."""
         self.sync_waits += 1
+        if not avoidable:
+            return
         self._waited_for = state
         if self._asynchronous:
             self._warn_of_waits()

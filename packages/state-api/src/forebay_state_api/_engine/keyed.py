@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from forebay_state_api._engine.pages import Content, Pages
@@ -35,6 +35,7 @@ class KeyedState:
         "_dirty",
         "_engine",
         "_hand_out",
+        "_merging",
         "_namespace",
         "_spec",
         "_table",
@@ -57,6 +58,8 @@ class KeyedState:
         self._admit = codec.admit
         self._hand_out = codec.hand_out
         self.spaces: dict[Any, Space] = {}
+        self._merging = False
+        """Namespaces are being merged, which has no asynchronous twin."""
         self.bind(None)
 
     def space_of(self, namespace: Any) -> Space:
@@ -80,7 +83,7 @@ class KeyedState:
 
     def _waits(self) -> None:
         """A synchronous access has to wait for storage."""
-        self._engine.waits(self._spec.name)
+        self._engine.waits(self._spec.name, avoidable=not self._merging)
 
     def _within(self, namespace: Any, act: Callable[[], T]) -> T:
         """``act()``, its accesses belonging to ``namespace``."""
@@ -92,6 +95,19 @@ class KeyedState:
             return act()
         finally:
             self.bind(current)
+
+    def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
+        """Merge ``sources`` into ``target``, for the kinds that know how."""
+        before = self._namespace
+        self._merging = True
+        try:
+            self._merge(target, [source for source in sources if source != target])
+        finally:
+            self._merging = False
+            self.bind(before)
+
+    def _merge(self, target: Any, sources: list[Any]) -> None:
+        raise NotImplementedError
 
     def _iterator(
         self, content: Content, shape: Callable[[Any], Any] | None

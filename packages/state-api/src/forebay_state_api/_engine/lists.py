@@ -50,16 +50,14 @@ class KeyedListState(KeyedState, ListState[Any]):
                 return
         self._replace([])
 
-    def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        before = self._namespace
-        for source in [one for one in sources if one != target]:
+    def _merge(self, target: Any, sources: list[Any]) -> None:
+        for source in sources:
             self.bind(source)
             elements = list(self._known())
             if elements:
                 self.clear()
                 self.bind(target)
                 self._append(elements)
-        self.bind(before)
 
     # Asynchronous.
 

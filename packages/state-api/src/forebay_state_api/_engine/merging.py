@@ -73,10 +73,9 @@ class MergingState(PointState):
             self._settle()
         super().clear()
 
-    def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        before = self._namespace
+    def _merge(self, target: Any, sources: list[Any]) -> None:
         merged: Any = ABSENT
-        for source in [target, *(one for one in sources if one != target)]:
+        for source in [target, *sources]:
             self.bind(source)
             cell = self._live(self._cell())
             if cell is not ABSENT:
@@ -86,7 +85,6 @@ class MergingState(PointState):
         if merged is not ABSENT:
             self.bind(target)
             self._store(self._space(), self._context._key, self._context._group, merged)
-        self.bind(before)
 
     # Asynchronous.
 

@@ -166,16 +166,14 @@ class TtlListState(KeyedListState):
             _log_dropped(self)
             self._replace(live)
 
-    def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        before, sources = self._namespace, list(sources)
+    def _merge(self, target: Any, sources: list[Any]) -> None:
         for namespace in [target, *sources]:
             self.bind(namespace)
             elements = self._known()
             live = [stored for stored in elements if not self._clock.expired(stored)]
             if len(live) < len(elements):
                 self._replace(live)
-        self.bind(before)
-        super().merge_namespaces(target, sources)
+        super()._merge(target, sources)
 
     def async_get(self) -> StateFuture[StateIterator[Any]]:
         content = super()._content()
@@ -192,12 +190,15 @@ class TtlListState(KeyedListState):
 
     def _loaded(self, elements: list[Any], appended: int) -> StateFuture[StateIterator[Any]]:
         """Go over ``elements``, the last ``appended`` of which were not stored at the request."""
-        visible = self._visible(elements)
         change: ListChange | None = self._dirty.get(self._context._key)
-        if self._context._key not in self._cells and (change is None or not change.replaced):
-            later = [] if change is None else change.elements[appended:]
-            known = self._cells[self._context._key] = [*elements, *later]
-            self._after_read(known)
+        if self._context._key in self._cells or (change is not None and change.replaced):
+            # Another request of the record was first: it has renewed, dropped or replaced them.
+            live = [stored for stored in elements if not self._clock.expired(stored)]
+            return self._iterator(Content(live), self._shape())
+        visible = self._visible(elements)
+        later = [] if change is None else change.elements[appended:]
+        known = self._cells[self._context._key] = [*elements, *later]
+        self._after_read(known)
         return self._iterator(Content(visible), self._shape())
 
     def _read(self, elements: list[Any]) -> Content:

@@ -1,1 +1,67 @@
-"""The conformance kit: what authors of backends and storages test against."""
+"""The conformance kit: what authors of backends and storages test against.
+
+A backend passes when this does::
+
+    class TestMyBackend(StateBackendTests):
+        @pytest.fixture
+        def backend_class(self):
+            return MyBackend
+
+Further fixtures to override, where the defaults do not fit: ``backend_options`` (its settings),
+``storage`` (the state directory, in memory unless overridden) and ``forget`` (a callable that
+empties what the backend keeps between batches in this process, as a new process would find it).
+The class attributes ``machine_examples`` and ``machine_steps`` say how long the state machine
+searches. `StateBackend.capabilities` decides what more is asked of a backend.
+
+The kit needs pytest and hypothesis (``forebay-state-api[testing]``); everything else here does not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from forebay_state_api.testing.clock import ManualClock
+from forebay_state_api.testing.job import KeyedJob
+from forebay_state_api.testing.scripts import Style
+from forebay_state_api.testing.sequencer import ScheduleError, Sequencer
+from forebay_state_api.testing.storage import (
+    ClockedStorage,
+    CountingStorage,
+    Crash,
+    Fault,
+    FaultKind,
+    FaultyStorage,
+    WrappedStorage,
+)
+
+if TYPE_CHECKING:
+    from forebay_state_api.testing.conformance import StateBackendTests
+
+__all__ = [
+    "ClockedStorage",
+    "CountingStorage",
+    "Crash",
+    "Fault",
+    "FaultKind",
+    "FaultyStorage",
+    "KeyedJob",
+    "ManualClock",
+    "ScheduleError",
+    "Sequencer",
+    "StateBackendTests",
+    "Style",
+    "WrappedStorage",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the kit when it is asked for: harnesses of jobs come without pytest."""
+    if name != "StateBackendTests":
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    import pytest
+
+    pytest.register_assert_rewrite(f"{__name__}.conformance")
+    from forebay_state_api.testing.conformance import StateBackendTests
+
+    return StateBackendTests

@@ -1,0 +1,259 @@
+"""SEMANTICS §4: the five kinds of state, in every style of caller."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from forebay_state_api._engine.engine import EngineSettings
+from forebay_state_api.backend import ABSENT
+from forebay_state_api.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+from forebay_state_api.testing.conformance.subject import BackendSubject, Mean, NewJob
+from forebay_state_api.testing.job import KeyedJob
+from forebay_state_api.testing.scripts import REFUSED, Style
+
+
+def add(first: int, second: int) -> int:
+    """Reduce by addition."""
+    return first + second
+
+
+class KindTests(BackendSubject):
+    """What each kind does, within a micro-batch and over several."""
+
+    @pytest.fixture
+    def kinds(self, new_job: NewJob, style: Style, engine_settings: EngineSettings) -> KeyedJob:
+        """A job with one state of each kind."""
+        Mean.created = 0
+        return new_job(
+            ValueStateDescriptor("v", int),
+            ValueStateDescriptor("d", int, default=7),
+            ListStateDescriptor("l", int),
+            MapStateDescriptor("m", str, int | None),
+            ReducingStateDescriptor("r", add, int),
+            AggregatingStateDescriptor("a", Mean(), tuple[int, float]),
+            style=style,
+            settings=engine_settings,
+        )
+
+    # -- value --------------------------------------------------------------------------------
+
+    def test_an_unset_value_is_its_default_else_none(self, kinds: KeyedJob) -> None:
+        assert kinds.do("k", ("v.value",), ("d.value",)) == [None, 7]
+        kinds.do("k", ("d.update", 8))
+        assert kinds.do("k", ("d.value",), ("d.clear",), ("d.value",)) == [8, None, 7]
+        assert kinds.do("k", ("d.value",)) == [7]
+
+    def test_a_value_is_what_was_last_stored(self, kinds: KeyedJob) -> None:
+        assert kinds.do("k", ("v.update", 1), ("v.value",), ("v.update", 2)) == [None, 1, None]
+        assert kinds.do("k", ("v.value",)) == [2]
+        assert kinds.do("other", ("v.value",)) == [None]
+
+    def test_updating_with_none_clears(self, kinds: KeyedJob) -> None:
+        kinds.do("k", ("v.update", 1))
+        assert kinds.do("k", ("v.update", None), ("v.value",)) == [None, None]
+        assert kinds.do("k", ("v.value",)) == [None]
+        assert kinds.peek(kinds.descriptors[0], "k") is ABSENT
+
+    # -- list ---------------------------------------------------------------------------------
+
+    def test_a_list_keeps_the_order_of_insertion(self, kinds: KeyedJob) -> None:
+        kinds.do("k", ("l.add", 3), ("l.add_all", [1, 2]))
+        assert kinds.do("k", ("l.add", 0), ("l.get",)) == [None, [3, 1, 2, 0]]
+        assert kinds.do("k", ("l.get",)) == [[3, 1, 2, 0]]
+
+    @pytest.mark.parametrize(
+        "refused",
+        [
+            ("!l.add", None),
+            ("!l.add_all", None),
+            ("!l.update", None),
+            ("!l.add_all", [2, None]),
+            ("!l.update", [None]),
+        ],
+        ids=str,
+    )
+    def test_none_in_a_list_is_refused_at_the_call_and_changes_nothing(
+        self, kinds: KeyedJob, refused: Any
+    ) -> None:
+        kinds.do("k", ("l.add", 1))
+        assert kinds.do("k", refused, ("l.get",)) == [REFUSED, [1]]
+        assert kinds.do("k", ("l.get",)) == [[1]]
+
+    def test_updating_with_an_empty_list_empties(self, kinds: KeyedJob) -> None:
+        kinds.do("k", ("l.add_all", [1, 2]))
+        assert kinds.do("k", ("l.update", []), ("l.get",), ("l.add", 5)) == [None, [], None]
+        assert kinds.do("k", ("l.get",)) == [[5]]
+        kinds.do("k", ("l.update", []))
+        assert kinds.do("k", ("l.get",)) == [[]]
+
+    def test_adding_an_empty_list_does_nothing(self, kinds: KeyedJob) -> None:
+        kinds.do("k", ("l.add_all", []))
+        assert kinds.do("k", ("l.add", 1), ("l.add_all", []), ("l.get",)) == [None, None, [1]]
+
+    def test_a_list_is_replaced_and_cleared(self, kinds: KeyedJob) -> None:
+        kinds.do("k", ("l.add_all", [1, 2, 3]))
+        assert kinds.do("k", ("l.update", [9, 8]), ("l.add", 7), ("l.get",))[2] == [9, 8, 7]
+        assert kinds.do("k", ("l.get",), ("l.clear",), ("l.get",)) == [[9, 8, 7], None, []]
+        assert kinds.do("k", ("l.get",)) == [[]]
+
+    # -- map ----------------------------------------------------------------------------------
+
+    def test_a_missing_entry_is_none_and_removing_it_is_no_error(self, kinds: KeyedJob) -> None:
+        missing = [("m.get", "x"), ("m.contains", "x"), ("m.remove", "x"), ("m.is_empty",)]
+        assert kinds.do("k", *missing) == [None, False, None, True]
+        kinds.do("k", ("m.put", "y", 1))
+        assert kinds.do("k", *missing) == [None, False, None, False]
+
+    def test_a_none_that_was_put_is_there(self, kinds: KeyedJob) -> None:
+        kinds.do("k", ("m.put", "x", None))
+        looks = [("m.contains", "x"), ("m.get", "x"), ("m.items",), ("m.is_empty",)]
+        assert kinds.do("k", *looks) == [True, None, [("x", None)], False]
+        kinds.do("k", ("m.remove", "x"))
+        assert kinds.do("k", *looks) == [False, None, [], True]
+
+    def test_none_as_a_user_key_is_refused(self, kinds: KeyedJob) -> None:
+        calls = [("!m.put", None, 1), ("!m.get", None), ("!m.contains", None), ("!m.remove", None)]
+        assert kinds.do("k", *calls, ("!m.put_all", {"a": 1, None: 2})) == [REFUSED] * 5
+        assert kinds.do("k", ("m.items",)) == [[]]
+
+    def test_put_all_merges(self, kinds: KeyedJob) -> None:
+        kinds.do("k", ("m.put_all", {"a": 1, "b": 2}))
+        assert kinds.do("k", ("m.put_all", {"b": 3, "c": 4}), ("m.items",))[1] == [
+            ("a", 1),
+            ("b", 3),
+            ("c", 4),
+        ]
+        assert kinds.do("k", ("m.keys",), ("m.values",)) == [["a", "b", "c"], [1, 3, 4]]
+
+    def test_entries_are_put_removed_and_cleared(self, kinds: KeyedJob) -> None:
+        kinds.do("k", ("m.put_all", {"a": 1, "b": 2, "c": 3}))
+        kinds.do("k", ("m.remove", "a"), ("m.put", "d", 4))
+        assert kinds.do("k", ("m.keys",), ("m.get", "a"), ("m.get", "d")) == [
+            ["b", "c", "d"],
+            None,
+            4,
+        ]
+        after = kinds.do("k", ("m.clear",), ("m.put", "a", 9), ("m.get", "b"), ("m.items",))
+        assert after == [None, None, None, [("a", 9)]]
+        assert kinds.do("k", ("m.items",), ("m.contains", "c")) == [[("a", 9)], False]
+        assert kinds.do("k", ("m.clear",), ("m.is_empty",)) == [None, True]
+        assert kinds.do("k", ("m.is_empty",), ("m.items",)) == [True, []]
+
+    # -- reducing and aggregating -------------------------------------------------------------
+
+    def test_a_reducing_state_reduces(self, kinds: KeyedJob) -> None:
+        assert kinds.do("k", ("r.get",), ("r.add", 1), ("r.get",)) == [None, None, 1]
+        assert kinds.do("k", ("r.add", 2), ("r.add", 3), ("r.get",)) == [None, None, 6]
+        assert kinds.do("k", ("r.get",), ("r.clear",), ("r.get",), ("r.add", 5)) == [
+            6,
+            None,
+            None,
+            None,
+        ]
+        assert kinds.do("k", ("r.get",)) == [5]
+
+    def test_an_aggregating_state_applies_the_result_on_reading_only(self, kinds: KeyedJob) -> None:
+        assert kinds.do("k", ("a.get",)) == [None]
+        assert Mean.created == 0, "reading an unset state makes no accumulator"
+        kinds.do("k", ("a.add", 1.0), ("a.add", 2.0))
+        assert Mean.created == 1
+        assert kinds.do("k", ("a.get",), ("a.add", 6.0), ("a.get",)) == [1.5, None, 3.0]
+        assert kinds.peek(kinds.descriptors[5], "k") == (3, 9.0)
+        assert kinds.do("k", ("a.clear",), ("a.get",)) == [None, None]
+        assert kinds.do("k", ("a.get",)) == [None]
+
+    def test_all_requests_of_a_record_see_the_ones_before(self, kinds: KeyedJob) -> None:
+        kinds.do("k", ("r.add", 1), ("a.add", 4.0), ("l.add", 1), ("m.put", "x", 1), ("v.update", 1))
+        results = kinds.do(
+            "k",
+            ("r.add", 2),
+            ("r.clear",),
+            ("r.add", 3),
+            ("r.get",),
+            ("a.clear",),
+            ("a.add", 8.0),
+            ("a.get",),
+            ("l.clear",),
+            ("l.get",),
+            ("m.remove", "x"),
+            ("m.get", "x"),
+            ("v.clear",),
+            ("v.value",),
+        )
+        read = {3: 3, 6: 8.0, 8: [], 10: None, 12: None}
+        assert {n: results[n] for n in read} == read
+        after = kinds.do("k", ("r.get",), ("a.get",), ("l.get",), ("m.items",), ("v.value",))
+        assert after == [3, 8.0, [], [], None]
+
+    # -- namespaces ---------------------------------------------------------------------------
+
+    def test_a_request_belongs_to_the_namespace_that_was_current(self, kinds: KeyedJob) -> None:
+        kinds.do("k", ("v.update", 0), ("namespace", "w1"), ("v.update", 1), ("l.add", 1))
+        results = kinds.do(
+            "k",
+            ("v.value",),
+            ("namespace", "w1"),
+            ("v.value",),
+            ("l.get",),
+            ("namespace", ("w", 2)),
+            ("v.value",),
+            ("v.update", 2),
+            ("namespace", None),
+            ("v.value",),
+            ("l.get",),
+        )
+        assert results == [0, None, 1, [1], None, None, None, None, 0, []]
+        assert kinds.do("k", ("v.value",)) == [0], "each record starts in the default namespace"
+        assert kinds.peek(kinds.descriptors[0], "k", ("w", 2)) == 2
+
+    def test_namespaces_merge_and_sources_end_empty(self, kinds: KeyedJob) -> None:
+        for namespace, number in (("w1", 1), ("w2", 2)):
+            states = [("r.add", number), ("a.add", float(number)), ("l.add_all", [number] * 2)]
+            kinds.do("k", ("namespace", namespace), *states)
+        merge = (["w1", "w2", "absent"],)
+        kinds.do("k", *((f"{name}.merge_namespaces", "w2", *merge) for name in ("r", "a", "l")))
+        reads = [("r.get",), ("a.get",), ("l.get",)]
+        assert kinds.do("k", ("namespace", "w2"), *reads) == [None, 3, 1.5, [2, 2, 1, 1]]
+        assert kinds.do("k", ("namespace", "w1"), *reads) == [None, None, None, []]
+        assert kinds.do("k", ("namespace", "absent"), *reads) == [None, None, None, []]
+
+    def test_merging_into_an_empty_target_and_from_nothing(self, kinds: KeyedJob) -> None:
+        kinds.do("k", ("namespace", "w1"), ("r.add", 5), ("l.add", 5))
+        kinds.do("k", ("r.merge_namespaces", "new", ["w1"]), ("l.merge_namespaces", "new", ["w1"]))
+        kinds.do("k", ("r.merge_namespaces", "none", ["w1"]), ("l.merge_namespaces", "none", []))
+        assert kinds.do("k", ("namespace", "new"), ("r.get",), ("l.get",)) == [None, 5, [5]]
+        assert kinds.do("k", ("namespace", "none"), ("r.get",), ("l.get",)) == [None, None, []]
+
+
+class KeysOfMapsTests(BackendSubject):
+    """User keys of every sort are kept apart."""
+
+    @pytest.mark.parametrize(
+        ("key_type", "keys"),
+        [
+            (bytes, [b"", b"a", b"ab", b"a\x00", b"a\x00b", b"abc"]),
+            (str, ["", "a", "ab", "abc", "a\x00b", "ä"]),
+            (tuple[str, str], [("a", "bc"), ("ab", "c"), ("", "abc"), ("abc", "")]),
+            (None, [1, True, 1.0, "1", b"1", (1,), (1, 1)]),
+        ],
+        ids=["bytes", "str", "tuple", "untyped"],
+    )
+    def test_user_keys_that_are_prefixes_or_alike_never_mix(
+        self, new_job: NewJob, engine_settings: EngineSettings, key_type: Any, keys: list[Any]
+    ) -> None:
+        job = new_job(MapStateDescriptor("m", key_type, int), settings=engine_settings)
+        job.do("k", *(("m.put", key, number) for number, key in enumerate(keys)))
+        job.do("k", ("m.remove", keys[1]))
+        got = job.do("k", *(("m.get", key) for key in keys))
+        assert got == [None if n == 1 else n for n in range(len(keys))]
+        stored = job.do("k", ("m.items",))[0]
+        expected = [(key, n) for n, key in enumerate(keys) if n != 1]
+        assert sorted(map(repr, stored)) == sorted(map(repr, expected))

@@ -1,0 +1,274 @@
+"""A hypothesis state machine: any history of batches, crashes and restarts, against a plain model.
+
+The model is a dictionary per key; a commit copies it. Whatever the order of accesses, whichever
+style they are written in, wherever a run dies or how it comes back, a state reads as the model.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+
+from forebay_state_api._engine.engine import EngineSettings
+from forebay_state_api.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+from forebay_state_api.testing.conformance.kinds import add
+from forebay_state_api.testing.conformance.subject import (
+    BackendSubject,
+    Mean,
+    NewJob,
+    memory_storage,
+)
+from forebay_state_api.testing.job import KeyedJob
+from forebay_state_api.testing.scripts import Access, Style
+
+KEYS: Final = ["a", "b", "c", "d", "e"]
+_NUMBERS: Final = st.integers(-3, 3)
+_ENTRIES: Final = st.sampled_from(["x", "y", "z"])
+
+ACCESSES: Final = st.one_of(
+    st.tuples(st.just("namespace"), st.sampled_from([None, "w1", "w2"])),
+    st.sampled_from([("v.value",), ("v.clear",), ("l.get",), ("l.clear",), ("m.items",)]),
+    st.sampled_from([("m.keys",), ("m.values",), ("m.is_empty",), ("m.clear",)]),
+    st.sampled_from([("r.get",), ("r.clear",), ("a.get",), ("a.clear",)]),
+    st.tuples(st.just("v.update"), st.none() | _NUMBERS),
+    st.tuples(st.just("l.add"), _NUMBERS),
+    st.tuples(st.sampled_from(["l.add_all", "l.update"]), st.lists(_NUMBERS, max_size=3)),
+    st.tuples(st.sampled_from(["m.get", "m.contains", "m.remove"]), _ENTRIES),
+    st.tuples(st.just("m.put"), _ENTRIES, st.none() | _NUMBERS),
+    st.tuples(st.just("m.put_all"), st.dictionaries(_ENTRIES, _NUMBERS, max_size=2)),
+    st.tuples(st.just("r.add"), _NUMBERS),
+    st.tuples(st.just("a.add"), _NUMBERS.map(float)),
+    st.tuples(
+        st.sampled_from(["l.merge_namespaces", "r.merge_namespaces", "a.merge_namespaces"]),
+        st.sampled_from([None, "w1"]),
+        st.lists(st.sampled_from([None, "w1", "w2"]), max_size=2, unique=True),
+    ),
+)
+CALLS: Final = st.lists(
+    st.tuples(st.sampled_from(KEYS), st.lists(ACCESSES, max_size=8)), min_size=1, max_size=6
+)
+ENGINES: Final = st.builds(
+    EngineSettings,
+    read_ahead=st.booleans(),
+    in_flight_limit=st.sampled_from([1, 3, 6000]),
+    batch_size=st.sampled_from([1, 3, 1000]),
+    page_size=st.sampled_from([1, 2, 128]),
+    drain_timeout_s=st.just(5.0),
+)
+
+
+class Model:
+    """What the states should hold: ``cells[namespace, key, state]``."""
+
+    def __init__(self) -> None:
+        self.cells: dict[tuple[Any, str, str], Any] = {}
+
+    def script(self, key: str, accesses: Sequence[Access]) -> list[Any]:
+        """Carry out a script; what it gives."""
+        namespace, results = None, []
+        for name, *arguments in accesses:
+            if name == "namespace":
+                namespace = arguments[0]
+                results.append(None)
+                continue
+            state, method = name.split(".")
+            results.append(getattr(self, f"{state}_{method}")((namespace, key, state), *arguments))
+        return results
+
+    # -- value --------------------------------------------------------------------------------
+
+    def v_value(self, cell: Any) -> Any:
+        return self.cells.get(cell)
+
+    def v_update(self, cell: Any, value: Any) -> None:
+        self._set(cell, value)
+
+    def v_clear(self, cell: Any) -> None:
+        self.cells.pop(cell, None)
+
+    l_clear = m_clear = r_clear = a_clear = v_clear
+
+    # -- list ---------------------------------------------------------------------------------
+
+    def l_get(self, cell: Any) -> Any:
+        return list(self.cells.get(cell, []))
+
+    def l_add(self, cell: Any, value: Any) -> None:
+        self.l_add_all(cell, [value])
+
+    def l_add_all(self, cell: Any, values: Any) -> None:
+        self._set(cell, [*self.cells.get(cell, []), *values] or None)
+
+    def l_update(self, cell: Any, values: Any) -> None:
+        self._set(cell, list(values) or None)
+
+    def l_merge_namespaces(self, cell: Any, target: Any, sources: Any) -> None:
+        for source in sources:
+            if source != target:
+                moved = self.cells.pop((source, *cell[1:]), [])
+                self.l_add_all((target, *cell[1:]), moved)
+
+    # -- map ----------------------------------------------------------------------------------
+
+    def m_items(self, cell: Any) -> Any:
+        return sorted(self.cells.get(cell, {}).items(), key=repr)
+
+    def m_keys(self, cell: Any) -> Any:
+        return sorted(self.cells.get(cell, {}), key=repr)
+
+    def m_values(self, cell: Any) -> Any:
+        return sorted(self.cells.get(cell, {}).values(), key=repr)
+
+    def m_is_empty(self, cell: Any) -> Any:
+        return not self.cells.get(cell)
+
+    def m_get(self, cell: Any, entry: Any) -> Any:
+        return self.cells.get(cell, {}).get(entry)
+
+    def m_contains(self, cell: Any, entry: Any) -> Any:
+        return entry in self.cells.get(cell, {})
+
+    def m_put(self, cell: Any, entry: Any, value: Any) -> None:
+        self.m_put_all(cell, {entry: value})
+
+    def m_put_all(self, cell: Any, entries: Any) -> None:
+        self._set(cell, {**self.cells.get(cell, {}), **entries} or None)
+
+    def m_remove(self, cell: Any, entry: Any) -> None:
+        left = {k: v for k, v in self.cells.get(cell, {}).items() if k != entry}
+        self._set(cell, left or None)
+
+    # -- reducing and aggregating -------------------------------------------------------------
+
+    def r_get(self, cell: Any) -> Any:
+        return self.cells.get(cell)
+
+    def r_add(self, cell: Any, value: Any) -> None:
+        self._set(cell, self.cells.get(cell, 0) + value)
+
+    def a_get(self, cell: Any) -> Any:
+        held = self.cells.get(cell)
+        return None if held is None else held[1] / held[0]
+
+    def a_add(self, cell: Any, value: Any) -> None:
+        count, total = self.cells.get(cell, (0, 0.0))
+        self._set(cell, (count + 1, total + value))
+
+    def r_merge_namespaces(self, cell: Any, target: Any, sources: Any) -> None:
+        self._merge(cell, target, sources, lambda first, second: first + second)
+
+    def a_merge_namespaces(self, cell: Any, target: Any, sources: Any) -> None:
+        self._merge(cell, target, sources, lambda a, b: (a[0] + b[0], a[1] + b[1]))
+
+    def _merge(self, cell: Any, target: Any, sources: Any, both: Any) -> None:
+        for source in sources:
+            held = self.cells.pop((source, *cell[1:]), None) if source != target else None
+            if held is not None:
+                before = self.cells.get((target, *cell[1:]))
+                self._set((target, *cell[1:]), held if before is None else both(before, held))
+
+    def _set(self, cell: Any, content: Any) -> None:
+        if content is None:
+            self.cells.pop(cell, None)
+        else:
+            self.cells[cell] = content
+
+
+class StateMachineTests(BackendSubject):
+    """Set ``machine_examples`` and ``machine_steps`` higher for a longer search."""
+
+    machine_examples = 15
+    machine_steps = 12
+
+    @pytest.fixture
+    def new_machine(self, new_job: NewJob, forget: Callable[[], None]) -> Any:
+        """Makes a state machine of the subject."""
+        return lambda: BatchMachine(new_job, forget)
+
+    def test_any_history_reads_as_the_model(self, new_machine: Any) -> None:
+        run_state_machine_as_test(  # type: ignore[no-untyped-call]
+            new_machine,
+            settings=settings(
+                max_examples=self.machine_examples,
+                stateful_step_count=self.machine_steps,
+                deadline=None,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+
+
+class BatchMachine(RuleBasedStateMachine):
+    """Micro-batches of one operator, and what may happen to it between them."""
+
+    def __init__(self, new_job: NewJob, forget: Callable[[], None]) -> None:
+        super().__init__()
+        self._new_job = new_job
+        self._forget = forget
+        self._committed = [Model()]
+        """What each version holds; the index is the version."""
+
+    @initialize(parallelism=st.integers(1, 4))
+    def begin(self, parallelism: int) -> None:
+        """An empty state directory."""
+        self._job: KeyedJob = self._new_job(
+            ValueStateDescriptor("v", int),
+            ListStateDescriptor("l", int),
+            MapStateDescriptor("m", str, int | None),
+            ReducingStateDescriptor("r", add, int),
+            AggregatingStateDescriptor("a", Mean(), tuple[int, float]),
+            storage=memory_storage(),
+            parallelism=parallelism,
+        )
+
+    @rule(calls=CALLS, style=st.sampled_from(Style), engine=ENGINES)
+    def batch(self, calls: Any, style: Style, engine: EngineSettings) -> None:
+        """A micro-batch that is committed."""
+        self._committed.append(self._check(calls, style, engine, crash=False))
+
+    @rule(calls=CALLS, style=st.sampled_from(Style), engine=ENGINES)
+    def batch_that_dies(self, calls: Any, style: Style, engine: EngineSettings) -> None:
+        """A micro-batch that runs to its end and is not committed."""
+        self._check(calls, style, engine, crash=True)
+
+    @rule(parallelism=st.integers(1, 8), same_process=st.booleans())
+    def restart(self, parallelism: int, *, same_process: bool) -> None:
+        """A new run, in this process or in a fresh one, with another parallelism."""
+        self._job.restart(parallelism=parallelism, same_process=same_process)
+
+    @rule()
+    def fresh_process(self) -> None:
+        """The worker process is replaced within a run."""
+        self._forget()
+
+    @rule(data=st.data(), same_process=st.booleans())
+    def go_back(self, data: Any, *, same_process: bool) -> None:
+        """A new run that begins at an older batch."""
+        batch_id = data.draw(st.integers(0, self._job.batch_id))
+        self._job.restart(batch_id=batch_id, same_process=same_process)
+        del self._committed[batch_id + 1 :]
+
+    @rule()
+    def last_batch_again(self) -> None:
+        """The run repeats the batch that it has just committed."""
+        if self._job.batch_id:
+            self._job.batch_id -= 1
+            del self._committed[-1]
+
+    def _check(self, calls: Any, style: Style, engine: EngineSettings, *, crash: bool) -> Model:
+        model = copy.deepcopy(self._committed[-1])
+        expected = [model.script(key, accesses) for key, accesses in calls]
+        self._job.style, self._job.settings = style, engine
+        assert self._job.scripts(calls, crash=crash) == expected
+        return model

@@ -1,0 +1,94 @@
+"""SEMANTICS §8: a restart with another parallelism finds every key, in exactly one subtask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.keys import key_group_of, subtask_of
+from forebay_state_api.testing.conformance.subject import SECOND, BackendSubject, NewJob
+from forebay_state_api.testing.conformance.ttl import EMPTY, READS, TTL, WRITES, states_with
+from forebay_state_api.testing.job import KeyedJob
+from forebay_state_api.ttl import StateTtlConfig
+
+KEYS = [f"key {n}" for n in range(40)]
+
+
+class RescaleTests(BackendSubject):
+    """Forty keys in eight key groups, with states of all kinds that have a TTL."""
+
+    @pytest.fixture
+    def spread(self, new_job: NewJob) -> KeyedJob:
+        """A job whose keys were written in two batches, in two namespaces."""
+        job = new_job(*states_with(StateTtlConfig(TTL)), parallelism=3)
+        job.scripts([(key, WRITES) for key in KEYS[:20]])
+        job.clock.advance(6 * SECOND)
+        job.scripts([(key, [*WRITES, ("namespace", "w"), *WRITES]) for key in KEYS[20:]])
+        return job
+
+    @pytest.mark.parametrize("parallelisms", [[1], [8], [2, 5], [8, 1, 3], [4, 4]], ids=str)
+    def test_every_key_is_found_for_every_kind_with_its_times(
+        self, spread: KeyedJob, parallelisms: list[int]
+    ) -> None:
+        for number, parallelism in enumerate(parallelisms):
+            spread.restart(parallelism=parallelism)
+            spread.do(f"new {number}", ("v.update", number))
+        spread.clock.advance(5 * SECOND)
+        found = spread.scripts([(key, [*READS, ("namespace", "w"), *READS]) for key in KEYS])
+        alive = [1, [1, 2], [("a", 1), ("b", 2)], 1, 1.0]
+        assert found[:20] == [[*EMPTY, None, *EMPTY]] * 20
+        assert found[20:] == [[*alive, None, *alive]] * 20
+        news = [(f"new {number}", [("v.value",)]) for number in range(len(parallelisms))]
+        assert spread.scripts(news) == [[number] for number in range(len(parallelisms))]
+
+    @pytest.mark.parametrize("parallelism", [1, 2, 7, 8])
+    def test_each_key_is_counted_in_one_subtask(self, spread: KeyedJob, parallelism: int) -> None:
+        spread.restart(parallelism=parallelism)
+        spread.do(KEYS[0], ("v.value",))
+        counts = [report.keys for report in spread.reports]
+        if None not in counts:
+            assert sum(count or 0 for count in counts) == 20 * 5 + 20 * 5 * 2
+
+    @pytest.mark.parametrize("parallelism", [1, 2, 8])
+    def test_the_state_is_not_rewritten(self, spread: KeyedJob, parallelism: int) -> None:
+        spread.restart(parallelism=parallelism)
+        before = {info.name for info in spread.storage.list("data")}
+        spread.scripts([(key, [("v.value",)]) for key in KEYS[20:]])
+        assert {info.name for info in spread.storage.list("data")} == before
+
+    def test_only_the_subtasks_that_changed_something_write(self, spread: KeyedJob) -> None:
+        spread.restart(parallelism=4)
+        spread.do("one key", ("v.update", 1))
+        owner = subtask_of(key_group_of("one key", 8), 4, 8)
+        wrote = [report.bytes_written > 0 for report in spread.reports]
+        assert wrote == [subtask == owner for subtask in range(4)]
+
+    def test_a_failed_rescale_leaves_the_old_version(self, spread: KeyedJob) -> None:
+        spread.restart(parallelism=5)
+        spread.do(KEYS[30], ("v.update", 9), crash=True)
+        spread.restart(parallelism=2)
+        assert spread.do(KEYS[30], ("v.value",)) == [1]
+
+    def test_parallelism_above_max_parallelism(self, spread: KeyedJob) -> None:
+        spread.restart(parallelism=9)
+        with pytest.raises(ConfigurationError, match=r"1\.\.8.*9"):
+            spread.do(KEYS[0], ("v.value",))
+
+    def test_a_changed_max_parallelism_names_the_number_to_pass(self, spread: KeyedJob) -> None:
+        spread.max_parallelism = 16
+        spread.restart()
+        with pytest.raises(ConfigurationError, match="max_parallelism=8"):
+            spread.do(KEYS[0], ("v.value",))
+
+    @pytest.mark.parametrize(
+        "keys",
+        [[1, -5, 2**62], [True, False], [1.5, -0.25], ["a", "ä", ""], [b"", b"x"], [("a", 1)]],
+        ids=lambda keys: type(keys[0]).__name__,
+    )
+    def test_keys_of_every_type_survive(self, new_job: NewJob, keys: list[Any]) -> None:
+        job = new_job(*states_with(StateTtlConfig(TTL)), parallelism=2)
+        job.scripts([(key, WRITES) for key in keys])
+        job.restart(parallelism=3)
+        assert job.scripts([(key, [("v.value",)]) for key in keys]) == [[1]] * len(keys)

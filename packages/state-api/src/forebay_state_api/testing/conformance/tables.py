@@ -1,0 +1,251 @@
+"""The contract of `forebay_state_api.backend`, asked of the backend without the engine."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from forebay_state_api._engine.declare import spec_of
+from forebay_state_api.backend import (
+    ABSENT,
+    CONTRACT_VERSION,
+    Capability,
+    Changes,
+    ListChange,
+    MapChange,
+    Opening,
+    PointChanges,
+    Space,
+    StateBackend,
+    Table,
+)
+from forebay_state_api.codecs import codec_for
+from forebay_state_api.descriptors import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.storage import ObjectStorage
+from forebay_state_api.testing.conformance.subject import BackendSubject, NewJob
+
+EVERYTHING = KeyGroupRange(0, 7)
+
+
+class TableTests(BackendSubject):
+    """What tables promise to the engine."""
+
+    @pytest.fixture
+    def empty(
+        self, backend_class: type[StateBackend], backend_options: Mapping[str, Any], storage: ObjectStorage
+    ) -> Any:
+        """An opened version 0."""
+        opening = Opening(
+            storage=storage,
+            path=storage.url,
+            uid="operator",
+            version=0,
+            range=EVERYTHING,
+            parents=(),
+            options=backend_options,
+            now_us=0,
+            cache_bytes=0,
+        )
+        backend = backend_class.open(opening)
+        yield backend
+        backend.close()
+
+    def test_the_class_says_what_it_is(self, backend_class: type[StateBackend]) -> None:
+        assert backend_class.name == backend_class.name.lower() != ""
+        assert backend_class.contract_version == CONTRACT_VERSION
+        assert isinstance(backend_class.capabilities, Capability)
+        assert all(name == setting.name for name, setting in backend_class.options.items())
+
+    def test_a_space_is_the_same_object_each_time(self, empty: StateBackend) -> None:
+        table = _table(empty, ValueStateDescriptor("v", int))
+        assert table.space(None) is table.space(None)
+        assert table.space("w") is table.space("w") is not table.space(None)
+        resident = Capability.RESIDENT in empty.capabilities
+        assert table.space(None).complete is resident
+        assert empty.table(table.spec) is table
+
+    def test_point_reads_answer_in_order(self, empty: StateBackend) -> None:
+        table = _table(empty, ValueStateDescriptor("v", int))
+        _write_points(table, {"a": 1, "b": 2})
+        asked = [(1, "b"), (1, "none"), (0, "a"), (1, "b")]
+        assert table.get_many(None, asked) == [2, ABSENT, 1, 2]
+        assert table.get_many("elsewhere", asked) == [ABSENT] * 4
+        _write_points(table, {"a": 3, "b": ABSENT})
+        assert table.get_many(None, asked) == [ABSENT, ABSENT, 3, ABSENT]
+        assert table.get_many(None, []) == []
+
+    def test_entry_reads_answer_in_order(self, empty: StateBackend) -> None:
+        table = _table(empty, MapStateDescriptor("m", str, int))
+        _write_map(table, "k", {"a": 1, "b": None})
+        asked = [(1, "k", "b"), (1, "k", "c"), (1, "other", "a"), (1, "k", "a")]
+        assert table.get_entries(None, asked) == [None, ABSENT, ABSENT, 1]
+        _write_map(table, "k", {"c": 3, "a": ABSENT})
+        assert table.get_entries(None, asked) == [None, 3, ABSENT, ABSENT]
+        _write_map(table, "k", {"a": 5}, cleared=True)
+        assert table.get_entries(None, asked) == [ABSENT, ABSENT, ABSENT, 5]
+
+    @pytest.mark.parametrize("page_size", [1, 2, 3, 100])
+    def test_scans_come_in_pages_of_at_most_the_size(
+        self, empty: StateBackend, page_size: int
+    ) -> None:
+        elements, entries = list(range(7)), {str(n): n for n in range(7)}
+        numbers = _table(empty, ListStateDescriptor("l", int))
+        _write_list(numbers, "k", elements)
+        table = _table(empty, MapStateDescriptor("m", str, int))
+        _write_map(table, "k", entries)
+        pages = list(numbers.scan(None, 1, "k").pages(page_size))
+        assert list(itertools.chain(*pages)) == elements
+        assert max(map(len, pages)) <= page_size
+        pages = list(table.scan(None, 1, "k").pages(page_size))
+        assert dict(itertools.chain(*pages)) == entries
+        assert max(map(len, pages)) <= page_size
+
+    def test_nothing_is_an_empty_scan(self, empty: StateBackend) -> None:
+        table = _table(empty, ListStateDescriptor("l", int))
+        assert list(itertools.chain(*table.scan(None, 1, "k").pages(10))) == []
+        _write_list(table, "k", [1])
+        _write_list(table, "k", [], replaced=True)
+        assert list(itertools.chain(*table.scan(None, 1, "k").pages(10))) == []
+
+    def test_the_view_of_a_scan_does_not_move(self, empty: StateBackend) -> None:
+        table = _table(empty, ListStateDescriptor("l", int))
+        _write_list(table, "k", [1, 2, 3])
+        scan = table.scan(None, 1, "k")
+        pages = scan.pages(2)
+        first = next(pages)
+        _write_list(table, "k", [4])
+        assert [*first, *itertools.chain(*pages)] == [1, 2, 3]
+        _write_list(table, "k", [9], replaced=True)
+        assert list(itertools.chain(*scan.pages(2))) == [1, 2, 3], "a second pass begins anew"
+        entries = _table(empty, MapStateDescriptor("m", str, int))
+        _write_map(entries, "k", {"a": 1, "b": 2})
+        view = entries.scan(None, 1, "k")
+        _write_map(entries, "k", {"a": 5, "b": ABSENT, "c": 7})
+        assert dict(itertools.chain(*view.pages(1))) == {"a": 1, "b": 2}
+
+    def test_reads_may_run_on_several_threads_at_once(self, empty: StateBackend) -> None:
+        table = _table(empty, ValueStateDescriptor("v", int))
+        _write_points(table, {str(n): n for n in range(200)})
+        asked = [[(1, str(n)) for n in range(start, 200, 7)] for start in range(7)] * 5
+        with ThreadPoolExecutor(4) as pool:
+            answers = list(pool.map(lambda keys: table.get_many(None, keys), asked))
+        assert answers == [[int(key) for _, key in keys] for keys in asked]
+
+    def test_namespaces_tells_those_that_hold_cells(self, empty: StateBackend) -> None:
+        table = _table(empty, ValueStateDescriptor("v", int))
+        _write_points(table, {"a": 1}, "w1")
+        _write_points(table, {"a": 1}, ("w", 2))
+        assert {"w1", ("w", 2)} <= set(table.namespaces())
+
+    def test_closing_twice_is_safe(self, empty: StateBackend) -> None:
+        _table(empty, ValueStateDescriptor("v", int))
+        empty.close()
+        empty.close()
+
+
+class CommitTests(BackendSubject):
+    """What a commit writes."""
+
+    def test_when_nothing_changed_no_file_is_written(self, new_job: NewJob) -> None:
+        job = new_job(ValueStateDescriptor("v", int))
+        job.do("k", ("v.update", 1))
+        before = {info.name for info in job.storage.list("data")}
+        job.do("k", ("v.value",))
+        assert {info.name for info in job.storage.list("data")} == before
+        assert job.reports[0].bytes_written == 0
+        job.restart()
+        assert job.do("k", ("v.value",)) == [1]
+
+    def test_objects_are_neither_changed_nor_deleted(self, new_job: NewJob) -> None:
+        job = new_job(ValueStateDescriptor("v", int), ListStateDescriptor("l", int))
+        seen: dict[str, bytes] = {}
+        for number in range(6):
+            job.do("k", ("v.update", number), ("l.add", number))
+            job.do("other", ("l.update", [number]))
+            now = {info.name: job.storage.get(info.name) for info in job.storage.list("data")}
+            assert seen.items() <= now.items()
+            seen = now
+
+    def test_the_report_counts_cells_and_bytes(self, new_job: NewJob) -> None:
+        job = new_job(ValueStateDescriptor("v", int), ListStateDescriptor("l", int))
+        job.scripts([(key, [("v.update", 1), ("l.add", 1)]) for key in "abc"])
+        report = job.reports[0]
+        assert report.keys in (None, 6)
+        assert 0 < report.bytes_written <= report.bytes_total
+        sizes = {info.name: info.size for info in job.storage.list("data")}
+        assert report.bytes_total == sum(sizes.values())
+
+    def test_reopening_in_another_process_gives_exactly_that_version(
+        self, new_job: NewJob, forget: Callable[[], None]
+    ) -> None:
+        job = new_job(ValueStateDescriptor("v", int), MapStateDescriptor("m", str, int))
+        for number in range(5):
+            job.scripts(
+                [
+                    (key, [("v.update", number), ("m.put", str(number), number)])
+                    for key in "abcdef"[: number + 2]
+                ]
+            )
+        forget()
+        read = [("v.value",), ("m.items",)]
+        got = job.scripts([(key, read) for key in "af"])
+        assert got[0] == [4, [(str(n), n) for n in range(5)]]
+        assert got[1] == [4, [("4", 4)]]
+
+
+def _table(backend: StateBackend, descriptor: StateDescriptor) -> Table:
+    spec, _ = spec_of(descriptor, codec_for(str, what="the key"), "operator")
+    return backend.table(spec)
+
+
+def _write_points(table: Table, values: dict[str, Any], namespace: Any = None) -> None:
+    """Write as the engine does: into the space where it is complete, and by `Table.apply`."""
+    space = table.space(namespace)
+    for key, value in values.items():
+        if value is not ABSENT:
+            space.cells[key] = value
+        else:
+            space.cells.pop(key, None)
+    points = PointChanges(list(values), [1] * len(values), list(values.values()))
+    _apply(table, space, Changes(points={namespace: points}))
+
+
+def _write_list(table: Table, key: str, elements: list[Any], *, replaced: bool = False) -> None:
+    space = table.space(None)
+    if space.complete:
+        before = [] if replaced else space.cells.get(key, [])
+        if before or elements:
+            space.cells[key] = [*before, *elements]
+        else:
+            space.cells.pop(key, None)
+    change = ListChange(1, replaced=replaced, elements=elements)
+    _apply(table, space, Changes(lists={None: {key: change}}))
+
+
+def _write_map(
+    table: Table, key: str, entries: dict[str, Any], *, cleared: bool = False
+) -> None:
+    space = table.space(None)
+    if space.complete:
+        before = {} if cleared else space.cells.get(key, {})
+        merged = {**before, **entries}
+        space.cells[key] = {k: v for k, v in merged.items() if v is not ABSENT}
+    change = MapChange(1, cleared=cleared, entries=entries)
+    _apply(table, space, Changes(maps={None: {key: change}}))
+
+
+def _apply(table: Table, space: Space, changes: Changes) -> None:
+    table.apply(changes)
+    space.dirty.clear()
+    if not space.complete:
+        space.cells.clear()

@@ -1,0 +1,271 @@
+"""SEMANTICS §6, as far as the state objects do it: all kinds, clean-up on read."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from forebay_state_api._engine.engine import EngineSettings
+from forebay_state_api.backend import ABSENT, Capability, StateBackend
+from forebay_state_api.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from forebay_state_api.errors import ConfigurationError, StateMigrationError
+from forebay_state_api.testing.conformance.kinds import add
+from forebay_state_api.testing.conformance.subject import SECOND, BackendSubject, Mean, NewJob
+from forebay_state_api.testing.job import KeyedJob
+from forebay_state_api.testing.scripts import Style
+from forebay_state_api.ttl import (
+    CleanupFullSnapshot,
+    CleanupInCompaction,
+    CleanupIncrementally,
+    CleanupOnRead,
+    StateTtlConfig,
+    StateVisibility,
+    UpdateType,
+)
+
+TTL = 10 * SECOND
+WRITES = [
+    ("v.update", 1),
+    ("l.add_all", [1, 2]),
+    ("m.put_all", {"a": 1, "b": 2}),
+    ("r.add", 1),
+    ("a.add", 1.0),
+]
+READS = [("v.value",), ("l.get",), ("m.items",), ("r.get",), ("a.get",)]
+WRITTEN = [1, [1, 2], [("a", 1), ("b", 2)], 1, 1.0]
+EMPTY = [None, [], [], None, None]
+
+
+def states_with(ttl: StateTtlConfig) -> list[StateDescriptor]:
+    """One state of each kind."""
+    return [
+        ValueStateDescriptor("v", int, default=7, ttl=ttl),
+        ListStateDescriptor("l", int, ttl=ttl),
+        MapStateDescriptor("m", str, int, ttl=ttl),
+        ReducingStateDescriptor("r", add, int, ttl=ttl),
+        AggregatingStateDescriptor("a", Mean(), tuple[int, float], ttl=ttl),
+    ]
+
+
+class TtlTests(BackendSubject):
+    """Five kinds with a time to live of ten seconds."""
+
+    @pytest.fixture
+    def with_ttl(self, new_job: NewJob, style: Style, engine_settings: EngineSettings) -> Any:
+        """Makes a job whose five states expire; keyword arguments go to `StateTtlConfig`."""
+
+        def make(**config: Any) -> KeyedJob:
+            states = states_with(StateTtlConfig(config.pop("ttl", TTL), **config))
+            return new_job(*states, style=style, settings=engine_settings)
+
+        return make
+
+    def test_what_was_written_lives_until_its_time_is_over(self, with_ttl: Any) -> None:
+        job: KeyedJob = with_ttl()
+        job.do("k", *WRITES)
+        job.clock.advance(TTL - timedelta(microseconds=1))
+        assert job.do("k", *READS) == WRITTEN
+        job.clock.advance(timedelta(microseconds=1))
+        assert job.do("k", *READS) == EMPTY
+
+    def test_a_default_is_not_used_with_ttl(self, with_ttl: Any) -> None:
+        assert with_ttl().do("k", ("v.value",)) == [None]
+
+    def test_what_was_read_expired_is_removed(self, with_ttl: Any) -> None:
+        job: KeyedJob = with_ttl()
+        job.do("k", *WRITES)
+        job.clock.advance(TTL)
+        job.do("k", *READS)
+        stored = [job.peek(descriptor, "k") for descriptor in job.descriptors]
+        assert stored == [ABSENT, [], {}, ABSENT, ABSENT]
+
+    def test_without_clean_up_it_stays_stored_and_unseen(self, with_ttl: Any) -> None:
+        job: KeyedJob = with_ttl(cleanup=())
+        job.do("k", *WRITES)
+        job.clock.advance(TTL)
+        assert job.do("k", *READS) == EMPTY
+        assert job.peek(job.descriptors[0], "k") == (job.clock.now_us - 10_000_000, 1)
+        assert len(job.peek(job.descriptors[2], "k")) == 2
+        assert job.do("k", ("m.is_empty",), ("m.contains", "a"), ("m.get", "a")) == [
+            True,
+            False,
+            None,
+        ]
+
+    def test_reads_renew_only_if_asked_to(self, with_ttl: Any) -> None:
+        job: KeyedJob = with_ttl(update_type=UpdateType.ON_READ_AND_WRITE)
+        job.do("k", *WRITES)
+        for _ in range(3):
+            job.clock.advance(6 * SECOND)
+            assert job.do("k", *READS) == WRITTEN
+        job.clock.advance(TTL)
+        assert job.do("k", *READS) == EMPTY
+
+    def test_reading_an_entry_renews_that_entry(self, with_ttl: Any) -> None:
+        job: KeyedJob = with_ttl(update_type=UpdateType.ON_READ_AND_WRITE)
+        job.do("k", *WRITES)
+        job.clock.advance(6 * SECOND)
+        assert job.do("k", ("m.get", "a")) == [1]
+        job.clock.advance(6 * SECOND)
+        assert job.do("k", ("m.contains", "a"), ("m.contains", "b")) == [True, False]
+        assert job.do("k", ("m.items",)) == [[("a", 1)]]
+
+    def test_writes_renew(self, with_ttl: Any) -> None:
+        job: KeyedJob = with_ttl()
+        job.do("k", *WRITES)
+        job.clock.advance(6 * SECOND)
+        job.do("k", ("v.update", 2), ("r.add", 2), ("a.add", 3.0), ("l.add", 3), ("m.put", "a", 3))
+        job.clock.advance(6 * SECOND)
+        assert job.do("k", *READS) == [2, [3], [("a", 3)], 3, 2.0], "elements expire one by one"
+
+    def test_an_expired_value_may_be_handed_out_once(self, with_ttl: Any) -> None:
+        job: KeyedJob = with_ttl(visibility=StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP)
+        job.do("k", *WRITES)
+        job.clock.advance(TTL)
+        for read, written, empty in zip(READS, WRITTEN, EMPTY, strict=True):
+            once, again = job.do("k", read, read)
+            assert once in (written, empty)
+            assert again == empty
+        assert job.do("k", *READS) == EMPTY
+
+    @pytest.mark.parametrize("visibility", list(StateVisibility))
+    def test_what_was_cleared_is_empty_at_once(self, with_ttl: Any, visibility: Any) -> None:
+        job: KeyedJob = with_ttl(visibility=visibility)
+        job.do("k", *WRITES)
+        clears = [("v.update", None), ("l.update", []), ("m.clear",), ("r.clear",), ("a.clear",)]
+        assert job.do("k", *clears, *READS)[5:] == EMPTY
+        assert job.do("k", *READS) == EMPTY
+
+    def test_adding_to_what_has_expired_begins_anew(self, with_ttl: Any) -> None:
+        job: KeyedJob = with_ttl()
+        job.do("k", *WRITES)
+        job.clock.advance(TTL)
+        assert job.do("k", ("r.add", 5), ("r.get",), ("a.add", 5.0), ("a.get",)) == [
+            None,
+            5,
+            None,
+            5.0,
+        ]
+        assert job.do("k", ("l.add", 5), ("l.get",), ("m.put", "c", 5), ("m.items",)) == [
+            None,
+            [5],
+            None,
+            [("c", 5)],
+        ]
+
+    def test_a_read_and_a_write_of_one_record(self, with_ttl: Any) -> None:
+        job: KeyedJob = with_ttl(update_type=UpdateType.ON_READ_AND_WRITE)
+        job.do("k", *WRITES)
+        job.clock.advance(SECOND)
+        results = job.do("k", *READS, ("v.update", 2), ("l.add", 3), ("m.remove", "a"), *READS)
+        assert results[:5] == WRITTEN
+        assert results[8:] == [2, [1, 2, 3], [("b", 2)], 1, 1.0]
+        job.clock.advance(TTL - SECOND)
+        assert job.do("k", *READS) == results[8:]
+
+    def test_namespaces_have_times_of_their_own(self, with_ttl: Any) -> None:
+        job: KeyedJob = with_ttl()
+        job.do("k", ("namespace", "old"), *WRITES)
+        job.clock.advance(6 * SECOND)
+        job.do("k", ("namespace", "new"), *WRITES)
+        job.clock.advance(6 * SECOND)
+        assert job.do("k", ("namespace", "old"), *READS, ("namespace", "new"), *READS) == [
+            None,
+            *EMPTY,
+            None,
+            *WRITTEN,
+        ]
+
+    def test_merging_namespaces_leaves_out_what_has_expired(self, with_ttl: Any) -> None:
+        job: KeyedJob = with_ttl()
+        job.do("k", ("namespace", "old"), *WRITES)
+        job.clock.advance(6 * SECOND)
+        job.do("k", ("namespace", "new"), *WRITES)
+        job.clock.advance(6 * SECOND)
+        merges = [(f"{name}.merge_namespaces", "new", ["old"]) for name in "rla"]
+        job.do("k", *merges)
+        reads = [("r.get",), ("l.get",), ("a.get",)]
+        assert job.do("k", ("namespace", "new"), *reads) == [None, 1, [1, 2], 1.0]
+
+    def test_a_restart_with_another_ttl(self, with_ttl: Any, new_job: NewJob) -> None:
+        job: KeyedJob = with_ttl()
+        job.do("k", *WRITES)
+        job.descriptors = states_with(StateTtlConfig(30 * SECOND))
+        job.restart()
+        job.clock.advance(20 * SECOND)
+        assert job.do("k", *READS) == WRITTEN
+        job.descriptors = states_with(StateTtlConfig(5 * SECOND))
+        job.restart()
+        assert job.do("k", *READS) == EMPTY
+
+    def test_a_huge_ttl_never_overflows(self, with_ttl: Any) -> None:
+        job: KeyedJob = with_ttl(ttl=timedelta.max)
+        job.do("k", *WRITES)
+        job.clock.advance(timedelta(days=365_000))
+        assert job.do("k", *READS) == WRITTEN
+
+    def test_a_restart_and_a_clock_set_back_change_no_time(self, with_ttl: Any) -> None:
+        job: KeyedJob = with_ttl()
+        job.do("k", *WRITES)
+        job.clock.advance(6 * SECOND)
+        job.restart()
+        job.do("other", *WRITES)
+        job.clock.advance(4 * SECOND)
+        assert job.do("k", *READS) == EMPTY
+        job.clock.advance(-TTL)
+        assert job.do("k", *READS) == EMPTY, "what was cleaned up does not come back"
+        assert job.do("other", *READS) == WRITTEN
+
+
+class TtlDeclarationTests(BackendSubject):
+    """What of TTL is refused, and when."""
+
+    @pytest.mark.parametrize("ttl", [timedelta(0), timedelta(seconds=-1)])
+    def test_a_ttl_is_positive(self, ttl: timedelta) -> None:
+        with pytest.raises(ValueError, match="positive"):
+            StateTtlConfig(ttl)
+
+    @pytest.mark.parametrize("position", range(5), ids=["v", "l", "m", "r", "a"])
+    @pytest.mark.parametrize("before", ["with", "without"])
+    def test_switching_ttl_on_or_off(self, new_job: NewJob, position: int, before: str) -> None:
+        on = states_with(StateTtlConfig(TTL))[position]
+        off = states_with(StateTtlConfig(TTL))[position]
+        off.ttl = None
+        first, second = (on, off) if before == "with" else (off, on)
+        job = new_job(first)
+        job.do("k", WRITES[position])
+        job.descriptors = [second]
+        job.restart()
+        with pytest.raises(StateMigrationError, match=f"'{on.name}'.*TTL"):
+            job.do("k", READS[position])
+
+    @pytest.mark.parametrize(
+        ("cleanup", "needed"),
+        [
+            (CleanupFullSnapshot(), Capability.CLEANUP_FULL_SNAPSHOT),
+            (CleanupIncrementally(5), Capability.CLEANUP_INCREMENTALLY),
+            (CleanupInCompaction(), Capability.CLEANUP_IN_COMPACTION),
+        ],
+        ids=["full snapshot", "incrementally", "in compaction"],
+    )
+    def test_a_clean_up_is_done_or_refused_never_ignored(
+        self, new_job: NewJob, backend_class: type[StateBackend], cleanup: Any, needed: Capability
+    ) -> None:
+        ttl = StateTtlConfig(TTL, cleanup=[CleanupOnRead(), cleanup])
+        job = new_job(*states_with(ttl))
+        if needed in backend_class.capabilities:
+            job.do("k", *WRITES)
+            job.clock.advance(TTL)
+            assert job.do("k", *READS) == EMPTY
+        else:
+            with pytest.raises(ConfigurationError, match=type(cleanup).__name__):
+                job.do("k", *WRITES)

@@ -1,0 +1,381 @@
+"""SEMANTICS §9: versions, failures, what is read is verified, migration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import attrs
+import pytest
+
+from forebay_state_api.codecs import Codec
+from forebay_state_api.descriptors import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from forebay_state_api.errors import (
+    ConfigurationError,
+    CorruptStateError,
+    ForebayError,
+    StateMigrationError,
+    StorageError,
+)
+from forebay_state_api.storage import ObjectStorage
+from forebay_state_api.testing.conformance.kinds import add
+from forebay_state_api.testing.conformance.subject import BackendSubject, NewJob, Recorded
+from forebay_state_api.testing.job import KeyedJob
+from forebay_state_api.testing.storage import Crash, Fault, FaultKind, FaultyStorage
+
+COUNT = [("r.add", 1), ("l.add", 1)]
+READ = [("r.get",), ("l.get",), ("v.value",)]
+
+
+class VersionTests(BackendSubject):
+    """Attempts that fail, batches that come again, runs that go back."""
+
+    @pytest.fixture
+    def counting(self, new_job: NewJob) -> KeyedJob:
+        """A job that counted twice under ``k``; ``v`` holds the last batch."""
+        job = new_job(*_states())
+        for number in range(2):
+            job.do("k", *COUNT, ("v.update", number))
+        return job
+
+    def test_a_version_is_made_of_the_newest_one_at_or_below_the_batch(
+        self, counting: KeyedJob
+    ) -> None:
+        assert counting.reports[0].version == 2
+        counting.do("k", *READ)
+        assert (counting.reports[0].opened_version, counting.reports[0].version) == (2, 3)
+        assert counting.reports[0].is_restored
+
+    def test_an_attempt_that_dies_before_its_commit_leaves_nothing(
+        self, counting: KeyedJob
+    ) -> None:
+        for _ in range(3):
+            counting.do("k", *COUNT, ("v.update", 99), crash=True)
+        assert counting.do("k", *READ) == [2, [1, 1], 1]
+
+    def test_an_exception_in_the_function_leaves_nothing(self, counting: KeyedJob) -> None:
+        def opened(f: Any, context: Any) -> None:
+            f.v = context.get_state(ValueStateDescriptor("v", int))
+            f.r = context.get_reducing_state(ReducingStateDescriptor("r", add, int))
+
+        def process(f: Any, row: Any, ctx: Any) -> None:
+            f.v.update(99)
+            f.r.add(99)
+            if row[1] == 3:
+                message = "boom"
+                raise LookupError(message)
+
+        with pytest.raises(ForebayError, match="boom"):
+            counting.run(Recorded(opened, process), [("k", n) for n in range(5)])
+        assert counting.do("k", *READ) == [2, [1, 1], 1]
+
+    @pytest.mark.parametrize("same_process", [True, False])
+    def test_a_batch_that_comes_again_has_no_double_effect(
+        self, counting: KeyedJob, *, same_process: bool
+    ) -> None:
+        for _ in range(2):
+            counting.batch_id = 1
+            counting.do("k", *COUNT, ("v.update", 5))
+            if not same_process:
+                counting.restart()
+        assert counting.do("k", *READ) == [2, [1, 1], 5]
+
+    def test_a_run_that_goes_back_sees_nothing_of_the_time_after(
+        self, counting: KeyedJob
+    ) -> None:
+        for number in range(3):
+            counting.do("k", *COUNT, ("v.update", 100 + number))
+        counting.restart(batch_id=1)
+        assert counting.do("k", *COUNT, *READ)[2:] == [2, [1, 1], 0]
+        assert counting.do("k", *READ) == [2, [1, 1], 0]
+
+    def test_nothing_stored_where_state_is_expected(
+        self, new_job: NewJob, counting: KeyedJob
+    ) -> None:
+        job = new_job(*_states(), uid="renamed")
+        job.batch_id = 7
+        with pytest.raises(ConfigurationError, match=r"'renamed'.*new_state"):
+            job.do("k", *READ)
+        with job.subtask(Recorded(lambda f, context: None, lambda *_: None), new_state=True) as new:
+            new.commit()
+
+    def test_without_versions_nothing_is_read_or_stored(
+        self, counting: KeyedJob, storage: ObjectStorage
+    ) -> None:
+        from forebay_state_api.subtask import Subtask
+
+        before = storage.list()
+        subtask = counting.subtask(Recorded(lambda f, context: None, lambda f, row, ctx: [row]))
+        ephemeral = Subtask(
+            Recorded(lambda f, context: None, lambda f, row, ctx: [row]),
+            counting.backend_class,
+            subtask.task,
+            versions=None,
+            key_codec=counting.key_codec,
+            now_us=0,
+            backend_options=counting.options,
+        )
+        with ephemeral as running:
+            running.process([("k",)], ["k"], [0])
+            report = running.commit()
+            assert running.take_rows() == [("k",)]
+        assert (report.version, report.manifest_id, report.is_restored) == (0, None, False)
+        assert storage.list() == before
+
+    @pytest.mark.parametrize("kind", list(FaultKind)[:3], ids=lambda kind: kind.value)
+    def test_a_write_that_fails_commits_all_or_nothing(
+        self, new_job: NewJob, storage: ObjectStorage, kind: FaultKind
+    ) -> None:
+        """Every put of a batch fails once: before it, after it, or half-way through it."""
+        for position in range(20):
+            faulty = FaultyStorage(storage.child(f"{kind.value}-{position}"))
+            job = new_job(*_states(), storage=faulty)
+            job.do("k", *COUNT, ("v.update", 0))
+            faulty.faults.append(Fault(operation="put*", kind=kind, skip=position))
+            try:
+                job.do("k", *COUNT, ("v.update", 1))
+            except StorageError:
+                job.restart()
+                job.do("k", *COUNT, ("v.update", 1))
+                assert job.do("k", *READ) == [2, [1, 1], 1]
+            else:
+                return
+        pytest.fail("a batch put more than twenty objects")
+
+    def test_a_kill_at_any_request_loses_nothing(
+        self, new_job: NewJob, storage: ObjectStorage
+    ) -> None:
+        for position in range(60):
+            faulty = FaultyStorage(storage.child(f"kill-{position}"))
+            job = new_job(*_states(), storage=faulty, parallelism=2)
+            job.scripts([(key, COUNT) for key in "abc"])
+            faulty.faults.append(Fault(skip=position, error=Crash))
+            try:
+                job.scripts([(key, COUNT) for key in "abc"])
+            except Crash:
+                job.restart(parallelism=1 + position % 3)
+                job.scripts([(key, COUNT) for key in "abc"])
+                assert job.scripts([(key, [("r.get",), ("l.get",)]) for key in "abc"]) == [
+                    [2, [1, 1]]
+                ] * 3
+            else:
+                return
+        pytest.fail("a batch made more than sixty requests")
+
+    def test_slow_storage_changes_nothing(self, new_job: NewJob, storage: ObjectStorage) -> None:
+        requests: list[str] = []
+        slow = FaultyStorage(storage, latency=lambda operation, _: requests.append(operation))
+        job = new_job(*_states(), storage=slow)
+        job.scripts([(key, COUNT) for key in "abc"])
+        job.restart()
+        assert job.scripts([(key, [("r.get",)]) for key in "abc"]) == [[1]] * 3
+        assert "put" in requests
+
+
+class VerificationTests(BackendSubject):
+    """What is read is verified: an error that names the file and the version, never wrong values."""
+
+    @pytest.mark.parametrize("damage", ["truncated", "altered", "missing", "empty", "longer"])
+    def test_damaged_files_are_found(
+        self, new_job: NewJob, forget: Callable[[], None], damage: str
+    ) -> None:
+        job = new_job(*_states())
+        job.scripts([(key, [*COUNT, ("v.update", 1)]) for key in "abcdef"])
+        for info in job.storage.list("data"):
+            _damage(job.storage, info.name, damage)
+        job.restart()
+        with pytest.raises(CorruptStateError) as failure:
+            job.scripts([(key, READ) for key in "abcdef"])
+        message = str(failure.value)
+        assert any(info.name in message for info in job.storage.list("data")) or damage == "missing"
+        assert "version 1" in message
+        assert "operator" in message
+
+    @pytest.mark.parametrize("position", [0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99])
+    def test_a_changed_bit_anywhere(self, new_job: NewJob, position: float) -> None:
+        job = new_job(*_states())
+        job.scripts([(f"key {n}", [*COUNT, ("v.update", n)]) for n in range(30)])
+        for info in job.storage.list("data"):
+            data = bytearray(job.storage.get(info.name))
+            data[int(len(data) * position)] ^= 1
+            job.storage.put(info.name, bytes(data))
+        job.restart()
+        with pytest.raises(CorruptStateError):
+            job.scripts([(f"key {n}", READ) for n in range(30)])
+
+
+class Point(NamedTuple):
+    """A version of a record."""
+
+    x: int
+    y: int
+
+
+class Text(Codec[str]):
+    """A codec of the user's own."""
+
+    id = "text"
+    version = 1
+
+    def encode(self, value: str) -> bytes:
+        return value.encode()
+
+    def decode(self, data: bytes) -> str:
+        return data.decode()
+
+    def describe(self) -> str:
+        return "text"
+
+    def compatible_with(self, stored_description: str) -> bool:
+        return stored_description == "text"
+
+
+class Flat:
+    """Holds the older of two classes of one name."""
+
+    @attrs.define
+    class Position:
+        """A record with one field."""
+
+        x: int
+
+
+class Tall:
+    """Holds the newer of two classes of one name."""
+
+    @attrs.define
+    class Position:
+        """A record with a field more."""
+
+        x: int
+        height: float = 1.5
+
+
+class MigrationTests(BackendSubject):
+    """Restoring under another declaration."""
+
+    @pytest.mark.parametrize(
+        ("stored", "declared", "write"),
+        [
+            (ValueStateDescriptor("s", int), ListStateDescriptor("s", int), ("s.update", 1)),
+            (ListStateDescriptor("s", int), ValueStateDescriptor("s", int), ("s.add", 1)),
+            (ValueStateDescriptor("s", int), ReducingStateDescriptor("s", add, int), ("s.update", 1)),
+            (ValueStateDescriptor("s", int), ValueStateDescriptor("s", str), ("s.update", 1)),
+            (ValueStateDescriptor("s", int | None), ValueStateDescriptor("s", int), ("s.update", 1)),
+            (ListStateDescriptor("s", str), ListStateDescriptor("s", bytes), ("s.add", "x")),
+            (
+                MapStateDescriptor("s", str, int),
+                MapStateDescriptor("s", int, int),
+                ("s.put", "a", 1),
+            ),
+            (
+                MapStateDescriptor("s", str, int),
+                MapStateDescriptor("s", str, str),
+                ("s.put", "a", 1),
+            ),
+            (ValueStateDescriptor("s", Text()), ValueStateDescriptor("s", str), ("s.update", "x")),
+        ],
+        ids=lambda one: getattr(one, "kind", one) and None,
+    )
+    def test_an_incompatible_declaration_names_state_types_and_way_out(
+        self, new_job: NewJob, stored: StateDescriptor, declared: StateDescriptor, write: Any
+    ) -> None:
+        job = new_job(stored)
+        job.do("k", write)
+        job.descriptors = [declared]
+        job.restart()
+        with pytest.raises(StateMigrationError, match=r"'s'.*(another name|stored type)"):
+            job.do("k", ("s.clear",))
+        job.descriptors = [stored]
+        job.restart()
+        assert job.peek(stored, "k"), "the stored state is untouched"
+
+    def test_a_changed_key_type(self, new_job: NewJob) -> None:
+        job = new_job(ValueStateDescriptor("s", int), key_type=str)
+        job.do("k", ("s.update", 1))
+        other = new_job(ValueStateDescriptor("s", int), key_type=int)
+        other.batch_id = 1
+        with pytest.raises(StateMigrationError, match=r"'s'.*str.*int"):
+            other.do(1, ("s.value",))
+
+    @pytest.mark.parametrize(
+        ("stored", "declared", "value", "read"),
+        [
+            (Flat.Position, Tall.Position, Flat.Position(3), "Tall.Position(x=3, height=1.5)"),
+            (Tall.Position, Flat.Position, Tall.Position(3, 2.0), "Flat.Position(x=3)"),
+            (int, float, 3, "3.0"),
+            (int, int | None, 3, "3"),
+            (tuple[int, int], tuple[int, ...], (1, 2), "(1, 2)"),
+        ],
+        ids=["field added", "field removed", "int to float", "optional", "longer tuples"],
+    )
+    def test_compatible_changes_read_old_values(
+        self, new_job: NewJob, stored: Any, declared: Any, value: Any, read: str
+    ) -> None:
+        job = new_job(ValueStateDescriptor("s", stored), ListStateDescriptor("l", stored))
+        job.do("k", ("s.update", value), ("l.add", value))
+        job.descriptors = [ValueStateDescriptor("s", declared), ListStateDescriptor("l", declared)]
+        for _ in range(2):
+            job.restart()
+            got, elements = job.do("k", ("s.value",), ("l.get",))
+            assert (repr(got), repr(elements)) == (read, f"[{read}]")
+            job.do("other", ("s.update", got))
+        assert repr(job.do("other", ("s.value",))[0]) == read
+
+    def test_types_of_all_kinds_survive(self, new_job: NewJob) -> None:
+        job = new_job(
+            ValueStateDescriptor("p", Point),
+            ValueStateDescriptor("t", Text()),
+            MapStateDescriptor("m", Text(), list[Point]),
+            ValueStateDescriptor("u"),
+        )
+        untyped = {"a": [1, (2, "x")], 3: None, (1, True): b"\x00"}
+        writes = [
+            ("p.update", Point(1, 2)),
+            ("t.update", "ä"),
+            ("m.put", "a", [Point(3, 4)]),
+            ("u.update", untyped),
+        ]
+        job.do("k", *writes)
+        job.restart()
+        reads = [("p.value",), ("t.value",), ("m.items",), ("u.value",)]
+        assert job.do("k", *reads) == [Point(1, 2), "ä", [("a", [Point(3, 4)])], untyped]
+
+    def test_state_that_is_no_longer_declared_is_kept(self, new_job: NewJob) -> None:
+        job = new_job(*_states(), parallelism=2)
+        job.scripts([(key, [*COUNT, ("namespace", "w"), *COUNT]) for key in "abcdef"])
+        everything, job.descriptors = job.descriptors, [ValueStateDescriptor("v", int)]
+        for number in range(3):
+            job.restart(parallelism=number + 1)
+            job.scripts([(key, [("v.update", number)]) for key in "abc"])
+        job.descriptors = everything
+        job.restart(parallelism=2)
+        got = job.scripts([(key, [*READ, ("namespace", "w"), *READ]) for key in "abcdef"])
+        assert got[0] == [1, [1], 2, None, 1, [1], None]
+        assert got[5] == [1, [1], None, None, 1, [1], None]
+
+
+def _states() -> list[StateDescriptor]:
+    return [
+        ReducingStateDescriptor("r", add, int),
+        ListStateDescriptor("l", int),
+        ValueStateDescriptor("v", int),
+    ]
+
+
+def _damage(storage: ObjectStorage, name: str, damage: str) -> None:
+    data = storage.get(name)
+    if damage == "missing":
+        storage.delete([name])
+    elif damage == "altered":
+        middle = len(data) // 2
+        storage.put(name, data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
+    else:
+        changed = {"truncated": data[:-3], "empty": b"", "longer": data + b"x"}
+        storage.put(name, changed[damage])

@@ -1,0 +1,211 @@
+"""A job of one operator without Spark: the real engine, backend and version protocol.
+
+::
+
+    job = KeyedJob(MyBackend, storage, descriptors=[ValueStateDescriptor("n", int)])
+    job.do("key", ("n.update", 1), ("n.value",))        # one micro-batch; [None, 1]
+    job.restart(parallelism=3)                          # a new run of the query
+    job.run(MyFunction(), [("key", 5)])                 # any function; rows begin with their key
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from forebay_state_api._engine.declare import spec_of
+from forebay_state_api._engine.engine import EngineSettings
+from forebay_state_api.backend import Opening, StateBackend
+from forebay_state_api.codecs import codec_for
+from forebay_state_api.descriptors import StateDescriptor
+from forebay_state_api.keys import KeyGroupRange, key_group_of
+from forebay_state_api.storage import ObjectStorage
+from forebay_state_api.subtask import Subtask, SubtaskIdentity, SubtaskReport
+from forebay_state_api.testing.clock import ManualClock
+from forebay_state_api.testing.scripts import Access, Script, Style, script_function
+from forebay_state_api.versions import OperatorVersions, RunIdentity, operator_folder
+from forebay_state_api.versions.layout import random_id
+from forebay_state_api.versions.reader import open_version
+
+
+class KeyedJob:
+    """Makes micro-batches of one operator, its subtasks one after another, on this thread."""
+
+    def __init__(
+        self,
+        backend_class: type[StateBackend],
+        storage: ObjectStorage,
+        *,
+        descriptors: Sequence[StateDescriptor] = (),
+        style: Style = Style.COROUTINE,
+        settings: EngineSettings | None = None,
+        options: Mapping[str, Any] | None = None,
+        parallelism: int = 1,
+        max_parallelism: int = 8,
+        key_type: Any = None,
+        clock: ManualClock | None = None,
+        uid: str = "operator",
+        forget: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``storage`` is the state directory; ``forget`` empties the caches of the process."""
+        self.backend_class = backend_class
+        self.storage = storage.child(operator_folder("query", uid))
+        self.descriptors = descriptors
+        self.style = style
+        self.settings = settings
+        self.options = options or {}
+        self.parallelism = parallelism
+        self.max_parallelism = max_parallelism
+        self.key_codec = codec_for(key_type, what="the key")
+        self.clock = clock or ManualClock()
+        self.uid = uid
+        self.batch_id = 0
+        self.reports: list[SubtaskReport] = []
+        """What the subtasks of the last micro-batch reported."""
+        self._forget = forget
+        self._attempts = itertools.count()
+        self._run = _new_run()
+
+    # -- micro-batches ------------------------------------------------------------------------
+
+    def run(
+        self, function: Any, rows: Iterable[Any], other: Iterable[Any] = (), *, crash: bool = False
+    ) -> list[Any]:
+        """The rows that one micro-batch gives out; each row's key is its first field.
+
+        When it fails, nothing that was done can be seen by the next one, which is the same batch
+        again. With ``crash`` every subtask dies after its last record, before its commit.
+        """
+        rows, other = list(rows), list(other)
+        out, reports = [], []
+        for subtask in range(self.parallelism):
+            with self.subtask(function, subtask) as running:
+                self._process(running, rows, 0)
+                self._process(running, other, 1)
+                running.drain()
+                out += running.take_rows()
+                if not crash:
+                    reports.append(running.commit())
+        if not crash:
+            self.reports = reports
+            self.batch_id += 1
+        return out
+
+    def subtask(self, function: Any, subtask: int = 0, *, new_state: bool = False) -> Subtask:
+        """A subtask of the next micro-batch, with a copy of ``function`` of its own."""
+        return Subtask(
+            copy.copy(function),
+            self.backend_class,
+            self._identity(subtask),
+            versions=self.versions(),
+            key_codec=self.key_codec,
+            now_us=self.clock.now_us,
+            settings=self.settings,
+            backend_options=self.options,
+            new_state=new_state,
+        )
+
+    def versions(self) -> OperatorVersions:
+        """The operator's versions, as a task sees them."""
+        return OperatorVersions(
+            self.storage,
+            uid=self.uid,
+            max_parallelism=self.max_parallelism,
+            backend_name=self.backend_class.name,
+        )
+
+    def restart(
+        self,
+        *,
+        parallelism: int | None = None,
+        batch_id: int | None = None,
+        same_process: bool = False,
+    ) -> None:
+        """Begin a new run of the query, at ``batch_id`` if the checkpoint went back."""
+        self._run = _new_run()
+        self._attempts = itertools.count()
+        if parallelism is not None:
+            self.parallelism = parallelism
+        if batch_id is not None:
+            self.batch_id = batch_id
+        if not same_process:
+            self._forget()
+
+    # -- scripts ------------------------------------------------------------------------------
+
+    def do(self, key: Any, *accesses: Access, crash: bool = False) -> list[Any]:
+        """One micro-batch with one record; what each access gave."""
+        return self.scripts([(key, accesses)], crash=crash)[0]
+
+    def scripts(
+        self, calls: Sequence[tuple[Any, Sequence[Access]]], *, crash: bool = False
+    ) -> list[list[Any]]:
+        """One micro-batch with a record for each (key, accesses); the results in that order."""
+        rows = [Script(key, number, accesses) for number, (key, accesses) in enumerate(calls)]
+        function = script_function(self.style, self.descriptors)
+        results = dict(self.run(function, rows, crash=crash))
+        return [results[number] for number in range(len(rows))]
+
+    # -- looking past the state objects -------------------------------------------------------
+
+    def peek(self, descriptor: StateDescriptor, key: Any, namespace: Any = None) -> Any:
+        """What the newest version stores: a value or ``ABSENT``, a list, or a dict by address.
+
+        With TTL, values, elements and map entries are ``(last access in µs, value)`` pairs. Asks
+        the backend's table, not the state objects, in a process that has cached nothing.
+        """
+        self._forget()
+        group = key_group_of(key, self.max_parallelism)
+        only = KeyGroupRange(group, group)
+        with open_version(self.storage, uid=self.uid, range=only) as reader:
+            backend = self.backend_class.open(self._opening(reader, only))
+            try:
+                spec, _ = spec_of(descriptor, self.key_codec, self.uid)
+                return _content(backend.table(spec), namespace, group, key)
+            finally:
+                backend.close()
+
+    def _opening(self, reader: Any, groups: KeyGroupRange) -> Opening:
+        return Opening(
+            storage=self.storage,
+            path=self.storage.url,
+            uid=self.uid,
+            version=reader.version,
+            range=groups,
+            parents=reader.parents,
+            options=self.options,
+            now_us=self.clock.now_us,
+            cache_bytes=0,
+        )
+
+    def _identity(self, subtask: int) -> SubtaskIdentity:
+        return SubtaskIdentity(
+            uid=self.uid,
+            run=self._run,
+            batch_id=self.batch_id,
+            subtask=subtask,
+            parallelism=self.parallelism,
+            max_parallelism=self.max_parallelism,
+            attempt_id=next(self._attempts),
+        )
+
+    def _process(self, running: Subtask, rows: Sequence[Any], side: int) -> None:
+        groups = [key_group_of(row[0], self.max_parallelism) for row in rows]
+        own = [n for n, group in enumerate(groups) if group in running.task.range]
+        keys, mine = [rows[n][0] for n in own], [rows[n] for n in own]
+        if mine:
+            running.process(mine, keys, [groups[n] for n in own], side)
+
+
+def _new_run() -> RunIdentity:
+    return RunIdentity(keyed_uuid=random_id(), app_id="app", run_id=None)
+
+
+def _content(table: Any, namespace: Any, group: int, key: Any) -> Any:
+    if table.spec.kind.is_point:
+        return table.get_many(namespace, [(group, key)])[0]
+    pages = table.scan(namespace, group, key).pages(100)
+    elements = list(itertools.chain.from_iterable(pages))
+    return elements if table.spec.user_key is None else dict(elements)

@@ -1,0 +1,232 @@
+"""`ReferenceBackend`: the smallest backend that keeps the whole contract, to be read and copied.
+
+Its tables are not resident: the engine holds what a micro-batch has touched, and asks for the rest
+with `get_many`, `get_entries` and `Scan.pages`, on worker threads. Each commit that changed
+something writes the whole range as one sealed object; nothing else makes it slow, or simple.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final, Self
+
+from forebay_state_api.backend import (
+    ABSENT,
+    Changes,
+    CommittedState,
+    Opening,
+    Scan,
+    Space,
+    StateBackend,
+    StateFile,
+    StateKind,
+    Table,
+    TableSpec,
+)
+from forebay_state_api.codecs import codec_for
+from forebay_state_api.errors import CorruptStateError
+from forebay_state_api.migration import reader_of
+from forebay_state_api.sealed import seal, unseal
+from forebay_state_api.settings import DURATION, Setting
+from forebay_state_api.storage import ObjectNotFoundError
+from forebay_state_api.versions.layout import data_name
+
+_NAMESPACES: Final = codec_for(None, what="a namespace")
+
+Cell = tuple[int, bytes, bytes, bytes]
+"""Key group, namespace, key and content, as they are stored."""
+
+Block = tuple[dict[str, Any], list[Cell]]
+"""The description of the table that packed some cells, and the cells."""
+
+
+class ReferenceBackend(StateBackend):
+    """Objects in a dictionary, one object on storage per commit."""
+
+    name: ClassVar[str] = "reference"
+    contract_version: ClassVar[int] = 1
+    options: ClassVar[Mapping[str, Setting]] = {
+        "read-latency": Setting("read-latency", DURATION, "0s", "How long each batch of reads takes.")
+    }
+
+    def __init__(self, opening: Opening, stored: dict[str, list[Block]]) -> None:
+        self._opening = opening
+        self._stored = stored
+        """Tables that were not asked for yet; of several parents, several blocks each."""
+        self._tables: dict[str, ReferenceTable] = {}
+
+    @classmethod
+    def open(cls, opening: Opening) -> Self:
+        stored: dict[str, list[Block]] = {}
+        for file in (file for parent in opening.parents for file in parent.files):
+            for name, blocks in _read(opening, file).items():
+                for description, cells in blocks:
+                    own = [cell for cell in cells if cell[0] in file.range]
+                    stored.setdefault(name, []).append((description, own))
+        return cls(opening, stored)
+
+    def table(self, spec: TableSpec) -> ReferenceTable:
+        if spec.name not in self._tables:
+            for parent in self._opening.parents:
+                if spec.name in parent.descriptions:
+                    reader_of(parent.descriptions[spec.name], spec)
+            delay = self._opening.options.get("read-latency")
+            table = ReferenceTable(spec, delay.total_seconds() if delay else 0.0)
+            for description, cells in self._stored.pop(spec.name, []):
+                table.load(cells, reader_of(description, spec))
+            self._tables[spec.name] = table
+        return self._tables[spec.name]
+
+    def commit(self, version: int) -> CommittedState:
+        files = [file for parent in self._opening.parents for file in parent.files]
+        content, written = self._content(), 0
+        if any(table.changed for table in self._tables.values()):
+            data = seal({"tables": content})
+            name, written = data_name(version, "reference"), len(data)
+            self._opening.storage.put(name, data)
+            files = [StateFile(name=name, size=len(data), range=self._opening.range)]
+        return CommittedState(
+            files=files,
+            keys=sum(len(cells) for blocks in content.values() for _, cells in blocks),
+            bytes_total=sum(file.size for file in files),
+            bytes_written=written,
+        )
+
+    def close(self) -> None:
+        self._tables.clear()
+
+    def _content(self) -> dict[str, list[Block]]:
+        """All tables; those that were not asked for as they were found."""
+        tables = {name: [table.dump()] for name, table in self._tables.items()}
+        return self._stored | tables
+
+
+class ReferenceTable(Table):
+    """``cells[namespace][key]`` is a (key group, content) pair."""
+
+    def __init__(self, spec: TableSpec, delay_s: float) -> None:
+        self.spec = spec
+        self.changed = False
+        self._delay_s = delay_s
+        self._cells: dict[Any, dict[Any, tuple[int, Any]]] = {}
+        self._spaces: dict[Any, Space] = {}
+
+    def space(self, namespace: Any) -> Space:
+        return self._spaces.setdefault(namespace, Space(namespace, complete=False))
+
+    def get_many(self, namespace: Any, keys: Sequence[tuple[int, Any]]) -> list[Any]:
+        time.sleep(self._delay_s)
+        return [self._content(namespace, key, ABSENT) for _, key in keys]
+
+    def get_entries(self, namespace: Any, cells: Sequence[tuple[int, Any, Any]]) -> list[Any]:
+        time.sleep(self._delay_s)
+        return [self._content(namespace, key, {}).get(entry, ABSENT) for _, key, entry in cells]
+
+    def scan(self, namespace: Any, group: int, key: Any) -> Scan:
+        del group
+        content = self._content(namespace, key, ())
+        return ReferenceScan(content.items() if isinstance(content, dict) else content, self._delay_s)
+
+    def apply(self, changes: Changes) -> None:
+        self.changed = True
+        for namespace, points in changes.points.items():
+            for key, group, value in zip(points.keys, points.groups, points.values, strict=True):
+                self._set(namespace, key, group, value)
+        for namespace, lists in changes.lists.items():
+            for key, change in lists.items():
+                older = [] if change.replaced else self._content(namespace, key, [])
+                self._set(namespace, key, change.group, [*older, *change.elements])
+        for namespace, maps in changes.maps.items():
+            for key, entries in maps.items():
+                older = {} if entries.cleared else self._content(namespace, key, {})
+                merged = {**older, **entries.entries}
+                kept = {entry: value for entry, value in merged.items() if value is not ABSENT}
+                self._set(namespace, key, entries.group, kept)
+
+    def namespaces(self) -> Iterator[Any]:
+        return iter(list(self._cells))
+
+    def load(self, cells: Sequence[Cell], reader: TableSpec) -> None:
+        """Take what is stored; ``reader``'s codecs know how it was written."""
+        for group, namespace, key, content in cells:
+            unpacked = _unpacked(reader, content)
+            named = self._cells.setdefault(_NAMESPACES.unpack_one(namespace), {})
+            named[reader.key.unpack_one(key)] = (group, unpacked)
+
+    def dump(self) -> Block:
+        """What `load` takes, and how it was packed."""
+        cells = [
+            (group, name, self.spec.key.pack_one(key), _packed(self.spec, content))
+            for namespace, cells in self._cells.items()
+            for name in [_NAMESPACES.pack_one(namespace)]
+            for key, (group, content) in cells.items()
+        ]
+        return self.spec.description(), cells
+
+    def _content(self, namespace: Any, key: Any, default: Any) -> Any:
+        return self._cells.get(namespace, {}).get(key, (0, default))[1]
+
+    def _set(self, namespace: Any, key: Any, group: int, content: Any) -> None:
+        """Replace a content, never change it: a scan may be looking at it."""
+        cells = self._cells.setdefault(namespace, {})
+        if content is ABSENT or (not content and not self.spec.kind.is_point):
+            cells.pop(key, None)
+        else:
+            cells[key] = (group, content)
+
+
+class ReferenceScan(Scan):
+    """One content, as it was."""
+
+    def __init__(self, elements: Any, delay_s: float) -> None:
+        self._elements = list(elements)
+        self._delay_s = delay_s
+
+    def pages(self, page_size: int) -> Iterator[list[Any]]:
+        for start in range(0, len(self._elements), page_size):
+            time.sleep(self._delay_s)
+            yield self._elements[start : start + page_size]
+
+
+def _packed(spec: TableSpec, content: Any) -> bytes:
+    if spec.user_key is None:
+        return spec.value.pack(content if spec.kind is StateKind.LIST else [content])
+    original = spec.user_key.original
+    entries = [key if original is None else original(key) for key in content]
+    return _pair(spec.user_key.pack(entries), spec.value.pack(list(content.values())))
+
+
+def _unpacked(spec: TableSpec, content: bytes) -> Any:
+    if spec.user_key is None:
+        values = spec.value.unpack(content)
+        return values if spec.kind is StateKind.LIST else values[0]
+    entries, values = _unpair(content)
+    address = spec.user_key.address
+    keys = spec.user_key.unpack(entries)
+    addresses = keys if address is None else map(address, keys)
+    return dict(zip(addresses, spec.value.unpack(values), strict=True))
+
+
+def _pair(first: bytes, second: bytes) -> bytes:
+    return len(first).to_bytes(8, "little") + first + second
+
+
+def _unpair(data: bytes) -> tuple[bytes, bytes]:
+    end = 8 + int.from_bytes(data[:8], "little")
+    return data[8:end], data[end:]
+
+
+def _read(opening: Opening, file: StateFile) -> dict[str, list[Block]]:
+    """The tables in a file; an error names the file, the operator and the version."""
+    what = f"{file.name} of operator {opening.uid!r}, version {opening.version}, in {opening.path}"
+    try:
+        data = opening.storage.get(file.name)
+    except ObjectNotFoundError as error:
+        message = f"{what} is missing"
+        raise CorruptStateError(message) from error
+    if len(data) != file.size:
+        message = f"{what} has {len(data)} bytes instead of {file.size}"
+        raise CorruptStateError(message)
+    tables: dict[str, list[Block]] = unseal(data, what)["tables"]
+    return tables

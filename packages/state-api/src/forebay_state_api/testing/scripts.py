@@ -1,0 +1,163 @@
+"""State accesses as data, carried out in every style in which a function can be written.
+
+An access is a tuple: ``("counts.put", "a", 1)`` calls ``put("a", 1)`` of the state ``counts``;
+``("namespace", "w1")`` makes a namespace current; a leading ``!`` expects a `ValueError` at the
+call. What a whole script gives is the same in all styles, on every backend: that is the contract.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from forebay_state_api.backend import StateKind
+from forebay_state_api.context import RuntimeContext
+from forebay_state_api.descriptors import StateDescriptor
+from forebay_state_api.functions import KeyedProcessFunction
+from forebay_state_api.futures import StateFuture, combine_all, completed_future, to_iterable
+from forebay_state_api.iterators import StateIterator
+
+Access = tuple[Any, ...]
+"""``("state.method", *arguments)`` or ``("namespace", value)``."""
+
+REFUSED = "ValueError"
+"""What an access with a leading ``!`` gives."""
+
+
+class Style(enum.Enum):
+    """How a function waits for its accesses."""
+
+    SYNCHRONOUS = "synchronous"
+    COROUTINE = "coroutine"
+    CALLBACK = "callback"
+    UNCHAINED = "unchained"
+    """All at once: each access is issued before the one before it has been answered."""
+
+
+class Script(NamedTuple):
+    """A row for a `ScriptFunction`."""
+
+    key: Any
+    number: int
+    accesses: Sequence[Access]
+
+
+class ScriptFunction(KeyedProcessFunction[Any, Script, tuple[int, list[Any]]]):
+    """Carries out scripts; gives out ``(number, results)`` for each.
+
+    Iterators become lists, those of maps sorted, so that results can be compared.
+    """
+
+    def __init__(self, descriptors: Sequence[StateDescriptor]) -> None:
+        self.descriptors = descriptors
+        self.states: Mapping[str, Any] = {}
+
+    def open(self, context: RuntimeContext) -> None:
+        self.states = {one.name: declared(context, one) for one in self.descriptors}
+
+    def call(self, ctx: RuntimeContext, access: Access, prefix: str) -> Any:
+        """Issue one access; with ``prefix`` ``async_`` where the state has such a method."""
+        name, *arguments = access
+        if name == "namespace":
+            return ctx.set_current_namespace(*arguments)
+        state_name, method = name.lstrip("!").split(".")
+        state = self.states[state_name]
+        called = getattr(state, prefix + method, None) or getattr(state, method)
+        if not name.startswith("!"):
+            return called(*arguments)
+        try:
+            called(*arguments)
+        except ValueError:
+            return REFUSED
+        return "not refused"
+
+    def answer(self, access: Access, result: Any) -> Any:
+        """The result in a form that can be compared."""
+        if not isinstance(result, list) or access[0].rpartition(".")[2] in {"get", "add"}:
+            return result
+        return sorted(result, key=repr)
+
+    def issue(self, ctx: RuntimeContext, access: Access) -> StateFuture[Any]:
+        """Issue an access asynchronously; a future of its comparable result."""
+        issued = self.call(ctx, access, "async_")
+        if not isinstance(issued, StateFuture):
+            return completed_future(self.answer(access, issued))
+        return issued.then_compose(_loaded).then_apply(lambda result: self.answer(access, result))
+
+
+class SynchronousScripts(ScriptFunction):
+    """`Style.SYNCHRONOUS`."""
+
+    def process_element(self, row: Script, ctx: RuntimeContext) -> Any:
+        results = [self.answer(one, self.call(ctx, one, "")) for one in row.accesses]
+        return [(row.number, results)]
+
+
+class CoroutineScripts(ScriptFunction):
+    """`Style.COROUTINE`."""
+
+    async def process_element(self, row: Script, ctx: RuntimeContext) -> Any:
+        results = []
+        for access in row.accesses:
+            result = self.call(ctx, access, "async_")
+            if isinstance(result, StateFuture):
+                result = await result
+            if isinstance(result, StateIterator):
+                result = [element async for element in result]
+            results.append(self.answer(access, result))
+        return [(row.number, results)]
+
+
+class CallbackScripts(ScriptFunction):
+    """`Style.CALLBACK`: each access is issued in a callback of the one before it."""
+
+    def process_element(self, row: Script, ctx: RuntimeContext) -> Any:
+        results: list[Any] = []
+
+        def go_on(position: int) -> StateFuture[Any]:
+            if position == len(row.accesses):
+                ctx.collect((row.number, results))
+                return completed_future(None)
+            issued = self.issue(ctx, row.accesses[position])
+            return issued.then_accept(results.append).then_compose(lambda _: go_on(position + 1))
+
+        go_on(0)
+
+
+class UnchainedScripts(ScriptFunction):
+    """`Style.UNCHAINED`."""
+
+    def process_element(self, row: Script, ctx: RuntimeContext) -> Any:
+        futures = [self.issue(ctx, access) for access in row.accesses]
+        combine_all(futures).then_accept(lambda results: ctx.collect((row.number, results)))
+
+
+def script_function(style: Style, descriptors: Sequence[StateDescriptor]) -> ScriptFunction:
+    """A function that carries out scripts in a style."""
+    classes = {
+        Style.SYNCHRONOUS: SynchronousScripts,
+        Style.COROUTINE: CoroutineScripts,
+        Style.CALLBACK: CallbackScripts,
+        Style.UNCHAINED: UnchainedScripts,
+    }
+    return classes[style](descriptors)
+
+
+def declared(context: RuntimeContext, descriptor: Any) -> Any:
+    """The state of a descriptor of any kind."""
+    getters = {
+        StateKind.VALUE: context.get_state,
+        StateKind.LIST: context.get_list_state,
+        StateKind.MAP: context.get_map_state,
+        StateKind.REDUCING: context.get_reducing_state,
+        StateKind.AGGREGATING: context.get_aggregating_state,
+    }
+    getter: Any = getters[descriptor.kind]
+    return getter(descriptor)
+
+
+def _loaded(result: Any) -> StateFuture[Any]:
+    if isinstance(result, StateIterator):
+        return to_iterable(completed_future(result))
+    return completed_future(result)

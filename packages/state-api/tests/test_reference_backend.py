@@ -1,0 +1,27 @@
+"""The reference backend is the kit's second subject: its reads wait, on other threads."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from forebay_state_api.testing import StateBackendTests
+from forebay_state_api.testing.conformance.order import OrderTests
+from forebay_state_api.testing.reference import ReferenceBackend
+
+
+class TestReferenceBackend(StateBackendTests):
+    @pytest.fixture
+    def backend_class(self):
+        return ReferenceBackend
+
+
+class TestSlowReferenceBackend(OrderTests):
+    @pytest.fixture
+    def backend_class(self):
+        return ReferenceBackend
+
+    @pytest.fixture
+    def backend_options(self):
+        return {"read-latency": timedelta(milliseconds=1)}
