@@ -146,7 +146,7 @@ def measure_commits(small: State, large: State, changed: int, cycles: int) -> li
     """Ratios of the large to the small one, in turn."""
     plain: list[float] = []
     amortised: list[float] = []
-    figures: list[tuple[float, float, float, float]] = []
+    figures: list[list[float]] = []
     for _ in range(cycles):
         means = []
         medians = []
@@ -156,7 +156,7 @@ def measure_commits(small: State, large: State, changed: int, cycles: int) -> li
             means.append((sum(deltas) + snapshot) / (len(deltas) + 1))
         plain.append(medians[1] / medians[0])
         amortised.append(means[1] / means[0])
-        figures.append((*medians, *means))
+        figures.append([*medians, *means])
     columns = [1e3 * statistics.median(column) for column in zip(*figures, strict=True)]
     what = f"commit of {changed:,} keys: state of {large.keys:,} ÷ of {small.keys:,} keys"
     return [

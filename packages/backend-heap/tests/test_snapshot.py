@@ -187,8 +187,8 @@ def test_a_rescale_rewrites_nothing(kit, job, spec):
 
 def test_what_is_folded_stays_newer_than_what_is_not(kit, storage, spec):
     job = kit.Job(storage, options={"max-deltas": 3, "snapshot-factor": 100.0})
-    change(kit, job, spec, range(100))
-    for keys, value in ([range(50), 1], [[1], 2], [[2], 3], [[3], 4], [[4], 5]):
+    change(kit, job, spec, range(3000))
+    for keys, value in ([range(1500), 1], [[1], 2], [[2], 3], [[3], 4], [[4], 5]):
         state = change(kit, job, spec, keys, value)
     assert len(state.files) == 4
     kit.new_process()
