@@ -18,7 +18,7 @@ from forebay_spark_runtime.rows_out import RowOrder, RowWriter
 from forebay_state_api.errors import OutputSchemaError
 
 UTC = datetime.UTC
-NOON = datetime.datetime(2024, 7, 1, 12)
+NOON = datetime.datetime(2024, 7, 1, 12)  # noqa: DTZ001 - naive is what is tested
 
 
 class Pair(NamedTuple):
@@ -65,7 +65,9 @@ def test_a_row_without_names_goes_by_position():
 
 def test_rows_of_odd_names_go_out_as_they_came_in():
     fields = [pa.field("a b", pa.int64()), pa.field("_1", pa.string())]
-    (row,) = RowReader(fields).rows([pa.array([1]), pa.array(["x"])])
+    (row,) = RowReader(["a b", "_1"], [pa.int64(), pa.string()]).rows(
+        [pa.array([1]), pa.array(["x"])]
+    )
     assert writer(*fields).batch([row]).to_pylist() == [{"a b": 1, "_1": "x"}]
 
 
@@ -100,7 +102,7 @@ def test_values_go_out_as_themselves(kind, value):
         (pa.int64(), np.int32(3), 3),
         (pa.float64(), 3, 3.0),
         (pa.float64(), np.float32(0.5), 0.5),
-        (pa.bool_(), np.bool_(True), True),  # noqa: FBT003
+        (pa.bool_(), np.bool_(True), True),
         (pa.binary(), bytearray(b"x"), b"x"),
         (pa.decimal128(10, 2), 3, Decimal("3.00")),
         (pa.list_(pa.int64()), (1, 2), [1, 2]),

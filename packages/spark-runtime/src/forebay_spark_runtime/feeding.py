@@ -24,8 +24,8 @@ class Layout:
     """Where things stand in the batches that the workers get."""
 
     uid: str
-    widths: tuple[int, ...]
-    """Number of the user's columns of each input."""
+    names: tuple[tuple[str, ...], ...]
+    """The user's columns of each input."""
     key_names: tuple[str, ...]
     """Of the first input, for messages."""
     key_positions: tuple[int, ...]
@@ -36,7 +36,7 @@ class Layout:
     @property
     def single(self) -> bool:
         """Whether there is one input."""
-        return len(self.widths) == 1
+        return len(self.names) == 1
 
 
 class Feeder:
@@ -46,7 +46,7 @@ class Feeder:
         self._layout = layout
         self._subtask = subtask
         self._readers: list[RowReader] = []
-        self._key_reader = RowReader([])
+        self._key_reader = RowReader([], [])
         self._seen = 0
 
     def now_us(self, batch: Any) -> int:
@@ -76,17 +76,21 @@ class Feeder:
         self._seen += batch.num_rows
 
     def _prepare(self, batch: Any) -> None:
-        schema = batch.schema
+        kinds = batch.schema.types
+        names = self._layout.names
         if self._layout.single:
-            fields = [schema.field(i) for i in range(self._layout.widths[0])]
-            self._readers = [RowReader(fields)]
+            self._readers = [RowReader(names[0], kinds[: len(names[0])])]
         else:
-            self._readers = [RowReader(_struct_fields(schema.field(i).type)) for i in (0, 1)]
-        self._key_reader = RowReader([schema.field(i) for i in self._key_positions(batch)])
+            self._readers = [
+                RowReader(one, [kinds[side].field(i).type for i in range(len(one))])
+                for side, one in enumerate(names)
+            ]
+        positions = self._key_positions(batch)
+        self._key_reader = RowReader(self._layout.key_names, [kinds[i] for i in positions])
 
     def _feed_one(self, batch: Any, subtask: Subtask) -> None:
         reader = self._readers[0]
-        values = reader.values(batch.columns[: self._layout.widths[0]])
+        values = reader.values(batch.columns[: len(self._layout.names[0])])
         keys = _keys([values[position] for position in self._layout.key_positions])
         subtask.process(reader.rows_of(values), keys, _groups(batch))
 
@@ -134,12 +138,21 @@ class Feeder:
                 if pc.any(nan).as_py():
                     self._refuse_key(batch, number, nan, "NaN")
 
+    def _shown(self, batch: Any, position: int) -> str:
+        columns = batch.slice(position, 1).columns
+        values = [column[0].as_py() for column in columns]
+        if self._layout.single:
+            text = repr(dict(zip(self._layout.names[0], values, strict=False)))
+        else:
+            text = repr(values[1] if values[0] is None else values[0])
+        return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
     def _refuse_key(self, batch: Any, number: int, where: Any, what: str) -> None:
         position = pc.index(where, value=True).as_py()
         message = (
             f"operator {self._layout.uid!r}, subtask {self._subtask}: key column "
             f"{self._layout.key_names[number]!r} is {what} in record {self._seen + position} of "
-            f"the subtask's micro-batch: {_shown(batch, position)}. Filter such rows, or give "
+            f"the subtask's micro-batch: {self._shown(batch, position)}. Filter such rows, or give "
             "them a key"
         )
         raise ConfigurationError(message)
@@ -150,19 +163,9 @@ def _keys(columns: list[list[Any]]) -> list[Any]:
     return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
 
-def _shown(batch: Any, position: int) -> str:
-    row = batch.slice(position, 1).to_pylist()[0]
-    text = repr({k: v for k, v in row.items() if not k.startswith(Hidden.PREFIX)})
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-
-
 def _groups(batch: Any) -> list[int]:
     groups: list[int] = batch.column(Hidden.GROUP).to_numpy().tolist()
     return groups
-
-
-def _struct_fields(kind: Any) -> list[Any]:
-    return [kind.field(position) for position in range(kind.num_fields)]
 
 
 def _changes(flags: list[bool]) -> list[int]:

@@ -244,12 +244,13 @@ def _layout(inputs: Sequence[Input], options: KeyedOptions) -> Layout:
     single = len(inputs) == 1
     return Layout(
         uid=options.uid,
-        widths=tuple(len(one.df.columns) for one in inputs),
+        names=tuple(tuple(one.df.columns) for one in inputs),
         key_names=keys,
         key_positions=tuple(columns.index(name) for name in keys),
-        order=options.order_by
-        if single
-        else tuple(f"{Hidden.ORDER}{number}" for number in range(len(options.order_by))),
+        order=tuple(
+            inputs[0].carried(name) if single else f"{Hidden.ORDER}{number}"
+            for number, name in enumerate(options.order_by)
+        ),
     )
 
 

@@ -7,11 +7,13 @@ inputs are packed into one struct column each, of which the other one's is null,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from forebay_spark_runtime.key_columns import KeyColumns, quoted
 from forebay_spark_runtime.routing import route
@@ -19,6 +21,10 @@ from forebay_state_api.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from forebay_spark_runtime.options import KeyedOptions
+
+
+# Newer versions of pyspark ask for the zone that timestamps go out in; older ones say UTC.
+_ZONE: Final = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
 
 
 class Hidden:
@@ -31,6 +37,7 @@ class Hidden:
     ORDER: Final = "__forebay_order_"
     FIRST: Final = "__forebay_first"
     SECOND: Final = "__forebay_second"
+    COLUMN: Final = "__forebay_column_"
     PREFIX: Final = "__forebay_"
 
 
@@ -41,6 +48,12 @@ class Input:
     df: Any
     keys: KeyColumns
     order_by: tuple[str, ...]
+
+    def carried(self, name: str) -> str:
+        """What a column is called on its way: pyspark's ``mapInArrow`` takes no dots in names."""
+        if name.isidentifier():
+            return name
+        return f"{Hidden.COLUMN}{self.df.columns.index(name)}"
 
 
 @attrs.frozen
@@ -53,13 +66,14 @@ class OutputSchema:
 
 def output_schema(session: Any, schema: Any, uid: str) -> OutputSchema:
     """Parse what the user declared."""
+    is_parsed = isinstance(schema, StructType)
     try:
-        spark = session.createDataFrame([], schema).schema
-        arrow = to_arrow_schema(spark)
+        spark = schema if is_parsed else session.createDataFrame([], schema).schema
+        arrow = to_arrow_schema(spark, **_ZONE)
     except Exception as error:
         message = (
             f"operator {uid!r}: the output schema {schema!r} does not parse: "
-            f"{str(error).splitlines()[0] if str(error) else error!r}. "
+            f"{str(error).partition(chr(10))[0] or repr(error)}. "
             "Write it like 'user string, n long', or pass a StructType"
         )
         raise ConfigurationError(message) from error
@@ -111,7 +125,11 @@ def _side(position: int, inputs: Sequence[Input], options: KeyedOptions, now: An
     ]
     columns = [F.col(quoted(name)) for name in one.df.columns]
     if len(inputs) == 1:
-        return one.df.select(*columns, *hidden)
+        carried = [
+            column.alias(one.carried(name))
+            for column, name in zip(columns, one.df.columns, strict=True)
+        ]
+        return one.df.select(*carried, *hidden)
     keys = [
         F.col(quoted(name)).alias(f"{Hidden.KEY}{number}")
         for number, name in enumerate(one.keys.names)

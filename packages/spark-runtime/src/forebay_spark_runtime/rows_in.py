@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import keyword
 from collections import namedtuple
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
@@ -129,10 +129,10 @@ def _cut(elements: list[Any], lengths: list[int | None]) -> list[Any]:
 class RowReader:
     """Turns the columns of one input into rows."""
 
-    def __init__(self, fields: list[Any]) -> None:
-        """``fields`` are the Arrow fields of the user's columns, in order."""
-        self._make = row_class(tuple(field.name for field in fields))._make
-        self._readers = [column_reader(field.type) for field in fields]
+    def __init__(self, names: Sequence[str], kinds: Sequence[Any]) -> None:
+        """``kinds`` are the columns' Arrow types."""
+        self._make = row_class(tuple(names))._make
+        self._readers = [column_reader(kind) for kind in kinds]
 
     def rows(self, columns: list[Any]) -> Iterator[Any]:
         """The rows of equally long arrays, made as they are asked for."""

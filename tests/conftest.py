@@ -1,0 +1,137 @@
+"""One Spark session for all tests, and a stage on which a test runs its streams."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark import cloudpickle
+
+# The workers are to be of this environment, whatever else the machine has.
+os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+
+SETTINGS = {
+    "spark.master": "local[2]",
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    # Tests are short: what takes long is compiling.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.log.level": "ERROR",
+}
+
+
+@pytest.fixture(scope="session")
+def spark_settings():
+    return dict(SETTINGS)
+
+
+@pytest.fixture(scope="session")
+def spark(spark_settings):
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("tests")
+    for key, value in spark_settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("FATAL")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _functions_travel_by_value(request):
+    """Workers cannot import test modules."""
+    cloudpickle.register_pickle_by_value(request.module)
+    yield
+    cloudpickle.unregister_pickle_by_value(request.module)
+
+
+class Stage:
+    """Directories of one test: input, output, checkpoint and state."""
+
+    def __init__(self, session, folder):
+        self.spark = session
+        self.folder = Path(folder)
+        self.state = self.folder / "state"
+        self.checkpoint = self.folder / "checkpoint"
+        self.input = self.folder / "input"
+        self.output = self.folder / "output"
+        self._files = 0
+
+    def put(self, *rows, into=None):
+        """A file of JSON rows; one micro-batch takes one file, in the order of the calls."""
+        folder = Path(into or self.input)
+        folder.mkdir(parents=True, exist_ok=True)
+        aside = self.folder / "aside.json"
+        aside.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        os.utime(aside, (1_700_000_000 + self._files, 1_700_000_000 + self._files))
+        aside.rename(folder / f"{self._files:06d}.json")
+        self._files += 1
+
+    def source(self, schema="user string, n long", *, folder=None):
+        """The files as a stream."""
+        folder = Path(folder or self.input)
+        folder.mkdir(parents=True, exist_ok=True)
+        reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+        return reader.json(str(folder))
+
+    def start(self, df, *, checkpoint=None, output=None, **options):
+        """Start a query that ends with what is there."""
+        writer = df.writeStream.format("json").option("path", str(output or self.output))
+        writer = writer.option("checkpointLocation", str(checkpoint or self.checkpoint))
+        return writer.options(**options).trigger(availableNow=True).start()
+
+    def run(self, df, **options):
+        """Run a query on what is there; its error, if any, is raised."""
+        query = self.start(df, **options)
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+        return query
+
+    def each_batch(self, function, df=None, *, checkpoint=None, **options):
+        """Run ``function(batch_df, batch_id)`` on what is there, in ``foreachBatch``."""
+        writer = (self.source() if df is None else df).writeStream.foreachBatch(function)
+        writer = writer.option("checkpointLocation", str(checkpoint or self.checkpoint))
+        query = writer.options(**options).trigger(availableNow=True).start()
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+
+    def rows(self, schema, *, output=None):
+        """What the sink has committed, sorted."""
+        found = self.spark.read.schema(schema).json(str(output or self.output))
+        return sorted(tuple(row) for row in found.collect())
+
+    def operators(self):
+        """The folders of operators in the state directory, by uid."""
+        return {path.name: path for path in self.state.glob("*/*")}
+
+    def manifests(self, uid="counts"):
+        """Version → names of manifests, of one operator."""
+        found = {}
+        for path in sorted(self.operators()[uid].glob("versions/*/manifest-*")):
+            version = (1 << 48) - 1 - int(path.parent.name, 16)
+            found.setdefault(version, []).append(path.name)
+        return found
+
+
+@pytest.fixture
+def stage(spark, tmp_path):
+    spark.conf.set("spark.forebay.state.dir", str(tmp_path / "state"))
+    yield Stage(spark, tmp_path)
+    for query in spark.streams.active:
+        query.stop()
+    for row in spark.sql("SET").collect():
+        if row.key.startswith("spark.forebay."):
+            spark.conf.unset(row.key)

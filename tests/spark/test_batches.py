@@ -1,0 +1,184 @@
+"""Keyed functions on bounded DataFrames and in ``foreachBatch``."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from forebay_spark_runtime import keyed
+from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
+from forebay_state_api.errors import ConfigurationError
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "user string, n long"
+
+
+class Count(KeyedProcessFunction):
+    def open(self, context):
+        self.n = context.get_state(ValueStateDescriptor("n", int, default=0))
+
+    def process_element(self, row, ctx):
+        self.n.update(self.n.value() + 1)
+        yield row.user, self.n.value()
+
+
+@pytest.fixture
+def users(spark):
+    return spark.createDataFrame([("ann", 1), ("bob", 1), ("ann", 2)], SCHEMA)
+
+
+def counted(df, **options):
+    return keyed(df, "user", uid="counts", **options).process(Count(), SCHEMA)
+
+
+ONCE = [("ann", 1), ("ann", 2), ("bob", 1)]
+TWICE = [("ann", 3), ("ann", 4), ("bob", 2)]
+
+
+def test_state_of_a_bounded_dataframe_is_dropped_at_its_end(stage, users):
+    result = counted(users)
+    assert sorted(result.collect()) == ONCE
+    assert sorted(result.collect()) == ONCE
+    assert not stage.state.exists()
+
+
+def test_a_bounded_dataframe_needs_no_state_directory(spark, users):
+    spark.conf.unset("spark.forebay.state.dir")
+    assert sorted(counted(users).collect()) == ONCE
+
+
+def test_a_query_name_keeps_the_state(stage, users):
+    result = counted(users, query="nightly", parallelism=2)
+    assert sorted(result.collect()) == ONCE
+    assert sorted(result.collect()) == ONCE  # evaluated again, it makes the same version again
+    assert list(stage.manifests()) == [1]
+    assert stage.operators()["counts"].parent.name == "nightly"
+    assert sorted(counted(users, query="nightly", batch_id=1).collect()) == TWICE
+    assert sorted(counted(users, query="other").collect()) == ONCE
+
+
+def test_a_batch_id_alone_means_nothing(stage, users):
+    with pytest.raises(ConfigurationError, match="pass query= with it"):
+        counted(users, batch_id=1)
+
+
+def test_a_batch_that_expects_state_and_finds_none(stage, users):
+    with pytest.raises(Exception, match="may be mistyped or renamed") as caught:
+        counted(users, query="nightly", batch_id=3).collect()
+    assert "ConfigurationError" in str(caught.value)
+    assert "new_state=True" in str(caught.value)
+    started = counted(users, query="nightly", batch_id=3, new_state=True)
+    assert sorted(started.collect()) == ONCE
+
+
+def put_two(stage):
+    for _ in range(2):
+        stage.put({"user": "ann"}, {"user": "ann"}, {"user": "bob"})
+
+
+def test_in_foreach_batch(stage):
+    put_two(stage)
+
+    def each(df, batch_id):
+        counted(df, parallelism=2).write.mode("append").json(str(stage.output))
+
+    stage.each_batch(each)
+    assert stage.rows(SCHEMA) == sorted(ONCE + TWICE)
+    stage.put({"user": "bob"})
+    stage.each_batch(each)
+    assert stage.rows(SCHEMA) == sorted([*ONCE, *TWICE, ("bob", 3)])
+    assert sorted(stage.manifests()) == [1, 2, 3]
+
+
+def test_two_actions_of_one_batch_see_the_same_version(stage):
+    put_two(stage)
+    found = []
+
+    def each(df, batch_id):
+        result = counted(df, parallelism=2)
+        found.append(sorted(result.collect()))
+        found.append(sorted(result.collect()))
+
+    stage.each_batch(each)
+    assert [[tuple(row) for row in rows] for rows in found] == [ONCE, ONCE, TWICE, TWICE]
+
+
+def test_an_action_on_another_thread_is_the_same_batch(stage):
+    put_two(stage)
+    found = []
+
+    def each(df, batch_id):
+        result = counted(df, parallelism=2)
+        thread = threading.Thread(target=lambda: found.extend(map(tuple, result.collect())))
+        thread.start()
+        thread.join()
+
+    stage.each_batch(each)
+    assert sorted(found) == sorted(ONCE + TWICE)
+    assert sorted(stage.manifests()) == [1, 2]
+
+
+def test_the_job_group_is_the_user_s_to_set(stage):
+    put_two(stage)
+
+    def each(df, batch_id):
+        df.sparkSession.sparkContext.setJobGroup("mine", "my jobs")
+        counted(df, parallelism=2).write.mode("append").json(str(stage.output))
+
+    stage.each_batch(each)
+    assert stage.rows(SCHEMA) == sorted(ONCE + TWICE)
+
+
+def test_a_batch_may_be_skipped(stage):
+    for _ in range(5):
+        stage.put({"user": "ann"}, {"user": "bob"})
+
+    def each(df, batch_id):
+        if batch_id not in (1, 2):
+            counted(df, parallelism=2).write.mode("append").json(str(stage.output))
+
+    stage.each_batch(each)
+    assert [n for user, n in stage.rows(SCHEMA) if user == "ann"] == [1, 2, 3]
+    assert sorted(stage.manifests()) == [1, 4, 5]
+
+
+def test_a_second_operator_of_one_uid_is_refused(stage):
+    """A loop over tenants with one uid would lose all of them but the last."""
+    put_two(stage)
+
+    def each(df, batch_id):
+        for tenant in ("ann", "bob"):
+            counted(df.where(df.user == tenant)).write.mode("append").json(str(stage.output))
+
+    with pytest.raises(
+        Exception, match=r"keyed\(\) was called twice for operator 'counts' in batch 0"
+    ):
+        stage.each_batch(each)
+
+    def repaired(df, batch_id):
+        for tenant in ("ann", "bob"):
+            own = keyed(df.where(df.user == tenant), "user", uid=f"counts of {tenant}")
+            own.process(Count(), SCHEMA).write.mode("append").json(str(stage.folder / tenant))
+
+    stage.each_batch(repaired)
+    assert stage.rows(SCHEMA, output=stage.folder / "ann") == [("ann", n) for n in (1, 2, 3, 4)]
+
+
+def test_the_batch_id_that_spark_gives_is_the_one(stage):
+    put_two(stage)
+
+    def each(df, batch_id):
+        counted(df, query="mine", batch_id=batch_id).write.mode("append").json(str(stage.output))
+
+    stage.each_batch(each)
+    assert stage.rows(SCHEMA) == sorted(ONCE + TWICE)
+    assert stage.operators()["counts"].parent.name == "mine"
+
+    def wrong(df, batch_id):
+        counted(df, batch_id=0)
+
+    stage.put({"user": "ann"})
+    with pytest.raises(Exception, match="this is batch 2, and batch_id=0 was passed"):
+        stage.each_batch(wrong)

@@ -1,0 +1,206 @@
+"""Types on the way in and out, and keys of every type, on real Spark."""
+
+from __future__ import annotations
+
+import datetime
+import random
+from decimal import Decimal
+
+import pytest
+from pyspark.sql import functions as F
+
+from forebay_spark_runtime import keyed
+from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor, key_group_of
+
+pytestmark = pytest.mark.spark
+
+EVERYTHING = """
+    SELECT id AS key,
+      IF(id % 3 = 0, NULL, CAST(id AS tinyint)) AS b, CAST(id AS smallint) AS s,
+      IF(id % 3 = 0, NULL, CAST(id AS int)) AS i, id * 1000000007 AS l,
+      IF(id % 3 = 0, NULL, CAST(id AS float) / 2) AS f, CAST('NaN' AS double) AS d,
+      id % 2 = 0 AS flag, IF(id % 3 = 0, NULL, concat('ünï ', id)) AS text,
+      CAST(concat('x', id) AS binary) AS bin, CAST(NULL AS binary) AS nobin,
+      CAST(id / 7 AS decimal(20, 5)) AS dec,
+      CAST(id AS decimal(38, 0)) * 12345678901234567890 AS big,
+      date_add(DATE'1999-12-31', CAST(id AS int)) AS day,
+      timestamp_micros(1700000000000001 + id) AS at,
+      IF(id % 3 = 0, NULL, TIMESTAMP_NTZ'2024-03-10 02:30:00.000005') AS wall,
+      make_dt_interval(CAST(id AS int), 1, 2, 3.000004) AS span,
+      array(id, NULL, 3) AS numbers, IF(id % 3 = 0, NULL, CAST(array() AS array<int>)) AS empty,
+      array(array('a', NULL), NULL) AS nested_list,
+      map('k', id, 'other', NULL) AS entries, map(id, array(struct(id AS x))) AS deep,
+      IF(id % 3 = 0, NULL, struct(id AS x, struct(concat('y', id) AS z) AS inner)) AS record,
+      array(struct(id AS x, timestamp_micros(id) AS t), NULL) AS records,
+      id AS `odd name`, id AS `a.b`, id AS `class`, id AS _1
+    FROM range(12)
+"""
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_every_type_survives_the_way_in_and_out(stage, zone):
+    stage.spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        given = stage.spark.sql(EVERYTHING)
+        given.write.parquet(str(stage.input))
+        source = stage.spark.readStream.schema(given.schema).parquet(str(stage.input))
+        echoed = keyed(source, "key", uid="echo").process(lambda row, ctx: [row], given.schema)
+        query = (
+            echoed.writeStream.format("parquet")
+            .option("path", str(stage.output))
+            .option("checkpointLocation", str(stage.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        found = stage.spark.read.parquet(str(stage.output)).orderBy("key").collect()
+        assert [str(row) for row in found] == [str(row) for row in given.orderBy("key").collect()]
+        assert len(found) == 12
+    finally:
+        stage.spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def test_what_a_function_sees(spark):
+    def seen(row, ctx):
+        values = [row.text, row.bin, row.dec, row.day, row.at, row.wall, row.entries, row.record]
+        kinds = ", ".join(type(value).__name__ for value in values)
+        yield kinds, str(row.at.tzinfo), row.record.inner.z, getattr(row, "a.b")
+
+    df = spark.sql(EVERYTHING).where("key = 1")
+    (row,) = (
+        keyed(df, "key", uid="seen")
+        .process(seen, "kinds string, zone string, z string, n long")
+        .collect()
+    )
+    assert row.kinds == "str, bytes, Decimal, date, datetime, datetime, dict, Row"
+    assert (row.zone, row.z, row.n) == ("UTC", "y1", 1)
+
+
+def test_a_row_that_does_not_fit(spark):
+    df = spark.createDataFrame([("ann", 1)], "user string, n long")
+    bad = keyed(df, "user", uid="bad").process(lambda row, ctx: [(row.n, "x")], "n long, m long")
+    with pytest.raises(Exception, match=r"column 'm' is declared int64; .*<lambda> gave str 'x'"):
+        bad.collect()
+
+
+def _samples():
+    chance = random.Random(11)
+    ints = [0, 1, -1, 127, -128]
+    longs = [*ints, 2**31, -(2**63), 2**63 - 1, *(chance.getrandbits(63) for _ in range(200))]
+    floats = [
+        0.0,
+        -0.0,
+        1.5,
+        -1e300,
+        5e-324,
+        float("inf"),
+        *(chance.gauss(0, 9) for _ in range(99)),
+    ]
+    texts = ["", "a", "ä\0", "日本", *("x" * n for n in range(70))]
+    instants = [
+        datetime.datetime(1, 1, 2, tzinfo=datetime.UTC),
+        datetime.datetime(2024, 3, 10, 7, 30, 0, 1, tzinfo=datetime.UTC),
+        *(
+            datetime.datetime.fromtimestamp(chance.uniform(-5e9, 5e9), datetime.UTC)
+            for _ in range(99)
+        ),
+    ]
+    days = [datetime.date(1, 1, 1), datetime.date(1582, 10, 4), datetime.date(9999, 12, 31)]
+    cents = [Decimal(chance.randrange(-(10**9), 10**9)).scaleb(-2) for _ in range(99)]
+    return {
+        "tinyint": ints,
+        "int": [*ints, 2**31 - 1, -(2**31)],
+        "bigint": longs,
+        "float": [0.0, -0.0, 1.5, 3.25, float("-inf")],
+        "double": floats,
+        "string": texts,
+        "binary": [bytearray(text.encode()) for text in texts],
+        "boolean": [True, False],
+        "date": [*days, *(one.date() for one in instants)],
+        "timestamp": instants,
+        "timestamp_ntz": [one.replace(tzinfo=None) for one in instants],
+        "decimal(12,2)": [Decimal("0.00"), Decimal("-0.10"), Decimal("100.00"), *cents],
+        "decimal(38,0)": [Decimal(0), Decimal(10**37), Decimal(-(10**20)), Decimal(1200)],
+        "decimal(38,18)": [Decimal("1E-18"), Decimal("-3.500000000000000001"), Decimal(7)],
+    }
+
+
+def groups(row, ctx):
+    yield repr(ctx.current_key), key_group_of(ctx.current_key, 128), ctx._group
+
+
+def check_groups(df, *columns):
+    """The JVM's key group of each key is the one that Python computes."""
+    rows = (
+        keyed(df, *columns, uid="groups").process(groups, "key string, ours int, jvm int").collect()
+    )
+    assert len(rows) == df.count()
+    wrong = [row for row in rows if row.ours != row.jvm]
+    assert not wrong
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+@pytest.mark.parametrize("kind", _samples())
+def test_the_jvm_and_python_agree_on_key_groups(spark, kind, zone):
+    if zone != "UTC" and not kind.startswith(("timestamp", "date")):
+        pytest.skip("the time zone is nothing to this type")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        values = [(value,) for value in _samples()[kind]]
+        check_groups(spark.createDataFrame(values, f"k {kind}"), "k")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def test_keys_of_several_columns(spark):
+    samples = _samples()
+    rows = [
+        (text, longs, day, flag)
+        for text, longs, day, flag in zip(
+            samples["string"], samples["bigint"], samples["date"], [True, False] * 40, strict=False
+        )
+    ]
+    df = spark.createDataFrame(rows, "a string, `b c` bigint, d date, e boolean")
+    check_groups(df, "a", "b c", "d", "e")
+    check_groups(df, "d", "a")
+
+
+class Count(KeyedProcessFunction):
+    def open(self, context):
+        self.n = context.get_state(ValueStateDescriptor("n", int, default=0))
+
+    def process_element(self, row, ctx):
+        self.n.update(self.n.value() + 1)
+        yield repr(ctx.current_key), self.n.value()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("cast(n as tinyint)", "n"),
+        ("cast(n / 2 as decimal(10, 1))", "cast(n / 2 as decimal(20, 4))"),
+        ("cast(n / 2 as float)", "cast(n / 2 as double)"),
+        ("timestamp_micros(n)", "timestamp_micros(n)"),
+        ("struct(user, n)", "struct(user, n)"),
+    ],
+    ids=["integer", "decimal", "float", "timestamp in another zone", "two columns"],
+)
+def test_a_key_is_found_again_under_another_type(stage, before, after):
+    rows = [{"user": "ann", "n": n} for n in range(1, 21)]
+    schema = "key string, n long"
+
+    def counted(expression):
+        if expression.startswith("struct"):
+            return keyed(stage.source(), "user", "n", uid="counts").process(Count(), schema)
+        df = stage.source().select(F.expr(expression).alias("k"))
+        return keyed(df, "k", uid="counts", parallelism=2).process(Count(), schema)
+
+    stage.put(*rows)
+    stage.run(counted(before))
+    stage.put(*rows)
+    stage.spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        stage.run(counted(after))
+    finally:
+        stage.spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert sorted(n for _, n in stage.rows(schema)) == [1] * 20 + [2] * 20
