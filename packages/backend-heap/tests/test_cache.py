@@ -120,6 +120,18 @@ def test_another_range_is_another_copy(kit, filled, spec):
     assert filled.begin([spec]).content("s")[None, 15] == 0
 
 
+def test_a_copy_under_an_older_declaration_is_read_anew(kit, filled, spec):
+    held, other = kit.new_process(), kit.new_process()
+    kit.new_process(held)
+    put(kit, filled, spec, 1, 1)
+    kit.new_process(other)
+    newer = kit.spec("s", value=float | None)
+    put(kit, filled, newer, 2, 2.5)
+    kit.new_process(held)
+    content = filled.begin([newer]).content("s")
+    assert [content[None, key] for key in (1, 2)] == [1.0, 2.5]
+
+
 def test_after_a_rescale_nobody_catches_up_from_before_it(kit, filled, spec):
     held, other = kit.new_process(), kit.new_process()
     kit.new_process(held)

@@ -143,6 +143,18 @@ def test_large_sections_are_folded_by_copying(kit, storage, spec, monkeypatch):
     assert [content[None, key] for key in range(12)] == [10, 1, 10, 1, 10, 7, 1, 7, 7, 7, 7, 7]
 
 
+def test_a_fold_takes_over_what_another_declaration_wrote(kit, storage, spec):
+    job = kit.Job(storage, options={"max-deltas": 2, "snapshot-factor": 100.0})
+    change(kit, job, spec, range(100))
+    change(kit, job, spec, [1, 2], 1)
+    newer = kit.spec("s", value=float)
+    for key in (2, 3, 4, 5):
+        change(kit, job, newer, [key], 2.5)
+    kit.new_process()
+    content = job.begin([newer]).content("s")
+    assert [content[None, key] for key in range(7)] == [0.0, 1.0, 2.5, 2.5, 2.5, 2.5, 0.0]
+
+
 def test_undeclared_states_survive_snapshots_and_folds(kit, storage, spec):
     job = kit.Job(storage, options={"max-deltas": 2})
     other = kit.spec("other", StateKind.LIST, value=str)

@@ -11,12 +11,11 @@ from forebay_backend_heap.chain import Chain
 from forebay_backend_heap.collector import paused
 from forebay_backend_heap.columns import decode, encode
 from forebay_backend_heap.files import FileBytes, Role, Section, file_bytes
-from forebay_backend_heap.migration import reader_of
 from forebay_backend_heap.options import HeapOptions
 from forebay_backend_heap.pending import Pending, changes_of
 from forebay_backend_heap.reading import Reader
 from forebay_backend_heap.resident import Resident
-from forebay_state_api.backend import StateFile
+from forebay_state_api.backend import StateFile, TableSpec
 from forebay_state_api.versions.layout import data_name
 
 MERGE_BELOW: Final = 4096
@@ -135,24 +134,31 @@ def folded(resident: Resident, sections: Sequence[Section]) -> list[Section]:
     """The sections of several deltas, oldest first, as one delta's.
 
     Small ones of one table become one section, in which each cell has its newest content. Large
-    ones are taken over as they are, as are those of tables that are not decoded: copying bytes
-    costs next to nothing, and what it spares is not worth unpacking and packing them.
+    ones are taken over as they are, as are those of tables that are not decoded, or that were
+    written under another declaration: copying bytes costs next to nothing, and what it spares is
+    not worth unpacking and packing them.
     """
     result: list[Section] = []
     merged: dict[str, Pending] = {}
     for section in sections:
-        table = resident.tables.get(section.table)
-        if table is None or section.cells >= MERGE_BELOW:
+        spec = _mergeable(resident, section)
+        if spec is None:
             result += _encoded(resident, section.table, merged.pop(section.table, None))
             result.append(section)
             continue
-        spec = table.spec
-        block = decode(section, reader_of(section.description, spec))
         pending = merged.setdefault(section.table, Pending(spec.kind))
-        pending.add(changes_of(spec.kind, section.op, block))
+        pending.add(changes_of(spec.kind, section.op, decode(section, spec)))
     for name, pending in merged.items():
         result += _encoded(resident, name, pending)
     return result
+
+
+def _mergeable(resident: Resident, section: Section) -> TableSpec | None:
+    """What a section is decoded with to be merged; ``None`` if it is taken over as it is."""
+    table = resident.tables.get(section.table)
+    if table is None or section.cells >= MERGE_BELOW:
+        return None
+    return table.spec if section.description == table.spec.description() else None
 
 
 def _encoded(resident: Resident, name: str, pending: Pending | None) -> list[Section]:
