@@ -7,7 +7,7 @@ The clock is the micro-batch's own time, so a replay gives the same state. A val
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 import attrs
@@ -73,6 +73,10 @@ def _positive_duration(instance: object, attribute: object, value: timedelta) ->
         raise ValueError(message)
 
 
+def _in_order(cleanup: Iterable[Cleanup]) -> Sequence[Cleanup]:
+    return tuple(cleanup)
+
+
 @attrs.frozen
 class StateTtlConfig:
     """How long cells of a state live. Not part of a checkpoint: a job may restart with another."""
@@ -82,7 +86,7 @@ class StateTtlConfig:
     )
     update_type: UpdateType = UpdateType.ON_CREATE_AND_WRITE
     visibility: StateVisibility = StateVisibility.NEVER_RETURN_EXPIRED
-    cleanup: Sequence[Cleanup] = attrs.field(default=(CleanupOnRead(),), converter=tuple)
+    cleanup: Sequence[Cleanup] = attrs.field(default=(CleanupOnRead(),), converter=_in_order)
     """``()`` switches all clean-up off: what has expired stays stored, though it is not seen."""
 
     @property

@@ -7,7 +7,7 @@ one read; that is what makes ``async_add; async_add; async_get`` see both additi
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay_state_api._engine.point import PointState

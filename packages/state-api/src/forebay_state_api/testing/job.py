@@ -3,9 +3,9 @@
 ::
 
     job = KeyedJob(MyBackend, storage, descriptors=[ValueStateDescriptor("n", int)])
-    job.do("key", ("n.update", 1), ("n.value",))        # one micro-batch; [None, 1]
-    job.restart(parallelism=3)                          # a new run of the query
-    job.run(MyFunction(), [("key", 5)])                 # any function; rows begin with their key
+    job.do("key", ("n.update", 1), ("n.value",))  # one micro-batch; [None, 1]
+    job.restart(parallelism=3)  # a new run of the query
+    job.run(MyFunction(), [("key", 5)])  # any function; rows begin with their key
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from forebay_state_api._engine.declare import spec_of
 from forebay_state_api._engine.engine import EngineSettings
-from forebay_state_api.backend import Opening, StateBackend
+from forebay_state_api.backend import Opening, StateBackend, Table, TableSpec
 from forebay_state_api.codecs import codec_for
 from forebay_state_api.descriptors import StateDescriptor
 from forebay_state_api.keys import KeyGroupRange, key_group_of
@@ -163,7 +163,7 @@ class KeyedJob:
             backend = self.backend_class.open(self._opening(reader, only))
             try:
                 spec, _ = spec_of(descriptor, self.key_codec, self.uid)
-                return _content(backend.table(spec), namespace, group, key)
+                return _content(spec, backend.table(spec), namespace, group, key)
             finally:
                 backend.close()
 
@@ -203,9 +203,9 @@ def _new_run() -> RunIdentity:
     return RunIdentity(keyed_uuid=random_id(), app_id="app", run_id=None)
 
 
-def _content(table: Any, namespace: Any, group: int, key: Any) -> Any:
-    if table.spec.kind.is_point:
+def _content(spec: TableSpec, table: Table, namespace: Any, group: int, key: Any) -> Any:
+    if spec.kind.is_point:
         return table.get_many(namespace, [(group, key)])[0]
     pages = table.scan(namespace, group, key).pages(100)
     elements = list(itertools.chain.from_iterable(pages))
-    return elements if table.spec.user_key is None else dict(elements)
+    return elements if spec.user_key is None else dict(elements)

@@ -47,7 +47,9 @@ class ReferenceBackend(StateBackend):
     name: ClassVar[str] = "reference"
     contract_version: ClassVar[int] = 1
     options: ClassVar[Mapping[str, Setting]] = {
-        "read-latency": Setting("read-latency", DURATION, "0s", "How long each batch of reads takes.")
+        "read-latency": Setting(
+            "read-latency", DURATION, "0s", "How long each batch of reads takes."
+        )
     }
 
     def __init__(self, opening: Opening, stored: dict[str, list[Block]]) -> None:
@@ -126,7 +128,9 @@ class ReferenceTable(Table):
     def scan(self, namespace: Any, group: int, key: Any) -> Scan:
         del group
         content = self._content(namespace, key, ())
-        return ReferenceScan(content.items() if isinstance(content, dict) else content, self._delay_s)
+        return ReferenceScan(
+            content.items() if isinstance(content, dict) else content, self._delay_s
+        )
 
     def apply(self, changes: Changes) -> None:
         self.changed = True
@@ -199,8 +203,8 @@ def _packed(spec: TableSpec, content: Any) -> bytes:
 
 def _unpacked(spec: TableSpec, content: bytes) -> Any:
     if spec.user_key is None:
-        values = spec.value.unpack(content)
-        return values if spec.kind is StateKind.LIST else values[0]
+        elements = spec.value.unpack(content)
+        return elements if spec.kind is StateKind.LIST else elements[0]
     entries, values = _unpair(content)
     address = spec.user_key.address
     keys = spec.user_key.unpack(entries)

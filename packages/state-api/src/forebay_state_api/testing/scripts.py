@@ -135,13 +135,14 @@ class UnchainedScripts(ScriptFunction):
 
 def script_function(style: Style, descriptors: Sequence[StateDescriptor]) -> ScriptFunction:
     """A function that carries out scripts in a style."""
-    classes = {
+    classes: dict[Style, type[Any]] = {
         Style.SYNCHRONOUS: SynchronousScripts,
         Style.COROUTINE: CoroutineScripts,
         Style.CALLBACK: CallbackScripts,
         Style.UNCHAINED: UnchainedScripts,
     }
-    return classes[style](descriptors)
+    function: ScriptFunction = classes[style](descriptors)
+    return function
 
 
 def declared(context: RuntimeContext, descriptor: Any) -> Any:

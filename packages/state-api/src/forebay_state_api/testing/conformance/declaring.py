@@ -37,7 +37,7 @@ class DeclarationTests(BackendSubject):
         def late(function: Any, row: Any, ctx: Any) -> None:
             ctx.get_state(ValueStateDescriptor("late", int))
 
-        with pytest.raises(ConfigurationError, match="late.*open"):
+        with pytest.raises(ConfigurationError, match=r"late.*open"):
             new_job().run(Recorded(lambda function, context: None, late), [("k",)])
 
     @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ class IteratorTests(BackendSubject):
             items = await f.m.async_items()
             return [
                 await iterator.on_next(lambda element: None),
-                await items.on_next(lambda element: completed_future(element)),
+                await items.on_next(completed_future),
                 iterator.is_empty(),
                 items.is_empty(),
             ]

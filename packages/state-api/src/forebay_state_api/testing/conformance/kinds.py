@@ -171,7 +171,9 @@ class KindTests(BackendSubject):
         assert kinds.do("k", ("a.get",)) == [None]
 
     def test_all_requests_of_a_record_see_the_ones_before(self, kinds: KeyedJob) -> None:
-        kinds.do("k", ("r.add", 1), ("a.add", 4.0), ("l.add", 1), ("m.put", "x", 1), ("v.update", 1))
+        kinds.do(
+            "k", ("r.add", 1), ("a.add", 4.0), ("l.add", 1), ("m.put", "x", 1), ("v.update", 1)
+        )
         results = kinds.do(
             "k",
             ("r.add", 2),

@@ -77,7 +77,8 @@ class Model:
 
     def script(self, key: str, accesses: Sequence[Access]) -> list[Any]:
         """Carry out a script; what it gives."""
-        namespace, results = None, []
+        namespace: Any = None
+        results: list[Any] = []
         for name, *arguments in accesses:
             if name == "namespace":
                 namespace = arguments[0]
@@ -198,7 +199,7 @@ class StateMachineTests(BackendSubject):
         return lambda: BatchMachine(new_job, forget)
 
     def test_any_history_reads_as_the_model(self, new_machine: Any) -> None:
-        run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        run_state_machine_as_test(
             new_machine,
             settings=settings(
                 max_examples=self.machine_examples,
@@ -218,6 +219,8 @@ class BatchMachine(RuleBasedStateMachine):
         self._forget = forget
         self._committed = [Model()]
         """What each version holds; the index is the version."""
+        self._since = 0
+        """The batch at which the run began."""
 
     @initialize(parallelism=st.integers(1, 4))
     def begin(self, parallelism: int) -> None:
@@ -246,6 +249,7 @@ class BatchMachine(RuleBasedStateMachine):
     def restart(self, parallelism: int, *, same_process: bool) -> None:
         """A new run, in this process or in a fresh one, with another parallelism."""
         self._job.restart(parallelism=parallelism, same_process=same_process)
+        self._since = self._job.batch_id
 
     @rule()
     def fresh_process(self) -> None:
@@ -257,12 +261,13 @@ class BatchMachine(RuleBasedStateMachine):
         """A new run that begins at an older batch."""
         batch_id = data.draw(st.integers(0, self._job.batch_id))
         self._job.restart(batch_id=batch_id, same_process=same_process)
+        self._since = batch_id
         del self._committed[batch_id + 1 :]
 
     @rule()
     def last_batch_again(self) -> None:
-        """The run repeats the batch that it has just committed."""
-        if self._job.batch_id:
+        """The run repeats a batch that it has committed."""
+        if self._job.batch_id > self._since:
             self._job.batch_id -= 1
             del self._committed[-1]
 

@@ -18,7 +18,7 @@ from forebay_state_api.descriptors import (
 from forebay_state_api.testing.conformance.kinds import add
 from forebay_state_api.testing.conformance.subject import BackendSubject, NewJob, Recorded
 from forebay_state_api.testing.job import KeyedJob
-from forebay_state_api.testing.scripts import Style
+from forebay_state_api.testing.scripts import Script, Style, script_function
 
 
 class OrderTests(BackendSubject):
@@ -66,7 +66,10 @@ class OrderTests(BackendSubject):
     def test_records_of_a_key_see_each_other_in_order(self, ordered: KeyedJob) -> None:
         ordered.scripts([(key, [("r.add", 100), ("l.add", -1)]) for key in "abc"])
         calls = [
-            (key, [("r.get",), ("r.add", 1), ("l.add", n), ("l.get",), ("v.value",), ("v.update", n)])
+            (
+                key,
+                [("r.get",), ("r.add", 1), ("l.add", n), ("l.get",), ("v.value",), ("v.update", n)],
+            )
             for n in range(6)
             for key in "abcd"
         ]
@@ -167,9 +170,9 @@ class OrderTests(BackendSubject):
         )
         adds = [("r.add", 1), ("l.add", 1), ("m.put", 1, 1), ("v.update", 1)]
         reads = [("r.get",), ("l.get",), ("m.items",), ("v.value",)]
-        with job.subtask(_scripts(job)) as running:
+        with job.subtask(script_function(job.style, job.descriptors)) as running:
             for turn in range(3):
-                rows = [_script(key, 100 * turn + key, [*adds, *reads]) for key in range(20)]
+                rows = [Script(key, 100 * turn + key, [*adds, *reads]) for key in range(20)]
                 job._process(running, rows, 0)  # noqa: SLF001 - several chunks of one batch
             running.drain()
             results = dict(running.take_rows())
@@ -185,15 +188,3 @@ def _rounds() -> Any:
 
 def _metrics(job: KeyedJob) -> EngineMetrics:
     return job.reports[0].metrics
-
-
-def _scripts(job: KeyedJob) -> Any:
-    from forebay_state_api.testing.scripts import script_function
-
-    return script_function(job.style, job.descriptors)
-
-
-def _script(key: Any, number: int, accesses: Any) -> Any:
-    from forebay_state_api.testing.scripts import Script
-
-    return Script(key, number, accesses)

@@ -37,7 +37,7 @@ _numbers = itertools.count()
 def memory_storage() -> ObjectStorage:
     """An empty storage of its own."""
     store = MemoryStore()
-    return ObstoreStorage(lambda *, create: store, f"memory://kit-{next(_numbers)}")  # noqa: ARG005
+    return ObstoreStorage(lambda *, create: store, f"memory://kit-{next(_numbers)}")
 
 
 class BackendSubject:

@@ -21,7 +21,7 @@ from forebay_state_api.errors import ConfigurationError, StateMigrationError
 from forebay_state_api.testing.conformance.kinds import add
 from forebay_state_api.testing.conformance.subject import SECOND, BackendSubject, Mean, NewJob
 from forebay_state_api.testing.job import KeyedJob
-from forebay_state_api.testing.scripts import Style
+from forebay_state_api.testing.scripts import Access, Style
 from forebay_state_api.ttl import (
     CleanupFullSnapshot,
     CleanupInCompaction,
@@ -33,16 +33,16 @@ from forebay_state_api.ttl import (
 )
 
 TTL = 10 * SECOND
-WRITES = [
+WRITES: list[Access] = [
     ("v.update", 1),
     ("l.add_all", [1, 2]),
     ("m.put_all", {"a": 1, "b": 2}),
     ("r.add", 1),
     ("a.add", 1.0),
 ]
-READS = [("v.value",), ("l.get",), ("m.items",), ("r.get",), ("a.get",)]
-WRITTEN = [1, [1, 2], [("a", 1), ("b", 2)], 1, 1.0]
-EMPTY = [None, [], [], None, None]
+READS: list[Access] = [("v.value",), ("l.get",), ("m.items",), ("r.get",), ("a.get",)]
+WRITTEN: list[Any] = [1, [1, 2], [("a", 1), ("b", 2)], 1, 1.0]
+EMPTY: list[Any] = [None, [], [], None, None]
 
 
 def states_with(ttl: StateTtlConfig) -> list[StateDescriptor]:
@@ -141,7 +141,13 @@ class TtlTests(BackendSubject):
     def test_what_was_cleared_is_empty_at_once(self, with_ttl: Any, visibility: Any) -> None:
         job: KeyedJob = with_ttl(visibility=visibility)
         job.do("k", *WRITES)
-        clears = [("v.update", None), ("l.update", []), ("m.clear",), ("r.clear",), ("a.clear",)]
+        clears: list[Access] = [
+            ("v.update", None),
+            ("l.update", []),
+            ("m.clear",),
+            ("r.clear",),
+            ("a.clear",),
+        ]
         assert job.do("k", *clears, *READS)[5:] == EMPTY
         assert job.do("k", *READS) == EMPTY
 
@@ -260,7 +266,7 @@ class TtlDeclarationTests(BackendSubject):
     def test_a_clean_up_is_done_or_refused_never_ignored(
         self, new_job: NewJob, backend_class: type[StateBackend], cleanup: Any, needed: Capability
     ) -> None:
-        ttl = StateTtlConfig(TTL, cleanup=[CleanupOnRead(), cleanup])
+        ttl = StateTtlConfig(TTL, cleanup=(CleanupOnRead(), cleanup))
         job = new_job(*states_with(ttl))
         if needed in backend_class.capabilities:
             job.do("k", *WRITES)

@@ -86,9 +86,7 @@ class VersionTests(BackendSubject):
                 counting.restart()
         assert counting.do("k", *READ) == [2, [1, 1], 5]
 
-    def test_a_run_that_goes_back_sees_nothing_of_the_time_after(
-        self, counting: KeyedJob
-    ) -> None:
+    def test_a_run_that_goes_back_sees_nothing_of_the_time_after(self, counting: KeyedJob) -> None:
         for number in range(3):
             counting.do("k", *COUNT, ("v.update", 100 + number))
         counting.restart(batch_id=1)
@@ -161,9 +159,10 @@ class VersionTests(BackendSubject):
             except Crash:
                 job.restart(parallelism=1 + position % 3)
                 job.scripts([(key, COUNT) for key in "abc"])
-                assert job.scripts([(key, [("r.get",), ("l.get",)]) for key in "abc"]) == [
-                    [2, [1, 1]]
-                ] * 3
+                assert (
+                    job.scripts([(key, [("r.get",), ("l.get",)]) for key in "abc"])
+                    == [[2, [1, 1]]] * 3
+                )
             else:
                 return
         pytest.fail("a batch made more than sixty requests")
@@ -179,7 +178,7 @@ class VersionTests(BackendSubject):
 
 
 class VerificationTests(BackendSubject):
-    """What is read is verified: an error that names the file and the version, never wrong values."""
+    """What is read is verified: an error names file and version; wrong values never come out."""
 
     @pytest.mark.parametrize("damage", ["truncated", "altered", "missing", "empty", "longer"])
     def test_damaged_files_are_found(
@@ -265,9 +264,17 @@ class MigrationTests(BackendSubject):
         [
             (ValueStateDescriptor("s", int), ListStateDescriptor("s", int), ("s.update", 1)),
             (ListStateDescriptor("s", int), ValueStateDescriptor("s", int), ("s.add", 1)),
-            (ValueStateDescriptor("s", int), ReducingStateDescriptor("s", add, int), ("s.update", 1)),
+            (
+                ValueStateDescriptor("s", int),
+                ReducingStateDescriptor("s", add, int),
+                ("s.update", 1),
+            ),
             (ValueStateDescriptor("s", int), ValueStateDescriptor("s", str), ("s.update", 1)),
-            (ValueStateDescriptor("s", int | None), ValueStateDescriptor("s", int), ("s.update", 1)),
+            (
+                ValueStateDescriptor("s", int | None),
+                ValueStateDescriptor("s", int),
+                ("s.update", 1),
+            ),
             (ListStateDescriptor("s", str), ListStateDescriptor("s", bytes), ("s.add", "x")),
             (
                 MapStateDescriptor("s", str, int),
