@@ -72,6 +72,35 @@ def test_an_ancestor_catches_up_over_a_snapshot_and_an_idle_batch(kit, filled, s
     assert set(filled.storage.reads) < set(state.protected)
 
 
+@attrs.frozen
+class Narrow:
+    a: int
+
+
+@attrs.frozen
+class Wide:
+    a: int
+    b: int = 7
+
+
+def test_an_ancestor_catches_up_over_a_change_of_type(kit, filled):
+    narrow, wide = kit.spec("r", value=Narrow), kit.spec("r", value=Wide)
+    held, other = kit.new_process(), kit.new_process()
+    kit.new_process(held)
+    batch = filled.begin([narrow])
+    for key in range(500):
+        batch.put("r", key, Narrow(key))
+    filled.commit(batch)
+    kit.new_process(other)
+    batch = filled.begin([wide])
+    batch.put("r", 1, Wide(1, 55))
+    filled.commit(batch)
+    kit.new_process(held)
+    content = filled.begin([wide]).content("r")
+    assert content[None, 1] == Wide(1, 55)
+    assert content[None, 2] == Wide(2, 7)
+
+
 def test_an_ancestor_too_far_back_is_not_used(kit, filled, spec):
     held, other = kit.new_process(), kit.new_process()
     kit.new_process(held)

@@ -25,10 +25,14 @@ class Resident:
         """Take the sections of files, oldest first."""
         with paused():
             for section in (section for sections in files for section in sections):
-                if section.table in self.tables:
-                    self.tables[section.table].replay(section)
-                else:
-                    self.raw.setdefault(section.table, []).append(section)
+                table = self.tables.get(section.table)
+                if table is not None and section.description == table.spec.description():
+                    table.replay(section)
+                    continue
+                if table is not None:
+                    # Written under a later declaration, of which the table's can lose a part.
+                    self.raw[section.table] = self._encoded(self.tables.pop(section.table))
+                self.raw.setdefault(section.table, []).append(section)
 
     def table(self, spec: TableSpec) -> HeapTable:
         """The table of a declared state; decoded now, unless it is already.
