@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Final, Self
 from forebay_backend_heap.cache import CACHE, Copy, size_of
 from forebay_backend_heap.chain import Chain, written_range
 from forebay_backend_heap.collector import FREEZER
-from forebay_backend_heap.migration import reader_of
 from forebay_backend_heap.options import SETTINGS, HeapOptions
 from forebay_backend_heap.reading import Reader
 from forebay_backend_heap.resident import Resident
@@ -26,6 +25,7 @@ from forebay_state_api.backend import (
 )
 from forebay_state_api.errors import StateMigrationError
 from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.migration import reader_of
 from forebay_state_api.settings import Setting
 
 _log = logging.getLogger(__name__)

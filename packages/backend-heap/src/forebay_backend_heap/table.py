@@ -10,7 +10,6 @@ import numpy as np
 
 from forebay_backend_heap.columns import Block, decode
 from forebay_backend_heap.files import Groups, Op, Section
-from forebay_backend_heap.migration import reader_of
 from forebay_backend_heap.pending import Pending
 from forebay_state_api.backend import (
     ABSENT,
@@ -23,6 +22,7 @@ from forebay_state_api.backend import (
     Table,
     TableSpec,
 )
+from forebay_state_api.migration import reader_of
 
 _SLACK: Final = 4096
 

@@ -29,6 +29,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import attrs
 
+from forebay_state_api.codecs.derived import stamped_codec
+
 if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.keys import KeyGroupRange
@@ -93,8 +95,13 @@ class TableSpec:
     user_key: ValueCodec | None = None
     """Codec of the map's user key; ``None`` for every other kind."""
     ttl: bool = False
-    """The state has a time to live: stored values, list elements and map entries are
-    ``(last access in µs, value)`` pairs, which is what ``value`` is the codec of."""
+    """The state has a time to live: cells, list elements and map entries are pairs ``(last access
+    in µs, value)``. A backend packs them with `stored`, or the two parts apart."""
+
+    @property
+    def stored(self) -> ValueCodec:
+        """Codec of what cells, list elements and map entries are: ``value``, or its pairs."""
+        return stamped_codec(self.value) if self.ttl else self.value
 
     def description(self) -> dict[str, Any]:
         """Plain data that is stored with the state and compared on restore."""

@@ -14,7 +14,7 @@ from forebay_state_api._engine.point import KeyedValueState
 from forebay_state_api._engine.ttl import TTL_STATES
 from forebay_state_api.backend import Capability, StateKind, TableSpec
 from forebay_state_api.codecs import ValueCodec, codec_for
-from forebay_state_api.codecs.derived import optional_codec, stamped_codec
+from forebay_state_api.codecs.derived import optional_codec
 from forebay_state_api.descriptors import MapStateDescriptor
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.ttl import (
@@ -110,7 +110,7 @@ def spec_of(
         name=descriptor.name,
         kind=descriptor.kind,
         key=key_codec,
-        value=codec if descriptor.ttl is None else stamped_codec(codec),
+        value=codec,
         user_key=user_key,
         ttl=descriptor.ttl is not None,
     )

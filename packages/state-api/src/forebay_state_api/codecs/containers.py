@@ -75,7 +75,7 @@ class TupleOfShape(Shape):
         """Accept tuples of elements that can be read, also those of a fixed length."""
         if stored["type"] == "tuple":
             readers = [self._element.reader(element) for element in stored["elements"]]
-            return _by_position(readers)
+            return by_position(readers)
         _same_type(self, stored)
         return _tuple_of(self._element.reader(stored["element"]))
 
@@ -88,10 +88,10 @@ class TupleShape(Shape):
         self.description = {"type": "tuple", "elements": [e.description for e in elements]}
         self.classes = frozenset[type]().union(*[element.classes for element in elements])
         self._elements = elements
-        self.copy = _by_position([e.copy for e in elements])
-        self.to_plain = _by_position([e.to_plain for e in elements])
-        self.address = _by_position([e.address for e in elements])
-        self.original = _by_position([e.original for e in elements])
+        self.copy = by_position([e.copy for e in elements])
+        self.to_plain = by_position([e.to_plain for e in elements])
+        self.address = by_position([e.address for e in elements])
+        self.original = by_position([e.original for e in elements])
 
     def test(self, subject: str, code: Code) -> str:
         """Look at each element."""
@@ -120,7 +120,7 @@ class TupleShape(Shape):
             msg = f"{len(stored['elements'])} elements are stored, {len(self._elements)} declared"
             raise UnreadableError(msg)
         pairs = zip(self._elements, stored["elements"], strict=True)
-        return _by_position([element.reader(of) for element, of in pairs])
+        return by_position([element.reader(of) for element, of in pairs])
 
 
 class DictShape(Shape):
@@ -202,7 +202,8 @@ def _tuple_of(function: Function | None) -> Function | None:
     return lambda values: tuple([function(value) for value in values])
 
 
-def _by_position(functions: Sequence[Function | None]) -> Function | None:
+def by_position(functions: Sequence[Function | None]) -> Function | None:
+    """Return a function of tuples that applies a function to each part; ``None`` if to none."""
     if not any(functions):
         return None
     return tuple_function(functions, [f"v[{i}]" for i in range(len(functions))])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import attrs
+
 from forebay_state_api.codecs.codec import ValueCodec
-from forebay_state_api.codecs.containers import TupleShape
+from forebay_state_api.codecs.containers import TupleShape, by_position
 from forebay_state_api.codecs.scalars import OptionalShape, ScalarShape
 from forebay_state_api.codecs.untyped import AnyShape
 
@@ -17,6 +19,10 @@ def optional_codec(codec: ValueCodec) -> ValueCodec:
 
 
 def stamped_codec(codec: ValueCodec) -> ValueCodec:
-    """Return the codec of ``(last access in µs, T)``, what a state with TTL stores."""
+    """Return the codec of ``(last access in µs, T)``, what a state with TTL stores.
+
+    It reads values written under whatever declaration ``codec`` reads.
+    """
     shape = codec._shape  # noqa: SLF001 - codecs are one module to the outside
-    return ValueCodec.of(TupleShape([ScalarShape(int), shape]))
+    pairs = ValueCodec.of(TupleShape([ScalarShape(int), shape]))
+    return attrs.evolve(pairs, read=by_position([None, codec._read]))  # noqa: SLF001

@@ -195,21 +195,21 @@ class ReferenceScan(Scan):
 
 def _packed(spec: TableSpec, content: Any) -> bytes:
     if spec.user_key is None:
-        return spec.value.pack(content if spec.kind is StateKind.LIST else [content])
+        return spec.stored.pack(content if spec.kind is StateKind.LIST else [content])
     original = spec.user_key.original
     entries = [key if original is None else original(key) for key in content]
-    return _pair(spec.user_key.pack(entries), spec.value.pack(list(content.values())))
+    return _pair(spec.user_key.pack(entries), spec.stored.pack(list(content.values())))
 
 
 def _unpacked(spec: TableSpec, content: bytes) -> Any:
     if spec.user_key is None:
-        elements = spec.value.unpack(content)
+        elements = spec.stored.unpack(content)
         return elements if spec.kind is StateKind.LIST else elements[0]
     entries, values = _unpair(content)
     address = spec.user_key.address
     keys = spec.user_key.unpack(entries)
     addresses = keys if address is None else map(address, keys)
-    return dict(zip(addresses, spec.value.unpack(values), strict=True))
+    return dict(zip(addresses, spec.stored.unpack(values), strict=True))
 
 
 def _pair(first: bytes, second: bytes) -> bytes:
