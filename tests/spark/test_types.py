@@ -165,6 +165,17 @@ def test_keys_of_several_columns(spark):
     check_groups(df, "d", "a")
 
 
+def test_instants_of_an_hour_that_the_session_repeats_are_two_keys(spark):
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        first = 1730611800  # 01:30 in summer time; the same is shown an hour later
+        df = spark.range(4).select(F.timestamp_seconds(first + F.col("id") % 2 * 3600).alias("k"))
+        rows = keyed(df, "k", uid="counts", parallelism=1).process(Count(), "key string, n long")
+        assert sorted(row.n for row in rows.collect()) == [1, 1, 2, 2]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
 class Count(KeyedProcessFunction):
     def open(self, context):
         self.n = context.get_state(ValueStateDescriptor("n", int, default=0))

@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import NamedTuple
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import (
     KeyGroupRange,
+    canonical_key,
     default_max_parallelism,
     key_group_of,
     key_group_range_of,
@@ -233,3 +235,23 @@ def test_intersection(a, b, c, d):
     common = one.intersection(other)
     assert common == other.intersection(one)
     assert set(common or ()) == set(one) & set(other)
+
+
+class TestCanonicalKey:
+    def test_instants_of_a_repeated_hour_are_two_keys(self):
+        zone = ZoneInfo("America/New_York")
+        first = datetime(2024, 11, 3, 1, 30, tzinfo=zone)
+        second = first.replace(fold=1)
+        assert first == second
+        assert canonical_key(first) != canonical_key(second)
+        assert canonical_key(("a", first)) != canonical_key(("a", second))
+
+    def test_an_instant_is_one_key_in_every_zone(self):
+        here = datetime(2024, 11, 3, 1, 30, fold=1, tzinfo=ZoneInfo("America/New_York"))
+        there = here.astimezone(UTC)
+        assert canonical_key(here) == canonical_key(there) == there
+        assert key_group_of(canonical_key(here), 128) == key_group_of(here, 128)
+
+    @pytest.mark.parametrize("key", [1, "a", Decimal("1.50"), datetime(2024, 11, 3), (1, "b")])
+    def test_other_keys_stay_as_they_are(self, key):
+        assert canonical_key(key) == key

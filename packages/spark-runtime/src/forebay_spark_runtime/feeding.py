@@ -91,7 +91,12 @@ class Feeder:
     def _feed_one(self, batch: Any, subtask: Subtask) -> None:
         reader = self._readers[0]
         values = reader.values(batch.columns[: len(self._layout.names[0])])
-        keys = _keys([values[position] for position in self._layout.key_positions])
+        keys = _keys(
+            [
+                _instants(batch.column(position)) or values[position]
+                for position in self._layout.key_positions
+            ]
+        )
         subtask.process(reader.rows_of(values), keys, _groups(batch))
 
     def _feed_two(self, batch: Any, subtask: Subtask) -> None:
@@ -102,8 +107,13 @@ class Feeder:
             reader.rows(side.drop_null().flatten())
             for reader, side in zip(self._readers, sides, strict=True)
         ]
+        positions = self._key_positions(batch)
+        values = self._key_reader.values([columns[position] for position in positions])
         keys = _keys(
-            self._key_reader.values([columns[position] for position in self._key_positions(batch)])
+            [
+                _instants(columns[position]) or read
+                for position, read in zip(positions, values, strict=True)
+            ]
         )
         groups = _groups(batch)
         is_second = sides[0].is_null().to_pylist()
@@ -161,6 +171,14 @@ class Feeder:
 def _keys(columns: list[list[Any]]) -> list[Any]:
     """Keys of key columns: bare values of one, tuples of several."""
     return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
+
+def _instants(column: Any) -> list[Any] | None:
+    """A column of instants in UTC, as `canonical_key` has it; ``None`` for any other column."""
+    if not pa.types.is_timestamp(column.type) or column.type.tz is None:
+        return None
+    instants: list[Any] = column.cast(pa.timestamp(column.type.unit, "UTC")).to_pylist()
+    return instants
 
 
 def _groups(batch: Any) -> list[int]:

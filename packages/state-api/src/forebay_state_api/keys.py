@@ -110,6 +110,19 @@ def key_group_of(key: Any, max_parallelism: int) -> int:
     return signed % max_parallelism
 
 
+def canonical_key(key: Any) -> Any:
+    """Return ``key`` as state is kept under it: times that have a zone in UTC, others unchanged.
+
+    In the hour that a zone repeats in autumn, two different instants of that zone are equal and
+    have one hash in Python; in UTC they are two keys, whatever zone a session has.
+    """
+    if isinstance(key, tuple):
+        return tuple([canonical_key(column) for column in key])
+    if isinstance(key, datetime) and key.utcoffset() is not None:
+        return key.astimezone(UTC)
+    return key
+
+
 def key_group_range_of(subtask: int, parallelism: int, max_parallelism: int) -> KeyGroupRange:
     """Return the key groups that subtask ``subtask`` of ``parallelism`` owns.
 

@@ -9,7 +9,7 @@ from forebay_state_api._engine.engine import Engine
 from forebay_state_api.backend import Opening, StateBackend, StateKind
 from forebay_state_api.context import RuntimeContext
 from forebay_state_api.functions import KeyedProcessFunction
-from forebay_state_api.keys import KeyGroupRange, key_group_of
+from forebay_state_api.keys import KeyGroupRange, canonical_key, key_group_of
 from forebay_state_api.versions.reader import open_version
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def read_state(
     given. Nothing is changed; the version is pinned meanwhile. ``now_us`` decides what a state with
     TTL still shows.
     """
+    key = canonical_key(key)
     group = key_group_of(key, max_parallelism)
     only = KeyGroupRange(group, group)
     with open_version(storage, uid=uid, version=version, range=only) as reader:

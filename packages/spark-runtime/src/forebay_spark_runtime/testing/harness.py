@@ -24,7 +24,7 @@ from forebay_state_api._engine.engine import (
 from forebay_state_api.codecs import codec_for
 from forebay_state_api.descriptors import StateDescriptor
 from forebay_state_api.errors import ConfigurationError, StateAccessError
-from forebay_state_api.keys import key_group_of, subtask_of
+from forebay_state_api.keys import canonical_key, key_group_of, subtask_of
 from forebay_state_api.plugins import plugins
 from forebay_state_api.reading import read_state
 from forebay_state_api.settings import resolve_settings
@@ -238,7 +238,7 @@ class FunctionHarness:
         """Rows, keys and key groups of one subtask."""
         chosen: tuple[list[Any], list[Any], list[int]] = ([], [], [])
         for row in rows:
-            key = self._key_of(row)
+            key = canonical_key(self._key_of(row))
             group = key_group_of(key, self._max_parallelism)
             if subtask_of(group, self._parallelism, self._max_parallelism) == number:
                 for part, value in zip(chosen, (row, key, group), strict=True):
