@@ -1,0 +1,30 @@
+"""The page of settings has exactly the settings that exist, with their defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+
+from forebay_state_api.plugins import plugins
+from forebay_state_api.settings import CORE, PREFIX, Setting
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
+
+
+def settings() -> Iterator[Setting]:
+    yield from CORE
+    for name, setting in plugins().backend("heap").options.items():
+        yield attrs.evolve(setting, name=f"heap.{name}")
+
+
+def line(setting: Setting) -> str:
+    default = "" if setting.default is None else f"`{str(setting.default).lower()}`"
+    return f"| `{PREFIX}{setting.name}` | {default} | {setting.type.expected} | {setting.doc} |"
+
+
+def test_the_table_is_that_of_the_code():
+    wanted = [line(setting) for setting in settings()]
+    found = [row for row in PAGE.read_text(encoding="utf-8").splitlines() if f"`{PREFIX}" in row]
+    assert [row for row in found if row.startswith("|")] == wanted, "\n".join(wanted)
