@@ -142,6 +142,35 @@ def test_paths_may_be_relative_or_begin_at_home(tmp_path, monkeypatch):
     assert open_storage("here").url == str(tmp_path / "here")
 
 
+@pytest.mark.parametrize("form", ["file:{}", "FILE://{}", "file://localhost{}"])
+def test_forms_of_a_file_url(tmp_path, form):
+    assert open_storage(form.format(tmp_path)).url == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("s3:/bucket/state", "pass a str"),
+        ("memory:/x", "begin with memory://"),
+        (Path("s3://bucket/state"), "pass a str"),
+        ("dbfs:/mnt/state", "begin with dbfs://"),
+        ("file://state/directory", "file:///absolute/path"),
+        ("file:///state#1", "%23"),
+        ("file:///state?1", "%3F"),
+        ("~nobody-of-this-name/state", "cannot be found"),
+    ],
+)
+def test_what_is_nearly_a_url_is_an_error(url, words):
+    with pytest.raises(ConfigurationError, match=words):
+        open_storage(url)
+
+
+def test_a_password_in_a_url_is_refused_without_showing_it():
+    with pytest.raises(ConfigurationError, match="at bucket has a password") as caught:
+        open_storage("s3://user:hush@bucket/state")
+    assert "hush" not in str(caught.value)
+
+
 def test_a_file_is_no_state_directory(tmp_path):
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ConfigurationError, match="is a file"):
@@ -169,7 +198,7 @@ def test_memory_of_one_name_is_shared():
     assert open_storage(f"memory://{uuid.uuid4()}").list() == []
 
 
-@pytest.mark.parametrize("url", ["", "memory://x", "/tmp"])
+@pytest.mark.parametrize("url", ["memory://x", "/tmp"])
 def test_no_option_is_ignored(url):
     with pytest.raises(ConfigurationError, match=r"no options.*aws_region"):
         open_storage(url, {"aws_region": "x"})

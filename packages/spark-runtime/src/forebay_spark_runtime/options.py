@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import attrs
@@ -11,8 +10,8 @@ import attrs
 from forebay_spark_runtime import session as sessions
 from forebay_state_api._engine.engine import EngineSettings
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.settings import Settings
-from forebay_state_api.storage import open_storage
+from forebay_state_api.settings import PREFIX, Settings
+from forebay_state_api.storage import located, open_storage
 
 MAX_PARALLELISM: Final = 32_768
 
@@ -137,15 +136,13 @@ def checked_directory(df: Any, settings: Settings, batch: sessions.Batch, uid: s
     """The state directory, absolute; ``None`` where the state is dropped at the end anyway."""
     if not df.isStreaming and batch.query is None:
         return None
-    directory: str = settings.required("state.dir", argument="state_dir")
-    if directory.startswith("memory:"):
+    directory = located(settings.required("state.dir", argument="state_dir"))
+    if directory.lower().startswith("memory:"):
         message = (
             f"operator {uid!r}: state in {directory} would be a process's own, and Spark's workers "
             "are many; name a directory or a URL that all of them reach"
         )
         raise ConfigurationError(message)
-    if "://" not in directory:
-        directory = str(Path(directory).expanduser().absolute())
     if not sessions.is_connect(df.sparkSession):
         # Nothing is read or written yet: this finds a scheme, an option or a file that cannot be.
         open_storage(directory, settings.storage_options())
@@ -178,14 +175,20 @@ def agreeing(first: KeyedOptions, second: KeyedOptions) -> None:
     for field in ("uid", "parallelism", "max_parallelism", "batch", "state_dir", "new_state"):
         _agree(field, getattr(first, field), getattr(second, field))
     _agree("the number of order_by columns", len(first.order_by), len(second.order_by))
-    for name in first.settings:
-        _agree(name, first.settings[name], second.settings.get(name))
+    shown = [{row.key: row.value for row in one.settings.explain()} for one in (first, second)]
+    for name in sorted({*first.settings, *second.settings}):
+        if first.settings.get(name) != second.settings.get(name):
+            # As `forebay config` shows them: one may be a secret.
+            raise _disagreement(name, *(one.get(PREFIX + name) for one in shown))
 
 
 def _agree(what: str, ours: object, theirs: object) -> None:
     if ours != theirs:
-        message = (
-            f"connected inputs are one operator: {what} is {ours!r} on the first and {theirs!r} "
-            "on the second keyed()"
-        )
-        raise ConfigurationError(message)
+        raise _disagreement(what, ours, theirs)
+
+
+def _disagreement(what: str, ours: object, theirs: object) -> ConfigurationError:
+    return ConfigurationError(
+        f"connected inputs are one operator: {what} is {ours!r} on the first and {theirs!r} on the "
+        "second keyed()"
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import builtins
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 _CLOUD_SCHEMES = frozenset(
     {"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss", "http", "https"}
 )
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):/")
+"""How a URL begins; one letter is a Windows drive."""
 
 
 class ObjectNotFoundError(StorageError):
@@ -311,25 +314,76 @@ def open_storage(url: str | Path, options: Mapping[str, Any] | None = None) -> O
     A path may begin with ``~`` and may be relative to the working directory. ``options`` go to
     the cloud store (``aws_region`` and so on) or to the plugin that serves the scheme.
     """
-    text = str(url)
-    scheme = urlsplit(text).scheme if "://" in text else ""
+    text = located(str(url))
+    scheme = _scheme_of(text)
     if scheme in _CLOUD_SCHEMES:
         return _open_cloud(text, options or {})
-    if scheme not in {"", "file", "memory"}:
+    if scheme not in {"", "memory"}:
         return _open_plugin(scheme, text, options or {})
     if options:
         names = ", ".join(sorted(options))
         msg = f"storage at {text!r} takes no options, but was given {names}"
         raise ConfigurationError(msg)
-    return MemoryStorage(text) if scheme == "memory" else _open_local(text)
+    return MemoryStorage(text) if scheme == "memory" else _open_local(Path(text))
 
 
-def _open_local(text: str) -> ObstoreStorage:
+def located(text: str) -> str:
+    """Return an absolute path for a path or a ``file:`` URL, and any other URL as it is.
+
+    Raises `ConfigurationError` for what is only nearly a URL, of which a part would be ignored or
+    which would be taken for a path, and for a URL that has a password in it.
+    """
     if not text:
         msg = "the state directory is an empty string; name a directory or a URL"
         raise ConfigurationError(msg)
-    plain = url2pathname(urlsplit(text).path) if text.startswith("file://") else text
-    path = Path(plain).expanduser().absolute()
+    scheme = _scheme_of(text)
+    if scheme == "file":
+        text = _path_of(text)
+    elif scheme:
+        _check_url(text, scheme)
+        return text
+    try:
+        return str(Path(text).expanduser().absolute())
+    except RuntimeError as error:
+        msg = f"the state directory {text!r} cannot be found: {error}"
+        raise ConfigurationError(msg) from error
+
+
+def _scheme_of(text: str) -> str:
+    """In lower case; ``""`` of a path."""
+    match = _SCHEME.match(text)
+    return match[1].lower() if match else ""
+
+
+def _path_of(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.netloc not in {"", "localhost"} or parts.query or parts.fragment:
+        msg = (
+            f"{url!r} is no URL of a local directory: write file:///absolute/path, with %23 for # "
+            "and %3F for ?, or the path itself"
+        )
+        raise ConfigurationError(msg)
+    return url2pathname(parts.path)
+
+
+def _check_url(url: str, scheme: str) -> None:
+    if not url[len(scheme) :].startswith("://"):
+        msg = (
+            f"{url!r} is neither a path nor a URL: URLs begin with {scheme}:// (a Path object "
+            "drops one of the slashes: pass a str), and a directory of that name is "
+            f"{'./' + url!r}"
+        )
+        raise ConfigurationError(msg)
+    parts = urlsplit(url)
+    if parts.password is not None:
+        msg = (
+            f"the URL of the storage at {parts.hostname} has a password in it, which would show "
+            "in messages: set spark.forebay.storage.* instead"
+        )
+        raise ConfigurationError(msg)
+
+
+def _open_local(path: Path) -> ObstoreStorage:
     if path.exists() and not path.is_dir():
         msg = f"{path} is a file, not a directory for state"
         raise ConfigurationError(msg)

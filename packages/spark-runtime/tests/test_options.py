@@ -1,0 +1,55 @@
+"""What `keyed` was told: what two connected inputs must agree in, and what no message shows."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from forebay_spark_runtime.options import KeyedOptions, agreeing, checked_directory
+from forebay_spark_runtime.session import Batch
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.settings import PREFIX, resolve_settings
+
+ACCOUNT, SECRET = "storage.account_name", "storage.aws_secret_access_key"
+
+
+def options(**given):
+    configured = {PREFIX + name: value for name, value in given.items()}
+    return KeyedOptions(
+        uid="u",
+        parallelism=1,
+        max_parallelism=2,
+        batch=Batch(),
+        state_dir=None,
+        order_by=(),
+        new_state=False,
+        settings=resolve_settings(configured),
+    )
+
+
+def test_connected_inputs_of_one_configuration_agree():
+    agreeing(options(**{SECRET: "hush"}), options(**{SECRET: "hush"}))
+
+
+@pytest.mark.parametrize("second", [{ACCOUNT: "b"}, {}, {ACCOUNT: "a", "page-size": "7"}])
+def test_connected_inputs_that_disagree(second):
+    pair = options(**{ACCOUNT: "a"}), options(**second)
+    for one, other in (pair, pair[::-1]):
+        with pytest.raises(ConfigurationError, match="connected inputs are one operator"):
+            agreeing(one, other)
+
+
+def test_no_message_shows_a_secret():
+    first, second = options(**{SECRET: "hush"}), options(**{SECRET: "hushed"})
+    with pytest.raises(ConfigurationError, match=SECRET) as caught:
+        agreeing(first, second)
+    assert "hush" not in str(caught.value) + repr(first)
+
+
+@pytest.mark.parametrize("url", ["memory://x", "MEMORY://x"])
+def test_state_in_memory_is_refused_in_any_case(url):
+    settings = resolve_settings({}, overrides={"state.dir": url})
+    stream = SimpleNamespace(isStreaming=True)
+    with pytest.raises(ConfigurationError, match="would be a process's own"):
+        checked_directory(stream, settings, Batch(), "u")
