@@ -197,3 +197,9 @@ def test_every_setting_is_documented_and_has_a_fitting_default() -> None:
 def test_an_unknown_name_is_a_key_error() -> None:
     with pytest.raises(KeyError):
         resolve()["nothing"]
+
+
+def test_no_repr_shows_a_secret() -> None:
+    settings = resolve({"storage.aws_secret_access_key": "hush"})
+    assert settings.storage_options() == {"aws_secret_access_key": "hush"}
+    assert "hush" not in repr(settings)

@@ -126,7 +126,8 @@ class SettingRow:
 
 @attrs.frozen
 class _InForce:
-    value: Any
+    value: Any = attrs.field(repr=False)
+    """Not in the repr: it may be a secret."""
     shown: str
     source: str
     doc: str
