@@ -252,9 +252,9 @@ class MapChange:
 class Changes:
     """Writes to one table since the last `Table.apply`, by namespace.
 
-    Only the member that fits the table's kind is filled, and all of it is the backend's from now on
-    (the keys, values and lists in it are not changed any more). Of a resident table (one whose spaces are
-    complete) the cells have already changed when this arrives.
+    Only the member that fits the table's kind is filled, and all of it is the backend's from now
+    on (the keys, values and lists in it are not changed any more). Of a resident table (one whose
+    spaces are complete) the cells have already changed when this arrives.
     """
 
     points: Mapping[Any, PointChanges] = attrs.field(factory=dict)

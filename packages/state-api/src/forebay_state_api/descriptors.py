@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast, overload
 
 from forebay_state_api.backend import StateKind
 from forebay_state_api.errors import ConfigurationError
@@ -52,12 +52,30 @@ class ValueStateDescriptor(StateDescriptor, Generic[T]):
 
     kind = StateKind.VALUE
 
+    @overload
     def __init__(
         self,
         name: str,
-        type_info: type[T] | Any = None,
+        type_info: type[T],
         *,
         default: T | None = None,
+        ttl: StateTtlConfig | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ValueStateDescriptor[Any],
+        name: str,
+        type_info: Any = None,
+        *,
+        default: Any = None,
+        ttl: StateTtlConfig | None = None,
+    ) -> None: ...
+    def __init__(
+        self,
+        name: str,
+        type_info: Any = None,
+        *,
+        default: Any = None,
         ttl: StateTtlConfig | None = None,
     ) -> None:
         super().__init__(name, type_info, ttl)
@@ -72,10 +90,22 @@ class ListStateDescriptor(StateDescriptor, Generic[T]):
 
     kind = StateKind.LIST
 
+    @overload
+    def __init__(
+        self, name: str, element_type: type[T], *, ttl: StateTtlConfig | None = None
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ListStateDescriptor[Any],
+        name: str,
+        element_type: Any = None,
+        *,
+        ttl: StateTtlConfig | None = None,
+    ) -> None: ...
     def __init__(
         self,
         name: str,
-        element_type: type[T] | Any = None,
+        element_type: Any = None,
         *,
         ttl: StateTtlConfig | None = None,
     ) -> None:
@@ -87,11 +117,38 @@ class MapStateDescriptor(StateDescriptor, Generic[K, V]):
 
     kind = StateKind.MAP
 
+    @overload
     def __init__(
         self,
         name: str,
-        key_type: type[K] | Any = None,
-        value_type: type[V] | Any = None,
+        key_type: type[K],
+        value_type: type[V],
+        *,
+        ttl: StateTtlConfig | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: MapStateDescriptor[K, Any],
+        name: str,
+        key_type: type[K],
+        value_type: Any = None,
+        *,
+        ttl: StateTtlConfig | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: MapStateDescriptor[Any, Any],
+        name: str,
+        key_type: Any = None,
+        value_type: Any = None,
+        *,
+        ttl: StateTtlConfig | None = None,
+    ) -> None: ...
+    def __init__(
+        self,
+        name: str,
+        key_type: Any = None,
+        value_type: Any = None,
         *,
         ttl: StateTtlConfig | None = None,
     ) -> None:
@@ -111,7 +168,7 @@ class ReducingStateDescriptor(StateDescriptor, Generic[T]):
         self,
         name: str,
         reduce_function: ReduceFunction[T] | Callable[[T, T], T],
-        type_info: type[T] | Any = None,
+        type_info: Any = None,
         *,
         ttl: StateTtlConfig | None = None,
     ) -> None:
@@ -139,7 +196,7 @@ class AggregatingStateDescriptor(StateDescriptor, Generic[IN, ACC, OUT]):
         self,
         name: str,
         aggregate_function: AggregateFunction[IN, ACC, OUT],
-        accumulator_type: type[ACC] | Any = None,
+        accumulator_type: Any = None,
         *,
         ttl: StateTtlConfig | None = None,
     ) -> None:

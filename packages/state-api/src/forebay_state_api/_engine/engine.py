@@ -165,7 +165,7 @@ class Engine:
         self.scheduler.side = side
         with _UserCode(self, None):
             self._methods[side].run(self, zip(rows, keys, groups, strict=True), side)
-        self.scheduler.send()
+            self.scheduler.advance()
         self.context._key = NO_KEY
         if self._cells_held() > SPILL_CELLS:
             self.hand_over()

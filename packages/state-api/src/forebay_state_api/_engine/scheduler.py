@@ -330,6 +330,11 @@ class Scheduler:
             else:
                 self._await_foreign()
 
+    def advance(self) -> None:
+        """Run what can run now and send what was asked for, without waiting."""
+        self._turn()
+        self.send()
+
     def settle(self) -> None:
         """Until no request is out and nothing can run; records may wait for other threads."""
         self.run_until(lambda: not self.waiting_requests and not self.ready)

@@ -59,9 +59,6 @@ def __getattr__(name: str) -> Any:
     if name != "StateBackendTests":
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    import pytest
-
-    pytest.register_assert_rewrite(f"{__name__}.conformance")
     from forebay_state_api.testing.conformance import StateBackendTests
 
     return StateBackendTests

@@ -1,18 +1,40 @@
-"""The conformance kit, one file per part of the contract; `StateBackendTests` is all of it."""
+"""The conformance kit, one file per part of the contract; `StateBackendTests` is all of it.
+
+Its assertions are rewritten by pytest, as those of any test are, which has to be asked for before
+the files are imported.
+"""
 
 from __future__ import annotations
 
-from forebay_state_api.testing.conformance.aliasing import AliasingTests
-from forebay_state_api.testing.conformance.declaring import DeclarationTests
-from forebay_state_api.testing.conformance.futures import FutureTests
-from forebay_state_api.testing.conformance.iterators import IteratorTests
-from forebay_state_api.testing.conformance.kinds import KeysOfMapsTests, KindTests
-from forebay_state_api.testing.conformance.machine import StateMachineTests
-from forebay_state_api.testing.conformance.order import OrderTests
-from forebay_state_api.testing.conformance.rescale import RescaleTests
-from forebay_state_api.testing.conformance.tables import CommitTests, TableTests
-from forebay_state_api.testing.conformance.ttl import TtlDeclarationTests, TtlTests
-from forebay_state_api.testing.conformance.versions import (
+import pytest
+
+_PARTS = (
+    "aliasing",
+    "declaring",
+    "futures",
+    "iterators",
+    "kinds",
+    "machine",
+    "order",
+    "rescale",
+    "subject",
+    "tables",
+    "ttl",
+    "versions",
+)
+pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
+
+from forebay_state_api.testing.conformance.aliasing import AliasingTests  # noqa: E402
+from forebay_state_api.testing.conformance.declaring import DeclarationTests  # noqa: E402
+from forebay_state_api.testing.conformance.futures import FutureTests  # noqa: E402
+from forebay_state_api.testing.conformance.iterators import IteratorTests  # noqa: E402
+from forebay_state_api.testing.conformance.kinds import KeysOfMapsTests, KindTests  # noqa: E402
+from forebay_state_api.testing.conformance.machine import StateMachineTests  # noqa: E402
+from forebay_state_api.testing.conformance.order import OrderTests  # noqa: E402
+from forebay_state_api.testing.conformance.rescale import RescaleTests  # noqa: E402
+from forebay_state_api.testing.conformance.tables import CommitTests, TableTests  # noqa: E402
+from forebay_state_api.testing.conformance.ttl import TtlDeclarationTests, TtlTests  # noqa: E402
+from forebay_state_api.testing.conformance.versions import (  # noqa: E402
     MigrationTests,
     VerificationTests,
     VersionTests,

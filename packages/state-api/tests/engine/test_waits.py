@@ -1,0 +1,69 @@
+"""Synchronous accesses that wait: counted always, warned of where they stop asynchronous ones."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from forebay_state_api import KeyedProcessFunction, ReducingStateDescriptor, ValueStateDescriptor
+
+
+class States(KeyedProcessFunction):
+    def open(self, context):
+        self.a = context.get_state(ValueStateDescriptor("a", int))
+        self.b = context.get_state(ValueStateDescriptor("b", int))
+        self.r = context.get_reducing_state(ReducingStateDescriptor("r", max, int))
+
+
+class MixedCoroutine(States):
+    async def process_element(self, row, ctx):
+        await self.a.async_value()
+        self.b.value()
+
+
+class MixedCallbacks(States):
+    def process_element(self, row, ctx):
+        self.b.value()
+        self.a.async_value().then_accept(lambda _: None)
+
+
+class Synchronous(States):
+    def process_element(self, row, ctx):
+        self.a.value()
+        self.b.value()
+
+
+class Merging(States):
+    async def process_element(self, row, ctx):
+        await self.a.async_value()
+        self.r.merge_namespaces("w", ["x"])
+
+
+ROWS = [(f"k{n}",) for n in range(5)]
+
+
+@pytest.mark.parametrize("function", [MixedCoroutine, MixedCallbacks])
+def test_mixing_warns_once_per_operator(new_job, function):
+    job = new_job(uid=f"warned of {function.__name__}")
+    with pytest.warns(RuntimeWarning, match=f"{job.uid}.*'b'") as caught:
+        job.run(function(), ROWS)
+    assert len(caught) == 1
+    job.run(function(), ROWS)
+    assert job.reports[0].metrics.sync_waits == 5
+
+
+@pytest.mark.parametrize("function", [Synchronous, Merging])
+def test_what_cannot_or_need_not_be_changed_does_not_warn(new_job, function):
+    job = new_job(uid=f"not warned of {function.__name__}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        job.run(function(), ROWS)
+    assert job.reports[0].metrics.sync_waits == 10
+
+
+def test_what_was_read_ahead_does_not_wait(new_job):
+    job = new_job(uid="read ahead", read_ahead=True)
+    job.run(MixedCoroutine(), ROWS)
+    metrics = job.reports[0].metrics
+    assert (metrics.sync_waits, metrics.requests, metrics.read_ahead_cells) == (0, 0, 15)
