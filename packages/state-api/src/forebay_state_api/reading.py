@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from forebay_state_api._engine.engine import Engine
 from forebay_state_api.backend import Opening, StateBackend, StateKind
 from forebay_state_api.context import RuntimeContext
+from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.functions import KeyedProcessFunction
 from forebay_state_api.keys import KeyGroupRange, canonical_key, key_group_of
 from forebay_state_api.versions.reader import open_version
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.descriptors import StateDescriptor
     from forebay_state_api.storage import ObjectStorage
+    from forebay_state_api.versions.reader import VersionReader
 
 _READS: Final[Mapping[StateKind, Callable[[Any], Any]]] = {
     StateKind.VALUE: lambda state: state.value(),
@@ -60,12 +62,16 @@ def read_state(
 
     ``storage`` is rooted at the operator's folder; ``version`` is the newest complete one if not
     given. Nothing is changed; the version is pinned meanwhile. ``now_us`` decides what a state with
-    TTL still shows.
+    TTL still shows. Raises `ConfigurationError` when no state of that name was stored, or with
+    another backend or max parallelism.
     """
     key = canonical_key(key)
     group = key_group_of(key, max_parallelism)
     only = KeyGroupRange(group, group)
-    with open_version(storage, uid=uid, version=version, range=only) as reader:
+    with open_version(
+        storage, uid=uid, version=version, range=only, max_parallelism=max_parallelism
+    ) as reader:
+        _check_stored(reader, descriptor.name, backend.name)
         opening = Opening(
             storage=storage,
             path=f"{storage.url}#reader",
@@ -97,3 +103,21 @@ def read_state(
         finally:
             engine.close(failed=True)
             opened.close()
+
+
+def _check_stored(reader: VersionReader, state: str, backend: str) -> None:
+    """Where nothing can be found, ``None`` would look like a state that is empty."""
+    for manifest in reader.manifests:
+        if manifest.backend != backend:
+            message = (
+                f"version {reader.version} of operator {manifest.uid!r} was made by the backend "
+                f"{manifest.backend!r}, not by {backend!r}"
+            )
+            raise ConfigurationError(message)
+        if state not in manifest.descriptions:
+            stored = ", ".join(sorted(manifest.descriptions)) or "none"
+            message = (
+                f"version {reader.version} of operator {manifest.uid!r} has no state {state!r}; "
+                f"its states: {stored}"
+            )
+            raise ConfigurationError(message)

@@ -60,17 +60,20 @@ def open_version(
     uid: str,
     version: int | None = None,
     range: KeyGroupRange | None = None,  # noqa: A002 - the contract's word
+    max_parallelism: int | None = None,
     lease: timedelta = LEASE,
 ) -> VersionReader:
     """Open ``version``, or the newest complete one of the timeline that is going on.
 
-    A named version that was skipped is the newest one below it. Raises `ConfigurationError` when
-    there is none, `CorruptStateError` when it is incomplete or was cleared meanwhile.
+    A named version that was skipped is the newest one below it. ``max_parallelism`` is what
+    ``range`` was computed with. Raises `ConfigurationError` when there is no such version or it was
+    made with another max parallelism, `CorruptStateError` when it is incomplete or was cleared
+    meanwhile.
     """
     origin = _chosen(storage, uid, version)
     pin = Pin(storage, origin.version, lease)
     try:
-        found = _read(storage, origin, uid, range)
+        found = _read(storage, origin, uid, range, max_parallelism)
         names = _checked_files(storage, origin, uid, found)
         pin.renew(names)
     except BaseException:
@@ -98,13 +101,18 @@ def _chosen(storage: ObjectStorage, uid: str, version: int | None) -> Origin:
 
 
 def _read(
-    storage: ObjectStorage, origin: Origin, uid: str, groups: KeyGroupRange | None
+    storage: ObjectStorage,
+    origin: Origin,
+    uid: str,
+    groups: KeyGroupRange | None,
+    max_parallelism: int | None,
 ) -> opening.Parents:
     listing = list_version(storage, origin.version).of_run(origin.run_key or "")
     if not listing.manifests:
         msg = f"version {origin.version} of operator {uid!r} in {storage.url} was cleared meanwhile"
         raise CorruptStateError(msg)
-    max_parallelism = listing.manifests[0].by.max_parallelism
+    if max_parallelism is None:
+        max_parallelism = listing.manifests[0].by.max_parallelism
     segments = opening.segments_of(listing, max_parallelism, uid, storage.url)
     everything = KeyGroupRange(0, max_parallelism - 1)
     return list(opening.parents_of(storage, segments, groups or everything))
