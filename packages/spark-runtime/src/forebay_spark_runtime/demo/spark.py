@@ -91,6 +91,8 @@ class DemoSpark:
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.shuffle.partitions": str(self._parallelism),
             "spark.sql.warehouse.dir": str(self._place.warehouse),
+            # The demo is short: what takes long is compiling.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         }
         builder = SparkSession.builder.master(f"local[{cores},{_TRIES}]").appName("forebay demo")
         session = builder.config(map=settings).getOrCreate()
