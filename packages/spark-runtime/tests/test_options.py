@@ -6,7 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from forebay_spark_runtime.options import KeyedOptions, agreeing, checked_directory
+from forebay_spark_runtime.options import (
+    KeyedOptions,
+    agreeing,
+    checked_batch,
+    checked_directory,
+    checked_uid,
+)
 from forebay_spark_runtime.session import Batch
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.settings import PREFIX, resolve_settings
@@ -53,3 +59,11 @@ def test_state_in_memory_is_refused_in_any_case(url):
     stream = SimpleNamespace(isStreaming=True)
     with pytest.raises(ConfigurationError, match="would be a process's own"):
         checked_directory(stream, settings, Batch(), "u")
+
+
+@pytest.mark.parametrize("name", ["", "x" * 201, "ü" * 40, "\ud800"])
+def test_names_that_no_path_can_hold_are_refused_on_the_driver(name):
+    with pytest.raises(ConfigurationError, match="uid"):
+        checked_uid(name)
+    with pytest.raises(ConfigurationError, match="query="):
+        checked_batch(SimpleNamespace(isStreaming=True), name, None, "u")

@@ -12,6 +12,7 @@ from forebay_state_api._engine.engine import EngineSettings
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.settings import PREFIX, Settings
 from forebay_state_api.storage import located, open_storage
+from forebay_state_api.versions.layout import escaped
 
 MAX_PARALLELISM: Final = 32_768
 
@@ -52,6 +53,7 @@ def checked_uid(uid: object) -> str:
             f"not {uid!r}"
         )
         raise ConfigurationError(message)
+    escaped(uid, f"uid {uid!r}")
     return uid
 
 
@@ -89,6 +91,8 @@ def checked_batch(df: Any, query: Any, batch_id: Any, uid: str) -> sessions.Batc
     if query is not None and not (isinstance(query, str) and query):
         message = f"operator {uid!r}: query= is a name, not {query!r}"
         raise ConfigurationError(message)
+    if query is not None:
+        escaped(query, f"operator {uid!r}: query= {query!r}")
     if batch_id is not None and not (_is_count(batch_id) or batch_id == 0):
         message = f"operator {uid!r}: batch_id is a number from 0, not {batch_id!r}"
         raise ConfigurationError(message)

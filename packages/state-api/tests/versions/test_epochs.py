@@ -51,6 +51,12 @@ def test_a_rank_is_the_highest_number_and_then_the_key():
         assert epochs.rank("d" * 16, 2) == (2, "d" * 16)
 
 
+def test_numbers_of_any_length_are_read_back():
+    for number in (1, 99_999_999, 100_000_000):
+        entry = EpochEntry(number, 0, "a" * 16, UNKNOWN_SPARK_RUN)
+        assert EpochEntry.parse(entry.name) == entry
+
+
 def test_an_entry_tells_everything_in_its_name(storage):
     run = identity(run_id=str(uuid.uuid4()))
     epochs = mint(storage, run, 17, list_epochs(storage))

@@ -24,7 +24,9 @@ def test_special_names_are_escaped(name):
     assert set("./").isdisjoint(layout.escaped(name, "the uid"))
 
 
-@pytest.mark.parametrize(("name", "why"), [("", "empty"), ("x" * 201, "too long")])
+@pytest.mark.parametrize(
+    ("name", "why"), [("", "empty"), ("x" * 201, "too long"), ("\ud800", "no text")]
+)
 def test_names_that_are_no_path_part(name, why):
     with pytest.raises(ConfigurationError, match=f"the uid is .*{why}"):
         layout.operator_folder("q", name)

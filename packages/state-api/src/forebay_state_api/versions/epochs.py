@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 UNKNOWN_SPARK_RUN: Final = "0" * 16
 """In place of a Spark run's hash where the run id is not Spark's own."""
 
-_ENTRY: Final = re.compile(r"(\d{8})-(\d+)-([0-9a-f]{16})-([0-9a-f]{16})")
+_ENTRY: Final = re.compile(r"(\d{8,})-(\d+)-([0-9a-f]{16})-([0-9a-f]{16})")
 
 
 def _digest(*parts: str | None) -> str:

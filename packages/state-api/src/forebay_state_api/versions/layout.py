@@ -50,8 +50,11 @@ def escaped(name: str, what: str) -> str:
 
     Letters, digits, ``_`` and ``-`` stay; every other UTF-8 byte becomes ``=xx``.
     """
-    parts = (c if _PLAIN.fullmatch(c) else _hex(c) for c in name)
-    text = "".join(parts)
+    try:
+        text = "".join(c if _PLAIN.fullmatch(c) else _hex(c) for c in name)
+    except UnicodeEncodeError as error:
+        msg = f"{what} is no text: {error}"
+        raise ConfigurationError(msg) from error
     if not text:
         msg = f"{what} is an empty string"
         raise ConfigurationError(msg)
