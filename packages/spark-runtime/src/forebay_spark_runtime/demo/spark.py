@@ -52,7 +52,7 @@ class DemoSpark:
             with _output_into(place.log):
                 self.session = self._started()
         except (PySparkException, RuntimeError) as error:
-            message = f"Spark did not start ({type(error).__name__}); see {place.log}"
+            message = f"Spark did not start; it needs Java 17. What it said is in {place.log}"
             raise ConfigurationError(message) from error
         self._process = self.session.sparkContext._gateway.proc  # noqa: SLF001 - it has no other name
 
