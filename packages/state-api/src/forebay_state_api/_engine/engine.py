@@ -258,6 +258,9 @@ class Engine:
     def _set_namespace(self, namespace: Any) -> None:
         self.scheduler.current_record()
         hash(namespace)
+        if namespace != namespace:  # noqa: PLR0124 - NaN
+            message = f"{namespace!r} cannot be a namespace: it equals nothing, not even itself"
+            raise ValueError(message)
         self._bind_namespace(_NAMESPACES.admit(namespace))
 
     def _bind_namespace(self, namespace: Any) -> None:
