@@ -221,6 +221,14 @@ def test_a_namespace_is_plain_and_hashable(job, namespace):
     assert isinstance(failure.value.__cause__, TypeError)
 
 
+def test_a_namespace_can_be_found_again(job):
+    def process(row, ctx):
+        ctx.set_current_namespace(float("nan"))
+
+    with pytest.raises(FunctionError, match="equals nothing"):
+        job.run(process, [("k",)])
+
+
 def test_namespaces_of_open(job):
     class Early(Reading):
         def open(self, context):
