@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from forebay_state_api import (
@@ -159,3 +161,43 @@ def test_before_and_after(job):
     subtask.close()
     with pytest.raises(StateAccessError, match="not open"):
         subtask.take_rows()
+
+
+class Counting(KeyedProcessFunction):
+    """Counts in each of its states."""
+
+    def __init__(self, *names):
+        self.names = names
+
+    def open(self, context):
+        self.states = [context.get_state(ValueStateDescriptor(n, int)) for n in self.names]
+
+    def process_element(self, row, ctx):
+        for state in self.states:
+            state.update((state.value() or 0) + 1)
+        return [(row[0], *[state.value() for state in self.states])]
+
+
+def test_what_is_no_longer_declared_is_kept_and_logged(job, caplog):
+    job.run(Counting("a", "b"), [("k",)])
+    with caplog.at_level(logging.INFO, "forebay_state_api.subtask"):
+        assert job.run(Counting("b"), [("k",)]) == [("k", 2)]
+    assert "not declared any more, and kept: a" in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "forebay_state_api.subtask"):
+        assert job.run(Counting("a", "b"), [("k",)]) == [("k", 2, 3)]
+    assert "declared" not in caplog.text
+
+
+def test_a_generator_that_is_given_up_leaves_no_version(job):
+    def rows():
+        with job.subtask(Counting("a")) as running:
+            running.process([("k",)], ["k"], [0])
+            yield from running.take_rows()
+            running.commit()
+
+    taken = rows()
+    assert next(taken) == ("k", 1)
+    taken.close()
+    assert calls[-1] == "backend.close"
+    assert job.run(Counting("a"), [("k",)]) == [("k", 1)]

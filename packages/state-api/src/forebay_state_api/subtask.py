@@ -17,6 +17,7 @@ state begins empty and ends with the subtask, as for a DataFrame that is bounded
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
@@ -37,6 +38,8 @@ from forebay_state_api.versions.layout import random_id
 if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.versions.operator import OperatorVersions, TaskVersion
+
+_log = logging.getLogger(__name__)
 
 DEFAULT_CACHE_BYTES: Final = 1 << 30
 """What backends of a process may keep between batches, unless the job says otherwise."""
@@ -147,6 +150,7 @@ class Subtask:
         except BaseException:
             self.close(failed=True)
             raise
+        self._log_undeclared()
         self._opening_s = time.perf_counter() - started
 
     def process(
@@ -283,6 +287,17 @@ class Subtask:
             now_us=self._now_us,
             settings=self._settings,
         )
+
+    def _log_undeclared(self) -> None:
+        parents = () if self._making is None else self._making.parents
+        stored = {name for parent in parents for name in parent.descriptions}
+        if kept := sorted(stored - self.engine.states.keys()):
+            _log.info(
+                "operator %s, subtask %d: not declared any more, and kept: %s",
+                self.task.uid,
+                self.task.subtask,
+                ", ".join(kept),
+            )
 
     def _commit_version(self, engine: Engine) -> tuple[CommittedState | None, str | None]:
         if self._making is None:
