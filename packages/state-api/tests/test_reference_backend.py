@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 
 from forebay_state_api.testing import StateBackendTests
@@ -24,4 +22,4 @@ class TestSlowReferenceBackend(OrderTests):
 
     @pytest.fixture
     def backend_options(self):
-        return {"read-latency": timedelta(milliseconds=1)}
+        return {"read-latency": 0.001}

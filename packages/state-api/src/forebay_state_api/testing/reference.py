@@ -73,8 +73,7 @@ class ReferenceBackend(StateBackend):
             for parent in self._opening.parents:
                 if spec.name in parent.descriptions:
                     reader_of(parent.descriptions[spec.name], spec)
-            delay = self._opening.options.get("read-latency")
-            table = ReferenceTable(spec, delay.total_seconds() if delay else 0.0)
+            table = ReferenceTable(spec, self._opening.options.get("read-latency", 0.0))
             for description, cells in self._stored.pop(spec.name, []):
                 table.load(cells, reader_of(description, spec))
             self._tables[spec.name] = table
