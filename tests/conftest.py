@@ -54,6 +54,10 @@ def _functions_travel_by_value(request):
     cloudpickle.unregister_pickle_by_value(request.module)
 
 
+def _nulls_last(row):
+    return [(value is None, value) for value in row]
+
+
 class Stage:
     """Directories of one test: input, output, checkpoint and state."""
 
@@ -111,7 +115,7 @@ class Stage:
     def rows(self, schema, *, output=None):
         """What the sink has committed, sorted."""
         found = self.spark.read.schema(schema).json(str(output or self.output))
-        return sorted(tuple(row) for row in found.collect())
+        return sorted(map(tuple, found.collect()), key=_nulls_last)
 
     def operators(self):
         """The folders of operators in the state directory, by uid."""

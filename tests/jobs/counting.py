@@ -1,0 +1,86 @@
+"""A driver of its own: counts rows of users from files into files, with trouble on request.
+
+Its one argument is a JSON object: ``settings`` of the session, ``folder`` of a `Stage` and what
+else `run` takes. Ends when what is there is counted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from forebay_spark_runtime import keyed
+from forebay_state_api import KeyedProcessFunction, ListStateDescriptor, ValueStateDescriptor
+
+SCHEMA = "user string, n long"
+
+
+class Count(KeyedProcessFunction):
+    """Counts in two kinds of state; fails as told, on the first attempt of a batch."""
+
+    def __init__(self, trouble, gate, pause):
+        self.trouble = trouble
+        self.gate = gate
+        self.pause = pause
+
+    def open(self, context):
+        self.n = context.get_state(ValueStateDescriptor("n", int, default=0))
+        self.all = context.get_list_state(ListStateDescriptor("all", int))
+
+    async def process_element(self, row, ctx):
+        await self._trouble(ctx)
+        n = await self.n.async_value() + 1
+        await self.n.async_update(n)
+        await self.all.async_add(n)
+        kept = [one async for one in await self.all.async_get()]
+        assert kept == list(range(1, n + 1)), kept
+        yield row.user, n
+
+    async def _trouble(self, ctx):
+        time.sleep(self.pause)
+        if self.gate is not None and ctx.batch_id == self.gate["batch"]:
+            while not Path(self.gate["path"]).exists():
+                time.sleep(0.05)
+        if ctx.attempt_number == 0 and await self.n.async_value() > 0:
+            kind = self.trouble.get(str(ctx.batch_id))
+            if kind == "raise":
+                message = f"trouble in batch {ctx.batch_id}"
+                raise ValueError(message)
+            if kind == "exit":
+                os._exit(17)
+
+
+def run(folder, parallelism=2, trouble=None, gate=None, pause=0.0, **names):
+    spark = SparkSession.builder.getOrCreate()
+    folder = Path(folder)
+    reader = spark.readStream.schema("user string").option("maxFilesPerTrigger", 1)
+    counted = keyed(
+        reader.json(str(folder / "input")),
+        "user",
+        uid="counts",
+        parallelism=parallelism,
+        state_dir=folder / "state",
+    ).process(Count(trouble or {}, gate, pause), SCHEMA)
+    writer = counted.writeStream.format("json")
+    writer = writer.option("path", str(folder / names.get("output", "output")))
+    checkpoint = str(folder / names.get("checkpoint", "checkpoint"))
+    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    query.awaitTermination()
+
+
+def main():
+    told = json.loads(sys.argv[1])
+    builder = SparkSession.builder
+    for key, value in told.pop("settings").items():
+        builder = builder.config(key, value)
+    builder.getOrCreate().sparkContext.setLogLevel("FATAL")
+    run(**told)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Batches that are empty at the operator: every subtask runs all the same (schedule 6)."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import functions as F
+
+from forebay_spark_runtime import keyed
+from forebay_state_api import KeyedCoProcessFunction, KeyedProcessFunction, ValueStateDescriptor
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "user string, n long"
+
+
+class Count(KeyedProcessFunction):
+    def open(self, context):
+        self.n = context.get_state(ValueStateDescriptor("n", int, default=0))
+
+    def process_element(self, row, ctx):
+        self.n.update(self.n.value() + 1)
+        yield row.user, self.n.value()
+
+
+class CountBoth(KeyedCoProcessFunction):
+    def open(self, context):
+        self.n = context.get_state(ValueStateDescriptor("n", int, default=0))
+
+    def process_element1(self, row, ctx):
+        self.n.update(self.n.value() + 1)
+        yield row.user, self.n.value()
+
+    process_element2 = process_element1
+
+
+@pytest.fixture(params=["true", "false"], ids=["adaptive", "not adaptive"])
+def adaptive(spark, request):
+    before = spark.conf.get("spark.sql.adaptive.enabled")
+    spark.conf.set("spark.sql.adaptive.enabled", request.param)
+    yield
+    spark.conf.set("spark.sql.adaptive.enabled", before)
+
+
+def counts(df):
+    return keyed(df, "user", uid="counts", parallelism=2)
+
+
+def made_by_all(stage, versions):
+    """Each of these versions was made by both subtasks, and there are no others."""
+    found = {version: len(names) for version, names in stage.manifests().items()}
+    assert found == dict.fromkeys(versions, 2)
+
+
+def test_a_filter_that_leaves_nothing(stage, adaptive):
+    for n in (1, 0, 0, 1):
+        stage.put({"user": "ann", "n": n}, {"user": "bob", "n": n})
+    stage.run(counts(stage.source().where("n > 0")).process(Count(), SCHEMA))
+    assert stage.rows(SCHEMA) == [("ann", 1), ("ann", 2), ("bob", 1), ("bob", 2)]
+    made_by_all(stage, (1, 2, 3, 4))
+
+
+def test_an_idle_source_of_a_union(stage, adaptive):
+    busy, idle = stage.folder / "busy", stage.folder / "idle"
+    other = stage.folder / "other"
+    for _ in range(3):
+        stage.put({"user": "zoe", "n": 0}, into=busy)
+    stage.put({"user": "ann"}, into=idle)
+    result = counts(stage.source(folder=idle)).process(Count(), SCHEMA)
+    union = result.union(stage.source(folder=busy))
+    stage.run(union)
+    stage.put({"user": "ann"}, into=idle)
+    stage.run(union)
+    assert [row for row in stage.rows(SCHEMA) if row[0] == "ann"] == [("ann", 1), ("ann", 2)]
+    made_by_all(stage, (1, 2, 3, 4))
+    assert not other.exists()
+
+
+def test_an_idle_source_of_connect(stage, adaptive):
+    left, right = stage.folder / "left", stage.folder / "right"
+    both = (
+        counts(stage.source(folder=left))
+        .connect(counts(stage.source(folder=right)))
+        .process(CountBoth(), SCHEMA)
+    )
+    stage.put({"user": "ann"}, into=left)
+    for _ in range(3):
+        stage.put({"user": "ann"}, into=right)
+    stage.run(both)
+    stage.put({"user": "ann"}, into=left)
+    stage.run(both)
+    assert stage.rows(SCHEMA) == [("ann", n) for n in (1, 2, 3, 4, 5)]
+    made_by_all(stage, (1, 2, 3, 4))
+
+
+def test_the_no_data_batch_of_a_window_downstream(stage, adaptive):
+    """The watermark moves, the window closes in a batch without data, and the state is there."""
+
+    def windows():
+        events = stage.source("user string, at timestamp")
+        counted = counts(events).process(
+            lambda row, ctx: [(row.user, row.at)], "user string, at timestamp"
+        )
+        stamped = counted.withWatermark("at", "1 second")
+        windowed = stamped.groupBy(F.window("at", "10 seconds"), "user").count()
+        return windowed.selectExpr("user", "count AS n")
+
+    stage.put({"user": "ann", "at": "2024-01-01T00:00:01Z"})
+    stage.put({"user": "bob", "at": "2024-01-01T00:00:30Z"})
+    stage.run(windows())
+    assert stage.rows(SCHEMA) == [("ann", 1)]
+    stage.put({"user": "cyd", "at": "2024-01-01T00:01:30Z"})
+    stage.run(windows())
+    assert ("bob", 1) in stage.rows(SCHEMA)
+    versions = sorted(stage.manifests())
+    assert versions == list(range(1, len(versions) + 1))
+    assert len(versions) > 3  # batches without data among them
+    made_by_all(stage, versions)
+
+
+def test_foreach_batch_that_skips(stage, adaptive):
+    for _ in range(4):
+        stage.put({"user": "ann"}, {"user": "bob"})
+
+    def each(df, batch_id):
+        if batch_id % 2 == 0:
+            df = df.where(F.col("user") == "ann") if batch_id else df
+            counts(df).process(Count(), SCHEMA).write.mode("append").json(str(stage.output))
+
+    stage.each_batch(each)
+    assert stage.rows(SCHEMA) == [("ann", 1), ("ann", 2), ("bob", 1)]
+    made_by_all(stage, (1, 3))
+
+
+def test_an_empty_bounded_dataframe(stage, adaptive):
+    empty = stage.spark.createDataFrame([], "user string, n long").where("n > 0")
+    result = keyed(empty, "user", uid="counts", query="q", parallelism=2).process(Count(), SCHEMA)
+    assert result.collect() == []
+    made_by_all(stage, (1,))

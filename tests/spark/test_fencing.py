@@ -1,0 +1,80 @@
+"""Who may make a version: two queries, two drivers, copied checkpoints, unsuitable settings."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay_spark_runtime import keyed
+from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "user string, n long"
+
+
+class Count(KeyedProcessFunction):
+    def open(self, context):
+        self.n = context.get_state(ValueStateDescriptor("n", int, default=0))
+
+    def process_element(self, row, ctx):
+        self.n.update(self.n.value() + 1)
+        yield row.user, self.n.value()
+
+
+def counted(stage, **options):
+    return keyed(stage.source(), "user", uid="counts", parallelism=2, **options).process(
+        Count(), SCHEMA
+    )
+
+
+def test_two_queries_on_one_state_directory_do_not_touch_each_other(stage):
+    for _ in range(3):
+        stage.put({"user": "ann"}, {"user": "bob"})
+    one = stage.start(counted(stage))
+    other = stage.start(
+        counted(stage), checkpoint=stage.folder / "checkpoint 2", output=stage.folder / "output 2"
+    )
+    one.awaitTermination()
+    other.awaitTermination()
+    expected = [(user, n) for user in ("ann", "bob") for n in (1, 2, 3)]
+    assert stage.rows(SCHEMA) == expected
+    assert stage.rows(SCHEMA, output=stage.folder / "output 2") == expected
+    assert {path.name for path in stage.state.iterdir()} == {one.id, other.id}
+
+
+def test_the_same_dataframe_started_again_after_another_driver(stage):
+    """Schedule 2: the second start is a run of its own and goes on from what the other made."""
+    stage.put({"user": "ann"})
+    result = counted(stage)
+    stage.run(result)
+    stage.put({"user": "ann"})
+    stage.run(counted(stage))
+    stage.put({"user": "ann"})
+    stage.run(result)
+    assert stage.rows(SCHEMA) == [("ann", 1), ("ann", 2), ("ann", 3)]
+    assert len(list(stage.operators()["counts"].glob("epochs/*"))) == 3
+
+
+@pytest.mark.parametrize("where", ["stream", "foreachBatch"])
+def test_asynchronous_progress_tracking_is_refused(stage, where):
+    stage.put({"user": "ann"})
+    options = {
+        "asyncProgressTrackingEnabled": "true",
+        # Spark's own test option: without it few sinks may be combined with the first one.
+        "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
+    }
+    if where == "stream":
+        writer = counted(stage).writeStream.format("noop")
+    else:
+
+        def each(df, batch_id):
+            keyed(df, "user", uid="counts").process(Count(), SCHEMA).collect()
+
+        writer = stage.source().writeStream.foreachBatch(each)
+    writer = writer.option("checkpointLocation", str(stage.checkpoint)).options(**options)
+    # Spark refuses to combine it with availableNow.
+    query = writer.trigger(processingTime="100 milliseconds").start()
+    with pytest.raises(Exception, match="started with asyncProgressTrackingEnabled=true"):
+        query.awaitTermination(60)
+    stage.run(counted(stage), checkpoint=stage.folder / "other")
+    assert stage.rows(SCHEMA) == [("ann", 1)]

@@ -1,0 +1,264 @@
+"""Restarts from the checkpoint: other parallelism, replayed batches, retention, the janitor."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+import time
+
+import pytest
+
+from forebay_spark_runtime import keyed
+from forebay_state_api import (
+    KeyedProcessFunction,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "user string, n long"
+
+
+class Kinds(KeyedProcessFunction):
+    """Counts the rows of a key in four kinds of state, which must agree."""
+
+    def open(self, context):
+        self.value = context.get_state(ValueStateDescriptor("value", int, default=0))
+        self.list = context.get_list_state(ListStateDescriptor("list", int))
+        self.map = context.get_map_state(MapStateDescriptor("map", str, int))
+        self.sum = context.get_reducing_state(
+            ReducingStateDescriptor("sum", lambda a, b: a + b, int)
+        )
+
+    async def process_element(self, row, ctx):
+        n = await self.value.async_value() + 1
+        await self.value.async_update(n)
+        await self.list.async_add(n)
+        await self.map.async_put(f"entry {n}", n)
+        await self.sum.async_add(1)
+        kept = [one async for one in await self.list.async_get()]
+        entries = [one async for one in await self.map.async_values()]
+        assert kept == sorted(entries) == list(range(1, n + 1))
+        assert await self.sum.async_get() == n
+        yield row.user, n
+
+
+class Count(KeyedProcessFunction):
+    def open(self, context):
+        self.n = context.get_state(ValueStateDescriptor("n", int, default=0))
+
+    def process_element(self, row, ctx):
+        self.n.update(self.n.value() + 1)
+        yield row.user, self.n.value()
+
+
+def counted(stage, function=None, **options):
+    keyed_df = keyed(stage.source(), "user", uid="counts", **options)
+    return keyed_df.process(function or Count(), SCHEMA)
+
+
+USERS = [f"user{n}" for n in range(40)]
+
+
+def everybody(stage):
+    stage.put(*[{"user": user} for user in USERS])
+
+
+def all_counts(times):
+    return sorted((user, n) for user in USERS for n in range(1, times + 1))
+
+
+def test_rescale_to_more_and_to_fewer(stage):
+    for turn, parallelism in enumerate((2, 3, 1, 2)):
+        everybody(stage)
+        stage.run(counted(stage, Kinds(), parallelism=parallelism))
+        assert stage.rows(SCHEMA) == all_counts(turn + 1)
+    parallelism = {v: names[0].split("-")[2] for v, names in stage.manifests().items()}
+    assert parallelism == {1: "2", 2: "3", 3: "1", 4: "2"}
+
+
+def test_without_a_number_parallelism_is_spark_s(stage):
+    everybody(stage)
+    stage.run(counted(stage))
+    assert len(stage.manifests()[1]) == 2
+    everybody(stage)
+    stage.run(counted(stage, max_parallelism=128, parallelism=9))
+    assert stage.rows(SCHEMA) == all_counts(2)
+
+
+def forget_batch(stage, batch):
+    """Take the checkpoint back to before ``batch`` was committed, its output with it."""
+    for log in ("commits", "offsets"):
+        for path in (stage.checkpoint / log).iterdir():
+            name = path.name.lstrip(".").removesuffix(".crc")
+            if name.isdecimal() and int(name) >= batch + (log == "offsets"):
+                path.unlink()
+    for path in (stage.output / "_spark_metadata").iterdir():
+        name = path.name.lstrip(".").removesuffix(".crc")
+        if name.isdecimal() and int(name) >= batch:
+            path.unlink()
+
+
+@pytest.mark.parametrize("parallelism", [2, 3])
+def test_a_batch_that_was_not_committed_is_run_again_from_the_same_version(stage, parallelism):
+    for _ in range(3):
+        everybody(stage)
+    stage.run(counted(stage, parallelism=2))
+    forget_batch(stage, 2)
+    stage.run(counted(stage, parallelism=parallelism))
+    assert stage.rows(SCHEMA) == all_counts(3)
+    assert len(stage.manifests()[3]) == 2 + parallelism
+
+
+def test_a_checkpoint_that_goes_back_further(stage):
+    """Batches 1 to 3 run again over versions that an older run has made (schedule 4)."""
+    for _ in range(4):
+        everybody(stage)
+    stage.run(counted(stage, parallelism=2))
+    forget_batch(stage, 1)
+    stage.run(counted(stage, parallelism=3))
+    assert stage.rows(SCHEMA) == all_counts(4)
+    everybody(stage)
+    stage.run(counted(stage, parallelism=1))
+    assert stage.rows(SCHEMA) == all_counts(5)
+
+
+def test_changed_max_parallelism_names_the_number_to_pass(stage):
+    everybody(stage)
+    stage.run(counted(stage))
+    everybody(stage)
+    with pytest.raises(Exception, match="pass max_parallelism=128 instead of 64"):
+        stage.run(counted(stage, max_parallelism=64))
+    stage.run(counted(stage))
+    assert stage.rows(SCHEMA) == all_counts(2)
+
+
+class Hourly(KeyedProcessFunction):
+    def open(self, context):
+        ttl = StateTtlConfig(datetime.timedelta(seconds=3))
+        self.n = context.get_state(ValueStateDescriptor("n", int, ttl=ttl))
+
+    def process_element(self, row, ctx):
+        n = (self.n.value() or 0) + 1
+        self.n.update(n)
+        yield row.user, n
+
+
+def test_a_replay_expires_what_the_batch_expired(stage):
+    """The batch's time is Spark's, the same when the batch is run again later (schedule 12)."""
+    everybody(stage)
+    everybody(stage)
+    stage.run(counted(stage, Hourly()))
+    first = stage.rows(SCHEMA)
+    assert first == all_counts(2)
+    forget_batch(stage, 1)
+    time.sleep(3.5)
+    stage.run(counted(stage, Hourly()))
+    assert stage.rows(SCHEMA) == first
+    everybody(stage)
+    stage.run(counted(stage, Hourly()))
+    assert stage.rows(SCHEMA) == sorted(first + [(user, 1) for user in USERS])
+
+
+def test_retention_keeps_the_last_versions_and_the_janitor_clears_the_rest(stage):
+    """Every 5 versions, on a thread of a worker, while the query goes on."""
+    stage.spark.conf.set("spark.forebay.retention", "3")
+    stage.spark.conf.set("spark.forebay.janitor.every", "5")
+    stage.spark.conf.set("spark.forebay.janitor.min-age", "0s")
+    for _ in range(25):
+        stage.put(*[{"user": user} for user in USERS[:10]])
+    stage.run(counted(stage, parallelism=2))
+    expected = sorted((user, n) for user in USERS[:10] for n in range(1, 26))
+    assert stage.rows(SCHEMA) == expected
+    # The last pass may still be under way: at version 25 its floor is 22.
+    deadline = time.monotonic() + 20
+    while min(stage.manifests()) < 17 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    kept = sorted(stage.manifests())
+    assert kept[-4:] == [22, 23, 24, 25]
+    assert 17 <= kept[0] <= 22
+    operator = stage.operators()["counts"]
+    assert len(list(operator.glob("data/*/*"))) <= 2 * (len(kept) + 6)
+    # Going back within the retention still works, from what was kept.
+    forget_batch(stage, 22)
+    stage.run(counted(stage, parallelism=3))
+    assert stage.rows(SCHEMA) == expected
+
+
+def test_going_back_further_than_the_retention_is_said(stage):
+    stage.spark.conf.set("spark.forebay.retention", "1")
+    stage.spark.conf.set("spark.forebay.janitor.every", "1")
+    stage.spark.conf.set("spark.forebay.janitor.min-age", "0s")
+    for _ in range(6):
+        everybody(stage)
+    stage.run(counted(stage))
+    deadline = time.monotonic() + 20
+    while min(stage.manifests()) < 3 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    forget_batch(stage, 1)
+    with pytest.raises(Exception, match=r"the oldest stored version is \d"):
+        stage.run(counted(stage))
+
+
+def test_a_janitor_that_fails_breaks_no_batch(stage, monkeypatch):
+    """Its errors are logged, and the batch knows nothing of them."""
+    from forebay_spark_runtime import clearing
+    from forebay_state_api.settings import resolve_settings
+    from forebay_state_api.storage import open_storage
+
+    def broken(self, version):
+        message = "the store is away"
+        raise OSError(message)
+
+    monkeypatch.setattr(clearing.Janitor, "sweep", broken)
+    settings = resolve_settings({"spark.forebay.janitor.every": "1"})
+    storage = open_storage(stage.state)
+    for version in (1, 2):
+        thread = clearing.clear_if_due(
+            storage, run_key="0" * 16, version=version, subtask=0, settings=settings
+        )
+        thread.join()
+    assert (
+        clearing.clear_if_due(storage, run_key="0" * 16, version=3, subtask=1, settings=settings)
+        is None
+    )
+
+
+def test_a_deleted_state_directory_is_not_a_new_operator(stage):
+    everybody(stage)
+    stage.run(counted(stage))
+    everybody(stage)
+    shutil.rmtree(stage.state)
+    with pytest.raises(Exception, match="or the state was deleted"):
+        stage.run(counted(stage))
+
+
+def test_a_new_operator_in_an_old_query(stage):
+    """An operator added to a running query begins empty only if it is said."""
+    everybody(stage)
+    stage.run(counted(stage))
+    everybody(stage)
+
+    def with_second(**options):
+        first = counted(stage)
+        return keyed(first, "user", uid="second", **options).process(Count(), SCHEMA)
+
+    with pytest.raises(Exception, match="pass new_state=True for its first start"):
+        stage.run(with_second())
+    stage.run(with_second(new_state=True))
+    everybody(stage)
+    stage.run(with_second())
+    assert stage.rows(SCHEMA) == sorted([(u, 1) for u in USERS] + all_counts(2))
+
+
+def test_a_renamed_uid_is_said(stage):
+    everybody(stage)
+    stage.run(counted(stage))
+    everybody(stage)
+    renamed = keyed(stage.source(), "user", uid="totals").process(Count(), SCHEMA)
+    with pytest.raises(Exception, match=r"no state of operator 'totals' is stored in .*"):
+        stage.run(renamed)
