@@ -55,11 +55,11 @@ def _clock_of(state: KeyedState) -> _Clock:
     return _Clock(state._engine, ttl)
 
 
-def _load(state: KeyedState, content: Content) -> StateFuture[list[Any]]:
+def _load(engine: Engine, content: Content) -> StateFuture[list[Any]]:
     """All elements of a content that is not in memory, read on a backend thread."""
-    engine = state._engine
     wanted = (content, engine.settings.page_size)
-    return engine.scheduler.read(state, load_whole, None, wanted, lambda answer: answer)
+    # Not for the state as their owner: they would go out in one call with its reads of cells.
+    return engine.scheduler.read(load_whole, load_whole, None, wanted, lambda answer: answer)
 
 
 class TtlValueState(KeyedValueState):
@@ -184,7 +184,7 @@ class TtlListState(KeyedListState):
             return self._iterator(content.only(self._visible), self._shape())
         # What a read changes can be known only from the elements: they are loaded.
         namespace, appended = self._namespace, len(content.elements)
-        return _load(self, content).then_compose(
+        return _load(self._engine, content).then_compose(
             lambda elements: self._within(namespace, lambda: self._loaded(elements, appended))
         )
 
@@ -275,7 +275,7 @@ class TtlMapState(KeyedMapState):
             return self._iterator(content.only(self._unexpired), shape)
         # What a read changes can be known only from the entries: they are loaded.
         namespace = self._namespace
-        return _load(self, content).then_compose(
+        return _load(self._engine, content).then_compose(
             lambda entries: self._within(
                 namespace, lambda: self._iterator(self._read(entries), shape)
             )
