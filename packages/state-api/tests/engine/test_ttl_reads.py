@@ -30,7 +30,7 @@ class Both(KeyedProcessFunction):
     def process_element(self, row, ctx):
         if row[1] is not None:
             self.m.put("x", row[1])
-            return ()
+            return []
         reads = [self.m.async_values, lambda: self.m.async_get("x")]
         asked = [read() for read in (reads if self.iterates_first else reversed(reads))]
         return combine_all(asked).then_apply(lambda answers: [(row[0], len(answers))])
