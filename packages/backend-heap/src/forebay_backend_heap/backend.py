@@ -23,7 +23,6 @@ from forebay_state_api.backend import (
     StateFile,
     TableSpec,
 )
-from forebay_state_api.errors import StateMigrationError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.migration import reader_of
 from forebay_state_api.settings import Setting
@@ -130,11 +129,7 @@ def _from_cache(opening: Opening) -> Resident | None:
     if missing is None:
         _log.debug("a cached copy of %s is of another history; reading anew", opening.path)
         return None
-    try:
-        copy.resident.replay(_reader(opening).read_all(missing))
-    except StateMigrationError:
-        _log.debug("%s was written under another declaration; reading anew", opening.path)
-        return None
+    copy.resident.replay(_reader(opening).read_all(missing))
     return copy.resident
 
 
