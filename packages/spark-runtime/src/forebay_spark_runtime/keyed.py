@@ -169,6 +169,7 @@ def keyed(
         backends={**plugins().backends(), **plugins().compaction_services()},
     )
     plugins().backend(settings["state.backend"])
+    plugins().compaction_service(settings["compaction.service"])
     keys = key_columns(df.schema, columns, uid)
     max_parallelism = checks.checked_max_parallelism(max_parallelism, uid)
     batch = checks.checked_batch(df, query, batch_id, uid)

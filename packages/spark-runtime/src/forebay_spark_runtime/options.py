@@ -53,7 +53,7 @@ def checked_uid(uid: object) -> str:
             f"not {uid!r}"
         )
         raise ConfigurationError(message)
-    escaped(uid, f"uid {uid!r}")
+    escaped(uid, "the uid")
     return uid
 
 
@@ -92,7 +92,7 @@ def checked_batch(df: Any, query: Any, batch_id: Any, uid: str) -> sessions.Batc
         message = f"operator {uid!r}: query= is a name, not {query!r}"
         raise ConfigurationError(message)
     if query is not None:
-        escaped(query, f"operator {uid!r}: query= {query!r}")
+        escaped(query, f"operator {uid!r}: query=")
     if batch_id is not None and not (_is_count(batch_id) or batch_id == 0):
         message = f"operator {uid!r}: batch_id is a number from 0, not {batch_id!r}"
         raise ConfigurationError(message)
