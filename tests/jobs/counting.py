@@ -33,7 +33,7 @@ class Count(KeyedProcessFunction):
         self.all = context.get_list_state(ListStateDescriptor("all", int))
 
     async def process_element(self, row, ctx):
-        await self._trouble(ctx)
+        self._trouble(row, ctx)
         n = await self.n.async_value() + 1
         await self.n.async_update(n)
         await self.all.async_add(n)
@@ -41,12 +41,12 @@ class Count(KeyedProcessFunction):
         assert kept == list(range(1, n + 1)), kept
         yield row.user, n
 
-    async def _trouble(self, ctx):
+    def _trouble(self, row, ctx):
         time.sleep(self.pause)
         if self.gate is not None and ctx.batch_id == self.gate["batch"]:
             while not Path(self.gate["path"]).exists():
                 time.sleep(0.05)
-        if ctx.attempt_number == 0 and await self.n.async_value() > 0:
+        if ctx.attempt_number == 0 and row.user == "user19":
             kind = self.trouble.get(str(ctx.batch_id))
             if kind == "raise":
                 message = f"trouble in batch {ctx.batch_id}"
