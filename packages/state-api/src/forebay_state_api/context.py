@@ -111,8 +111,9 @@ class RuntimeContext:
     def set_current_namespace(self, namespace: Any) -> None:
         """Have the accesses that this record makes from now on belong to ``namespace``.
 
-        A namespace is a value of the plain kinds that can be hashed. The next record starts in
-        the default namespace, ``None``, again.
+        A namespace is a value of the plain kinds that can be hashed; two that are equal in Python
+        (``1`` and ``True``) are one. The next record starts in the default namespace, ``None``,
+        again. Raises `TypeError` for any other value.
         """
         self._set_namespace(namespace)
 

@@ -149,6 +149,25 @@ def test_the_last_requests_are_under_way_when_rows_have_been_admitted(new_job):
     assert batches == [1]
 
 
+def test_points_are_read_ahead_while_requests_are_out(new_job):
+    class Both(Looking):
+        def open(self, context):
+            super().open(context)
+            self.v = context.get_state(ValueStateDescriptor("v", int))
+
+        async def process_element(self, row, ctx):
+            await self.m.async_get(0)
+            await self.v.async_value()
+
+    job = new_job(read_ahead=True)
+    with job.subtask(Both()) as running:
+        admit(running, ("a", 1), ("b", 1))
+        admit(running, ("a", 2), ("c", 1))
+        running.drain()
+        assert running.metrics.read_ahead_cells == 3
+        assert running.metrics.requests == 3, "each map entry once; no value"
+
+
 def test_a_future_that_nobody_completes_fails_at_once_without_other_threads(new_job):
     job = new_job(drain_timeout_s=3600)
     with pytest.raises(FunctionError) as failure:

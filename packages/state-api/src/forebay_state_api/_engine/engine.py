@@ -271,7 +271,7 @@ class Engine:
     def _read_ahead(self, keys: Sequence[Any], groups: Sequence[int]) -> None:
         """Fetch the point states of all keys in a few batched reads."""
         states = [state for state in self.states.values() if state.reads_ahead]
-        if not states or self.scheduler.waiting_requests:
+        if not states:
             return
         wanted = dict(zip(keys, groups, strict=True))
         for state in states:

@@ -226,7 +226,7 @@ class Scheduler:
     ) -> StateFuture[Any]:
         """A future of ``arrive(answer)``, the answer coming from ``read_many`` on some thread.
 
-        Requests of one ``owner`` and namespace go out in one call.
+        Requests of one ``owner`` and namespace go out in one call: an owner has one ``read_many``.
         """
         future = pending()
         request = _Request(self.hold(), argument, future, arrive)

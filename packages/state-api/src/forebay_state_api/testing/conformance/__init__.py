@@ -12,6 +12,7 @@ _PARTS = (
     "aliasing",
     "declaring",
     "futures",
+    "histories",
     "iterators",
     "kinds",
     "machine",
@@ -27,6 +28,7 @@ pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 from forebay_state_api.testing.conformance.aliasing import AliasingTests  # noqa: E402
 from forebay_state_api.testing.conformance.declaring import DeclarationTests  # noqa: E402
 from forebay_state_api.testing.conformance.futures import FutureTests  # noqa: E402
+from forebay_state_api.testing.conformance.histories import HistoryTests  # noqa: E402
 from forebay_state_api.testing.conformance.iterators import IteratorTests  # noqa: E402
 from forebay_state_api.testing.conformance.kinds import KeysOfMapsTests, KindTests  # noqa: E402
 from forebay_state_api.testing.conformance.machine import StateMachineTests  # noqa: E402
@@ -58,6 +60,7 @@ class StateBackendTests(
     VerificationTests,
     MigrationTests,
     StateMachineTests,
+    HistoryTests,
 ):
     """Everything that a state backend has to do; see `forebay_state_api.testing`."""
 

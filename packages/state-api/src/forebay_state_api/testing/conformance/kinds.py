@@ -15,7 +15,7 @@ from forebay_state_api.descriptors import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from forebay_state_api.testing.conformance.subject import BackendSubject, Mean, NewJob
+from forebay_state_api.testing.conformance.subject import BackendSubject, Mean, NewJob, Recorded
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.scripts import REFUSED, Style
 
@@ -146,6 +146,27 @@ class KindTests(BackendSubject):
         assert kinds.do("k", ("m.items",), ("m.contains", "c")) == [[("a", 9)], False]
         assert kinds.do("k", ("m.clear",), ("m.is_empty",)) == [None, True]
         assert kinds.do("k", ("m.is_empty",), ("m.items",)) == [True, []]
+
+    def test_maps_and_lists_work_like_those_of_python(
+        self, new_job: NewJob, engine_settings: EngineSettings
+    ) -> None:
+        def opened(f: Any, context: Any) -> None:
+            f.m = context.get_map_state(MapStateDescriptor("m", str, int | None))
+            f.l = context.get_list_state(ListStateDescriptor("l", int))
+
+        def process(f: Any, row: Any, ctx: Any) -> list[Any]:
+            f.m["a"], f.m["b"], f.m["n"] = 1, 2, None
+            del f.m["b"]
+            del f.m["missing"]
+            f.l.add_all(number for number in (1, 2))
+            seen = f.m["a"], f.m["missing"], "a" in f.m, "b" in f.m, "n" in f.m
+            return [(*seen, sorted(f.m), list(f.l))]
+
+        job = new_job(settings=engine_settings)
+        expected = [(1, None, True, False, True, ["a", "n"], [1, 2])]
+        assert job.run(Recorded(opened, process), [("k",)]) == expected
+        again = job.run(Recorded(opened, lambda f, *_: [(sorted(f.m), list(f.l))]), [("k",)])
+        assert again == [(["a", "n"], [1, 2])]
 
     # -- reducing and aggregating -------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 from typing import Any
 
@@ -87,6 +88,17 @@ class TtlTests(BackendSubject):
         job.do("k", *READS)
         stored = [job.peek(descriptor, "k") for descriptor in job.descriptors]
         assert stored == [ABSENT, [], {}, ABSENT, ABSENT]
+
+    def test_what_was_dropped_is_logged(
+        self, with_ttl: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        job: KeyedJob = with_ttl()
+        job.do("k", *WRITES)
+        job.clock.advance(TTL)
+        with caplog.at_level(logging.DEBUG, logger="forebay_state_api"):
+            job.do("k", *READS)
+        for name in "vlmra":
+            assert f"'{name}'" in caplog.text
 
     def test_without_clean_up_it_stays_stored_and_unseen(self, with_ttl: Any) -> None:
         job: KeyedJob = with_ttl(cleanup=())

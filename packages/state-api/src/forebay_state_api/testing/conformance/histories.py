@@ -1,0 +1,91 @@
+"""Histories of states with TTL: in whatever style a function is written, they come out the same.
+
+One job runs every batch synchronously, the other one in the styles and with the limits that were
+drawn. Both must read the same, and store the same times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from forebay_state_api.testing.clock import ManualClock
+from forebay_state_api.testing.conformance.machine import CALLS, ENGINES, KEYS
+from forebay_state_api.testing.conformance.subject import (
+    SECOND,
+    BackendSubject,
+    NewJob,
+    memory_storage,
+)
+from forebay_state_api.testing.conformance.ttl import states_with
+from forebay_state_api.testing.job import KeyedJob
+from forebay_state_api.testing.scripts import Style
+from forebay_state_api.ttl import CleanupOnRead, StateTtlConfig, UpdateType
+
+NAMESPACES: Final = [None, "w1", "w2"]
+BATCHES: Final = st.lists(
+    st.tuples(st.integers(0, 4), CALLS, st.sampled_from(Style), ENGINES, st.booleans()),
+    min_size=1,
+    max_size=8,
+)
+CONFIGS: Final = st.builds(
+    StateTtlConfig,
+    ttl=st.just(5 * SECOND),
+    update_type=st.sampled_from(UpdateType),
+    cleanup=st.sampled_from([(), (CleanupOnRead(),)]),
+)
+
+
+class HistoryTests(BackendSubject):
+    """Set ``history_examples`` higher for a longer search."""
+
+    history_examples = 25
+
+    @pytest.fixture
+    def pair(self, new_job: NewJob) -> Callable[..., tuple[KeyedJob, KeyedJob]]:
+        """Makes two jobs that differ in nothing, on one clock."""
+
+        def make(config: StateTtlConfig) -> tuple[KeyedJob, KeyedJob]:
+            clock = ManualClock()
+
+            def one() -> KeyedJob:
+                return new_job(*states_with(config), storage=memory_storage(), clock=clock)
+
+            return one(), one()
+
+        return make
+
+    def test_all_styles_agree_about_what_lives(
+        self, pair: Callable[..., tuple[KeyedJob, KeyedJob]]
+    ) -> None:
+        @settings(
+            max_examples=self.history_examples,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(config=CONFIGS, batches=BATCHES)
+        def histories(config: StateTtlConfig, batches: Any) -> None:
+            plain, other = pair(config)
+            plain.style = Style.SYNCHRONOUS
+            for seconds, calls, style, engine, restarts in batches:
+                plain.clock.advance(seconds * SECOND)
+                other.style, other.settings = style, engine
+                if restarts:
+                    other.restart()
+                assert other.scripts(calls) == plain.scripts(calls)
+            assert _stored(other) == _stored(plain)
+
+        histories()
+
+
+def _stored(job: KeyedJob) -> list[Any]:
+    return [
+        job.peek(state, key, namespace)
+        for state in job.descriptors
+        for key in KEYS
+        for namespace in NAMESPACES
+    ]
