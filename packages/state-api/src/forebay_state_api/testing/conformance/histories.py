@@ -43,7 +43,7 @@ CONFIGS: Final = st.builds(
 class HistoryTests(BackendSubject):
     """Set ``history_examples`` higher for a longer search."""
 
-    history_examples = 25
+    history_examples = 10
 
     @pytest.fixture
     def pair(self, new_job: NewJob) -> Callable[..., tuple[KeyedJob, KeyedJob]]:
