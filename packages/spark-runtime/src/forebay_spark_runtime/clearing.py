@@ -21,13 +21,21 @@ _lock: Final = threading.Lock()
 
 
 def clear_if_due(
-    storage: ObjectStorage, *, run_key: str, version: int, subtask: int, settings: Settings
+    storage: ObjectStorage,
+    *,
+    run_key: str,
+    version: int,
+    subtask: int,
+    settings: Settings,
+    opened: int | None = None,
 ) -> threading.Thread | None:
     """Start a pass over an operator's folder if ``version``, just committed, is one for it.
 
+    ``opened`` is the version that it was made of; the one before if not given.
+
     Returns the thread, a daemon; ``None`` if no pass is due or the one before is still under way.
     """
-    if not is_due(version, subtask, settings["janitor.every"]):
+    if not is_due(version, subtask, settings["janitor.every"], opened=opened):
         return None
     with _lock:
         if storage.url in _at_work:

@@ -78,6 +78,7 @@ class SubtaskJob:
                 versions.storage,
                 run_key=task.run.key,
                 version=report.version,
+                opened=report.opened_version,
                 subtask=task.subtask,
                 settings=self.options.settings,
             )

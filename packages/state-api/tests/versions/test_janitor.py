@@ -39,6 +39,12 @@ def test_it_is_due_every_ten_versions_of_subtask_0():
     assert is_due(5, 0, every=5)
 
 
+def test_versions_that_are_skipped_count():
+    odd = range(1, 40, 2)
+    assert [v for v in odd if is_due(v, 0, opened=max(v - 2, 0))] == [11, 21, 31]
+    assert is_due(45, 0, opened=2)
+
+
 def test_versions_go_first_and_files_in_a_later_pass(query, sweep):
     run = query.run(1)
     run.batches(0, 9)

@@ -42,9 +42,16 @@ RECORD_AGE: Final = timedelta(days=7)
 _BATCH: Final = 100
 
 
-def is_due(version: int, subtask: int, every: int = PASS_EVERY) -> bool:
-    """Whether ``subtask`` should make a pass after it has committed ``version``."""
-    return subtask == 0 and version % every == 0
+def is_due(
+    version: int, subtask: int, every: int = PASS_EVERY, *, opened: int | None = None
+) -> bool:
+    """Whether ``subtask`` should make a pass after it has made ``version`` of ``opened``.
+
+    ``opened`` is the version before if not given. Versions that were skipped count: in
+    ``foreachBatch`` an operator may run in every second batch.
+    """
+    before = version - 1 if opened is None else opened
+    return subtask == 0 and before // every < version // every
 
 
 @attrs.frozen(kw_only=True)
