@@ -73,7 +73,7 @@ def output_schema(session: Any, schema: Any, uid: str) -> OutputSchema:
     except Exception as error:
         message = (
             f"operator {uid!r}: the output schema {schema!r} does not parse: "
-            f"{str(error).partition(chr(10))[0] or repr(error)}. "
+            f"{str(error).strip().partition(chr(10))[0] or repr(error)}. "
             "Write it like 'user string, n long', or pass a StructType"
         )
         raise ConfigurationError(message) from error

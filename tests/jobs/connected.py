@@ -1,0 +1,190 @@
+"""Keyed functions under Spark Connect: prints a JSON object of what each scenario gave.
+
+Client and server are of one process tree; the server listens on loopback, on a port that the
+system chooses.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import LongType, StringType, StructType
+
+from forebay_spark_runtime import keyed
+from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
+
+SCHEMA = "user string, n long"
+
+
+class Count(KeyedProcessFunction):
+    def open(self, context):
+        self.n = context.get_state(ValueStateDescriptor("n", int, default=0))
+
+    async def process_element(self, row, ctx):
+        n = await self.n.async_value() + 1
+        await self.n.async_update(n)
+        yield row.user, n
+
+
+def text_of(error):
+    return f"{type(error).__name__}: {error}"
+
+
+class Scenarios:
+    def __init__(self, spark, folder):
+        self.spark = spark
+        self.folder = Path(folder)
+        self.input = self.folder / "input"
+        self.input.mkdir()
+        self.files = 0
+
+    def put(self, *users):
+        path = self.input / f"{self.files:06d}.json"
+        path.write_text("".join(json.dumps({"user": user}) + "\n" for user in users))
+        os.utime(path, (1_700_000_000 + self.files,) * 2)
+        self.files += 1
+
+    def source(self):
+        reader = self.spark.readStream.schema("user string").option("maxFilesPerTrigger", 1)
+        return reader.json(str(self.input))
+
+    def counted(self, df, **options):
+        return keyed(df, "user", uid="counts", parallelism=2, **options).process(Count(), SCHEMA)
+
+    def rows(self, output):
+        found = self.spark.read.schema(SCHEMA).json(str(self.folder / output)).collect()
+        return sorted(tuple(row) for row in found)
+
+    def run(self, writer, name):
+        writer = writer.option("checkpointLocation", str(self.folder / f"{name} checkpoint"))
+        query = writer.trigger(availableNow=True).start()
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+
+    def stream(self):
+        """A keyed function on a stream, and a restart with other parallelism."""
+        self.put("ann", "bob")
+        self.put("ann")
+        for options in ({}, {"max_parallelism": 128}):
+            result = self.counted(self.source(), **options)
+            sink = result.writeStream.format("json").option("path", str(self.folder / "stream"))
+            self.run(sink, "stream")
+            self.put("bob")
+        return self.rows("stream")
+
+    def foreach_batch(self):
+        """With query= and batch_id=."""
+        output, counted = str(self.folder / "batches"), self.counted
+
+        def each(df, batch_id):
+            result = counted(df, query="nightly", batch_id=batch_id)
+            result.write.mode("append").json(output)
+
+        self.run(self.source().writeStream.foreachBatch(each), "batches")
+        self.put("ann")
+        self.run(self.source().writeStream.foreachBatch(each), "batches")
+        return self.rows("batches")
+
+    def foreach_batch_without_names(self):
+        """The error says what to pass."""
+        counted = self.counted
+
+        def each(df, batch_id):
+            counted(df).write.format("noop").mode("append").save()
+
+        try:
+            self.run(self.source().writeStream.foreachBatch(each), "nameless")
+        except Exception as error:  # noqa: BLE001 - it is what is looked at
+            return text_of(error)
+        return "no error"
+
+    def foreach_batch_twice(self):
+        """Two operators of one uid in one batch."""
+        counted = self.counted
+
+        def each(df, batch_id):
+            for _ in range(2):
+                result = counted(df, query="twice", batch_id=batch_id)
+                result.write.format("noop").mode("append").save()
+
+        try:
+            self.run(self.source().writeStream.foreachBatch(each), "twice")
+        except Exception as error:  # noqa: BLE001 - it is what is looked at
+            return text_of(error)
+        return "no error"
+
+    def bounded(self):
+        """On a bounded DataFrame, with and without a name for its state."""
+        df = self.spark.createDataFrame([("ann",), ("bob",), ("ann",)], "user string")
+        dropped = sorted(tuple(row) for row in self.counted(df).collect())
+        kept = [
+            sorted(tuple(row) for row in self.counted(df, query="q", batch_id=n).collect())
+            for n in (0, 1)
+        ]
+        return [dropped, *kept]
+
+    def default_parallelism(self):
+        """Without parallelism=, Spark's default parallelism."""
+        df = self.spark.createDataFrame([("ann",)], "user string")
+        return keyed(df, "user", uid="counts").options.parallelism
+
+    def bad_input(self):
+        """On the client, before anything runs."""
+        df = self.spark.createDataFrame([("ann",)], "user string")
+        found = []
+        for bad in (
+            lambda: keyed(df, "users", uid="u"),
+            lambda: keyed(df, "user", uid="u").process(Count(), "user strng"),
+            lambda: keyed(df, "user", uid="u", backend="lsm"),
+            lambda: keyed(df, "user", uid="u", parallelism=500),
+        ):
+            try:
+                bad()
+            except Exception as error:  # noqa: BLE001 - it is what is looked at
+                found.append(text_of(error))
+        return found
+
+    def schema_object(self):
+        """An output schema that is an object."""
+        schema = StructType().add("user", StringType()).add("n", LongType())
+        df = self.spark.createDataFrame([("ann",)], "user string")
+        result = keyed(df, "user", uid="u").process(Count(), schema)
+        return [tuple(row) for row in result.collect()]
+
+
+def main():
+    settings, folder = json.loads(sys.argv[1]), sys.argv[2]
+    builder = SparkSession.builder.remote("local[2]")
+    settings.pop("spark.master")
+    for key, value in {**settings, "spark.connect.grpc.binding.port": "0"}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.conf.set("spark.forebay.state.dir", f"{folder}/state")
+    scenarios = Scenarios(spark, folder)
+    found = {}
+    for name in (
+        "stream",
+        "foreach_batch",
+        "foreach_batch_without_names",
+        "foreach_batch_twice",
+        "bounded",
+        "default_parallelism",
+        "bad_input",
+        "schema_object",
+    ):
+        started = time.monotonic()
+        found[name] = getattr(scenarios, name)()
+        print(f"{name}: {time.monotonic() - started:.1f} s", file=sys.stderr)
+    Path(folder, "found.json").write_text(json.dumps(found))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

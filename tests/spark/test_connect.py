@@ -1,0 +1,84 @@
+"""Under Spark Connect: one process tree of its own, in which all scenarios run one after another."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(
+        pyspark.__version__.startswith("3."), reason="the server comes with pyspark from 4.0"
+    ),
+]
+
+JOB = Path(__file__).parents[1] / "jobs" / "connected.py"
+
+
+@pytest.fixture(scope="module")
+def found(spark_settings, tmp_path_factory):
+    pytest.importorskip("grpc", reason="the extra [connect] brings it")
+    folder = tmp_path_factory.mktemp("connect")
+    done = subprocess.run(
+        [sys.executable, str(JOB), json.dumps(spark_settings), str(folder)],
+        env={**os.environ, "SPARK_TESTING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr[-8000:]
+    return json.loads((folder / "found.json").read_text())
+
+
+def test_on_a_stream(found):
+    assert found["stream"] == [["ann", 1], ["ann", 2], ["bob", 1], ["bob", 2]]
+
+
+def test_in_foreach_batch_with_query_and_batch_id(found):
+    assert found["foreach_batch"] == [[user, n] for user in ("ann", "bob") for n in (1, 2, 3)]
+
+
+def test_in_foreach_batch_without_them(found):
+    assert "pass query= and batch_id= to keyed()" in found["foreach_batch_without_names"]
+
+
+def test_a_second_operator_of_one_uid_in_one_batch(found):
+    assert (
+        "keyed() was called twice for operator 'counts' in batch 0"
+        in (found["foreach_batch_twice"])
+    )
+
+
+def test_on_a_bounded_dataframe(found):
+    once = [["ann", 1], ["ann", 2], ["bob", 1]]
+    assert found["bounded"] == [once, once, [["ann", 3], ["ann", 4], ["bob", 2]]]
+
+
+def test_default_parallelism_is_the_server_s(found):
+    assert found["default_parallelism"] == 2
+
+
+def test_bad_input_is_found_on_the_client(found):
+    for message, says in zip(
+        found["bad_input"],
+        (
+            "no column 'users' to key by; the columns are user",
+            "the output schema 'user strng' does not parse: [UNSUPPORTED_DATATYPE]",
+            "pip install forebay-backend-lsm",
+            "parallelism 500 is above max_parallelism 128",
+        ),
+        strict=True,
+    ):
+        assert says in message
+
+
+def test_a_schema_may_be_an_object(found):
+    assert found["schema_object"] == [["ann", 1]]
