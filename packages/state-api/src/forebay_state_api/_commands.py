@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
 
 import click
 from rich.console import Console
 from rich.table import Table
 
+from forebay_state_api._conf_options import conf_options, settings_of
 from forebay_state_api.plugins import plugins
-from forebay_state_api.settings import resolve_settings
-
-_KEY_AND_VALUE: Final = re.compile(r"(?P<key>[^\s=:]+)\s*[=:\s]\s*(?P<value>.*)")
 
 
 @click.command("plugins")
@@ -33,19 +28,10 @@ def show_plugins() -> None:
 
 
 @click.command("config")
-@click.option(
-    "--conf", "conf", multiple=True, metavar="KEY=VALUE", help="A setting, as of spark-submit."
-)
-@click.option(
-    "--properties-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A file such as spark-defaults.conf; --conf goes over it.",
-)
+@conf_options
 def show_config(conf: tuple[str, ...], properties_file: Path | None) -> None:
     """Print every setting, its value, and where the value comes from."""
-    given = {} if properties_file is None else _properties(properties_file)
-    given.update(_split(text) for text in conf)
-    settings = resolve_settings(given, backends=_configurable())
+    settings = settings_of(conf, properties_file)
     plugins().backend(settings["state.backend"])
     plugins().compaction_service(settings["compaction.service"])
     table = _table("setting", "value", "from", "meaning")
@@ -61,30 +47,3 @@ def _table(*columns: str) -> Table:
     for column in others:
         table.add_column(column, overflow="fold")
     return table
-
-
-def _configurable() -> Mapping[str, Any]:
-    return {**plugins().compaction_services(), **plugins().backends()}
-
-
-def _split(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        message = f"--conf {text!r}: expected key=value"
-        raise click.UsageError(message)
-    return key.strip(), value.strip()
-
-
-def _properties(path: Path) -> dict[str, str]:
-    """Read a file as Spark does: ``key value``, ``key=value`` or ``key: value``, # comments."""
-    return dict(_lines(path.read_text(encoding="utf-8").splitlines(), path))
-
-
-def _lines(lines: Iterable[str], path: Path) -> Iterable[tuple[str, str]]:
-    for number, line in enumerate(map(str.strip, lines), 1):
-        if not line or line.startswith(("#", "!")):
-            continue
-        if (match := _KEY_AND_VALUE.fullmatch(line)) is None:
-            message = f"{path}, line {number}: expected a key and a value, got {line!r}"
-            raise click.UsageError(message)
-        yield match["key"], match["value"]

@@ -87,3 +87,10 @@ def test_each_promise_is_probed():
     problems = [finding.problem for finding in examine(broken)]
     assert all(problems[:4])
     assert "8 of 8 rivals won" in problems[3]
+
+
+def test_storage_settings_reach_the_storage(forebay, tmp_path):
+    setting = ("--conf", "spark.forebay.storage.aws_region=eu-north-1")
+    found = forebay("doctor", "--state-dir", tmp_path, *setting)
+    assert isinstance(found.exception, ConfigurationError)
+    assert "takes no options, but was given aws_region" in str(found.exception)

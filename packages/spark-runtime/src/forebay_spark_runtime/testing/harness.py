@@ -136,7 +136,7 @@ class FunctionHarness:
         return self
 
     def close(self) -> None:
-        """End the harness; what is in ``state_dir`` stays. Micro-batches let go of all they hold."""
+        """End the harness; what is in ``state_dir`` stays."""
         self._closed = True
 
     def __enter__(self) -> Self:
@@ -242,7 +242,7 @@ class FunctionHarness:
             group = key_group_of(key, self._max_parallelism)
             if subtask_of(group, self._parallelism, self._max_parallelism) == number:
                 for part, value in zip(chosen, (row, key, group), strict=True):
-                    part.append(value)  # type: ignore[arg-type]
+                    part.append(value)
         return chosen
 
 
@@ -260,5 +260,3 @@ def _backend_options(backend: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     overrides |= {f"{backend.name}.{name}": value for name, value in given.items()}
     settings = resolve_settings({}, overrides=overrides, backends={backend.name: backend})
     return settings.backend_options()
-
-

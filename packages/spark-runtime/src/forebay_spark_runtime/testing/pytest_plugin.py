@@ -1,7 +1,7 @@
 """pytest plugin: the fixture ``harness``, once for each installed backend.
 
-``harness(fn, key_by=…, …)`` makes a `FunctionHarness` on the backend at hand and closes it after the
-test. ``pytest --forebay-backend=heap`` (repeatable) runs the tests on the named backends only.
+``harness(fn, key_by=…, …)`` makes a `FunctionHarness` on the backend at hand and closes it after
+the test. ``pytest --forebay-backend=heap`` (repeatable) runs the tests on the named backends only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from forebay_state_api.plugins import plugins
 
 
 class MakeHarness(Protocol):
-    """What the fixture ``harness`` gives: arguments as for `FunctionHarness`, but for ``backend``."""
+    """What ``harness`` gives: arguments as for `FunctionHarness`, but for ``backend``."""
 
     def __call__(self, fn: Any, key_by: Any, **options: Any) -> FunctionHarness:
         """Make a harness that is closed after the test."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Final
 
 import click
 
+from forebay_state_api._conf_options import conf_options, settings_of
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.settings import DURATION
 from forebay_state_api.storage import ObjectStorage, open_storage
@@ -45,11 +47,21 @@ _state_dir = click.option(
     help="Nothing younger is deleted.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be deleted, and delete nothing.")
-def janitor(
-    state_dir: str, query: str, uid: str, retention: int, min_age: timedelta, *, dry_run: bool
+@conf_options
+def janitor(  # noqa: PLR0917 - click passes them by name
+    state_dir: str,
+    query: str,
+    uid: str,
+    retention: int,
+    min_age: timedelta,
+    conf: tuple[str, ...],
+    properties_file: Path | None,
+    *,
+    dry_run: bool,
 ) -> None:
     """Delete what nobody can open any more of one operator's state."""
-    storage = open_storage(state_dir).child(layout.operator_folder(query, uid))
+    root = _opened(state_dir, conf, properties_file)
+    storage = root.child(layout.operator_folder(query, uid))
     sweep = _swept(storage, uid, retention, min_age, dry_run=dry_run)
     for name in sweep.names:
         click.echo(name)
@@ -75,17 +87,25 @@ def _swept(
 
 @click.command("doctor")
 @_state_dir
+@conf_options
 @click.pass_context
-def doctor(context: click.Context, state_dir: str) -> None:
+def doctor(
+    context: click.Context, state_dir: str, conf: tuple[str, ...], properties_file: Path | None
+) -> None:
     """Probe whether a storage does what versions rest on; exit status 1 if it does not."""
     healthy = True
-    for finding in examine(open_storage(state_dir)):
+    for finding in examine(_opened(state_dir, conf, properties_file)):
         healthy = healthy and not finding.problem
         click.echo(f"{'FAIL' if finding.problem else 'ok  '}  {finding.promise}")
         if finding.problem:
             click.echo(f"      {finding.problem}")
     if not healthy:
         context.exit(1)
+
+
+def _opened(state_dir: str, conf: tuple[str, ...], properties_file: Path | None) -> ObjectStorage:
+    """The state directory, with the storage settings that a job would have."""
+    return open_storage(state_dir, settings_of(conf, properties_file).storage_options())
 
 
 COMMANDS: Final[list[click.Command]] = [janitor, doctor]

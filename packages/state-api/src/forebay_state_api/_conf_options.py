@@ -1,0 +1,64 @@
+"""``--conf`` and ``--properties-file``: settings for commands, given as to ``spark-submit``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from forebay_state_api.plugins import plugins
+from forebay_state_api.settings import Settings, resolve_settings
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_KEY_AND_VALUE: Final = re.compile(r"(?P<key>[^\s=:]+)\s*[=:\s]\s*(?P<value>.*)")
+
+
+def conf_options(command: F) -> F:
+    """Give a command the parameters ``conf`` and ``properties_file`` of `settings_of`."""
+    conf = click.option(
+        "--conf", "conf", multiple=True, metavar="KEY=VALUE", help="A setting, as of spark-submit."
+    )
+    properties_file = click.option(
+        "--properties-file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="A file such as spark-defaults.conf; --conf goes over it.",
+    )
+    return conf(properties_file(command))
+
+
+def settings_of(conf: Sequence[str], properties_file: Path | None) -> Settings:
+    """The settings in force; what ``conf`` says goes over the file."""
+    given = {} if properties_file is None else _properties(properties_file)
+    given.update(_split(text) for text in conf)
+    return resolve_settings(given, backends=_configurable())
+
+
+def _configurable() -> Mapping[str, Any]:
+    return {**plugins().compaction_services(), **plugins().backends()}
+
+
+def _split(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        message = f"--conf {text!r}: expected key=value"
+        raise click.UsageError(message)
+    return key.strip(), value.strip()
+
+
+def _properties(path: Path) -> dict[str, str]:
+    """Read a file as Spark does: ``key value``, ``key=value`` or ``key: value``, # comments."""
+    return dict(_lines(path.read_text(encoding="utf-8").splitlines(), path))
+
+
+def _lines(lines: Iterable[str], path: Path) -> Iterable[tuple[str, str]]:
+    for number, line in enumerate(map(str.strip, lines), 1):
+        if not line or line.startswith(("#", "!")):
+            continue
+        if (match := _KEY_AND_VALUE.fullmatch(line)) is None:
+            message = f"{path}, line {number}: expected a key and a value, got {line!r}"
+            raise click.UsageError(message)
+        yield match["key"], match["value"]
