@@ -10,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from forebay_state_api import _commands, _plugin, cli
+from forebay_state_api import _commands, _conf_options, _plugin, cli
 from forebay_state_api.backend import CONTRACT_VERSION
 from forebay_state_api.errors import StorageError
 from forebay_state_api.plugins import Plugins, hookimpl
@@ -37,7 +37,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Plugins:
     found = Plugins(tuple)
     found.register(_plugin, "forebay-state-api")
     found.register(toy_plugin(), "toy")
-    for module in (cli, _commands):
+    for module in (cli, _commands, _conf_options):
         monkeypatch.setattr(module, "plugins", lambda: found)
     monkeypatch.setenv("COLUMNS", "200")
     return found
