@@ -13,6 +13,9 @@ from pyspark import cloudpickle
 # The workers are to be of this environment, whatever else the machine has.
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
+# A project of its own, whose tests run where it is installed: test_third_party.py does that.
+collect_ignore = ["third_party_backend"]
+
 SETTINGS = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",

@@ -1,4 +1,4 @@
-"""Under Spark Connect: one process tree of its own, in which all scenarios run one after another."""
+"""Under Spark Connect: one process tree of its own, in which the scenarios run in turn."""
 
 from __future__ import annotations
 

@@ -1,0 +1,167 @@
+"""Wheels in a bare environment, with a third party's backend that nobody here has heard of.
+
+state-api and spark-runtime are built and installed as users get them, with what they declare and
+nothing else; the backend is a project of one file in ``third_party_backend/``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).parents[1]
+THIRD_PARTY = Path(__file__).parent / "third_party_backend"
+OURS = ("state-api", "backend-heap", "spark-runtime")
+UV = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+
+
+def run(*command, check=True, **options):
+    """Run a command outside the workspace; what it printed."""
+    environment = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "VIRTUAL_ENV")
+    }
+    done = subprocess.run(
+        [str(part) for part in command],
+        env=environment | options.pop("env", {}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        **options,
+    )
+    assert done.returncode == 0 or not check, done.stdout[-8000:]
+    return done.stdout
+
+
+class Environment:
+    """A virtual environment and the wheels that go into it."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.wheels = folder / "wheels"
+        self.python = folder / "venv" / "bin" / "python"
+
+    def build(self, project):
+        """Build the wheel of a project; its path."""
+        known = set(self.wheels.glob("*.whl"))
+        run(UV, "build", "--quiet", "--wheel", "--out-dir", self.wheels, project, cwd=self.folder)
+        (wheel,) = set(self.wheels.glob("*.whl")) - known
+        return wheel
+
+    def install(self, *requirements):
+        command = (UV, "pip", "install", "--quiet", "--python", self.python)
+        run(*command, "--find-links", self.wheels, *requirements, cwd=self.folder)
+
+    def uninstall(self, name):
+        run(UV, "pip", "uninstall", "--quiet", "--python", self.python, name, cwd=self.folder)
+
+    def run(self, *arguments, command="python", **options):
+        """Run a command of the environment, which is the first on the path, as when activated."""
+        programs = self.python.parent
+        path = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+        return run(programs / command, *arguments, cwd=self.folder, env=path, **options)
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    """state-api, spark-runtime and the third party's backend, as wheels, and no more."""
+    if UV is None:
+        pytest.skip("uv is not installed")
+    environment = Environment(tmp_path_factory.mktemp("bare"))
+    run(UV, "venv", "--quiet", "--python", sys.executable, environment.folder / "venv")
+    for name in OURS:
+        environment.build(ROOT / "packages" / name)
+    project = environment.folder / "shelf"
+    shutil.copytree(THIRD_PARTY, project)
+    environment.build(project)
+    environment.install(
+        "forebay-spark-runtime",
+        "shelf-backend[testing]",
+        f"pyspark=={version('pyspark')}",
+        f"pyarrow=={version('pyarrow')}",
+        f"numpy=={version('numpy')}",
+        f"pandas=={version('pandas')}",
+    )
+    return environment
+
+
+def count_users(bare, folder, settings, *backends):
+    return bare.run(THIRD_PARTY / "count_users.py", folder, json.dumps(settings), *backends)
+
+
+def test_what_is_installed(bare):
+    text = bare.run("plugins", command="forebay")
+    assert "shelf-backend" in text
+    assert "1.2.3" in text
+    assert "forebay-backend-heap" in text  # an install dependency, so that a default works
+    where = bare.run("-c", "import forebay_state_api as api; print(api.__file__)")
+    assert str(bare.folder) in where
+
+
+def test_a_job_that_names_the_backend_and_its_restart(bare, spark_settings, tmp_path):
+    inputs = tmp_path / "input"
+    inputs.mkdir()
+    settings = {**spark_settings, "spark.forebay.shelf.level": "6"}
+    (inputs / "0.json").write_text('{"user": "ann"}\n{"user": "bob"}\n')
+    found = count_users(bare, tmp_path, settings, "shelf")
+    assert 'shelf found [["ann", 1], ["bob", 1]]' in found
+    (inputs / "1.json").write_text('{"user": "ann"}\n')
+    found = count_users(bare, tmp_path, settings, "heap", "shelf")
+    assert "heap failed" in found
+    assert "made by the backend 'shelf', and this query asks for 'heap'" in found
+    assert 'shelf found [["ann", 1], ["ann", 2], ["bob", 1]]' in found
+    assert list((tmp_path / "state").glob("*/counts/data/*/shelf-*"))
+
+
+def test_the_conformance_kit_passes(bare):
+    text = bare.run(
+        *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull),
+        *("--rootdir", THIRD_PARTY, THIRD_PARTY / "test_shelf_backend.py"),
+    )
+    assert " passed" in text
+    assert "failed" not in text
+
+
+BACKENDS = "from forebay_state_api.plugins import plugins; plugins().backends()"
+
+
+def test_a_plugin_of_another_contract_is_said(bare):
+    project = bare.folder / "other contract"
+    shutil.copytree(THIRD_PARTY, project)
+    backend = project / "shelf_backend.py"
+    backend.write_text(backend.read_text().replace("[int] = 1\n", "[int] = 99\n", 1))
+    settings = project / "pyproject.toml"
+    settings.write_text(settings.read_text().replace('"1.2.3"', '"99.0"'))
+    bare.build(project)
+    bare.install("shelf-backend==99.0")
+    try:
+        text = bare.run("-c", BACKENDS, check=False)
+    finally:
+        bare.install("shelf-backend==1.2.3")
+    assert "PluginError" in text
+    assert "shelf-backend 99.0" in text
+    assert "99" in text.split("PluginError")[-1]
+    assert "contract" in text
+
+
+def test_an_absent_plugin_is_said_with_the_line_that_brings_it(bare):
+    bare.uninstall("forebay-backend-heap")
+    backend = "from forebay_state_api.plugins import plugins; plugins().backend('heap')"
+    try:
+        text = bare.run("-c", backend, check=False)
+    finally:
+        bare.install("forebay-backend-heap")
+    assert "UnknownPluginError" in text
+    assert "pip install forebay-backend-heap" in text
+    assert "shelf" in text

@@ -1,0 +1,54 @@
+"""A job that names a third party's backend: counts the users in files, writes what it found.
+
+Its arguments are a folder, the settings of the session as a JSON object, and the backends to try.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from forebay_spark_runtime import keyed
+from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
+
+
+class Count(KeyedProcessFunction):
+    def open(self, context):
+        self.n = context.get_state(ValueStateDescriptor("n", int, default=0))
+
+    async def process_element(self, row, ctx):
+        n = await self.n.async_value() + 1
+        await self.n.async_update(n)
+        yield row.user, n
+
+
+def main():
+    folder, settings = sys.argv[1], json.loads(sys.argv[2])
+    builder = SparkSession.builder
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = builder.config("spark.forebay.state.dir", f"{folder}/state").getOrCreate()
+    spark.sparkContext.setLogLevel("FATAL")
+    for backend in sys.argv[3:]:
+        try:
+            sys.stdout.write(f"{backend} found {count(spark, folder, backend)}\n")
+        except StreamingQueryException as error:
+            sys.stdout.write(f"{backend} failed: {error}\n")
+
+
+def count(spark, folder, backend):
+    source = spark.readStream.schema("user string").json(f"{folder}/input")
+    counted = keyed(source, "user", uid="counts", backend=backend)
+    writer = counted.process(Count(), "user string, n long").writeStream.format("json")
+    writer = writer.option("path", f"{folder}/output")
+    writer = writer.option("checkpointLocation", f"{folder}/checkpoint")
+    writer.trigger(availableNow=True).start().awaitTermination()
+    found = spark.read.schema("user string, n long").json(f"{folder}/output")
+    return json.dumps(sorted(map(tuple, found.collect())))
+
+
+if __name__ == "__main__":
+    main()

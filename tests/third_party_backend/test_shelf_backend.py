@@ -1,0 +1,20 @@
+"""The conformance kit on a third party's backend: what its author would write."""
+
+from __future__ import annotations
+
+import pytest
+from shelf_backend import ShelfBackend
+
+from forebay_state_api.testing import StateBackendTests
+
+
+class TestShelfBackend(StateBackendTests):
+    machine_examples = 10
+
+    @pytest.fixture
+    def backend_class(self):
+        return ShelfBackend
+
+    @pytest.fixture
+    def backend_options(self):
+        return {"level": 1}
