@@ -50,7 +50,7 @@ def watch(session: Any) -> None:
     listener = streaming.PythonStreamingQueryListenerWrapper(_Listener(session._jsparkSession))
     queries.addListener(listener)
     _watched.add(session)
-    atexit.register(_stop_watching, queries, listener)
+    atexit.register(_stop_watching, context, queries, listener)
 
 
 def check_this_batch(session: Any, batch: Batch, uid: str) -> None:
@@ -63,8 +63,11 @@ def check_this_batch(session: Any, batch: Batch, uid: str) -> None:
         raise refused(uid)
 
 
-def _stop_watching(queries: Any, listener: Any) -> None:
-    # The JVM may be gone already; otherwise it would complain that this process is.
+def _stop_watching(context: Any, queries: Any, listener: Any) -> None:
+    # A stopped context calls nobody, and its JVM may be gone. One that runs on would complain that
+    # this process is.
+    if context._jsc is None:
+        return
     with contextlib.suppress(Exception):
         queries.removeListener(listener)
 
