@@ -12,39 +12,19 @@ from pyspark import cloudpickle
 
 # The workers are to be of this environment, whatever else the machine has.
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+# Of the session here and of those that tests start in processes of their own.
+os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "spark_conf")
+os.environ["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 # A project of its own, whose tests run where it is installed: test_third_party.py does that.
 collect_ignore = ["third_party_backend"]
 
-SETTINGS = {
-    "spark.master": "local[2]",
-    "spark.ui.enabled": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.memory": "1g",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.session.timeZone": "UTC",
-    # Tests are short: what takes long is compiling.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.log.level": "ERROR",
-}
-
 
 @pytest.fixture(scope="session")
-def spark_settings():
-    return dict(SETTINGS)
-
-
-@pytest.fixture(scope="session")
-def spark(spark_settings):
+def spark():
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName("tests")
-    for key, value in spark_settings.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("FATAL")
+    session = SparkSession.builder.appName("tests").getOrCreate()
     yield session
     session.stop()
 

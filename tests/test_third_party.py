@@ -6,7 +6,6 @@ nothing else; the backend is a project of one file in ``third_party_backend/``.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -96,8 +95,8 @@ def bare(tmp_path_factory):
     return environment
 
 
-def count_users(bare, folder, settings, *backends):
-    return bare.run(THIRD_PARTY / "count_users.py", folder, json.dumps(settings), *backends)
+def count_users(bare, folder, *backends):
+    return bare.run(THIRD_PARTY / "count_users.py", folder, *backends)
 
 
 def test_what_is_installed(bare):
@@ -109,15 +108,14 @@ def test_what_is_installed(bare):
     assert str(bare.folder) in where
 
 
-def test_a_job_that_names_the_backend_and_its_restart(bare, spark_settings, tmp_path):
+def test_a_job_that_names_the_backend_and_its_restart(bare, tmp_path):
     inputs = tmp_path / "input"
     inputs.mkdir()
-    settings = {**spark_settings, "spark.forebay.shelf.level": "6"}
     (inputs / "0.json").write_text('{"user": "ann"}\n{"user": "bob"}\n')
-    found = count_users(bare, tmp_path, settings, "shelf")
+    found = count_users(bare, tmp_path, "shelf")
     assert 'shelf found [["ann", 1], ["bob", 1]]' in found
     (inputs / "1.json").write_text('{"user": "ann"}\n')
-    found = count_users(bare, tmp_path, settings, "heap", "shelf")
+    found = count_users(bare, tmp_path, "heap", "shelf")
     assert "heap failed" in found
     assert "made by the backend 'shelf', and this query asks for 'heap'" in found
     assert 'shelf found [["ann", 1], ["ann", 2], ["bob", 1]]' in found

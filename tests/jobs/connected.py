@@ -1,7 +1,7 @@
 """Keyed functions under Spark Connect: leaves what each scenario gave in found.json.
 
-Client and server are of one process tree; the server listens on loopback, on a port that the
-system chooses.
+Its argument is an empty folder. Client and server are of one process tree; the server listens on
+loopback, with ``SPARK_TESTING`` set on a port that the system chooses.
 """
 
 from __future__ import annotations
@@ -160,12 +160,8 @@ class Scenarios:
 
 
 def main():
-    settings, folder = json.loads(sys.argv[1]), sys.argv[2]
-    builder = SparkSession.builder.remote("local[2]")
-    settings.pop("spark.master")
-    for key, value in {**settings, "spark.connect.grpc.binding.port": "0"}.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    folder = sys.argv[1]
+    spark = SparkSession.builder.remote("local[2]").getOrCreate()
     spark.conf.set("spark.forebay.state.dir", f"{folder}/state")
     scenarios = Scenarios(spark, folder)
     found = {}

@@ -1,7 +1,7 @@
 """A driver of its own: counts rows of users from files into files, with trouble on request.
 
-Its one argument is a JSON object: ``settings`` of the session, ``folder`` of a `Stage` and what
-else `run` takes. Ends when what is there is counted.
+Its one argument is a JSON object: the ``master``, the ``folder`` of a `Stage` and what else `run`
+takes. Ends when what is there is counted.
 """
 
 from __future__ import annotations
@@ -75,10 +75,7 @@ def run(folder, parallelism=2, trouble=None, gate=None, pause=0.0, **names):
 
 def main():
     told = json.loads(sys.argv[1])
-    builder = SparkSession.builder
-    for key, value in told.pop("settings").items():
-        builder = builder.config(key, value)
-    builder.getOrCreate().sparkContext.setLogLevel("FATAL")
+    SparkSession.builder.master(told.pop("master")).getOrCreate()
     run(**told)
 
 

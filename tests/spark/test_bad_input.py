@@ -173,7 +173,7 @@ def test_connected_inputs_that_do_not_belong_together(users):
         "uid is 'both' on the first and 'other'": keyed(users, "user", uid="other", parallelism=2),
         "parallelism is 2 on the first and 3": keyed(users, "user", uid="both", parallelism=3),
         "got user string and n bigint": keyed(users, "n", uid="both", parallelism=2),
-        "batch-size is 1000 on the first and 7": keyed(
+        "batch-size is '1000' on the first and '7'": keyed(
             users, "user", uid="both", parallelism=2, batch_size=7
         ),
     }

@@ -23,11 +23,11 @@ JOB = Path(__file__).parents[1] / "jobs" / "connected.py"
 
 
 @pytest.fixture(scope="module")
-def found(spark_settings, tmp_path_factory):
+def found(tmp_path_factory):
     pytest.importorskip("grpc", reason="the extra [connect] brings it")
     folder = tmp_path_factory.mktemp("connect")
     done = subprocess.run(
-        [sys.executable, str(JOB), json.dumps(spark_settings), str(folder)],
+        [sys.executable, str(JOB), str(folder)],
         env={**os.environ, "SPARK_TESTING": "1"},
         capture_output=True,
         text=True,

@@ -142,9 +142,9 @@ def test_workers_killed_again_and_again(stage):
 class Driver:
     """A driver process of its own, and its JVM and workers with it."""
 
-    def __init__(self, stage, settings, **told):
+    def __init__(self, stage, *, master="local[2]", **told):
         log = (stage.folder / "driver.log").open("ab")
-        argument = json.dumps({"settings": settings, "folder": str(stage.folder), **told})
+        argument = json.dumps({"master": master, "folder": str(stage.folder), **told})
         self.process = subprocess.Popen(
             [sys.executable, str(JOB), argument],
             stdout=log,
@@ -169,12 +169,11 @@ class Driver:
 
 
 @pytest.fixture
-def drive(stage, spark_settings):
+def drive(stage):
     started = []
 
     def start(**told):
-        settings = {**spark_settings, **told.pop("settings", {})}
-        started.append(Driver(stage, settings, **told))
+        started.append(Driver(stage, **told))
         return started[-1]
 
     yield start
@@ -187,7 +186,7 @@ def test_a_task_that_fails_is_run_again_in_place(stage, drive):
     """With local[2,4] neither an exception nor the end of the worker ends the query."""
     everybody(stage, 5)
     trouble = {"1": "raise", "3": "exit"}
-    driver = drive(trouble=trouble, settings={"spark.master": "local[2,4]"})
+    driver = drive(trouble=trouble, master="local[2,4]")
     assert driver.end() == 0, driver.log
     assert stage.rows(SCHEMA) == all_counts(5)
     attempts = {version: len(names) for version, names in stage.manifests().items()}

@@ -1,6 +1,6 @@
 """A job that names a third party's backend: counts the users in files, writes what it found.
 
-Its arguments are a folder, the settings of the session as a JSON object, and the backends to try.
+Its arguments are a folder and the backends to try.
 """
 
 from __future__ import annotations
@@ -26,13 +26,10 @@ class Count(KeyedProcessFunction):
 
 
 def main():
-    folder, settings = sys.argv[1], json.loads(sys.argv[2])
-    builder = SparkSession.builder
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    spark = builder.config("spark.forebay.state.dir", f"{folder}/state").getOrCreate()
-    spark.sparkContext.setLogLevel("FATAL")
-    for backend in sys.argv[3:]:
+    folder = sys.argv[1]
+    builder = SparkSession.builder.config("spark.forebay.state.dir", f"{folder}/state")
+    spark = builder.config("spark.forebay.shelf.level", "6").getOrCreate()
+    for backend in sys.argv[2:]:
         try:
             sys.stdout.write(f"{backend} found {count(spark, folder, backend)}\n")
         except StreamingQueryException as error:
