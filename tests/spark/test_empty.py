@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyspark
 import pytest
 from pyspark.sql import functions as F
 
@@ -37,7 +38,7 @@ class CountBoth(KeyedCoProcessFunction):
 def adaptive(spark, request):
     before = spark.conf.get("spark.sql.adaptive.enabled")
     spark.conf.set("spark.sql.adaptive.enabled", request.param)
-    yield
+    yield request.param == "true"
     spark.conf.set("spark.sql.adaptive.enabled", before)
 
 
@@ -131,8 +132,25 @@ def test_foreach_batch_that_skips(stage, adaptive):
     made_by_all(stage, (1, 3))
 
 
+def test_foreach_batch_of_which_a_filter_leaves_nothing(stage, adaptive):
+    for n in (0, 1, 0, 1):
+        stage.put({"user": "ann", "n": n})
+
+    def each(df, batch_id):
+        result = counts(df.where("n > 0")).process(Count(), SCHEMA)
+        result.write.mode("append").json(str(stage.output))
+
+    stage.each_batch(each)
+    assert stage.rows(SCHEMA) == [("ann", 1), ("ann", 2)]
+    made_by_all(stage, (1, 2, 3, 4))
+
+
 def test_an_empty_bounded_dataframe(stage, adaptive):
     empty = stage.spark.createDataFrame([], "user string, n long").where("n > 0")
     result = keyed(empty, "user", uid="counts", query="q", parallelism=2).process(Count(), SCHEMA)
     assert result.collect() == []
-    made_by_all(stage, (1,))
+    if adaptive and pyspark.__version__.startswith("3."):
+        # Folded away as a whole: the version is skipped, and equals the one below it.
+        assert stage.operators() == {}
+    else:
+        made_by_all(stage, (1,))
