@@ -204,30 +204,6 @@ def test_going_back_further_than_the_retention_is_said(stage):
         stage.run(counted(stage))
 
 
-def test_a_janitor_that_fails_breaks_no_batch(stage, monkeypatch):
-    """Its errors are logged, and the batch knows nothing of them."""
-    from forebay_spark_runtime import clearing
-    from forebay_state_api.settings import resolve_settings
-    from forebay_state_api.storage import open_storage
-
-    def broken(self, version):
-        message = "the store is away"
-        raise OSError(message)
-
-    monkeypatch.setattr(clearing.Janitor, "sweep", broken)
-    settings = resolve_settings({"spark.forebay.janitor.every": "1"})
-    storage = open_storage(stage.state)
-    for version in (1, 2):
-        thread = clearing.clear_if_due(
-            storage, run_key="0" * 16, version=version, subtask=0, settings=settings
-        )
-        thread.join()
-    assert (
-        clearing.clear_if_due(storage, run_key="0" * 16, version=3, subtask=1, settings=settings)
-        is None
-    )
-
-
 def test_a_deleted_state_directory_is_not_a_new_operator(stage):
     everybody(stage)
     stage.run(counted(stage))

@@ -1,0 +1,65 @@
+"""The janitor's thread in a worker: when it starts, and that it breaks nothing."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from forebay_spark_runtime import clearing
+from forebay_state_api.settings import resolve_settings
+from forebay_state_api.storage import open_storage
+
+
+@pytest.fixture
+def clear(tmp_path):
+    storage = open_storage(tmp_path)
+    settings = resolve_settings({"spark.forebay.janitor.every": "5"})
+
+    def start(version, subtask=0):
+        return clearing.clear_if_due(
+            storage, run_key="0" * 16, version=version, subtask=subtask, settings=settings
+        )
+
+    return start
+
+
+def test_it_is_due_every_so_many_versions_in_subtask_0(clear):
+    started = {version: clear(version) for version in range(1, 5)}
+    assert not any(started.values())
+    assert clear(5, subtask=1) is None
+    thread = clear(5)
+    assert thread.daemon
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_one_pass_at_a_time(clear, monkeypatch):
+    go_on, began = threading.Event(), threading.Event()
+
+    def slow(self, version):
+        began.set()
+        go_on.wait(30)
+        message = "the store is away"
+        raise OSError(message)
+
+    monkeypatch.setattr(clearing.Janitor, "sweep", slow)
+    first = clear(5)
+    assert began.wait(30)
+    assert clear(10) is None
+    go_on.set()
+    first.join(30)
+    second = clear(10)
+    second.join(30)
+    assert second is not None
+
+
+def test_a_failure_is_logged_and_the_next_pass_tries_again(clear, monkeypatch, caplog):
+    def broken(self, version):
+        message = f"the store is away at {version}"
+        raise OSError(message)
+
+    monkeypatch.setattr(clearing.Janitor, "sweep", broken)
+    for version in (5, 10):
+        clear(version).join(30)
+        assert f"the store is away at {version}" in caplog.text
