@@ -239,6 +239,15 @@ def test_map_state_on_a_stream(stage):
     ]
 
 
+def test_progress_tells_how_many_rows_came(stage):
+    stage.put({"user": "ann", "n": 1}, {"user": "bob", "n": 2})
+    query = stage.run(keyed(stage.source(), "user", uid="totals").process(Plain(), SCHEMA))
+    (metrics,) = [p["observedMetrics"] for p in query.recentProgress if p["numInputRows"]]
+    ((name, row),) = metrics.items()
+    assert name.startswith("forebay:totals:")
+    assert row["rows_in"] == 2
+
+
 def test_order_by_sorts_each_subtask(stage):
     """Several files of one batch come in any order; the rows are run in the order asked for."""
     for start in (40, 0, 20):

@@ -99,7 +99,8 @@ def plan(inputs: Sequence[Input], options: KeyedOptions, now_us: int) -> Any:
         now = F.expr("unix_micros(current_timestamp())")
     sides = [_side(position, inputs, options, now) for position in range(len(inputs))]
     united = sides[0] if len(sides) == 1 else sides[0].unionByName(sides[1])
-    observed = united.observe(f"forebay:{options.uid}:{options.keyed_uuid}", F.count(F.lit(1)))
+    rows_in = F.count(F.lit(1)).alias("rows_in")
+    observed = united.observe(f"forebay:{options.uid}:{options.keyed_uuid}", rows_in)
     parallelism, max_parallelism = options.parallelism, options.max_parallelism
     subtask = F.expr(f"cast(({Hidden.GROUP} * {parallelism}) div {max_parallelism} as int)")
     return route(observed.withColumn(Hidden.SUBTASK, subtask), Hidden.SUBTASK, parallelism)
