@@ -24,8 +24,8 @@ def test_settings_reach_the_backend_typed():
     given = {"spark.forebay.heap.max-deltas": "7"}
     settings = resolve_settings(given, backends={"heap": HeapBackend})
     options = HeapOptions.of(settings.backend_options())
-    assert options == HeapOptions(max_deltas=7, snapshot_factor=1.0)
-    assert HeapOptions.of({}) == HeapOptions(max_deltas=32, snapshot_factor=1.0)
+    assert options == HeapOptions(max_deltas=7, snapshot_factor=3.0)
+    assert HeapOptions.of({}) == HeapOptions(max_deltas=32, snapshot_factor=3.0)
 
 
 @pytest.mark.parametrize("given", [{"max-deltas": "1"}, {"snapshot-factor": "-1"}])

@@ -22,7 +22,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         Setting(
             "snapshot-factor",
             float,
-            1.0,
+            3.0,
             "A snapshot is written when the deltas' bytes exceed this many times the snapshot's.",
             minimum=0,
         ),

@@ -154,7 +154,7 @@ class GroupIndex:
     def _reset(self, runs: list[tuple[list[Any], Groups]]) -> None:
         self._runs = runs
         self._held = sum(len(keys) for keys, _ in runs)
-        self._limit = 2 * self._held + _SLACK
+        self._limit = 4 * self._held + _SLACK
 
     def of(self, keys: list[Any], known: Mapping[Any, int] | None = None) -> Groups:
         """The key groups of known keys; ``known`` is what `as_dict` gives, for many calls.
