@@ -55,7 +55,8 @@ def test_a_commit_writes_a_delta(kit, job, spec):
     assert state.bytes_total == big.bytes_total + state.bytes_written
 
 
-def test_the_deltas_never_outgrow_the_snapshot(kit, job, spec):
+def test_the_deltas_never_outgrow_the_snapshot(kit, storage, spec):
+    job = kit.Job(storage, options={"snapshot-factor": 1.0})
     change(kit, job, spec, range(2000))
     written, seen = 0, set()
     for i in range(40):
@@ -93,7 +94,8 @@ def test_a_commit_that_rewrites_every_cell_is_a_snapshot_alone(kit, job, spec):
     assert state.meta["recent"] == []
 
 
-def test_most_cells_rewritten_and_a_snapshot_due_is_a_snapshot_alone(kit, job, spec):
+def test_most_cells_rewritten_and_a_snapshot_due_is_a_snapshot_alone(kit, storage, spec):
+    job = kit.Job(storage, options={"snapshot-factor": 1.0})
     change(kit, job, spec, range(1000))
     assert roles(change(kit, job, spec, range(900), 1)) == ["snapshot", "delta"]
     job.storage.writes.clear()
