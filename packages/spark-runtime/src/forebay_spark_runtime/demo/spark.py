@@ -54,11 +54,14 @@ class DemoSpark:
         except (PySparkException, RuntimeError) as error:
             message = f"Spark did not start; it needs Java 17. What it said is in {place.log}"
             raise ConfigurationError(message) from error
-        self._process = self.session.sparkContext._gateway.proc  # noqa: SLF001 - it has no other name
+        self._gateway = self.session.sparkContext._gateway  # noqa: SLF001 - it has no other name
+        self._process = self._gateway.proc
 
     def close(self) -> None:
         """End Spark, its JVM and its Python workers."""
         self.session.stop()
+        # Else py4j goes on telling the JVM which objects are gone, and complains that it ended.
+        self._gateway.shutdown()
         self._process.stdin.close()
         try:
             self._process.wait(_STOP_S)
