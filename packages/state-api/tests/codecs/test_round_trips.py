@@ -21,8 +21,12 @@ UNTYPED = codec_for(None, what="state 'x'")
 
 
 def comes_back(codec: Any, values: list[Any]) -> bool:
-    one_by_one = [codec.unpack_one(codec.pack_one(value)) for value in values]
-    return same(codec.unpack(codec.pack(values)), values) and same(one_by_one, values)
+    packed = [codec.pack_one(value) for value in values]
+    assert codec.pack_each(values) == packed
+    each = codec.unpack_each(b"".join(packed), [len(one) for one in packed])
+    one_by_one = [codec.unpack_one(one) for one in packed]
+    together = codec.unpack(codec.pack(values))
+    return same(together, values) and same(one_by_one, values) and same(each, values)
 
 
 @given(st.lists(plain, max_size=5))

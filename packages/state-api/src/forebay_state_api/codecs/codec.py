@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 import attrs
@@ -188,6 +188,19 @@ class ValueCodec:
         """Return the value of which `pack_one` made ``data``; errors as for `unpack`."""
         value = self._layout.load(data)
         return value if self._read is None else self._read(value)
+
+    def pack_each(self, values: list[Any]) -> list[bytes]:
+        """Return what `pack_one` makes of each value; several times faster than that."""
+        plain = self.to_plain
+        return self._layout.dump_each(values if plain is None else [plain(v) for v in values])
+
+    def unpack_each(self, data: bytes, lengths: Sequence[int]) -> list[Any]:
+        """Return the values of which `pack_one` made parts of these lengths, joined to ``data``.
+
+        Errors as for `unpack`.
+        """
+        values = self._layout.load_each(data, lengths)
+        return list(values) if self._read is None else list(map(self._read, values))
 
     def __repr__(self) -> str:
         """Show the type."""

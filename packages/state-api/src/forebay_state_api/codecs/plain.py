@@ -16,11 +16,11 @@ offset from UTC that it had at that time.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from functools import lru_cache, partial
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any, Final
 from uuid import UUID
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -253,6 +253,42 @@ _LOAD: Final[dict[int, Callable[[bytes], Any]]] = {
 }
 
 
+def _dump_each_typed(values: list[Any]) -> list[bytes]:
+    try:
+        return [*map(msgpack.Packer(default=_default).pack, values)]
+    except UnicodeEncodeError:
+        return [*map(dump_typed, values)]
+
+
+def _dump_each_any(values: list[Any]) -> list[bytes]:
+    if tuple in set(map(type, values)):
+        return [*map(dump_any, values)]
+    try:
+        return [*map(msgpack.Packer(default=_default, strict_types=True).pack, values)]
+    except UnicodeEncodeError:
+        return [*map(dump_any, values)]
+
+
+def _load_each_typed(data: bytes, lengths: Sequence[int]) -> Any:
+    return load_typed(_array_header(len(lengths)) + data)
+
+
+def _load_each_raw(data: bytes, lengths: Sequence[int]) -> Any:
+    return load_raw(_array_header(len(lengths)) + data)
+
+
+def _load_each_any(data: bytes, lengths: Sequence[int]) -> Any:
+    if _FLAT not in data:
+        return load_any(_array_header(len(lengths)) + data)
+    ends = [*accumulate(lengths)]
+    return [load_any(data[end - n : end]) for n, end in zip(lengths, ends, strict=True)]
+
+
+def _array_header(count: int) -> bytes:
+    """What a msgpack array of ``count`` values begins with; they follow, each as by itself."""
+    return b"\xdd" + count.to_bytes(4, "big")
+
+
 @attrs.frozen
 class Layout:
     """How one value, and how a list of values, becomes bytes and comes back."""
@@ -263,8 +299,16 @@ class Layout:
     dump_column: Callable[[list[Any]], bytes]
     load_column: Callable[[bytes | memoryview], Any]
     """Bytes of ``dump_column`` → list or tuple of the values."""
+    dump_each: Callable[[list[Any]], list[bytes]]
+    """What ``dump`` makes of each value."""
+    load_each: Callable[[bytes, Sequence[int]], Any]
+    """The joined bytes of ``dump_each`` and the length of each → list or tuple of the values."""
 
 
-TYPED: Final = Layout(dump_typed, load_typed, dump_typed, load_typed)
-RAW: Final = Layout(dump_typed, load_raw, dump_typed, load_raw)
-SELF_DESCRIBING: Final = Layout(dump_any, load_any, _dump_any_column, load_any)
+TYPED: Final = Layout(
+    dump_typed, load_typed, dump_typed, load_typed, _dump_each_typed, _load_each_typed
+)
+RAW: Final = Layout(dump_typed, load_raw, dump_typed, load_raw, _dump_each_typed, _load_each_raw)
+SELF_DESCRIBING: Final = Layout(
+    dump_any, load_any, _dump_any_column, load_any, _dump_each_any, _load_each_any
+)
