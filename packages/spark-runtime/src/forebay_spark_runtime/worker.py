@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 from pyspark import TaskContext
@@ -20,10 +20,15 @@ from forebay_spark_runtime.options import KeyedOptions
 from forebay_spark_runtime.place import Place
 from forebay_spark_runtime.rows_out import RowWriter
 from forebay_state_api.codecs import codec_for
+from forebay_state_api.compaction import service_of
 from forebay_state_api.plugins import plugins
 from forebay_state_api.storage import open_storage
 from forebay_state_api.subtask import Subtask
 from forebay_state_api.versions import OperatorVersions, operator_folder
+
+if TYPE_CHECKING:
+    from forebay_state_api.compaction import CompactionService
+    from forebay_state_api.storage import ObjectStorage
 
 _log = logging.getLogger(__name__)
 
@@ -100,19 +105,34 @@ class SubtaskJob:
             backend_options=settings.backend_options(),
             cache_bytes=settings["state.cache-bytes"],
             new_state=options.new_state,
+            compaction=None if versions is None else self._compaction(),
+            operator="" if place.query is None else operator_folder(place.query, options.uid),
+        )
+
+    def _compaction(self) -> CompactionService:
+        settings = self.options.settings
+        name = settings["compaction.service"]
+        return service_of(
+            name,
+            self._state_directory(),
+            settings.options_of(name),
+            storage_options=settings.storage_options(),
         )
 
     def _versions(self, place: Place) -> OperatorVersions | None:
         options = self.options
         if place.query is None or options.state_dir is None:
             return None
-        root = open_storage(options.state_dir, options.settings.storage_options())
         return OperatorVersions(
-            root.child(operator_folder(place.query, options.uid)),
+            self._state_directory().child(operator_folder(place.query, options.uid)),
             uid=options.uid,
             max_parallelism=options.max_parallelism,
             backend_name=options.settings["state.backend"],
         )
+
+    def _state_directory(self) -> ObjectStorage:
+        directory = cast("str", self.options.state_dir)
+        return open_storage(directory, self.options.settings.storage_options())
 
 
 def _non_empty(batches: Iterator[Any]) -> Iterator[Any]:

@@ -33,6 +33,7 @@ from forebay_state_api.codecs.derived import stamped_codec
 
 if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec
+    from forebay_state_api.compaction import CompactionService
     from forebay_state_api.keys import KeyGroupRange
     from forebay_state_api.storage import ObjectStorage
 
@@ -97,6 +98,11 @@ class TableSpec:
     ttl: bool = False
     """The state has a time to live: cells, list elements and map entries are pairs ``(last access
     in µs, value)``. A backend packs them with `stored`, or the two parts apart."""
+    compaction_ttl_us: int | None = None
+    """After so many µs compaction drops what expired; ``None`` where it was not asked to.
+
+    Not part of the description: a job may restart with another time.
+    """
 
     @property
     def stored(self) -> ValueCodec:
@@ -174,6 +180,11 @@ class Opening:
     """The micro-batch's time, µs since the epoch: the only clock that decides about state."""
     cache_bytes: int
     """Budget of this process for what backends keep between batches, all operators together."""
+    compaction: CompactionService | None = None
+    """Where compaction jobs run, one per process and state directory; ``None`` where none may be
+    submitted, as for state that is only read."""
+    operator: str = ""
+    """The operator's directory relative to the state directory: `CompactionJob.operator`."""
 
 
 @attrs.frozen(kw_only=True)
@@ -185,7 +196,8 @@ class CommittedState:
     meta: Mapping[str, Any] = attrs.field(factory=dict)
     """Plain data that the next opening needs."""
     protected: Sequence[str] = ()
-    """Names of further files that the janitor must keep while the manifest lives."""
+    """Names of further files that the janitor must keep while the manifest lives; one that ends in
+    ``/`` stands for all files below it, such as what a compaction that is under way writes."""
     keys: int | None = None
     """Number of (key, namespace) cells over all tables, where the backend knows it."""
     bytes_total: int = 0

@@ -37,6 +37,7 @@ from forebay_state_api.versions.layout import random_id
 
 if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec
+    from forebay_state_api.compaction import CompactionService
     from forebay_state_api.versions.operator import OperatorVersions, TaskVersion
 
 _log = logging.getLogger(__name__)
@@ -102,9 +103,10 @@ class Subtask:
     """Runs a function over the rows of one subtask and micro-batch, and commits its state.
 
     ``function`` must be a fresh copy; ``now_us`` is the micro-batch's time, the same for every
-    attempt. Entering the context begins the version, opens the backend and calls the function's
-    ``open``; it raises what `OperatorVersions.begin` and `StateBackend.open` raise, and then has
-    let go of everything.
+    attempt. ``compaction`` runs the jobs of the operator whose folder is ``operator`` below the
+    state directory; without it the backend submits none. Entering the context begins the version,
+    opens the backend and calls the function's ``open``; it raises what `OperatorVersions.begin` and
+    `StateBackend.open` raise, and then has let go of everything.
     """
 
     def __init__(
@@ -120,6 +122,8 @@ class Subtask:
         backend_options: Mapping[str, Any] | None = None,
         cache_bytes: int = DEFAULT_CACHE_BYTES,
         new_state: bool = False,
+        compaction: CompactionService | None = None,
+        operator: str = "",
     ) -> None:
         self.task = task
         self._function = function
@@ -131,6 +135,8 @@ class Subtask:
         self._options = backend_options or {}
         self._cache_bytes = cache_bytes
         self._new_state = new_state
+        self._compaction = compaction
+        self._operator = operator
         self._making: TaskVersion | None = None
         self._backend: StateBackend | None = None
         self._engine: Engine | None = None
@@ -267,6 +273,8 @@ class Subtask:
             options=self._options,
             now_us=self._now_us,
             cache_bytes=self._cache_bytes,
+            compaction=None if self._versions is None else self._compaction,
+            operator=self._operator,
         )
 
     def _make_engine(self, backend: StateBackend) -> Engine:

@@ -225,3 +225,12 @@ def test_a_format_that_nothing_here_can_read(storage: ObjectStorage) -> None:
 def test_there_are_no_options(storage: ObjectStorage) -> None:
     with pytest.raises(ConfigurationError, match="'local' has no settings"):
         LocalCompactionService.open(storage, {"threads": 2})
+
+
+def test_ended_jobs_are_forgotten_some_time(service: LocalCompactionService) -> None:
+    jobs = [job(f"j{number}") for number in range(300)]
+    for one in jobs:
+        service.submit(one)
+        assert service.poll(one.id, PATIENCE_S).phase is CompactionPhase.DONE
+    assert service.poll(jobs[0].id).phase is CompactionPhase.UNKNOWN
+    assert service.poll(jobs[-1].id).phase is CompactionPhase.DONE

@@ -56,6 +56,7 @@ class FunctionHarness:
         opened at its newest version.
     :param backend_options: settings of the backend, by their names without ``spark.forebay.`` and
         the backend's name.
+    :param compaction: name of the compaction service, for a backend that compacts.
     :param clock: what micro-batches take their time from; a `ManualClock` if not given.
     """
 
@@ -67,6 +68,7 @@ class FunctionHarness:
         uid: str = "test",
         backend: str = "heap",
         backend_options: Mapping[str, Any] | None = None,
+        compaction: str = "local",
         state_dir: str | Path | None = None,
         parallelism: int = 1,
         max_parallelism: int = 128,
@@ -85,7 +87,10 @@ class FunctionHarness:
             in_flight_limit=in_flight_limit, batch_size=batch_size, read_ahead=read_ahead
         )
         directory = f"memory://forebay-harness-{uuid.uuid4()}" if state_dir is None else state_dir
-        self._storage = open_storage(directory).child(operator_folder(QUERY, uid))
+        root = open_storage(directory)
+        self._operator = operator_folder(QUERY, uid)
+        self._storage = root.child(self._operator)
+        self._compaction = plugins().compaction_service(compaction).open(root, {})
         self._key_codec = codec_for(None, what=f"key of operator {uid!r}")
         self._attempts = 0
         self._closed = False
@@ -138,6 +143,7 @@ class FunctionHarness:
     def close(self) -> None:
         """End the harness; what is in ``state_dir`` stays."""
         self._closed = True
+        self._compaction.close()
 
     def __enter__(self) -> Self:
         return self
@@ -225,6 +231,8 @@ class FunctionHarness:
             now_us=self.clock.now_us,
             settings=self._settings,
             backend_options=self._options,
+            compaction=self._compaction,
+            operator=self._operator,
         )
         with subtask:
             for side, rows in enumerate(sides[: self._inputs]):

@@ -113,8 +113,14 @@ def spec_of(
         value=codec,
         user_key=user_key,
         ttl=descriptor.ttl is not None,
+        compaction_ttl_us=_compaction_ttl_us(descriptor.ttl),
     )
     return spec, codec
+
+
+def _compaction_ttl_us(ttl: StateTtlConfig | None) -> int | None:
+    asked = ttl is not None and any(isinstance(one, CleanupInCompaction) for one in ttl.cleanup)
+    return ttl.ttl_us if asked and ttl is not None else None
 
 
 def _check_cleanup(backend: StateBackend, state: str, ttl: StateTtlConfig) -> None:

@@ -10,6 +10,7 @@ state next installs it in the manifest that it commits. A service is asked for p
 from forebay_state_api.compaction.compactor import Compactor, perform
 from forebay_state_api.compaction.job import CompactionJob, CompactionResult
 from forebay_state_api.compaction.local import LocalCompactionService
+from forebay_state_api.compaction.opened import close_services, service_of
 from forebay_state_api.compaction.service import (
     CompactionFault,
     CompactionPhase,
@@ -26,5 +27,7 @@ __all__ = [
     "CompactionStatus",
     "Compactor",
     "LocalCompactionService",
+    "close_services",
     "perform",
+    "service_of",
 ]

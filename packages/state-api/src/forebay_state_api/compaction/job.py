@@ -31,8 +31,18 @@ class CompactionJob:
     """The clock that decides what is expired, µs since the epoch."""
     target_bytes: int
     """About how large an output file should become."""
+    lease_s: float = 600.0
+    """How long the job's owner may stay silent: a service that nobody has asked about the job for
+    so long may give it up."""
+    heartbeat_s: float = 60.0
+    """How often whoever runs the job shows that it does."""
     options: Mapping[str, Any] = attrs.field(factory=dict)
     """Plain data of the format's own."""
+
+    @property
+    def heartbeat_prefix(self) -> str:
+        """What names, below ``operator``, of the objects begin with that say: still at work."""
+        return f"{self.output_prefix}heartbeat-"
 
     @property
     def result_name(self) -> str:

@@ -30,6 +30,11 @@ _log = logging.getLogger(__name__)
 
 FindCompactor = Callable[[str], Compactor]
 
+_KEPT: Final = 256
+"""Ended jobs that a service still knows of; whoever asks about an older one reads its result."""
+_END_S: Final = 5.0
+"""How long a process that ends waits for a compactor to see that it was cancelled."""
+
 
 @attrs.define
 class _Run:
@@ -45,7 +50,8 @@ class LocalCompactionService(CompactionService):
     """Runs jobs one after the other on a thread that the first submission starts.
 
     Jobs are known to this object only: after the process is gone, what it had not done is left
-    for whoever opens the state next.
+    for whoever opens the state next. The process does not wait for them when it ends: the thread
+    is a daemon, and `close` waits for the block that is being read, a few seconds at most.
     """
 
     name: ClassVar[str] = "local"
@@ -78,6 +84,7 @@ class LocalCompactionService(CompactionService):
             if job.id in self._runs:
                 return
             run = _Run(job, compactor, CompactionStatus(job.id, CompactionPhase.QUEUED))
+            self._forget_oldest()
             self._runs[job.id] = run
             self._queue.append(run)
             self._start()
@@ -111,11 +118,16 @@ class LocalCompactionService(CompactionService):
             self._changed.notify_all()
             thread = self._thread
         if thread is not None:
-            thread.join()
+            thread.join(_END_S)
 
     def _status(self, job_id: str) -> CompactionStatus:
         run = self._runs.get(job_id)
         return run.status if run else CompactionStatus(job_id, CompactionPhase.UNKNOWN)
+
+    def _forget_oldest(self) -> None:
+        ended = [job_id for job_id, run in self._runs.items() if run.status.phase.ended]
+        for job_id in ended[: max(0, len(ended) - _KEPT + 1)]:
+            del self._runs[job_id]
 
     def _start(self) -> None:
         if self._thread is None:
@@ -148,7 +160,7 @@ class LocalCompactionService(CompactionService):
             done = perform(run.job, run.compactor, self._storage, run.cancelled.is_set)
         except Exception as fault:  # noqa: BLE001 - whatever a compactor raises is its outcome
             _log.exception("compaction %s of %s failed", run.job.id, run.job.operator)
-            self._set(run, CompactionPhase.FAILED, _fault_of(fault), str(fault) or repr(fault))
+            self._set(run, CompactionPhase.FAILED, fault_of(fault), str(fault) or repr(fault))
         else:
             self._set(run, CompactionPhase.DONE if done else CompactionPhase.ABORTED)
 
@@ -164,7 +176,8 @@ class LocalCompactionService(CompactionService):
             self._changed.notify_all()
 
 
-def _fault_of(fault: Exception) -> CompactionFault:
+def fault_of(fault: Exception) -> CompactionFault:
+    """What kind of failure an exception of a compactor is."""
     if isinstance(fault, StorageError):
         return CompactionFault.TRANSIENT
     if isinstance(fault, CorruptStateError):

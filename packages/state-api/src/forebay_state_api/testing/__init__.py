@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from forebay_state_api.testing.clock import ManualClock
+from forebay_state_api.testing.compaction import ImmediateCompaction
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.scripts import Style
 from forebay_state_api.testing.sequencer import ScheduleError, Sequencer
@@ -44,6 +45,7 @@ __all__ = [
     "Fault",
     "FaultKind",
     "FaultyStorage",
+    "ImmediateCompaction",
     "KeyedJob",
     "ManualClock",
     "ScheduleError",

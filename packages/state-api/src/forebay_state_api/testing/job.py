@@ -19,11 +19,13 @@ from forebay_state_api._engine.declare import spec_of
 from forebay_state_api._engine.engine import EngineSettings
 from forebay_state_api.backend import Opening, StateBackend, Table, TableSpec
 from forebay_state_api.codecs import codec_for
+from forebay_state_api.compaction import CompactionService
 from forebay_state_api.descriptors import StateDescriptor
 from forebay_state_api.keys import KeyGroupRange, key_group_of
 from forebay_state_api.storage import ObjectStorage
 from forebay_state_api.subtask import Subtask, SubtaskIdentity, SubtaskReport
 from forebay_state_api.testing.clock import ManualClock
+from forebay_state_api.testing.compaction import ImmediateCompaction
 from forebay_state_api.testing.scripts import Access, Script, Style, script_function
 from forebay_state_api.versions import OperatorVersions, RunIdentity, operator_folder
 from forebay_state_api.versions.layout import random_id
@@ -48,10 +50,16 @@ class KeyedJob:
         clock: ManualClock | None = None,
         uid: str = "operator",
         forget: Callable[[], None] = lambda: None,
+        compaction: CompactionService | None = None,
     ) -> None:
-        """``storage`` is the state directory; ``forget`` empties the caches of the process."""
+        """``storage`` is the state directory; ``forget`` empties the caches of the process.
+
+        ``compaction`` runs the backend's jobs, each as soon as it is submitted if not given.
+        """
         self.backend_class = backend_class
-        self.storage = storage.child(operator_folder("query", uid))
+        self.operator = operator_folder("query", uid)
+        self.storage = storage.child(self.operator)
+        self.compaction = compaction or ImmediateCompaction.open(storage, {})
         self.descriptors = descriptors
         self.style = style
         self.settings = settings
@@ -105,6 +113,8 @@ class KeyedJob:
             settings=self.settings,
             backend_options=self.options,
             new_state=new_state,
+            compaction=self.compaction,
+            operator=self.operator,
         )
 
     def versions(self) -> OperatorVersions:

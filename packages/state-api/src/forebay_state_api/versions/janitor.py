@@ -22,7 +22,7 @@ from forebay_state_api.sealed import TornObjectError, seal
 from forebay_state_api.storage import ObjectNotFoundError
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.epochs import UNKNOWN_SPARK_RUN, EpochEntry, list_epochs
-from forebay_state_api.versions.manifest import read_manifest
+from forebay_state_api.versions.manifest import is_named, read_manifest
 from forebay_state_api.versions.markers import Made
 from forebay_state_api.versions.pins import PinEntry, list_pins, newest_renewals, pinned_files
 from forebay_state_api.versions.timeline import timeline_version
@@ -121,13 +121,13 @@ class Janitor:
         data = self._storage.list(layout.DATA)
         doomed = [info for info in versions if _below(info, base) and info.modified <= oldest]
         self._delete(doomed, _keeps_version)
-        unnamed = [info for info in data if info.modified <= oldest and info.name not in named]
+        unnamed = [i for i in data if i.modified <= oldest and not is_named(i.name, named)]
         self._delete([info for info in unnamed if _file_below(info, base)], _keeps_file)
         self._clear_runs(versions, oldest)
         self._clear_pins(oldest)
 
     def _named_files(self, versions: Sequence[ObjectInfo]) -> frozenset[str]:
-        """Every file that a stored manifest names, winning or losing, of any run."""
+        """Every file and folder that a stored manifest names, winning or losing, of any run."""
         made = (Made.parse(info) for info in versions)
         manifests = [m.name for m in made if m is not None and m.manifest]
         names: set[str] = set()
@@ -226,7 +226,7 @@ def _keeps_file(storage: ObjectStorage, pins: Sequence[PinEntry]) -> Callable[[s
         if files is None:
             whole = max(whole, pin.version)
         named |= files or frozenset()
-    return lambda name: name in named or (layout.data_version(name) or 0) <= whole
+    return lambda name: is_named(name, named) or (layout.data_version(name) or 0) <= whole
 
 
 def _keeps_nothing(_: ObjectStorage, __: Sequence[PinEntry]) -> Callable[[str], bool]:

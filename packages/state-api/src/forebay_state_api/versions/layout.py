@@ -8,6 +8,7 @@
         versions/<inverted version>/marker-<coordinates>
         versions/<inverted version>/manifest-<coordinates>-<size>
         data/<inverted version>/<kind>-<random>
+        data/<inverted version>/compaction-<random>/<what a compaction writes>
         pins/<version>-<id>-<lease>-<renewal>
         probes/<random>
 
@@ -102,6 +103,11 @@ def version_folder(version: int) -> str:
 def data_name(version: int, kind: str) -> str:
     """A fresh name for a file that the making of ``version`` writes; ``kind`` says what it is."""
     return f"{DATA}/{inverted(version)}/{kind}-{random_id()}"
+
+
+def compaction_prefix(version: int) -> str:
+    """A fresh prefix for what one compaction job writes, submitted with ``version``."""
+    return f"{data_name(version, 'compaction')}/"
 
 
 def data_version(name: str) -> int | None:

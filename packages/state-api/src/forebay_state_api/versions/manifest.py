@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -41,7 +41,8 @@ class Manifest:
     meta: Mapping[str, Any]
     """Plain data of the backend's own."""
     protected: Sequence[str]
-    """Further files that the janitor keeps while this manifest lives."""
+    """Further files, and with a ``/`` at the end folders of files, that the janitor keeps while
+    this manifest lives."""
     descriptions: Mapping[str, Mapping[str, Any]]
     """State name → description, also of states that are no longer declared."""
     operator_state: Mapping[str, Any]
@@ -56,7 +57,7 @@ class Manifest:
 
     @property
     def names(self) -> frozenset[str]:
-        """All files that must stay while this manifest does."""
+        """All files and folders (with a ``/`` at the end) that stay while this manifest does."""
         return frozenset([*(file.name for file in self.files), *self.protected])
 
     def sealed(self) -> bytes:
@@ -80,6 +81,13 @@ class Manifest:
             for file, size, start, end, meta in payload.pop("files")
         ]
         return cls(made=Coordinates(**made), files=files, **payload)
+
+
+def is_named(name: str, names: Collection[str]) -> bool:
+    """Whether a file is one of ``names`` or lies in a folder that is one of them."""
+    folders = name.split("/")[:-1]
+    parents = ("/".join(folders[:depth]) + "/" for depth in range(1, len(folders) + 1))
+    return name in names or any(parent in names for parent in parents)
 
 
 def _pair(groups: KeyGroupRange) -> list[int]:

@@ -1,0 +1,93 @@
+"""A compaction service without a thread: what a test submits is done when ``submit`` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+
+from forebay_state_api.backend import CONTRACT_VERSION
+from forebay_state_api.compaction.compactor import perform
+from forebay_state_api.compaction.local import FindCompactor, fault_of
+from forebay_state_api.compaction.service import (
+    CompactionPhase,
+    CompactionService,
+    CompactionStatus,
+)
+from forebay_state_api.plugins import plugins
+
+if TYPE_CHECKING:
+    from forebay_state_api.compaction.job import CompactionJob
+    from forebay_state_api.storage import ObjectStorage
+
+
+class ImmediateCompaction(CompactionService):
+    """Runs each job within `submit`, or holds it until `run`, so that a test is repeatable."""
+
+    name: ClassVar[str] = "immediate"
+    contract_version: ClassVar[int] = CONTRACT_VERSION
+
+    def __init__(
+        self,
+        storage: ObjectStorage,
+        find_compactor: FindCompactor | None = None,
+        *,
+        hold: bool = False,
+    ) -> None:
+        """Run jobs of ``storage``, the state directory; with ``hold``, only when told to."""
+        self._storage: Final = storage
+        self._find_compactor = find_compactor
+        self.hold = hold
+        self.submitted: Final[list[CompactionJob]] = []
+        """Every job, in the order of submission."""
+        self._statuses: dict[str, CompactionStatus] = {}
+
+    @classmethod
+    def open(cls, storage: ObjectStorage, options: Mapping[str, Any]) -> Self:
+        """Return a service that does not hold; there are no options."""
+        del options
+        return cls(storage)
+
+    def submit(self, job: CompactionJob) -> None:
+        if job.id in self._statuses:
+            return
+        self.submitted.append(job)
+        self._set(job, CompactionPhase.QUEUED)
+        if not self.hold:
+            self.run(job)
+
+    def run(self, job: CompactionJob) -> None:
+        """Do a job here and now, whatever became of it before."""
+        find = self._find_compactor or plugins().compactor
+        try:
+            done = perform(job, find(job.format), self._storage, lambda: False)
+        except Exception as fault:  # noqa: BLE001 - whatever a compactor raises is its outcome
+            failed = CompactionStatus(
+                job.id, CompactionPhase.FAILED, fault_of(fault), str(fault) or repr(fault)
+            )
+            self._statuses[job.id] = failed
+        else:
+            self._set(job, CompactionPhase.DONE if done else CompactionPhase.ABORTED)
+
+    def poll(self, job_id: str, timeout_s: float = 0.0) -> CompactionStatus:
+        """Return where a job stands, at once: nothing goes on while a caller waits."""
+        del timeout_s
+        return self._statuses.get(job_id, CompactionStatus(job_id, CompactionPhase.UNKNOWN))
+
+    def abort(self, job_id: str) -> None:
+        status = self._statuses.get(job_id)
+        if status is not None and not status.phase.ended:
+            self._statuses[job_id] = CompactionStatus(job_id, CompactionPhase.ABORTED)
+
+    def release(self, job_id: str) -> None:
+        self._statuses.pop(job_id, None)
+
+    def forget(self) -> None:
+        """Know of no job any more, as the service of another process does."""
+        self._statuses.clear()
+
+    def close(self) -> None:
+        for job_id in list(self._statuses):
+            self.abort(job_id)
+
+    def _set(self, job: CompactionJob, phase: CompactionPhase) -> None:
+        self._statuses[job.id] = CompactionStatus(job.id, phase)
