@@ -1,0 +1,1 @@
+"""The disaggregated backend of Forebay: sorted files on object storage, read in batches."""

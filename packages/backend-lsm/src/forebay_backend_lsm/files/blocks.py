@@ -1,0 +1,182 @@
+"""Blocks: some cells in a row, as the columns of one buffer, compressed and checksummed."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Any, Final
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from forebay_backend_lsm.files.cells import I64, U8, U64, Cells, Positions
+
+COMPRESSIONS: Final[dict[str, str | None]] = {"lz4": "lz4_raw", "zstd": "zstd", "none": None}
+"""Name in files and settings → codec of pyarrow."""
+MAX_RAW_BYTES: Final = (1 << 31) - 1
+"""A block's offsets are read as signed 32-bit numbers."""
+_FEW: Final = 8
+
+
+@attrs.frozen
+class Columns:
+    """Where the columns of a block begin, in bytes from its start."""
+
+    addresses: int
+    times: int | None
+    """``None`` in a table without a time column."""
+    key_offsets: int
+    value_offsets: int
+    kinds: int
+    keys: int
+    """Value bytes follow the key bytes, of which ``key_offsets`` tells the length."""
+
+
+def columns(count: int, *, has_times: bool) -> Columns:
+    """The places of the columns in a block of ``count`` cells."""
+    times = 8 * count
+    key_offsets = times + (8 * count if has_times else 0)
+    value_offsets = key_offsets + 4 * (count + 1)
+    kinds = value_offsets + 4 * (count + 1)
+    return Columns(
+        0, times if has_times else None, key_offsets, value_offsets, kinds, kinds + count
+    )
+
+
+def cell_overhead(*, has_times: bool) -> int:
+    """Bytes of a cell in a block beside key and value."""
+    return 25 if has_times else 17
+
+
+@attrs.frozen(eq=False)
+class Blobs:
+    """A binary array as offsets into a buffer."""
+
+    offsets: I64
+    """One more than there are elements."""
+    data: memoryview
+
+    @classmethod
+    def of(cls, array: pa.Array) -> Blobs:
+        """View an array; copies its offsets only."""
+        _, offsets, data = array.buffers()
+        wide = np.dtype("<i8" if array.type == pa.large_binary() else "<i4")
+        first, count = array.offset, len(array) + 1
+        if offsets is None:
+            return cls(np.zeros(1, np.int64), memoryview(b""))
+        found = np.frombuffer(offsets, wide, count, first * wide.itemsize)
+        return cls(found.astype(np.int64), memoryview(data or b""))
+
+    def between(self, start: int, stop: int) -> memoryview:
+        """The bytes of elements ``start`` to ``stop`` (exclusive)."""
+        return self.data[int(self.offsets[start]) : int(self.offsets[stop])]
+
+    def offsets_between(self, start: int, stop: int) -> bytes:
+        """Their offsets as a block has them."""
+        relative = self.offsets[start : stop + 1] - self.offsets[start]
+        return bytes(relative.astype("<u4"))
+
+
+def raw_block(cells: Cells, keys: Blobs, values: Blobs, start: int, stop: int) -> bytes:
+    """Lay out cells ``start`` to ``stop``; ``keys`` and ``values`` are those of ``cells``."""
+    times = () if cells.times is None else (cells.times[start:stop].astype("<i8").tobytes(),)
+    return b"".join(
+        (
+            cells.addresses[start:stop].astype("<u8").tobytes(),
+            *times,
+            keys.offsets_between(start, stop),
+            values.offsets_between(start, stop),
+            cells.kinds[start:stop].tobytes(),
+            keys.between(start, stop),
+            values.between(start, stop),
+        )
+    )
+
+
+class Block:
+    """A decompressed block: numpy and pyarrow views on one buffer."""
+
+    __slots__ = ("addresses", "count", "key_offsets", "kinds", "raw", "times", "value_offsets")
+
+    def __init__(self, raw: pa.Buffer, count: int, *, has_times: bool) -> None:
+        """View ``raw``, whose layout `columns` describes."""
+        place = columns(count, has_times=has_times)
+        self.raw: Final = raw
+        self.count: Final = count
+        self.addresses: Final[U64] = np.frombuffer(raw, "<u8", count)
+        self.times: Final[I64 | None] = (
+            None if place.times is None else np.frombuffer(raw, "<i8", count, place.times)
+        )
+        self.kinds: Final[U8] = np.frombuffer(raw, np.uint8, count, place.kinds)
+        self.key_offsets: Final = np.frombuffer(raw, "<i4", count + 1, place.key_offsets)
+        self.value_offsets: Final = np.frombuffer(raw, "<i4", count + 1, place.value_offsets)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it holds in memory."""
+        return int(self.raw.size)
+
+    @property
+    def cells(self) -> Cells:
+        """All cells, without copying."""
+        start = self.raw.size - int(self.value_offsets[-1]) - int(self.key_offsets[-1])
+        keys = self.raw.slice(start, int(self.key_offsets[-1]))
+        values = self.raw.slice(start + int(self.key_offsets[-1]))
+        return Cells(
+            self.addresses,
+            self.kinds,
+            self.times,
+            _binary(self.count, self.key_offsets, keys),
+            _binary(self.count, self.value_offsets, values),
+        )
+
+    def key(self, position: int) -> bytes:
+        """The cell key bytes of one cell."""
+        start = self.raw.size - int(self.value_offsets[-1]) - int(self.key_offsets[-1])
+        return self._bytes(start, self.key_offsets, position)
+
+    def value(self, position: int) -> bytes:
+        """The value bytes of one cell."""
+        start = self.raw.size - int(self.value_offsets[-1])
+        return self._bytes(start, self.value_offsets, position)
+
+    def slice_of(self, first: int, last: int | None = None) -> tuple[int, int]:
+        """Positions, start and stop, of addresses ``first`` to ``last`` (inclusive)."""
+        bounds = np.array([first, first if last is None else last], np.uint64)
+        start = np.searchsorted(self.addresses, bounds[0], "left")
+        return int(start), int(np.searchsorted(self.addresses, bounds[1], "right"))
+
+    def find(self, addresses: U64, keys: Sequence[bytes]) -> Positions:
+        """The position of each cell, -1 where there is none."""
+        positions = np.searchsorted(self.addresses, addresses, "left")
+        if len(keys) < _FEW:
+            found = [self._find(p, k) for p, k in zip(positions.tolist(), keys, strict=True)]
+            return np.array(found, np.int64)
+        return self._find_many(positions, keys)
+
+    def _find_many(self, positions: Positions, keys: Sequence[bytes]) -> Positions:
+        there = self.cells.keys.take(pa.array(np.minimum(positions, self.count - 1)))
+        matches = pa.compute.equal(there, pa.array(keys, there.type))
+        found = np.where(matches.to_numpy(zero_copy_only=False), positions, -1)
+        # A key that is not the first of its address is rare: it is looked for alone.
+        for i in np.flatnonzero(found < 0).tolist():
+            found[i] = self._find(int(positions[i]), keys[i])
+        return found
+
+    def _find(self, position: int, key: bytes) -> int:
+        """Look among the cells of one address, which begins at ``position``."""
+        if position == self.count:
+            return -1
+        _, stop = self.slice_of(int(self.addresses[position]))
+        found = bisect_left(range(position, stop), key, key=self.key) + position
+        return found if found < stop and self.key(found) == key else -1
+
+    def _bytes(self, start: int, offsets: npt.NDArray[Any], position: int) -> bytes:
+        begin, end = int(offsets[position]), int(offsets[position + 1])
+        return bytes(self.raw[start + begin : start + end])
+
+
+def _binary(count: int, offsets: npt.NDArray[Any], data: pa.Buffer) -> pa.Array:
+    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), data])

@@ -1,0 +1,171 @@
+"""Cells in columns: what memtables write, what blocks hold, and what is merged.
+
+A cell has an *address*, 64 bits that begin with its key group and go on with bits of the hash of
+its key. Files are sorted by (address, cell key bytes). Different cells may share an address;
+equality is decided on the key bytes alone.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+from collections.abc import Sequence
+from typing import Any, Final
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from xxhash import xxh3_64_intdigest
+
+U64 = npt.NDArray[np.uint64]
+U8 = npt.NDArray[np.uint8]
+I64 = npt.NDArray[np.int64]
+Positions = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+GROUP_SHIFT: Final = 48
+"""The key group stands above this bit of an address."""
+_HASH_SHIFT: Final = 16
+
+
+class Kind(enum.IntEnum):
+    """What a cell says of its key."""
+
+    PUT = 0
+    """The content is exactly this."""
+    DELETE = 1
+    """There is no content, whatever older runs say."""
+    APPEND = 2
+    """List elements that follow those of older runs."""
+    CLEAR = 3
+    """Of a map's bare prefix: no entry of an older run exists any more."""
+
+
+def address_of(group: int, prefix: bytes) -> int:
+    """The address of a cell of a point or list table."""
+    return group << GROUP_SHIFT | xxh3_64_intdigest(prefix) >> _HASH_SHIFT
+
+
+def addresses_of(groups: npt.NDArray[Any], prefixes: Sequence[bytes]) -> U64:
+    """`address_of` for many."""
+    hashes = np.fromiter(map(xxh3_64_intdigest, prefixes), np.uint64, len(prefixes))
+    shifted: U64 = groups.astype(np.uint64) << np.uint64(GROUP_SHIFT)
+    return shifted | hashes >> np.uint64(_HASH_SHIFT)
+
+
+@attrs.frozen(eq=False)
+class Cells:
+    """Cells of one table, column by column."""
+
+    addresses: U64
+    kinds: U8
+    times: I64 | None
+    """Last access of each cell, µs since the epoch; ``None`` in a table without a time column."""
+    keys: pa.Array
+    """Cell key bytes; binary or large binary, without nulls."""
+    values: pa.Array
+    """Value bytes, empty for `Kind.DELETE` and `Kind.CLEAR`; typed like ``keys``."""
+
+    @classmethod
+    def of(
+        cls,
+        addresses: U64,
+        kinds: U8 | Kind,
+        keys: Sequence[bytes],
+        values: Sequence[bytes],
+        times: Sequence[int] | I64 | None = None,
+    ) -> Cells:
+        """Make columns of lists; a single kind is that of all cells."""
+        count = len(addresses)
+        return cls(
+            addresses,
+            np.full(count, kinds, np.uint8) if isinstance(kinds, Kind) else kinds,
+            None if times is None else np.asarray(times, np.int64),
+            pa.array(keys, pa.large_binary()),
+            pa.array(values, pa.large_binary()),
+        )
+
+    @classmethod
+    def concat(cls, parts: Sequence[Cells]) -> Cells:
+        """One after the other; all or none have times, and there is at least one part."""
+        if len(parts) == 1:
+            return parts[0]
+        times = [part.times for part in parts if part.times is not None]
+        return cls(
+            np.concatenate([part.addresses for part in parts]),
+            np.concatenate([part.kinds for part in parts]),
+            np.concatenate(times) if times else None,
+            joined([part.keys for part in parts]),
+            joined([part.values for part in parts]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.addresses)
+
+    def slice(self, start: int, stop: int) -> Cells:
+        """Cells ``start`` to ``stop`` (exclusive), without copying."""
+        return Cells(
+            self.addresses[start:stop],
+            self.kinds[start:stop],
+            None if self.times is None else self.times[start:stop],
+            self.keys.slice(start, stop - start),
+            self.values.slice(start, stop - start),
+        )
+
+    def take(self, indices: npt.NDArray[Any]) -> Cells:
+        """The cells at ``indices``, in their order."""
+        chosen = pa.array(indices)
+        return Cells(
+            self.addresses[indices],
+            self.kinds[indices],
+            None if self.times is None else self.times[indices],
+            self.keys.take(chosen),
+            self.values.take(chosen),
+        )
+
+    def sorted(self) -> Cells:
+        """By address, then key bytes; equal cells stay in their order."""
+        order, _ = order_of(self.addresses, self.keys)
+        return self.take(order)
+
+
+def joined(arrays: Sequence[pa.Array]) -> pa.Array:
+    """Concatenate binary arrays of either width into a large binary one."""
+    wide = pa.large_binary()
+    return pa.concat_arrays([a if a.type == wide else pc.cast(a, wide) for a in arrays])
+
+
+def order_of(addresses: U64, keys: pa.Array) -> tuple[Positions, Mask]:
+    """The order by (address, key bytes), equal cells as they stand.
+
+    The second array says of each position but the last whether the next one holds the same cell.
+    """
+    order = np.argsort(addresses, kind="stable")
+    ordered = addresses[order]
+    same: Mask = ordered[1:] == ordered[:-1]
+    ties = np.flatnonzero(same)
+    if len(ties):
+        left, right = keys.take(pa.array(order[ties])), keys.take(pa.array(order[ties + 1]))
+        equal = pc.equal(left, right).to_numpy(zero_copy_only=False)
+        if not equal.all():
+            shared = same.copy()
+            same[ties] = equal
+            _separate(order, same, shared, ties[~equal], keys)
+    return order, same
+
+
+def _separate(
+    order: Positions, same: Mask, shared: Mask, unequal: Positions, keys: pa.Array
+) -> None:
+    """Sort the cells of each address that several keys share; ``shared`` says which those are."""
+    starts = np.flatnonzero(np.concatenate(([True], ~shared)))
+    ends = np.append(starts[1:], len(order))
+    runs = np.unique(np.searchsorted(starts, unequal, "right") - 1)
+    for start, end in zip(starts[runs].tolist(), ends[runs].tolist(), strict=True):
+        found = keys.take(pa.array(order[start:end])).to_pylist()
+        ranked = sorted(range(len(found)), key=found.__getitem__)
+        order[start:end] = order[start:end][ranked]
+        ahead = [found[i] for i in ranked]
+        same[start : end - 1] = [a == b for a, b in itertools.pairwise(ahead)]

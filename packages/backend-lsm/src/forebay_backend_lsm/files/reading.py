@@ -1,0 +1,181 @@
+"""Opens sorted files, reading filters, index and footer only, and verifies blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from xxhash import xxh3_64_intdigest
+
+from forebay_backend_lsm.files.blocks import COMPRESSIONS, Block
+from forebay_backend_lsm.files.cells import GROUP_SHIFT, U64, Positions
+from forebay_backend_lsm.files.filter import Filter, Probes
+from forebay_backend_lsm.files.layout import FOOTER_BYTES, Footer, Section, Tail, seal_of
+from forebay_state_api.backend import StateFile
+from forebay_state_api.errors import CorruptStateError, StorageError
+from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.storage import ObjectNotFoundError, ObjectStorage
+
+_GUESS: Final = 64 * 1024
+"""Read at first from the end of a file of which it is not known how long the tail is."""
+
+
+class SortedFile:
+    """An opened file: what is known of it without reading a block."""
+
+    def __init__(self, file: StateFile, tail: Tail, groups: KeyGroupRange) -> None:
+        """``groups`` are the key groups for which it is read."""
+        self.file: Final = file
+        self.tail: Final = tail
+        self.range: Final = groups
+        self.tables: Final[Mapping[str, FileTable]] = {
+            section.name: FileTable(file.name, section, groups) for section in tail.sections
+        }
+
+    @classmethod
+    def open(
+        cls,
+        storage: ObjectStorage,
+        file: StateFile,
+        range: KeyGroupRange | None = None,  # noqa: A002 - the word for it everywhere
+    ) -> SortedFile:
+        """Read a file's tail; ``range`` narrows the key groups for which ``file`` is read.
+
+        One ranged read when ``file.meta`` came from its writer, else up to two. Raises
+        `CorruptStateError` for a file that is missing, truncated or altered.
+        """
+        where = f"file {file.name!r}"
+        tail = _read_tail(storage, file, where)
+        if "checksum" in file.meta and seal_of(tail) != file.meta["checksum"]:
+            raise CorruptStateError(f"{where}: it is not the file that the manifest names")
+        return cls(file, Tail.parse(tail, where), range or file.range)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of filters and index."""
+        return sum(table.memory_bytes for table in self.tables.values())
+
+
+class FileTable:
+    """The cells of one table in an opened file."""
+
+    def __init__(self, name: str, section: Section, groups: KeyGroupRange) -> None:
+        """``name`` is the file's, for messages."""
+        blocks = section.blocks
+        codec = COMPRESSIONS[section.compression]
+        self._name: Final = name
+        self._codec: Final = None if codec is None else pa.Codec(codec)
+        self._offsets: Final[list[int]] = blocks.offsets.tolist()
+        self._sizes: Final[list[int]] = blocks.sizes.tolist()
+        self.section: Final = section
+        self.description: Final = section.description
+        """`TableSpec.description` of what wrote it."""
+        self.counts: Final = section.counts
+        """Cells by `Kind`."""
+        self.times: Final = section.times
+        """The least and the greatest time, or ``None``."""
+        self.has_times: Final = section.has_times
+        """Whether blocks have a time column."""
+        self.filter: Final[Filter] = section.filter
+        self.first_addresses: Final[U64] = blocks.first
+        """Address of the first cell of each block."""
+        self.cells: Final = blocks.cells
+        """Cells of each block."""
+        self.raw_sizes: Final = blocks.raw_sizes
+        """Bytes of each block when decompressed."""
+        self.first: Final = max(section.addresses[0], groups.start << GROUP_SHIFT)
+        """No cell within the range read has a lower address."""
+        self.last: Final = min(section.addresses[1], (groups.end + 1 << GROUP_SHIFT) - 1)
+        """No cell within the range read has a higher address."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of filter and index."""
+        blocks = self.section.blocks
+        arrays = (blocks.first, blocks.offsets, blocks.sizes, blocks.raw_sizes, blocks.cells)
+        listed = 2 * 40 * len(self._sizes)
+        return self.filter.words.nbytes + sum(a.nbytes for a in arrays) + listed
+
+    def candidates(self, addresses: U64, probes: Probes | None = None) -> Positions:
+        """The block that may hold each address, -1 where the file certainly does not hold it.
+
+        All cells of one address are in one block. ``probes`` are those of ``addresses``, for a
+        caller that asks several files.
+        """
+        answer = np.full(len(addresses), -1, np.int64)
+        may = np.flatnonzero(self.filter.passes(probes or Probes.of(addresses)))
+        if len(may) and self.first <= self.last:
+            asked = addresses[may]
+            inside = (asked >= np.uint64(self.first)) & (asked <= np.uint64(self.last))
+            blocks = np.searchsorted(self.first_addresses, asked, "right") - 1
+            answer[may] = np.where(inside, blocks, -1)
+        return answer
+
+    def span(self, first: int, last: int) -> range:
+        """The blocks that may hold addresses ``first`` to ``last``, both inclusive."""
+        low, high = max(first, self.first), min(last, self.last)
+        if low > high:
+            return range(0)
+        bounds = np.array([low, high], np.uint64)
+        start = int(np.searchsorted(self.first_addresses, bounds[0], "right")) - 1
+        stop = int(np.searchsorted(self.first_addresses, bounds[1], "right"))
+        return range(max(start, 0), stop)
+
+    def location(self, block: int) -> tuple[int, int]:
+        """Where a block is in the file: offset and length."""
+        return self._offsets[block], self._sizes[block]
+
+    def decode(self, block: int, data: bytes | memoryview) -> Block:
+        """Verify and decompress a block that was read from its `location`.
+
+        Raises `CorruptStateError`, which names file, state, block and offset.
+        """
+        blocks = self.section.blocks
+        if len(data) != self._sizes[block] or xxh3_64_intdigest(data) != blocks.checksums[block]:
+            raise CorruptStateError(
+                f"file {self._name!r}, state {self.section.name!r}: block {block} at offset "
+                f"{self._offsets[block]} is truncated or altered"
+            )
+        raw = pa.py_buffer(data)
+        if self._codec is not None:
+            raw = self._codec.decompress(raw, int(self.raw_sizes[block]))
+        return Block(raw, int(self.cells[block]), has_times=self.has_times)
+
+
+def _read_tail(storage: ObjectStorage, file: StateFile, where: str) -> bytes:
+    size: int = file.meta.get("tail", 0)
+    if not size:
+        length = min(file.size, _GUESS)
+        guessed = _read_end(storage, file, length, where)
+        size = Footer.parse(guessed[-FOOTER_BYTES:], where).tail_bytes
+        if size <= length:
+            return guessed[length - size :]
+    if size > file.size:
+        raise CorruptStateError(f"{where}: {file.size} bytes, of which {size} are its index")
+    return _read_end(storage, file, size, where)
+
+
+def _read_end(storage: ObjectStorage, file: StateFile, length: int, where: str) -> bytes:
+    try:
+        return storage.get_ranges(file.name, [(file.size - length, length)])[0]
+    except StorageError as fault:
+        check_present(storage, file, where, fault)
+        raise
+
+
+def check_present(
+    storage: ObjectStorage, file: StateFile, where: str, fault: StorageError | None = None
+) -> None:
+    """Raise `CorruptStateError` if a file that cannot be read is missing or truncated."""
+    if isinstance(fault, ObjectNotFoundError):
+        raise CorruptStateError(f"{where}: it is not there") from fault
+    folder = file.name.rpartition("/")[0]
+    sizes = {info.name: info.size for info in storage.list(folder)}
+    if file.name not in sizes:
+        raise CorruptStateError(f"{where}: it is not there") from fault
+    if sizes[file.name] < file.size:
+        raise CorruptStateError(
+            f"{where}: it has {sizes[file.name]} bytes, its manifest says {file.size}"
+        ) from fault

@@ -1,0 +1,314 @@
+"""Writes sorted files: cuts cells into blocks, and adds filters, index and footer."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from forebay_backend_lsm.files.blocks import (
+    COMPRESSIONS,
+    MAX_RAW_BYTES,
+    Blobs,
+    cell_overhead,
+    raw_block,
+)
+from forebay_backend_lsm.files.cells import U64, Cells, Kind, Positions
+from forebay_backend_lsm.files.filter import Filter
+from forebay_backend_lsm.files.layout import MAGIC, BlockIndex, Section, Tail, seal_of
+from forebay_backend_lsm.files.lists import Stamps
+from forebay_state_api.backend import StateFile
+from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.storage import ObjectStorage
+
+BLOCK_BYTES: Final = 32 * 1024
+"""About how large a block is before it is compressed."""
+_BLOCKS_AT_ONCE: Final = 8
+
+
+@attrs.frozen
+class TableHeader:
+    """What a section says of its table."""
+
+    name: str
+    description: Mapping[str, Any]
+    """`TableSpec.description` of what packed the cells."""
+    ttl: bool = False
+
+    @property
+    def has_times(self) -> bool:
+        """Whether cells have a time; list elements have theirs in the value."""
+        return self.ttl and self.description.get("kind") != "list"
+
+    @property
+    def has_stamps(self) -> bool:
+        """Whether the values are those of a list with TTL."""
+        return self.ttl and not self.has_times
+
+
+@attrs.frozen(eq=False)
+class FileBytes:
+    """A file to be put, and what a manifest says of it."""
+
+    data: bytes
+    meta: Mapping[str, Any]
+
+    def put(self, storage: ObjectStorage, name: str, groups: KeyGroupRange) -> StateFile:
+        """Write it; it is durable when this returns."""
+        storage.put(name, self.data)
+        return StateFile(name=name, size=len(self.data), range=groups, meta=self.meta)
+
+
+def write_file(
+    storage: ObjectStorage,
+    name: str,
+    tables: Iterable[tuple[TableHeader, Iterable[Cells]]],
+    *,
+    range: KeyGroupRange,  # noqa: A002 - the word for it everywhere
+    compression: str = "lz4",
+    block_bytes: int = BLOCK_BYTES,
+) -> StateFile:
+    """Write one file: tables by name, the cells of each sorted and distinct over all its parts.
+
+    Holds the compressed file in memory, and a few blocks of cells. Tables without cells are left
+    out. The same cells give the same bytes, however they are divided into parts.
+    """
+    writer = FileWriter(range, compression=compression, block_bytes=block_bytes)
+    for header, parts in tables:
+        writer.begin(header)
+        for cells in parts:
+            writer.add(cells)
+    return writer.finish().put(storage, name, range)
+
+
+class FileWriter:
+    """Takes cells, table after table, and gives the bytes of a file."""
+
+    def __init__(
+        self,
+        groups: KeyGroupRange,
+        *,
+        compression: str = "lz4",
+        block_bytes: int = BLOCK_BYTES,
+    ) -> None:
+        """Begin a file for ``groups``. Raises `ValueError` for a compression that is none."""
+        if compression not in COMPRESSIONS:
+            raise ValueError(f"compression is one of {sorted(COMPRESSIONS)}, not {compression!r}")
+        self._groups: Final = groups
+        self._compression: Final = compression
+        self._block_bytes: Final = block_bytes
+        self._body: Final = _Body()
+        self._sections: Final[list[Section]] = []
+        self._open: _SectionWriter | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the blocks so far."""
+        return self._body.size
+
+    @property
+    def cells(self) -> int:
+        """Cells taken so far."""
+        return sum(s.cells for s in self._sections) + (self._open.taken if self._open else 0)
+
+    def begin(self, header: TableHeader) -> None:
+        """Go on with the next table; names ascend."""
+        last = self._open.header.name if self._open else None
+        if last is not None and header.name <= last:
+            raise ValueError(f"table {header.name!r} comes after {last!r}: tables go by name")
+        self._end_section()
+        self._open = _SectionWriter(header, self._body, self._compression, self._block_bytes)
+
+    def add(self, cells: Cells) -> None:
+        """Take cells of the current table, all beyond those before by (address, key bytes)."""
+        if self._open is None:
+            raise ValueError("cells belong to a table: call begin first")
+        self._open.add(cells)
+
+    def finish(self) -> FileBytes:
+        """End the file; the writer is spent."""
+        self._end_section()
+        tail = Tail(
+            sections=self._sections,
+            range=self._groups,
+            body_bytes=self._body.size,
+            body_checksum=self._body.checksum,
+        )
+        end = tail.to_bytes()
+        self._body.append(end)
+        return FileBytes(self._body.whole(), _meta(tail, end))
+
+    def _end_section(self) -> None:
+        if self._open is not None and (section := self._open.finish()) is not None:
+            self._sections.append(section)
+
+
+def _meta(tail: Tail, end: bytes) -> dict[str, Any]:
+    """What a reader, and whoever picks files to compact, wants to know beforehand."""
+    sections = tail.sections
+    return {
+        "checksum": seal_of(end),
+        "tail": len(end),
+        "entries": tail.cells,
+        "deletes": sum(s.counts[Kind.DELETE] + s.counts[Kind.CLEAR] for s in sections),
+        "first": min((s.addresses[0] for s in sections), default=0),
+        "last": max((s.addresses[1] for s in sections), default=0),
+    }
+
+
+class _Body:
+    """The bytes of a file as they come, with their checksum."""
+
+    def __init__(self) -> None:
+        self._bytes: Final = io.BytesIO()
+        self._checksum: Final = xxhash.xxh3_64()
+        self.append(MAGIC)
+
+    @property
+    def size(self) -> int:
+        return self._bytes.tell()
+
+    @property
+    def checksum(self) -> int:
+        return self._checksum.intdigest()
+
+    def append(self, data: bytes) -> None:
+        self._bytes.write(data)
+        self._checksum.update(data)
+
+    def whole(self) -> bytes:
+        return self._bytes.getvalue()
+
+
+class _SectionWriter:
+    """Cuts the cells of one table into blocks."""
+
+    def __init__(
+        self, header: TableHeader, body: _Body, compression: str, block_bytes: int
+    ) -> None:
+        self.header: Final = header
+        self.taken = 0
+        self._body: Final = body
+        self._compression: Final = compression
+        codec = COMPRESSIONS[compression]
+        self._codec: Final = None if codec is None else pa.Codec(codec)
+        self._block_bytes: Final = block_bytes
+        self._overhead: Final = cell_overhead(has_times=header.has_times)
+        self._waiting: list[Cells] = []
+        self._waiting_bytes = 0
+        self._last_address = 0
+        self._addresses: Final[list[U64]] = []
+        self._counts: Final = np.zeros(len(Kind), np.int64)
+        self._times: Final[list[int]] = []
+        self._keys: tuple[bytes, bytes] | None = None
+        self._offset: Final = body.size
+        self._blocks: Final[list[tuple[int, int, int, int, int]]] = []
+
+    def add(self, cells: Cells) -> None:
+        if not len(cells):
+            return
+        self._check(cells)
+        self._note(cells)
+        self._waiting.append(cells)
+        self._waiting_bytes += cells.keys.nbytes + cells.values.nbytes
+        self._waiting_bytes += len(cells) * self._overhead
+        if self._waiting_bytes >= _BLOCKS_AT_ONCE * self._block_bytes:
+            self._drain(final=False)
+
+    def finish(self) -> Section | None:
+        if self._keys is None:
+            return None
+        self._drain(final=True)
+        addresses = np.concatenate(self._addresses)
+        put, delete, append, clear = self._counts.tolist()
+        return Section(
+            description=self.header.description,
+            has_times=self.header.has_times,
+            counts=(put, delete, append, clear),
+            times=(min(self._times), max(self._times)) if self._times else None,
+            addresses=(int(addresses[0]), int(addresses[-1])),
+            keys=self._keys,
+            compression=self._compression,
+            blocks=self._index(),
+            filter=Filter.build(addresses),
+        )
+
+    def _check(self, cells: Cells) -> None:
+        """Refuse what would make a file that cannot be searched."""
+        if (cells.times is not None) is not self.header.has_times:
+            raise ValueError(f"table {self.header.name!r}: times where there are none, or none")
+        addresses = cells.addresses
+        if addresses[0] < self._last_address or (addresses[1:] < addresses[:-1]).any():
+            raise ValueError(f"table {self.header.name!r}: the cells are not sorted")
+
+    def _note(self, cells: Cells) -> None:
+        self._last_address = int(cells.addresses[-1])
+        self.taken += len(cells)
+        self._addresses.append(cells.addresses)
+        self._counts[:] += np.bincount(cells.kinds, minlength=len(Kind))
+        times = Stamps.of(cells.values).times if self.header.has_stamps else cells.times
+        if times is not None and len(times):
+            self._times[:] = [*self._times, int(times.min()), int(times.max())]
+        first = self._keys[0] if self._keys else cells.keys[0].as_py()
+        self._keys = (first, cells.keys[-1].as_py())
+
+    def _drain(self, *, final: bool) -> None:
+        cells = Cells.concat(self._waiting)
+        keys, values = Blobs.of(cells.keys), Blobs.of(cells.values)
+        done = 0
+        for start, stop in self._cuts(cells, keys, values, final=final):
+            self._write(raw_block(cells, keys, values, start, stop), cells, start, stop)
+            done = stop
+        rest = cells.slice(done, len(cells))
+        self._waiting = [rest] if len(rest) else []
+        self._waiting_bytes = self._bytes_between(keys, values, done, len(cells))
+
+    def _bytes_between(self, keys: Blobs, values: Blobs, start: int, stop: int) -> int:
+        blobs = sum(int(b.offsets[stop] - b.offsets[start]) for b in (keys, values))
+        return blobs + (stop - start) * self._overhead
+
+    def _cuts(
+        self, cells: Cells, keys: Blobs, values: Blobs, *, final: bool
+    ) -> Iterator[tuple[int, int]]:
+        """Where blocks begin and end: full ones only, and cells of one address in one block."""
+        count = len(cells)
+        ends: Positions = keys.offsets + values.offsets + self._overhead * np.arange(count + 1)
+        start = 0
+        while start < count:
+            stop = int(np.searchsorted(ends, ends[start] + self._block_bytes, "left"))
+            if stop < count and cells.addresses[stop] == cells.addresses[stop - 1]:
+                stop = int(np.searchsorted(cells.addresses, cells.addresses[stop - 1], "right"))
+            if stop >= count and not final:
+                return
+            stop = min(stop, count)
+            yield start, stop
+            start = stop
+
+    def _write(self, raw: bytes, cells: Cells, start: int, stop: int) -> None:
+        if len(raw) > MAX_RAW_BYTES:
+            raise ValueError(
+                f"state {self.header.name!r}: a single cell of {len(raw):,} bytes; the format's "
+                f"limit is {MAX_RAW_BYTES:,}"
+            )
+        data = raw if self._codec is None else self._codec.compress(raw, asbytes=True)
+        checksum = xxhash.xxh3_64_intdigest(data)
+        first = int(cells.addresses[start])
+        self._blocks.append((first, len(data), len(raw), stop - start, checksum))
+        self._body.append(data)
+
+    def _index(self) -> BlockIndex:
+        first, sizes, raw_sizes, cells, checksums = zip(*self._blocks, strict=True)
+        lengths = np.array(sizes, np.int64)
+        return BlockIndex(
+            first=np.array(first, np.uint64),
+            offsets=self._offset + np.cumsum(lengths) - lengths,
+            sizes=lengths,
+            raw_sizes=np.array(raw_sizes, np.int64),
+            cells=np.array(cells, np.int64),
+            checksums=np.array(checksums, np.uint64),
+        )

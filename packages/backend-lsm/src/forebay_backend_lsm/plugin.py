@@ -1,0 +1,1 @@
+"""What the entry point of the group ``forebay`` names."""
