@@ -10,8 +10,10 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from forebay_backend_lsm.files.cells import I64, U8, U64, Cells, Positions
+from forebay_backend_lsm.files.arrow import binary_array, binary_from, flags_of, taken
+from forebay_backend_lsm.files.cells import I64, U8, U64, Cells, Positions, joined
 
 COMPRESSIONS: Final[dict[str, str | None]] = {"lz4": "lz4_raw", "zstd": "zstd", "none": None}
 """Name in files and settings → codec of pyarrow."""
@@ -128,8 +130,8 @@ class Block:
             self.addresses,
             self.kinds,
             self.times,
-            _binary(self.count, self.key_offsets, keys),
-            _binary(self.count, self.value_offsets, values),
+            binary_from(self.key_offsets, keys),
+            binary_from(self.value_offsets, values),
         )
 
     def key(self, position: int) -> bytes:
@@ -157,9 +159,8 @@ class Block:
         return self._find_many(positions, keys)
 
     def _find_many(self, positions: Positions, keys: Sequence[bytes]) -> Positions:
-        there = self.cells.keys.take(pa.array(np.minimum(positions, self.count - 1)))
-        matches = pa.compute.equal(there, pa.array(keys, there.type))
-        found = np.where(matches.to_numpy(zero_copy_only=False), positions, -1)
+        there = taken(joined([self.cells.keys]), np.minimum(positions, self.count - 1))
+        found = np.where(flags_of(pc.equal(there, binary_array(keys))), positions, -1)
         # A key that is not the first of its address is rare: it is looked for alone.
         for i in np.flatnonzero(found < 0).tolist():
             found[i] = self._find(int(positions[i]), keys[i])
@@ -176,7 +177,3 @@ class Block:
     def _bytes(self, start: int, offsets: npt.NDArray[Any], position: int) -> bytes:
         begin, end = int(offsets[position]), int(offsets[position + 1])
         return bytes(self.raw[start + begin : start + end])
-
-
-def _binary(count: int, offsets: npt.NDArray[Any], data: pa.Buffer) -> pa.Array:
-    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), data])

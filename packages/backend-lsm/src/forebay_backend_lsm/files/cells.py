@@ -19,6 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from xxhash import xxh3_64_intdigest
 
+from forebay_backend_lsm.files.arrow import binary_array, flags_of, taken
+
 U64 = npt.NDArray[np.uint64]
 U8 = npt.NDArray[np.uint8]
 I64 = npt.NDArray[np.int64]
@@ -83,8 +85,8 @@ class Cells:
             addresses,
             np.full(count, kinds, np.uint8) if isinstance(kinds, Kind) else kinds,
             None if times is None else np.asarray(times, np.int64),
-            pa.array(keys, pa.large_binary()),
-            pa.array(values, pa.large_binary()),
+            binary_array(keys),
+            binary_array(values),
         )
 
     @classmethod
@@ -116,13 +118,12 @@ class Cells:
 
     def take(self, indices: npt.NDArray[Any]) -> Cells:
         """The cells at ``indices``, in their order."""
-        chosen = pa.array(indices)
         return Cells(
             self.addresses[indices],
             self.kinds[indices],
             None if self.times is None else self.times[indices],
-            self.keys.take(chosen),
-            self.values.take(chosen),
+            taken(self.keys, indices),
+            taken(self.values, indices),
         )
 
     def sorted(self) -> Cells:
@@ -147,8 +148,7 @@ def order_of(addresses: U64, keys: pa.Array) -> tuple[Positions, Mask]:
     same: Mask = ordered[1:] == ordered[:-1]
     ties = np.flatnonzero(same)
     if len(ties):
-        left, right = keys.take(pa.array(order[ties])), keys.take(pa.array(order[ties + 1]))
-        equal = pc.equal(left, right).to_numpy(zero_copy_only=False)
+        equal = flags_of(pc.equal(taken(keys, order[ties]), taken(keys, order[ties + 1])))
         if not equal.all():
             shared = same.copy()
             same[ties] = equal
@@ -164,7 +164,7 @@ def _separate(
     ends = np.append(starts[1:], len(order))
     runs = np.unique(np.searchsorted(starts, unequal, "right") - 1)
     for start, end in zip(starts[runs].tolist(), ends[runs].tolist(), strict=True):
-        found = keys.take(pa.array(order[start:end])).to_pylist()
+        found = taken(keys, order[start:end]).to_pylist()
         ranked = sorted(range(len(found)), key=found.__getitem__)
         order[start:end] = order[start:end][ranked]
         ahead = [found[i] for i in ranked]

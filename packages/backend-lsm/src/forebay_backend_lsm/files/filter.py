@@ -7,6 +7,7 @@ which bits, does not depend on the file but for the number of words, so a batch 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
@@ -55,12 +56,13 @@ class Filter:
     words: U64
 
     @classmethod
-    def build(cls, addresses: U64) -> Filter:
-        """Make the filter that lets ``addresses`` pass."""
-        count = max(1, -(-len(addresses) * BITS_PER_CELL // 64))
+    def build(cls, parts: Sequence[U64]) -> Filter:
+        """Make the filter that lets the addresses in all of ``parts`` pass."""
+        count = max(1, -(-sum(map(len, parts)) * BITS_PER_CELL // 64))
         words = np.zeros(count, np.uint64)
-        probes = Probes.of(addresses)
-        np.bitwise_or.at(words, probes.words(count), probes.masks)
+        for addresses in parts:
+            probes = Probes.of(addresses)
+            np.bitwise_or.at(words, probes.words(count), probes.masks)
         return cls(words)
 
     def passes(self, probes: Probes) -> Mask:

@@ -224,18 +224,17 @@ class _SectionWriter:
         if self._keys is None:
             return None
         self._drain(final=True)
-        addresses = np.concatenate(self._addresses)
         put, delete, append, clear = self._counts.tolist()
         return Section(
             description=self.header.description,
             has_times=self.header.has_times,
             counts=(put, delete, append, clear),
             times=(min(self._times), max(self._times)) if self._times else None,
-            addresses=(int(addresses[0]), int(addresses[-1])),
+            addresses=(int(self._addresses[0][0]), self._last_address),
             keys=self._keys,
             compression=self._compression,
             blocks=self._index(),
-            filter=Filter.build(addresses),
+            filter=Filter.build(self._addresses),
         )
 
     def _check(self, cells: Cells) -> None:

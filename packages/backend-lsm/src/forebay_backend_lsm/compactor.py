@@ -1,0 +1,266 @@
+"""The compactor of format ``lsm-1``: rewrites sorted files into fewer, streaming by address."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+import attrs
+import numpy as np
+
+from forebay_backend_lsm.files.cells import Cells, Kind
+from forebay_backend_lsm.files.reading import FileTable, SortedFile, check_present
+from forebay_backend_lsm.files.writing import BLOCK_BYTES, FileWriter, TableHeader
+from forebay_backend_lsm.merging import Merged, Rules, Run, merge
+from forebay_state_api.backend import StateFile
+from forebay_state_api.compaction import CompactionJob, CompactionResult
+from forebay_state_api.errors import StorageError
+from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.storage import ObjectStorage
+
+FORMAT: Final = "lsm-1"
+_READ_AHEAD_BYTES: Final = 4 * 1024 * 1024
+"""Decompressed bytes that all inputs together hold at a time."""
+_PART_BYTES: Final = (256 * 1024, 2 * 1024 * 1024)
+"""Least and most that one input reads at once."""
+
+Cancelled = Callable[[], bool]
+
+_NO_CELLS: Final = Cells.of(np.zeros(0, np.uint64), Kind.PUT, [], [])
+
+
+class LsmCompactor:
+    """Merges sorted files. Stateless."""
+
+    format: ClassVar[str] = FORMAT
+
+    def compact(
+        self, job: CompactionJob, storage: ObjectStorage, cancelled: Cancelled
+    ) -> CompactionResult | None:
+        """As `forebay_state_api.compaction.Compactor.compact` says.
+
+        Options of the job: ``bottom`` (no older run lies below the inputs, so that tombstones may
+        go; required), ``ttl`` (state name → µs, of states whose expired cells are to go),
+        ``compression``, ``block_bytes``. Memory is bounded by about 40 MB, the target file size,
+        and the indexes and filters of inputs and outputs. Outputs of one ``lane`` (in their meta)
+        are disjoint by address within each table; those of a higher lane are newer.
+        """
+        try:
+            return _Compaction(job, storage, cancelled).run()
+        except _CancelledError:
+            return None
+
+
+class _CancelledError(Exception):
+    """The job is no longer wanted."""
+
+
+@attrs.frozen(eq=False)
+class _Source:
+    """One table of one input."""
+
+    input: SortedFile
+    table: FileTable
+    lane: int
+
+    @property
+    def header(self) -> TableHeader:
+        description = self.table.description
+        return TableHeader(str(description["name"]), description, bool(description["ttl"]))
+
+
+class _Compaction:
+    """One run of a job."""
+
+    def __init__(self, job: CompactionJob, storage: ObjectStorage, cancelled: Cancelled) -> None:
+        self._job: Final = job
+        self._storage: Final = storage
+        self._cancelled: Final = cancelled
+        self._bottom: Final[bool] = job.options["bottom"]
+        self._ttl: Final[Mapping[str, int]] = job.options.get("ttl", {})
+        self._outputs: Final = _Outputs(job, storage, self._check)
+
+    def run(self) -> CompactionResult:
+        inputs = [opened for file in self._job.inputs if (opened := self._open(file)) is not None]
+        names = sorted({name for opened in inputs for name in opened.tables})
+        entries_in = sum(self._merge_table(name, inputs) for name in names)
+        outputs = self._outputs.finish()
+        entries_out = sum(file.meta["entries"] for file in outputs)
+        return CompactionResult(
+            outputs=outputs,
+            entries_in=entries_in,
+            entries_out=entries_out,
+            entries_dropped=entries_in - entries_out,
+        )
+
+    def _open(self, file: StateFile) -> SortedFile | None:
+        self._check()
+        groups = file.range.intersection(self._job.range)
+        return None if groups is None else SortedFile.open(self._storage, file, groups)
+
+    def _check(self) -> None:
+        if self._cancelled():
+            raise _CancelledError
+
+    def _merge_table(self, name: str, inputs: Sequence[SortedFile]) -> int:
+        """Merge one table; returns how many cells were read."""
+        found = [opened for opened in inputs if name in opened.tables]
+        lanes = _lanes([(opened.range, opened.tables[name].description) for opened in found])
+        sources = [
+            _Source(opened, opened.tables[name], lane)
+            for opened, lane in zip(found, lanes, strict=True)
+        ]
+        newest = max(lanes)
+        read = 0
+        for age, epoch in enumerate(_by_key_type(sources)):
+            headers = {source.lane: source.header for source in epoch}
+            for merged in self._merged(epoch, bottom=self._bottom and not age):
+                read += merged.entries_in
+                self._outputs.add(merged.lane - newest, headers[merged.lane], merged.cells)
+        return read
+
+    def _merged(self, sources: Sequence[_Source], *, bottom: bool) -> Iterator[Merged]:
+        header = sources[0].header
+        ttl_us = self._ttl.get(header.name) if header.ttl else None
+        rules = Rules(
+            bottom=bottom,
+            expired_until=None if ttl_us is None else self._job.now_us - ttl_us,
+            stamped_lists=header.has_stamps,
+        )
+        least, most = _PART_BYTES
+        size = min(max(_READ_AHEAD_BYTES // len(sources), least), most)
+        return merge([Run(self._parts(source, size), source.lane) for source in sources], rules)
+
+    def _parts(self, source: _Source, size: int) -> Iterator[tuple[int, Cells]]:
+        """The cells of an input, some blocks at a time, for `Run`."""
+        table = source.table
+        blocks = table.span(table.first, table.last)
+        if not blocks:
+            return
+        yield table.first, _NO_CELLS
+        at = blocks.start
+        while at < blocks.stop:
+            stop, raw = at + 1, int(table.raw_sizes[at])
+            while stop < blocks.stop and raw + int(table.raw_sizes[stop]) <= size:
+                raw += int(table.raw_sizes[stop])
+                stop += 1
+            after = int(table.first_addresses[stop]) if stop < blocks.stop else table.last
+            yield after, self._read(source, at, stop)
+            at = stop
+
+    def _read(self, source: _Source, start: int, stop: int) -> Cells:
+        """The cells of some blocks, clipped to the range for which the input is read."""
+        table = source.table
+        begin, _ = table.location(start)
+        offset, length = table.location(stop - 1)
+        data = memoryview(self._bytes(source.input.file, begin, offset + length - begin))
+        found = []
+        for block in range(start, stop):
+            self._check()
+            offset, length = table.location(block)
+            decoded = table.decode(block, data[offset - begin : offset - begin + length])
+            found.append(decoded.cells.slice(*decoded.slice_of(table.first, table.last)))
+        return Cells.concat(found)
+
+    def _bytes(self, file: StateFile, start: int, length: int) -> bytes:
+        try:
+            return self._storage.get_ranges(file.name, [(start, length)])[0]
+        except StorageError as fault:
+            check_present(self._storage, file, f"file {file.name!r}", fault)
+            raise
+
+
+class _Outputs:
+    """The files that a job makes: one at a time in each lane."""
+
+    def __init__(
+        self, job: CompactionJob, storage: ObjectStorage, check: Callable[[], None]
+    ) -> None:
+        self._job: Final = job
+        self._storage: Final = storage
+        self._check: Final = check
+        ranges = [r for f in job.inputs if (r := f.range.intersection(job.range)) is not None]
+        self._range: Final = (
+            KeyGroupRange(min(r.start for r in ranges), max(r.end for r in ranges))
+            if ranges
+            else job.range
+        )
+        self._writers: Final[dict[int, tuple[FileWriter, str]]] = {}
+        self._files: Final[list[tuple[int, StateFile]]] = []
+
+    def add(self, lane: int, header: TableHeader, cells: Cells) -> None:
+        """Take cells; when a file is large enough, the next cells begin another one."""
+        self._check()
+        if not len(cells):
+            return
+        writer, name = self._writers.get(lane) or (self._writer(), "")
+        if name != header.name:
+            writer.begin(header)
+        writer.add(cells)
+        self._writers[lane] = writer, header.name
+        if writer.size >= self._job.target_bytes:
+            self._end(lane)
+
+    def finish(self) -> list[StateFile]:
+        """Write what is left; returns all files, oldest lane first."""
+        for lane in sorted(self._writers):
+            self._end(lane)
+        lanes = sorted({lane for lane, _ in self._files})
+        ordered = sorted(self._files, key=lambda found: found[0])
+        return [
+            attrs.evolve(file, meta={**file.meta, "lane": lanes.index(lane)})
+            for lane, file in ordered
+        ]
+
+    def _writer(self) -> FileWriter:
+        options = self._job.options
+        return FileWriter(
+            self._range,
+            compression=options.get("compression", "lz4"),
+            block_bytes=options.get("block_bytes", BLOCK_BYTES),
+        )
+
+    def _end(self, lane: int) -> None:
+        writer, _ = self._writers.pop(lane)
+        name = f"{self._job.output_prefix}{len(self._files):04d}"
+        self._check()
+        self._files.append((lane, writer.finish().put(self._storage, name, self._range)))
+
+
+def _lanes(inputs: Sequence[tuple[KeyGroupRange, Mapping[str, Any]]]) -> list[int]:
+    """Give each input, oldest first, a lane: one table description to each.
+
+    An input lies in no lower lane than older inputs of its key groups.
+    """
+    lanes: list[int] = []
+    described: list[Mapping[str, Any]] = []
+    for groups, description in inputs:
+        older = [
+            lane
+            for lane, (theirs, _) in zip(lanes, inputs, strict=False)
+            if theirs.intersection(groups) is not None
+        ]
+        lane = max(older, default=0)
+        while lane < len(described) and described[lane] != description:
+            lane += 1
+        if lane == len(described):
+            described.append(description)
+        lanes.append(lane)
+    return lanes
+
+
+def _by_key_type(sources: Sequence[_Source]) -> Iterator[list[_Source]]:
+    """Group sources whose keys are packed alike, oldest lanes first.
+
+    Of others it cannot be told which cells have the same key.
+    """
+
+    def packed(source: _Source) -> tuple[Any, ...]:
+        description = source.table.description
+        return tuple(description.get(part) for part in ("kind", "key", "user_key", "ttl"))
+
+    by_lane = sorted(sources, key=lambda source: source.lane)
+    for _, group in itertools.groupby(by_lane, packed):
+        together = list(group)
+        yield [source for source in sources if source in together]

@@ -1,0 +1,276 @@
+"""Merges runs of one table: the newest cell of each key wins, appends are folded, the dead go.
+
+It goes through the runs by address, window by window, and holds no more than a part of each run.
+Within a window everything is done to whole columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from forebay_backend_lsm.files.arrow import (
+    binary_array,
+    binary_from,
+    flag_array,
+    flags_of,
+    taken,
+)
+from forebay_backend_lsm.files.blocks import Blobs
+from forebay_backend_lsm.files.cells import U8, U64, Cells, Kind, Mask, Positions, order_of
+from forebay_backend_lsm.files.lists import Stamps, without_expired
+
+_MAP_PREFIX_SHIFT: Final = np.uint64(24)
+"""The cells of one map have the address bits above these in common."""
+
+
+@attrs.frozen(kw_only=True)
+class Rules:
+    """What may be left out."""
+
+    bottom: bool
+    """No older run lies below: what only hides older cells may go."""
+    expired_until: int | None = None
+    """Values and elements whose time is at most this have expired, µs since the epoch; ``None``
+    in a table without TTL, or without clean-up of it."""
+    stamped_lists: bool = False
+    """Values are lists whose elements have times."""
+
+
+@attrs.frozen(eq=False)
+class Merged:
+    """A part of the answer."""
+
+    lane: int
+    cells: Cells
+    entries_in: int
+    """How many cells were read for it; only the first lane's part of a window says so."""
+
+
+class Run:
+    """A run as it is merged: its cells from lower to higher addresses, part by part."""
+
+    def __init__(self, parts: Iterator[tuple[int, Cells]], lane: int = 0) -> None:
+        """``parts`` gives, with each part, the lowest address that a later part may hold.
+
+        All cells of one address are in one part. A part without cells is legal, and a good first
+        one: it says where the run begins without reading it. The lowest address after the last
+        part does not matter. Runs of different lanes hold values of different types: a value of
+        one is never joined with one of another.
+        """
+        self.lane: Final = lane
+        self._parts: Final = parts
+        self._held: list[Cells] = []
+        self.next: int | None = 0
+        """No cell beyond those held has a lower address; ``None`` when all are held."""
+
+    def advance(self) -> None:
+        """Hold one more part."""
+        found = next(self._parts, None)
+        if found is None:
+            self.next = None
+            return
+        self.next, cells = found
+        if len(cells):
+            self._held.append(cells)
+
+    def before(self, bound: int | None) -> list[Cells]:
+        """Give away the cells whose address is below ``bound``."""
+        if bound is None:
+            taken, self._held = self._held, []
+            return taken
+        taken, kept = [], []
+        for cells in self._held:
+            stop = int(np.searchsorted(cells.addresses, np.array([bound], np.uint64)[0], "left"))
+            taken.append(cells.slice(0, stop))
+            kept.append(cells.slice(stop, len(cells)))
+        self._held = [cells for cells in kept if len(cells)]
+        return [cells for cells in taken if len(cells)]
+
+
+def merge(runs: Sequence[Run], rules: Rules) -> Iterator[Merged]:
+    """Merge runs, oldest first, into cells sorted by (address, key bytes).
+
+    Every key comes out at most once in each lane; in more than one lane only as a list, of which
+    the parts in higher lanes are appended to those in lower ones.
+    """
+    clears = _Clears()
+    while (bound := _bound(runs)) is not None:
+        for run in runs:
+            if run.next == bound:
+                run.advance()
+        yield from _merge_window(runs, _bound(runs), rules, clears)
+
+
+def _bound(runs: Sequence[Run]) -> int | None:
+    """The lowest address that is not held in full by every run."""
+    return min((run.next for run in runs if run.next is not None), default=None)
+
+
+def _merge_window(
+    runs: Sequence[Run], bound: int | None, rules: Rules, clears: _Clears
+) -> Iterator[Merged]:
+    ranks, parts = [], []
+    for rank, run in enumerate(runs):
+        for cells in run.before(bound):
+            ranks.append(np.full(len(cells), rank, np.int64))
+            parts.append(cells)
+    if not parts:
+        return
+    window = _Window(Cells.concat(parts), np.concatenate(ranks))
+    lanes = np.array([run.lane for run in runs])
+    entries_in = len(window.ranks)
+    window.keep(clears.alive(window, bound))
+    cells, lane = window.folded(lanes[window.ranks], rules)
+    for one in sorted(set(lanes.tolist())):
+        chosen = cells if (lane == one).all() else cells.take(np.flatnonzero(lane == one))
+        yield Merged(one, chosen, entries_in)
+        entries_in = 0
+
+
+class _Window:
+    """All cells of some addresses, in order, of which some stay."""
+
+    def __init__(self, cells: Cells, ranks: Positions) -> None:
+        self._cells: Final = cells
+        order, same = order_of(cells.addresses, cells.keys)
+        firsts = np.concatenate(([True], ~same))
+        lasts = np.concatenate((~same, [True]))
+        kinds = cells.kinds[order]
+        stays = _down_to_base(kinds, firsts, lasts) if (kinds == Kind.APPEND).any() else lasts
+        self._order = order[stays]
+        self.kinds: U8 = kinds[stays]
+        self.ranks: Positions = ranks[self._order]
+        self.starts: Mask = _first_kept(firsts, stays)
+        """Which of the cells kept are the first of their key."""
+
+    @property
+    def addresses(self) -> U64:
+        found: U64 = self._cells.addresses[self._order]
+        return found
+
+    def keys_at(self, positions: npt.NDArray[np.int64]) -> pa.Array:
+        return taken(self._cells.keys, self._order[positions])
+
+    def keep(self, stays: Mask | None) -> None:
+        """Drop the others; of maps only, whose keys have one cell each."""
+        if stays is not None:
+            self._order, self.kinds = self._order[stays], self.kinds[stays]
+            self.ranks, self.starts = self.ranks[stays], self.starts[stays]
+
+    def folded(self, lanes: Positions, rules: Rules) -> tuple[Cells, Positions]:
+        """The cells that come out, and the lane of each."""
+        heads = self.starts.copy()
+        heads[1:] |= lanes[1:] != lanes[:-1]
+        cells = self._cells.take(self._order)
+        if not heads.all():
+            cells, lanes = _folded(cells, heads), lanes[heads]
+        kinds = cells.kinds.copy()
+        if rules.bottom:
+            kinds[(kinds == Kind.APPEND) & self.starts[heads]] = Kind.PUT
+        cells = attrs.evolve(cells, kinds=kinds)
+        if rules.expired_until is not None:
+            cells = _expire(cells, rules.expired_until, stamped_lists=rules.stamped_lists)
+        stays = ~((cells.kinds == Kind.APPEND) & _empty(cells.values))
+        if rules.bottom:
+            stays &= (cells.kinds != Kind.DELETE) & (cells.kinds != Kind.CLEAR)
+        if stays.all():
+            return cells, lanes
+        return cells.take(np.flatnonzero(stays)), lanes[stays]
+
+
+def _down_to_base(kinds: U8, firsts: Mask, lasts: Mask) -> Mask:
+    """Of each key: its newest cell that is no append, and all after it; else all."""
+    positions = np.arange(len(kinds))
+    bases = np.maximum.accumulate(np.where(kinds == Kind.APPEND, -1, positions))
+    begin = np.maximum(bases[lasts], np.flatnonzero(firsts))
+    answer: Mask = positions >= begin[np.cumsum(firsts) - 1]
+    return answer
+
+
+def _first_kept(firsts: Mask, stays: Mask) -> Mask:
+    """Which of the positions that stay are the first of their key to do so."""
+    keys = (np.cumsum(firsts))[stays]
+    return np.concatenate(([True], keys[1:] != keys[:-1])) if len(keys) else keys.astype(np.bool_)
+
+
+def _folded(cells: Cells, heads: Mask) -> Cells:
+    """Join each head's value with those of the cells that follow it, oldest first."""
+    at = np.flatnonzero(heads)
+    ends = np.append(at[1:], len(cells))
+    blobs = Blobs.of(cells.values)
+    offsets = blobs.offsets[np.append(at, len(cells))]
+    values = binary_from(offsets, cells.values.buffers()[2] or pa.py_buffer(b""))
+    kinds = cells.kinds[at]
+    kinds[(ends - at > 1) & (kinds == Kind.DELETE)] = Kind.PUT
+    times = None if cells.times is None else np.maximum.reduceat(cells.times, at)
+    return Cells(cells.addresses[at], kinds, times, taken(cells.keys, at), values)
+
+
+def _expire(cells: Cells, until: int, *, stamped_lists: bool) -> Cells:
+    """Turn what has expired into tombstones, and leave expired elements out of lists."""
+    if stamped_lists:
+        return _expire_elements(cells, until)
+    assert cells.times is not None
+    gone = (cells.kinds == Kind.PUT) & (cells.times <= until)
+    if not gone.any():
+        return cells
+    kinds = np.where(gone, np.uint8(Kind.DELETE), cells.kinds)
+    values = _replaced(cells.values, gone, [b""] * int(gone.sum()))
+    return attrs.evolve(cells, kinds=kinds, values=values)
+
+
+def _expire_elements(cells: Cells, until: int) -> Cells:
+    expired = Stamps.of(cells.values).expired(len(cells), until)
+    if not expired.any():
+        return cells
+    found = taken(cells.values, np.flatnonzero(expired)).to_pylist()
+    values = _replaced(cells.values, expired, [without_expired(v, until) for v in found])
+    kinds = cells.kinds.copy()
+    kinds[expired & (kinds == Kind.PUT) & _empty(values)] = Kind.DELETE
+    return attrs.evolve(cells, kinds=kinds, values=values)
+
+
+def _replaced(values: pa.Array, which: Mask, by: Sequence[bytes]) -> pa.Array:
+    return pc.replace_with_mask(values, flag_array(which), binary_array(by))
+
+
+def _empty(values: pa.Array) -> Mask:
+    offsets = Blobs.of(values).offsets
+    answer: Mask = offsets[1:] == offsets[:-1]
+    return answer
+
+
+class _Clears:
+    """The maps that were cleared, of those whose addresses are being merged."""
+
+    def __init__(self) -> None:
+        self._found: dict[bytes, tuple[int, int]] = {}
+        """Prefix → address bits of the map, rank of the newest run that clears it."""
+
+    def alive(self, window: _Window, bound: int | None) -> Mask | None:
+        """Which cells no newer clear has removed; ``None`` for all.
+
+        A clear comes before the entries of its map, so that it is known when they come.
+        """
+        clears = np.flatnonzero(window.kinds == Kind.CLEAR)
+        if not len(clears) and not self._found:
+            return None
+        maps = window.addresses >> _MAP_PREFIX_SHIFT
+        for at, prefix in zip(clears.tolist(), window.keys_at(clears).to_pylist(), strict=True):
+            self._found[prefix] = int(maps[at]), int(window.ranks[at])
+        answer = np.ones(len(maps), np.bool_)
+        for prefix, (bits, rank) in self._found.items():
+            start, stop = np.searchsorted(maps, np.array([bits, bits + 1], np.uint64)).tolist()
+            older = start + np.flatnonzero(window.ranks[start:stop] < rank)
+            theirs = pc.starts_with(window.keys_at(older), pattern=prefix)
+            answer[older[flags_of(theirs)]] = False
+        last = None if bound is None else bound >> int(_MAP_PREFIX_SHIFT)
+        self._found = {p: f for p, f in self._found.items() if last is not None and f[0] >= last}
+        return answer
