@@ -1,0 +1,124 @@
+"""Runs and layers: in which order the files of a version are read, and what may be merged.
+
+A *run* is what one commit or one compaction wrote: files without a cell in common. Files that a
+compaction wrote in several lanes are several runs. Runs whose key groups overlap are ordered by
+age; those that do not overlap (the chains that several subtasks wrote before a rescale) are not.
+A *layer* holds the runs of equal depth: one more than the deepest older run below them. No two runs
+of a layer overlap, so the number of layers is the read amplification, and adjacent layers may
+always be merged into one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from itertools import groupby
+from typing import TypeAlias
+
+import attrs
+
+from forebay_state_api.backend import StateFile
+from forebay_state_api.keys import KeyGroupRange
+
+Place: TypeAlias = tuple[str, KeyGroupRange]
+"""What tells the files of a version apart: one file may be read for several ranges."""
+
+
+def place_of(file: StateFile) -> Place:
+    """The file's name and the key groups for which it is read."""
+    return file.name, file.range
+
+
+def hull(files: Collection[StateFile]) -> KeyGroupRange:
+    """The smallest range that holds all that the files are read for."""
+    return KeyGroupRange(
+        min(file.range.start for file in files), max(file.range.end for file in files)
+    )
+
+
+@attrs.frozen
+class Layer:
+    """Files of one depth, in the order in which a manifest names them."""
+
+    files: tuple[StateFile, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def entries(self) -> int:
+        """Cells of any kind."""
+        return sum(file.meta.get("entries", 0) for file in self.files)
+
+    @property
+    def deletes(self) -> int:
+        """Cells that only hide older ones."""
+        return sum(file.meta.get("deletes", 0) for file in self.files)
+
+    @property
+    def job(self) -> str | None:
+        """The compaction that wrote all of it; ``None`` for what commits wrote."""
+        jobs = {file.meta.get("job") for file in self.files}
+        return jobs.pop() if len(jobs) == 1 else None
+
+    def meets(self, places: Collection[Place]) -> bool:
+        """Whether one of its files is among ``places``."""
+        return any(place_of(file) in places for file in self.files)
+
+
+def layers_of(files: Iterable[StateFile]) -> Sequence[Layer]:
+    """The layers of a version, the deepest (oldest) first; ``files`` are in order of age."""
+    runs = [tuple(run) for _, run in groupby(files, key=_RunKey())]
+    ranges = [hull(run) for run in runs]
+    depths: list[int] = []
+    for number, groups in enumerate(ranges):
+        below = [d for d, r in zip(depths, ranges[:number], strict=True) if r.intersection(groups)]
+        depths.append(max(below, default=-1) + 1)
+    found: list[list[StateFile]] = [[] for _ in range(max(depths, default=-1) + 1)]
+    for depth, run in zip(depths, runs, strict=True):
+        found[depth].extend(run)
+    return [Layer(tuple(layer)) for layer in found]
+
+
+class _RunKey:
+    """Groups neighbours that one lane of one compaction wrote; any other file stands alone."""
+
+    def __init__(self) -> None:
+        self._alone = 0
+
+    def __call__(self, file: StateFile) -> object:
+        if (job := file.meta.get("job")) is not None:
+            return job, file.meta.get("lane", 0)
+        self._alone += 1
+        return self._alone
+
+
+def replaced(
+    files: Sequence[StateFile], inputs: Collection[Place], outputs: Sequence[StateFile]
+) -> Sequence[StateFile] | None:
+    """``files`` with ``outputs`` in place of ``inputs``, in order of age.
+
+    ``None`` where that cannot be: an input is not among the files any more, or another file is
+    newer than one input and older than another one of the same key groups.
+    """
+    places = [place_of(file) for file in files]
+    if not set(inputs) <= set(places):
+        return None
+    older: list[StateFile] = []
+    newer: list[StateFile] = []
+    merged: list[StateFile] = []
+    for file, place in zip(files, places, strict=True):
+        if place in inputs:
+            if _overlaps(file, newer):
+                return None
+            merged.append(file)
+        elif _overlaps(file, merged) or _overlaps(file, newer):
+            newer.append(file)
+        else:
+            older.append(file)
+    return [*older, *outputs, *newer]
+
+
+def _overlaps(file: StateFile, others: Iterable[StateFile]) -> bool:
+    return any(file.range.intersection(other.range) is not None for other in others)

@@ -1,0 +1,135 @@
+"""What to compact: few layers to read, little garbage to keep, and little to write for it.
+
+Three rules, over the layers of a version from the oldest (0) to the newest:
+
+* garbage: when the layers above the oldest outgrow it by `CompactionRules.space_amplification`,
+  all are merged; nothing else gets rid of what was overwritten or deleted long ago.
+* tiers: when there are more layers than `CompactionRules.goal`, the newest ones are merged, as
+  many as are not much larger than those above them; so layers grow geometrically with age, and a
+  cell is rewritten a few times only.
+* relief: when there are more layers than `CompactionRules.max_runs`, some are merged at once, and
+  the commit waits for it.
+
+Layers that a pending job reads are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, Self, TypeAlias
+
+import attrs
+
+from forebay_backend_lsm.layers import Layer, Place
+
+Window: TypeAlias = tuple[int, int]
+"""Adjacent layers, from … to, the last one not included."""
+
+MOST_PENDING: Final = 3
+"""Jobs of one subtask that may be under way at once."""
+_STEP: Final = 3.0
+"""A tier takes in the next older layer while that is at most so many times its size."""
+
+
+@attrs.frozen(kw_only=True)
+class CompactionRules:
+    """The settings of compaction."""
+
+    max_runs: int = 10
+    """Runs on a read path; a commit that would leave more compacts before it ends."""
+    space_amplification: float = 1.75
+    """All layers are merged when they have so many times the bytes of the oldest one."""
+    job_timeout_s: float = 600.0
+    """A job that shows no sign of life for so long is submitted again."""
+    target_bytes: int = 64 << 20
+    """About how large an output file becomes."""
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Self:
+        """Read them from the backend's settings."""
+        return cls(
+            max_runs=options["max-runs"],
+            space_amplification=options["space-amplification"],
+            job_timeout_s=options["job-timeout"],
+            target_bytes=options["target-file-bytes"],
+        )
+
+    @property
+    def goal(self) -> int:
+        """Layers above which the newest are merged: room is left while jobs are under way."""
+        return max(1, self.max_runs * 6 // 10)
+
+
+def choose(
+    layers: Sequence[Layer], busy: Collection[Place], rules: CompactionRules, pending: int
+) -> Window | None:
+    """What to submit after a commit; ``None`` when nothing is worth it, or too much is pending."""
+    full = is_garbage_due(layers, rules)
+    if full and pending:
+        return None  # they come first, and nothing new meanwhile: their turn would never end
+    if full and len(layers) < rules.max_runs:
+        return (0, len(layers))
+    taken = sum(layer.meets(busy) for layer in layers)
+    if pending >= MOST_PENDING or len(layers) - taken + pending <= rules.goal:
+        return None
+    # At the bound the newest layer stays free, so that relief finds two to merge after a commit.
+    return _tier(layers, busy, len(layers) - (len(layers) >= rules.max_runs))
+
+
+def is_garbage_due(layers: Sequence[Layer], rules: CompactionRules) -> bool:
+    """Whether what may be garbage outgrew the oldest layer.
+
+    Lanes of one compaction count as one layer: they could not be merged and cannot be now.
+    """
+    if not layers:
+        return False
+    lowest = layers[0]
+    lanes = [layer for layer in layers if lowest.job is not None and layer.job == lowest.job]
+    oldest = lanes or [lowest]
+    above = [layer for layer in layers if layer not in oldest]
+    kept = sum(layer.size for layer in oldest)
+    entries = sum(layer.entries for layer in oldest)
+    hidden = min(1.0, sum(layer.deletes for layer in above) / entries) if entries else 0.0
+    garbage = sum(layer.size for layer in above) + hidden * kept
+    return bool(above) and garbage > (rules.space_amplification - 1) * kept
+
+
+def relief(
+    layers: Sequence[Layer], busy: Collection[Place], rules: CompactionRules
+) -> Window | None:
+    """What to compact before the commit ends, so that `max_runs` layers are left.
+
+    Of the windows that do, the one that is cheap for what it removes: merging just as many layers
+    as are needed would have the next commit merge the result again.
+    """
+    width = len(layers) - rules.max_runs + 1
+    if width < 2:  # noqa: PLR2004 - one layer is nothing to merge
+        return None
+    count = len(layers)
+    windows = [(i, j) for i in range(count) for j in range(i + width, count + 1)]
+    free = [w for w in windows if not _is_busy(layers, w, busy) and not _is_lanes(layers, w)]
+    return min(free, key=lambda w: _size(layers, w) / (w[1] - w[0] - 1) ** 2, default=None)
+
+
+def _tier(layers: Sequence[Layer], busy: Collection[Place], stop: int) -> Window | None:
+    start, size = stop, 0
+    while start and not layers[start - 1].meets(busy):
+        if stop - start > 1 and layers[start - 1].size > _STEP * size:
+            break
+        start -= 1
+        size += layers[start].size
+    window = (start, stop)
+    return None if stop - start < 2 or _is_lanes(layers, window) else window  # noqa: PLR2004
+
+
+def _is_busy(layers: Sequence[Layer], window: Window, busy: Collection[Place]) -> bool:
+    return any(layer.meets(busy) for layer in layers[window[0] : window[1]])
+
+
+def _is_lanes(layers: Sequence[Layer], window: Window) -> bool:
+    jobs = {layer.job for layer in layers[window[0] : window[1]]}
+    return len(jobs) == 1 and None not in jobs
+
+
+def _size(layers: Sequence[Layer], window: Window) -> int:
+    return sum(layer.size for layer in layers[window[0] : window[1]])

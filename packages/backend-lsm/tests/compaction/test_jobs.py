@@ -1,0 +1,433 @@
+"""Jobs from the commit that names them to the commit that installs what they left."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from forebay_backend_lsm.layers import layers_of
+from forebay_backend_lsm.picking import CompactionRules
+from forebay_state_api.backend import StateFile
+from forebay_state_api.compaction import CompactionJob, CompactionResult
+from forebay_state_api.errors import CorruptStateError, PluginError, StorageError
+from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.sealed import seal, unseal
+from forebay_state_api.storage import open_storage
+from forebay_state_api.testing import Fault, FaultyStorage
+
+from .chain import MINUTE_US, Chain
+from .toy import Cells, ToyCompactor
+
+RULES = CompactionRules(max_runs=4, target_bytes=1_000)
+ALL = KeyGroupRange(0, 7)
+
+
+@pytest.fixture
+def chain() -> Chain:
+    return Chain(RULES)
+
+
+def cell(number: int, value: object = None) -> Cells:
+    return {(number % 8, f"k{number}"): value}
+
+
+def until_pending(chain: Chain) -> CompactionJob:
+    """Commit until a job was submitted; that job."""
+    for number in range(20):
+        chain.commit(cell(number, number))
+        if chain.service.submitted:
+            return chain.service.submitted[-1]
+    pytest.fail("nothing was submitted")
+
+
+def runs(chain: Chain) -> int:
+    return max(len(layers_of(one.files)) for one in chain.newest)
+
+
+def test_a_job_is_named_by_the_manifest_before_it_is_submitted(chain: Chain) -> None:
+    chain.commit(cell(1, 1))
+    attempt = chain.attempt(cell(2, 2))
+    (pending,) = attempt[1].meta["compaction"]["pending"]
+    job = CompactionJob.from_plain(pending["job"])
+    assert not chain.service.submitted
+    assert attempt[1].protected == [job.output_prefix]
+    chain.install(attempt)
+    assert chain.service.submitted == [job]
+    assert job.now_us == chain.now_us
+    assert job.options == {"bottom": True}
+
+
+def test_an_attempt_that_does_not_commit_submits_nothing(chain: Chain) -> None:
+    chain.commit(cell(1, 1))
+    chain.attempt(cell(2, 2))
+    assert not chain.service.submitted
+
+
+def test_the_next_opening_reads_and_names_what_the_job_left(chain: Chain) -> None:
+    job = until_pending(chain)
+    before = chain.content()
+    chain.run_jobs()
+    opened = chain.opened()
+    assert {file.name for file in opened.files}.isdisjoint(file.name for file in job.inputs)
+    chain.commit(cell(50, 50))
+    assert chain.content() == {**before, **cell(50, 50)}
+    assert job.id not in chain.pending()
+
+
+def test_any_process_finds_the_result(chain: Chain) -> None:
+    job = until_pending(chain)
+    chain.run_jobs()
+    chain.other_process()
+    chain.commit()
+    assert chain.newest[0].files[0].meta["job"] == job.id
+    assert chain.pending() == []
+
+
+def test_a_job_that_is_under_way_stays_pending(chain: Chain) -> None:
+    job = until_pending(chain)
+    chain.now_us += 60 * MINUTE_US
+    chain.commit()
+    assert chain.pending() == [job.id]
+    assert len(chain.service.submitted) == 1
+
+
+def test_a_job_without_a_sign_of_life_is_submitted_again(chain: Chain) -> None:
+    job = until_pending(chain)
+    chain.other_process()
+    chain.now_us += 9 * MINUTE_US
+    chain.commit()
+    assert chain.pending() == [job.id]
+    chain.now_us += MINUTE_US
+    chain.commit()
+    (again,) = chain.service.submitted
+    assert chain.pending() == [again.id]
+    assert again.output_prefix != job.output_prefix
+    fresh = {"id": job.id, "output_prefix": job.output_prefix}
+    assert attrs.evolve(again, **fresh) == job
+
+
+def test_a_heartbeat_is_a_sign_of_life(chain: Chain) -> None:
+    job = until_pending(chain)
+    chain.other_process()
+    for beat in range(3):
+        chain.now_us += 10 * MINUTE_US
+        chain.storage.put(f"{job.heartbeat_prefix}{beat:06d}", seal({}))
+        chain.commit()
+        assert chain.pending() == [job.id]
+    chain.now_us += 10 * MINUTE_US
+    chain.commit()
+    assert job.id not in chain.pending()
+
+
+def test_a_batch_without_a_time_gives_no_job_up(chain: Chain) -> None:
+    job = until_pending(chain)
+    chain.other_process()
+    later, chain.now_us = chain.now_us + 60 * MINUTE_US, 0
+    chain.commit()
+    assert chain.pending() == [job.id]
+    chain.now_us = later
+    chain.commit()
+    assert job.id not in chain.pending()
+
+
+def test_a_job_that_a_batch_without_a_time_submitted_gets_its_time(chain: Chain) -> None:
+    chain.now_us, later = 0, chain.now_us
+    job = until_pending(chain)
+    chain.other_process()
+    chain.now_us = later
+    chain.commit()
+    assert chain.pending() == [job.id]
+    chain.now_us += 10 * MINUTE_US
+    chain.commit()
+    assert job.id not in chain.pending()
+
+
+def test_the_lease_follows_a_slow_trigger(chain: Chain) -> None:
+    chain.commit(cell(1, 1))
+    chain.now_us += 60 * MINUTE_US
+    chain.commit()
+    chain.now_us += 2 * MINUTE_US
+    chain.commit(cell(2, 2))
+    (job,) = chain.service.submitted
+    assert job.lease_s == 3 * 60 * 60
+    assert job.heartbeat_s == 60
+
+
+def test_a_zombie_that_finishes_late_never_goes_live(chain: Chain) -> None:
+    job = until_pending(chain)
+    zombie = chain.service
+    chain.other_process()
+    chain.now_us += 10 * MINUTE_US
+    chain.commit()
+    zombie.run(job)
+    for number in range(30, 40):
+        chain.run_jobs()
+        chain.commit(cell(number, number))
+        names = [file.name for one in chain.newest for file in one.files]
+        assert not any(name.startswith(job.output_prefix) for name in names)
+
+
+def test_two_attempts_may_install_different_results(chain: Chain) -> None:
+    """One opened before the job was done and one after: either may become the version."""
+    job = until_pending(chain)
+    early = chain.attempt(cell(70, "early"))
+    chain.run_jobs()
+    late = chain.attempt(cell(70, "late"))
+    late[0].installed()
+    assert next(file.meta.get("job") for file in late[1].files) == job.id
+    before = chain.content()
+    for attempt, value in ((early, "early"), (late, "late")):
+        chain.newest = [attempt[1]]
+        assert chain.content() == {**before, **cell(70, value)}
+        chain.commit()
+        assert chain.content() == {**before, **cell(70, value)}
+
+
+def test_a_result_of_inputs_that_are_gone_is_ignored(chain: Chain) -> None:
+    until_pending(chain)
+    chain.run_jobs()
+    kept = chain.content()
+    (one,) = chain.newest
+    # What a compaction in the foreground leaves: the inputs were merged into another file.
+    merged = chain.write(kept, ALL)
+    chain.newest = [attrs.evolve(one, files=merged)]
+    chain.commit()
+    assert [file.name for file in chain.newest[0].files] == [merged[0].name]
+    assert chain.pending() == []
+
+
+def test_a_rescale_drops_the_pending_jobs(chain: Chain) -> None:
+    job = until_pending(chain)
+    before = chain.content()
+    chain.run_jobs()
+    chain.rescale(2)
+    chain.commit()
+    assert job.id not in chain.pending()
+    assert chain.content() == before
+
+
+def test_a_fork_drops_the_pending_jobs(chain: Chain) -> None:
+    job = until_pending(chain)
+    chain.run_jobs()
+    opened = chain.opened(operator="other/u")
+    assert opened.files == chain.newest[0].files
+    assert job.output_prefix not in opened.commit(9, [], options={}).protected
+
+
+def test_without_a_service_nothing_is_submitted_and_the_bound_holds(chain: Chain) -> None:
+    for number in range(20):
+        opened = chain.opened(compaction=None)
+        chain.newest = [chain.committed(opened, ALL, cell(number, number))]
+        opened.installed()
+        assert runs(chain) <= RULES.max_runs
+    assert chain.newest[0].meta == {}
+    assert len(chain.content()) == 20
+
+
+def test_runs_stay_bounded_while_no_job_is_ever_done(chain: Chain) -> None:
+    for number in range(60):
+        chain.now_us += MINUTE_US
+        chain.commit(cell(number, number))
+        if number % 7 == 0:
+            chain.other_process()
+        assert runs(chain) <= RULES.max_runs
+    assert len(chain.content()) == 60
+
+
+def test_a_commit_of_many_runs_is_relieved_at_once(chain: Chain) -> None:
+    job = until_pending(chain)
+    opened = chain.opened()
+    spills = [file for n in range(12) for file in chain.write(cell(n, f"n{n}"), ALL)]
+    made = opened.commit(chain.version + 1, spills, options={})
+    assert made.bytes_written > 0
+    assert len(layers_of(made.files)) <= RULES.max_runs
+    chain.newest = [chain.manifest(made, ALL)]
+    opened.installed()
+    assert chain.content()[1, "k1"] == "n1"
+    assert job.id in chain.pending()
+
+
+def test_pending_jobs_are_forgotten_when_they_hold_too_many_runs(chain: Chain) -> None:
+    job = until_pending(chain)
+    chain.rules = CompactionRules(max_runs=2, target_bytes=1_000)
+    before = chain.content()
+    opened = chain.opened()
+    # Each commit adds a run, and the pending job holds all the others.
+    held = len(job.inputs)
+    chain.newest = [chain.committed(opened, ALL, cell(60, 60))]
+    opened.installed()
+    chain.commit(cell(61, 61))
+    assert held >= 2
+    assert runs(chain) <= 2
+    assert chain.content() == {**before, **cell(60, 60), **cell(61, 61)}
+
+
+class Faulty(ToyCompactor):
+    """Fails once as told, then works."""
+
+    def __init__(self, *faults: Exception) -> None:
+        super().__init__()
+        self.faults = [*faults]
+
+    def compact(self, job, storage, cancelled):  # type: ignore[no-untyped-def]
+        if self.faults:
+            raise self.faults.pop(0)
+        return super().compact(job, storage, cancelled)
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [(CorruptStateError("a block"), CorruptStateError), (KeyError("bug"), PluginError)],
+)
+def test_a_fault_that_will_not_go_away_surfaces(
+    chain: Chain, fault: Exception, error: type[Exception]
+) -> None:
+    chain.compactor = Faulty(fault)
+    until_pending(chain)
+    chain.run_jobs()
+    with pytest.raises(error, match="compaction"):
+        chain.commit()
+
+
+def test_a_transient_fault_leads_to_another_submission(chain: Chain) -> None:
+    chain.compactor = Faulty(StorageError("unreachable"))
+    job = until_pending(chain)
+    chain.run_jobs()
+    chain.commit()
+    (_, again) = chain.service.submitted
+    assert again.id != job.id
+    chain.run_jobs()
+    chain.commit()
+    assert chain.newest[0].files[0].meta["job"] == again.id
+
+
+def test_a_service_that_cannot_be_reached_does_not_fail_the_batch(
+    chain: Chain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(job: CompactionJob) -> None:
+        raise StorageError(job.id)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(chain.service, "submit", unreachable)
+        chain.commit(cell(1, 1))
+        chain.commit(cell(2, 2))
+    (lost,) = chain.pending()
+    chain.now_us += 10 * MINUTE_US
+    chain.commit()
+    assert chain.pending() == [chain.service.submitted[0].id] != [lost]
+
+
+def altered(chain: Chain, job: CompactionJob, **changes: object) -> None:
+    """Replace the result that the job left by one with some fields changed."""
+    plain = unseal(chain.storage.get(job.result_name))
+    chain.storage.delete([job.result_name])
+    chain.storage.put(job.result_name, seal({**plain, **changes}))
+
+
+def output(**changes: object) -> dict[str, object]:
+    return {"name": "x", "size": 1, "range": [0, 7], "meta": {}} | changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"entries_in": 99}, "99 entries went in"),
+        ({"entries_dropped": 7}, "7 were dropped"),
+        ({"outputs": [output()]}, "but the outputs hold"),
+        ({"outputs": 5}, "is not one"),
+        ({"entries_in": 3000, "entries_dropped": 3000, "entries_out": 0}, "the inputs hold"),
+    ],
+)
+def test_a_result_that_contradicts_the_job_is_refused(
+    chain: Chain, changes: dict[str, object], message: str
+) -> None:
+    job = until_pending(chain)
+    chain.run_jobs()
+    altered(chain, job, **changes)
+    with pytest.raises(CorruptStateError, match=message):
+        chain.opened()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": "data/elsewhere"}, "is not below the job's prefix"),
+        ({"name": "../u/data/elsewhere"}, "is not below the job's prefix"),
+        ({"size": 3}, "of 3 bytes has"),
+        ({"range": [0, 99]}, "is for key groups 0..99"),
+    ],
+)
+def test_outputs_are_checked_one_by_one(
+    chain: Chain, changes: dict[str, object], message: str
+) -> None:
+    job = until_pending(chain)
+    chain.run_jobs()
+    (first,) = unseal(chain.storage.get(job.result_name))["outputs"]
+    altered(chain, job, outputs=[{**first, **changes}])
+    with pytest.raises(CorruptStateError, match=message):
+        chain.opened()
+
+
+def test_a_missing_output_is_named(chain: Chain) -> None:
+    job = until_pending(chain)
+    chain.run_jobs()
+    chain.storage.delete([f"{job.output_prefix}0000"])
+    with pytest.raises(CorruptStateError, match=r"0000 of \d+ bytes is missing"):
+        chain.opened()
+
+
+def test_a_torn_result_is_none_and_an_altered_one_is_an_error(chain: Chain) -> None:
+    job = until_pending(chain)
+    chain.run_jobs()
+    whole = chain.storage.get(job.result_name)
+    chain.storage.delete([job.result_name])
+    chain.storage.put(job.result_name, whole[:-3])
+    assert chain.opened().files == chain.newest[0].files
+    chain.storage.delete([job.result_name])
+    chain.storage.put(job.result_name, whole[:-1] + b"\0")
+    with pytest.raises(CorruptStateError, match="altered"):
+        chain.opened()
+
+
+def test_a_result_that_is_deleted_lets_the_job_run_again(chain: Chain) -> None:
+    job = until_pending(chain)
+    chain.run_jobs()
+    altered(chain, job, entries_in=99)
+    chain.storage.delete([job.result_name])
+    chain.now_us += 10 * MINUTE_US
+    chain.commit()
+    assert len(chain.service.submitted) == 2
+
+
+def test_a_crash_between_the_last_output_and_the_result_leaves_no_result() -> None:
+    faults = FaultyStorage(open_storage("memory://compaction-crash"))
+    chain = Chain(RULES, faults)
+    job = until_pending(chain)
+    faults.faults.append(Fault(operation="put_if_absent", name="*/result"))
+    chain.run_jobs()
+    assert [info.name for info in chain.storage.list(job.output_prefix)]
+    chain.commit()
+    assert job.id not in chain.pending()
+    chain.run_jobs()
+    chain.commit()
+    assert chain.newest[0].files[0].meta["job"] == chain.service.submitted[1].id
+
+
+def test_an_empty_result_is_a_result(chain: Chain) -> None:
+    chain.commit(cell(1, 1))
+    chain.commit(cell(1))
+    chain.run_jobs()
+    chain.commit()
+    assert chain.newest[0].files == []
+    assert chain.content() == {}
+
+
+def test_the_same_job_gives_the_same_bytes(chain: Chain) -> None:
+    job = until_pending(chain)
+    chain.run_jobs()
+    second = attrs.evolve(job, id="other", output_prefix="data/other/")
+    result = chain.compactor.compact(second, chain.storage, lambda: False)
+    assert isinstance(result, CompactionResult)
+    for file in result.outputs:
+        twin: StateFile = attrs.evolve(file, name=f"{job.output_prefix}{file.name[-4:]}")
+        assert chain.storage.get(twin.name) == chain.storage.get(file.name)
