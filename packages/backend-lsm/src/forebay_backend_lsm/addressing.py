@@ -1,0 +1,186 @@
+"""From the engine's keys to cell keys and addresses, a whole batch at once.
+
+A cell key begins with its *prefix*: the packed namespace and the packed key, each after its
+length. In a map the packed user key follows, to the end. `docs/reference/lsm-file-format.md` says
+how addresses are made of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+from typing import Any, Final, Self
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from xxhash import xxh3_64_intdigest
+
+from forebay_backend_lsm.files import Probes, address_of, addresses_of
+from forebay_state_api.backend import TableSpec
+from forebay_state_api.codecs import codec_for
+
+U8 = npt.NDArray[np.uint8]
+U64 = npt.NDArray[np.uint64]
+I64 = npt.NDArray[np.int64]
+
+NAMESPACES: Final = codec_for(None, what="a namespace")
+ENTRY_BITS: Final = 24
+"""The lowest bits of an address in a map table, which come from the user key."""
+_GROUP_SHIFT: Final = np.uint64(48)
+_HALF_SHIFT: Final = np.uint64(40)
+_ENTRY_SHIFT: Final = np.uint64(ENTRY_BITS)
+_ONE_BYTE: Final = 128
+
+
+class Batch:
+    """Cells that are looked for, or written: addresses, and the keys that decide."""
+
+    def __init__(self, addresses: U64, keys: list[bytes]) -> None:
+        """Both in one order."""
+        self.addresses: Final = addresses
+        self.keys: Final = keys
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @cached_property
+    def probes(self) -> Probes:
+        """What filters are asked with."""
+        return Probes.of(self.addresses)
+
+    @cached_property
+    def lengths(self) -> I64:
+        """Bytes of each key."""
+        return np.fromiter(map(len, self.keys), np.int64, len(self.keys))
+
+    @cached_property
+    def starts(self) -> I64:
+        """Where each key begins in ``data``."""
+        lengths = self.lengths
+        return np.cumsum(lengths) - lengths
+
+    @cached_property
+    def data(self) -> U8:
+        """All keys, joined."""
+        return np.frombuffer(b"".join(self.keys), np.uint8)
+
+
+@attrs.frozen(eq=False)
+class Entries:
+    """Cells of a map table, and the prefixes that they belong to."""
+
+    prefixes: Batch
+    """Of each cell, at the address of the prefix's `Kind.CLEAR`."""
+    cells: Batch
+
+    @classmethod
+    def of(
+        cls, groups: npt.NDArray[Any], prefixes: list[bytes], user_keys: Sequence[bytes]
+    ) -> Self:
+        """Put the two parts together, address and key."""
+        low = prefix_addresses(groups, prefixes)
+        keys = [prefix + user_key for prefix, user_key in zip(prefixes, user_keys, strict=True)]
+        hashes = np.fromiter(map(xxh3_64_intdigest, user_keys), np.uint64, len(keys))
+        return cls(Batch(low, prefixes), Batch(low | hashes >> _HALF_SHIFT, keys))
+
+
+class Addressing:
+    """How the cells of one table are addressed. Thread-safe."""
+
+    def __init__(self, spec: TableSpec) -> None:
+        """``spec`` is what is declared; keys are packed by its codecs."""
+        self._key = spec.key
+        self._user_key = spec.user_key
+
+    def prefixes(self, namespace: Any, keys: list[Any]) -> list[bytes]:
+        """The prefix of each key."""
+        heads = _heads(head_of(namespace))
+        packed = self._key.pack_each(keys)
+        try:
+            return [heads[len(key)] + key for key in packed]
+        except IndexError:
+            head = head_of(namespace)
+            return [head + varint(len(key)) + key for key in packed]
+
+    def cells(self, namespace: Any, groups: npt.NDArray[Any], keys: list[Any]) -> Batch:
+        """Cells of a point or list table."""
+        prefixes = self.prefixes(namespace, keys)
+        return Batch(addresses_of(groups, prefixes), prefixes)
+
+    def asked(self, namespace: Any, cells: Sequence[tuple[int, Any]]) -> Batch:
+        """`cells` for (key group, key) pairs."""
+        groups = np.fromiter([cell[0] for cell in cells], np.uint64, len(cells))
+        return self.cells(namespace, groups, [cell[1] for cell in cells])
+
+    def entries(self, namespace: Any, cells: Sequence[tuple[int, Any, Any]]) -> Entries:
+        """Cells of a map table for (key group, key, user key address)."""
+        groups = np.fromiter([cell[0] for cell in cells], np.uint64, len(cells))
+        prefixes = self.prefixes(namespace, [cell[1] for cell in cells])
+        return Entries.of(groups, prefixes, self.user_keys([cell[2] for cell in cells]))
+
+    def user_keys(self, addresses: list[Any]) -> list[bytes]:
+        """The packed user keys behind the engine's addresses of them."""
+        codec = self._user_key
+        assert codec is not None
+        original = codec.original
+        return codec.pack_each(addresses if original is None else [*map(original, addresses)])
+
+    def one(self, namespace: Any, group: int, key: Any) -> Batch:
+        """The cell of one key in a list table."""
+        (prefix,) = self.prefixes(namespace, [key])
+        return Batch(np.array([address_of(group, prefix)], np.uint64), [prefix])
+
+    def one_map(self, namespace: Any, group: int, key: Any) -> Batch:
+        """The prefix of one key in a map table, at its lowest address."""
+        (prefix,) = self.prefixes(namespace, [key])
+        return Batch(prefix_addresses(np.array([group]), [prefix]), [prefix])
+
+
+def prefix_addresses(groups: npt.NDArray[Any], prefixes: Sequence[bytes]) -> U64:
+    """The lowest address of each prefix in a map table."""
+    hashes = np.fromiter(map(xxh3_64_intdigest, prefixes), np.uint64, len(prefixes))
+    shifted: U64 = groups.astype(np.uint64) << _GROUP_SHIFT
+    return shifted | hashes >> _HALF_SHIFT << _ENTRY_SHIFT
+
+
+def head_of(namespace: Any) -> bytes:
+    """What the prefixes of a namespace begin with."""
+    if namespace is None:
+        return b"\0"
+    packed = NAMESPACES.pack_one(namespace)
+    return varint(len(packed)) + packed
+
+
+def namespace_of(cell_key: bytes) -> Any:
+    """The namespace in a cell key."""
+    length, start = read_varint(cell_key, 0)
+    return NAMESPACES.unpack_one(cell_key[start : start + length]) if length else None
+
+
+@lru_cache(maxsize=16)
+def _heads(head: bytes) -> list[bytes]:
+    """The head, and the length of a key whose length takes one byte."""
+    return [head + bytes((length,)) for length in range(_ONE_BYTE)]
+
+
+def varint(number: int) -> bytes:
+    """Seven bits a byte, the lowest first; all bytes but the last have the highest bit set."""
+    out = bytearray()
+    while number >= _ONE_BYTE:
+        out.append(number & (_ONE_BYTE - 1) | _ONE_BYTE)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def read_varint(data: bytes, start: int) -> tuple[int, int]:
+    """The number at ``start``, and where it ends."""
+    number = shift = 0
+    while True:
+        byte = data[start]
+        start += 1
+        number |= (byte & (_ONE_BYTE - 1)) << shift
+        if byte < _ONE_BYTE:
+            return number, start
+        shift += 7

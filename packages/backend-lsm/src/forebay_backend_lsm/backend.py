@@ -1,0 +1,164 @@
+"""`LsmBackend`: keyed state as sorted files on object storage, read in batches."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final, Self
+
+from forebay_backend_lsm.cache import CACHE
+from forebay_backend_lsm.compaction import CompactionRules, Compactions
+from forebay_backend_lsm.compactor import LsmCompactor
+from forebay_backend_lsm.files import Cells, FileWriter
+from forebay_backend_lsm.memtable import Memtable
+from forebay_backend_lsm.merging import Rules, Run, merge
+from forebay_backend_lsm.options import SETTINGS, LsmOptions, with_defaults
+from forebay_backend_lsm.runs import FileRun
+from forebay_backend_lsm.sources import Place, Source, open_sources
+from forebay_backend_lsm.table import LsmTable
+from forebay_state_api.backend import (
+    Capability,
+    CommittedState,
+    Opening,
+    StateBackend,
+    StateFile,
+    TableSpec,
+)
+from forebay_state_api.migration import reader_of
+from forebay_state_api.settings import Setting
+from forebay_state_api.versions.layout import data_name
+
+_log = logging.getLogger(__name__)
+
+
+class LsmBackend(StateBackend):
+    """State whose home is storage: opening reads indexes and filters, reads fetch blocks.
+
+    What is kept of files in memory is shared by all operators and partitions of the process.
+    """
+
+    name: ClassVar[str] = "lsm"
+    contract_version: ClassVar[int] = 1
+    capabilities: ClassVar[Capability] = Capability.CLEANUP_IN_COMPACTION
+    options: ClassVar[Mapping[str, Setting]] = SETTINGS
+
+    def __init__(
+        self,
+        opening: Opening,
+        options: LsmOptions,
+        compactions: Compactions,
+        sources: Mapping[str, Source],
+    ) -> None:
+        """``sources`` are the files of ``compactions``, by their names."""
+        self._opening: Final = opening
+        self._options: Final = options
+        self._place: Final = Place.of(opening, options)
+        self._compactions: Final = compactions
+        self._files: Final = tuple(compactions.files)
+        """What was opened, oldest first."""
+        self._sources: Final = {**sources}
+        self._tables: Final[dict[str, LsmTable]] = {}
+        self._new: Final[list[StateFile]] = []
+        """Files that this batch has written."""
+        self._data: Final[list[tuple[StateFile, bytes]]] = []
+        """The last of them, with its content, for the cache."""
+
+    @classmethod
+    def open(cls, opening: Opening) -> Self:
+        options = LsmOptions.of(opening.options)
+        CACHE.resize(min(options.block_cache_bytes, opening.cache_bytes))
+        rules = CompactionRules.from_options(with_defaults(opening.options))
+        compactions = Compactions(opening, rules, LsmCompactor())
+        sources = open_sources(
+            Place.of(opening, options), compactions.files, options.requests_in_flight
+        )
+        return cls(opening, options, compactions, sources)
+
+    def table(self, spec: TableSpec) -> LsmTable:
+        if spec.name not in self._tables:
+            for parent in self._opening.parents:
+                if (stored := parent.descriptions.get(spec.name)) is not None:
+                    reader_of(stored, spec)
+            runs = [run for file in self._files for run in self._runs(file, spec)]
+            requests = self._options.requests_in_flight
+            self._tables[spec.name] = LsmTable(spec, runs[::-1], requests, self._applied)
+        return self._tables[spec.name]
+
+    def commit(self, version: int) -> CommittedState:
+        self._data.extend(self._write(version))
+        done = self._compactions.commit(version, self._new, options=self._job_options())
+        return CommittedState(
+            files=done.files,
+            meta=done.meta,
+            protected=done.protected,
+            bytes_total=sum({file.name: file.size for file in done.files}.values()),
+            bytes_written=sum(file.size for file in self._new) + done.bytes_written,
+        )
+
+    def installed(self, manifest_id: str) -> None:
+        del manifest_id
+        self._compactions.installed()
+        for file, data in self._data:
+            self._place.keep(file, data)
+
+    def close(self) -> None:
+        self._tables.clear()
+        self._sources.clear()
+        self._data.clear()
+
+    def _runs(self, file: StateFile, spec: TableSpec) -> Iterator[FileRun]:
+        """What a file has of a table."""
+        source = self._sources[file.name]
+        if (table := source.file.tables.get(spec.name)) is not None:
+            reader = reader_of(table.description, spec)
+            yield FileRun(source, spec.name, file.range, reader)
+
+    def _job_options(self) -> dict[str, Any]:
+        """What a compactor has to know beside the files."""
+        specs = [table.spec for table in self._tables.values()]
+        return {
+            "compression": self._options.compression,
+            "block_bytes": self._options.block_bytes,
+            "ttl": {s.name: s.compaction_ttl_us for s in specs if s.compaction_ttl_us is not None},
+        }
+
+    def _applied(self) -> None:
+        """Write what was applied to a file when it takes up too much memory."""
+        size = sum(table.memtable.size for table in self._tables.values())
+        if size <= self._options.memtable_bytes:
+            return
+        _log.debug("operator %s: spills %d bytes of changes", self._opening.uid, size)
+        for file, data in self._write(self._opening.version + 1):
+            self._sources[file.name] = self._place.keep(file, data)
+            for table in self._tables.values():
+                table.files = (*self._runs(file, table.spec), *table.files)
+
+    def _write(self, version: int) -> Sequence[tuple[StateFile, bytes]]:
+        """Write all memtables as one file, and empty them; nothing if there is nothing."""
+        changed = [table.memtable for _, table in sorted(self._tables.items())]
+        changed = [memtable for memtable in changed if memtable.runs]
+        if not changed:
+            return ()
+        options, groups = self._options, self._opening.range
+        writer = FileWriter(
+            groups, compression=options.compression, block_bytes=options.block_bytes
+        )
+        for memtable in changed:
+            writer.begin(memtable.header)
+            for cells in _merged(memtable):
+                writer.add(cells)
+        content = writer.finish()
+        file = content.put(self._opening.storage, data_name(version, "lsm"), groups)
+        self._new.append(file)
+        return ((file, content.data),)
+
+
+def _merged(memtable: Memtable) -> Iterator[Cells]:
+    """All parts as one, each cell once."""
+    parts = [part.cells for part in memtable.take()]
+    if len(parts) == 1:
+        yield parts[0]
+        return
+    runs = [Run(iter([(int(cells.addresses[-1]) + 1, cells)])) for cells in parts]
+    for merged in merge(runs, Rules(bottom=False)):
+        yield merged.cells

@@ -1,0 +1,261 @@
+"""What a worker process keeps of files: decoded blocks in one arena, and open files.
+
+One budget, in real bytes, for all operators and partitions of the process. Nothing here is needed
+for correctness: files never change, so what is kept is valid for as long as anybody asks for it.
+
+The arena is filled segment by segment. When there is no room, the oldest segment makes way; those
+of its blocks that were used since they came move to the new one, the others go. That keeps what
+is used, as discarding the least recently used block would, without a list of all blocks.
+"""
+
+from __future__ import annotations
+
+import mmap
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from forebay_backend_lsm.addressing import I64, Batch
+from forebay_backend_lsm.files import SortedFile
+from forebay_backend_lsm.search import SLACK_BYTES, Arena, Hits, Places, aligned, search
+
+_MOST_SEGMENT_BYTES: Final = 4 << 20
+_SEGMENTS: Final = 16
+_PAGE: Final = mmap.PAGESIZE
+_ABSENT: Final = -1
+_NOTHING: Final = -1
+_ANONYMOUS: Final = -1
+_PRIVATE: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+
+
+class Residence:
+    """Which blocks of one table in one file are in the arena, and where."""
+
+    __slots__ = ("bases", "counts", "has_times", "used")
+
+    def __init__(self, counts: npt.NDArray[Any], *, has_times: bool) -> None:
+        """``counts`` are the cells of each block."""
+        self.counts: Final[I64] = counts.astype(np.int64)
+        self.has_times: Final = has_times
+        self.bases: Final = np.full(len(counts), _ABSENT, np.int64)
+        self.used: Final = np.zeros(len(counts), np.bool_)
+
+    def places(self, blocks: I64, bases: I64) -> Places:
+        """Where cells are looked for that would be in ``blocks``."""
+        return Places(bases, self.counts[blocks], self.has_times)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of its arrays."""
+        return self.bases.nbytes + self.used.nbytes + self.counts.nbytes
+
+
+class OpenFile:
+    """A file whose index and filters are in memory, with what the arena has of it."""
+
+    def __init__(self, file: SortedFile) -> None:
+        """Begin without blocks."""
+        self.file: Final = file
+        self.residences: Final = {
+            name: Residence(table.cells, has_times=table.has_times)
+            for name, table in file.tables.items()
+        }
+        self.memory_bytes: Final = file.memory_bytes + sum(
+            residence.memory_bytes for residence in self.residences.values()
+        )
+
+
+@attrs.define
+class _Segment:
+    start: int
+    used: int = 0
+    blocks: list[tuple[Residence, int, int]] = attrs.field(factory=list)
+    """Residence, block, size."""
+
+
+class _Blocks:
+    """The arena of one budget: segments in a ring. Not thread-safe."""
+
+    def __init__(self, budget: int) -> None:
+        size = min(_MOST_SEGMENT_BYTES, budget // _SEGMENTS)
+        self._segment_bytes: Final = size // _PAGE * _PAGE or size // 8 * 8
+        count = budget // self._segment_bytes if self._segment_bytes else 0
+        self._length: Final = count * self._segment_bytes
+        # Pages that were never written, or were given back, take no memory.
+        self._memory: Final = mmap.mmap(
+            _ANONYMOUS, self._length + _PAGE + SLACK_BYTES, flags=_PRIVATE
+        )
+        self.arena: Final = Arena(self._memory)
+        self._free: Final = deque(range(0, self._length, self._segment_bytes or 1))
+        self._segments: Final[deque[_Segment]] = deque()
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of the segments in use."""
+        return len(self._segments) * self._segment_bytes
+
+    def insert(self, residence: Residence, block: int, raw: Any, allowed: int) -> None:
+        """Copy a block into the arena, which may hold ``allowed`` bytes; a huge one stays out."""
+        view = np.frombuffer(raw, np.uint8)
+        size = aligned(len(view))
+        if size > self._segment_bytes or residence.bases[block] != _ABSENT:
+            return
+        segment = self._segments[-1] if self._segments else None
+        if segment is None or segment.used + size > self._segment_bytes:
+            segment = self._new_segment(allowed, size)
+            if segment is None:
+                return
+        base = segment.start + segment.used
+        self.arena.bytes[base : base + len(view)] = view
+        self._settle(segment, residence, block, size)
+
+    def shrink(self, allowed: int) -> None:
+        """Give memory back until no more than ``allowed`` bytes are held."""
+        while self._segments and self.held_bytes > allowed:
+            segment = self._segments.popleft()
+            _empty(segment)
+            self._free.append(segment.start)
+            if self._segment_bytes % _PAGE == 0:
+                self._memory.madvise(mmap.MADV_DONTNEED, segment.start, self._segment_bytes)
+
+    def _new_segment(self, allowed: int, size: int) -> _Segment | None:
+        """An empty segment, or the oldest one with those of its blocks that were used."""
+        if self._free and self.held_bytes + self._segment_bytes <= allowed:
+            segment = _Segment(self._free.popleft())
+            self._segments.append(segment)
+            return segment
+        if not self._segments:
+            return None
+        oldest = self._segments.popleft()
+        kept = [
+            (residence, block, length)
+            for residence, block, length in oldest.blocks
+            if residence.used[block]
+        ]
+        sources = [int(residence.bases[block]) for residence, block, _ in kept]
+        _empty(oldest)
+        segment = _Segment(oldest.start)
+        self._segments.append(segment)
+        room = min(self._segment_bytes // 2, self._segment_bytes - size)
+        for (residence, block, length), source in zip(kept, sources, strict=True):
+            if segment.used + length > room:
+                break
+            base = segment.start + segment.used
+            # Blocks only move down within the segment, one after the other.
+            self.arena.bytes[base : base + length] = self.arena.bytes[source : source + length]
+            self._settle(segment, residence, block, length)
+        return segment
+
+    def _settle(self, segment: _Segment, residence: Residence, block: int, size: int) -> None:
+        residence.bases[block] = segment.start + segment.used
+        residence.used[block] = False
+        segment.blocks.append((residence, block, size))
+        segment.used += size
+
+
+def _empty(segment: _Segment) -> None:
+    for residence, block, _ in segment.blocks:
+        residence.bases[block] = _ABSENT
+    segment.blocks.clear()
+
+
+class ProcessCache:
+    """Open files and blocks within one budget. Thread-safe."""
+
+    def __init__(self) -> None:
+        """Keep nothing until `resize` gives a budget."""
+        self._lock: Final = threading.Lock()
+        self._budget = 0
+        self._blocks = _Blocks(0)
+        self._files: OrderedDict[tuple[str, str], OpenFile] = OrderedDict()
+        self._file_bytes = 0
+
+    def resize(self, budget: int) -> None:
+        """Set the budget, in bytes; another one than before begins anew."""
+        with self._lock:
+            if budget != self._budget:
+                self._reset(budget)
+
+    def clear(self) -> None:
+        """Drop everything, and keep the budget."""
+        with self._lock:
+            self._reset(self._budget)
+
+    def _reset(self, budget: int) -> None:
+        self._blocks.shrink(_NOTHING)
+        self._files.clear()
+        self._file_bytes = 0
+        self._budget = budget
+        self._blocks = _Blocks(budget)
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that is in use, of the budget."""
+        return self._blocks.held_bytes + self._file_bytes
+
+    # -- files --------------------------------------------------------------------------------
+
+    def file(self, key: tuple[str, str], opened: Callable[[], SortedFile]) -> OpenFile:
+        """The open file of (operator's directory, name); ``opened`` opens it if it is not kept."""
+        with self._lock:
+            if (file := self._files.get(key)) is not None:
+                self._files.move_to_end(key)
+                return file
+        return self.keep(key, OpenFile(opened()))
+
+    def keep(self, key: tuple[str, str], file: OpenFile) -> OpenFile:
+        """Keep an open file; the one that is kept already, if another thread was first."""
+        with self._lock:
+            if (known := self._files.get(key)) is not None:
+                return known
+            self._files[key] = file
+            self._file_bytes += file.memory_bytes
+            while self._file_bytes > self._budget:
+                _, oldest = self._files.popitem(last=False)
+                self._file_bytes -= oldest.memory_bytes
+            self._blocks.shrink(self._budget - self._file_bytes)
+            return file
+
+    # -- blocks -------------------------------------------------------------------------------
+
+    def find(
+        self, residence: Residence, blocks: I64, batch: Batch, which: I64
+    ) -> tuple[Hits, npt.NDArray[np.bool_]]:
+        """Look for cells in the ``blocks`` that would hold them, as far as these are in memory.
+
+        Gives what was found, and for which cells the block is not there.
+        """
+        with self._lock:
+            bases = residence.bases[blocks]
+            missing: npt.NDArray[np.bool_] = bases < 0
+            if missing.any():
+                here = ~missing
+                blocks, bases, which = blocks[here], bases[here], which[here]
+            residence.used[blocks] = True
+            places = residence.places(blocks, bases)
+            return search(self._blocks.arena, places, batch, which), missing
+
+    def copy(self, residence: Residence, block: int, size: int) -> bytes | None:
+        """The raw bytes of one block, if it is in memory."""
+        with self._lock:
+            base = int(residence.bases[block])
+            if base < 0:
+                return None
+            residence.used[block] = True
+            return bytes(self._blocks.arena.buffer[base : base + size])
+
+    def insert(self, blocks: Iterable[tuple[Residence, int, Any]]) -> None:
+        """Keep raw blocks: (residence, block, bytes)."""
+        with self._lock:
+            allowed = self._budget - self._file_bytes
+            for residence, block, raw in blocks:
+                self._blocks.insert(residence, block, raw, allowed)
+
+
+CACHE: Final = ProcessCache()
+"""The cache of this process."""

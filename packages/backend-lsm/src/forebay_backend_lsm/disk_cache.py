@@ -1,0 +1,167 @@
+"""Ranges of remote files on a local disk, shared by all worker processes of a host.
+
+One file per range, written aside and renamed, so that nobody sees half of one; each ends with a
+checksum, and what does not fit it counts as absent. Processes need not know of each other: every
+process looks after the folders that it writes to, and removes what was not used for longest.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import xxhash
+
+from forebay_state_api.storage import ObjectInfo, ObjectStorage
+
+_log = logging.getLogger(__name__)
+
+_FOLDERS: Final = 64
+_CHECKSUM_BYTES: Final = 8
+_PASSES_PER_BUDGET: Final = 16
+"""A folder is cleared each time a process has written this part of its budget to it."""
+_TOUCH_AFTER_S: Final = 60.0
+"""The time of last use is noted this exactly."""
+
+
+class DiskCache:
+    """A directory of byte strings by name. Thread-safe; errors of the disk count as absence."""
+
+    def __init__(self, directory: str, budget: int) -> None:
+        """Nothing is made or checked before the first `put`; ``budget`` is in bytes."""
+        self._root: Final = Path(directory)
+        self._folder_budget: Final = budget // _FOLDERS
+        self._written: Final = [0] * _FOLDERS
+        self._lock: Final = threading.Lock()
+
+    def get(self, name: str) -> bytes | None:
+        """What was put under ``name``, if it is still there and whole."""
+        path = self._path(name)
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return None
+        content, checksum = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
+        if xxhash.xxh3_64_digest(content) != checksum:
+            _log.warning("disk cache: %s is damaged and is dropped", path)
+            with contextlib.suppress(OSError):
+                path.unlink()
+            return None
+        self._touch(path)
+        return content
+
+    def put(self, name: str, content: bytes) -> None:
+        """Keep ``content``; what was not used for longest goes where there is no room."""
+        path = self._path(name)
+        if len(content) > self._folder_budget:
+            return
+        aside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            aside.write_bytes(content + xxhash.xxh3_64_digest(content))
+            aside.replace(path)
+        except OSError as fault:
+            _log.warning("disk cache: could not write %s: %s", path, fault)
+            with contextlib.suppress(OSError):
+                aside.unlink()
+            return
+        self._account(path.parent, len(content) + _CHECKSUM_BYTES)
+
+    def _path(self, name: str) -> Path:
+        digest = xxhash.xxh3_128_hexdigest(name.encode())
+        return self._root / f"{int(digest[:2], 16) % _FOLDERS:02x}" / digest
+
+    def _touch(self, path: Path) -> None:
+        now = time.time()
+        with contextlib.suppress(OSError):
+            if now - path.stat().st_mtime > _TOUCH_AFTER_S:
+                os.utime(path, (now, now))
+
+    def _account(self, folder: Path, size: int) -> None:
+        number = int(folder.name, 16)
+        with self._lock:
+            if not self._written[number]:
+                # What other processes, and earlier ones, have left is not known yet.
+                self._written[number] = self._folder_budget
+            self._written[number] += size
+            if self._written[number] < self._folder_budget // _PASSES_PER_BUDGET:
+                return
+            self._written[number] = 1
+        self._clear(folder)
+
+    def _clear(self, folder: Path) -> None:
+        """Remove the files of a folder that were not used for longest, down to its budget."""
+        found = sorted(_entries(folder))
+        excess = sum(size for _, size, _ in found) - self._folder_budget
+        for _, size, path in found:
+            if excess <= 0:
+                return
+            with contextlib.suppress(OSError):
+                os.unlink(path)  # noqa: PTH108 - a path of scandir's
+            excess -= size
+
+
+def _entries(folder: Path) -> Iterator[tuple[float, int, str]]:
+    """Time of last use, size and path of each file."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                stat = entry.stat()
+                yield stat.st_mtime, stat.st_size, entry.path
+
+
+class CachedRanges(ObjectStorage):
+    """A storage whose ranges are kept on a local disk. Files must never change."""
+
+    def __init__(self, inner: ObjectStorage, directory: str, budget: int) -> None:
+        """Ranges read of ``inner`` are kept in ``directory``, within ``budget`` bytes."""
+        self.url = inner.url
+        self._inner: Final = inner
+        self._cache: Final = _cache_of(directory, budget)
+
+    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+        keys = [f"{self.url}\n{name}\n{start}\n{length}" for start, length in ranges]
+        answers = [self._cache.get(key) for key in keys]
+        absent = [i for i, answer in enumerate(answers) if answer is None]
+        if absent:
+            read = self._inner.get_ranges(name, [ranges[i] for i in absent])
+            for i, data in zip(absent, read, strict=True):
+                self._cache.put(keys[i], data)
+                answers[i] = data
+        return [answer for answer in answers if answer is not None]
+
+    def put(self, name: str, data: bytes) -> None:
+        self._inner.put(name, data)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        return self._inner.put_if_absent(name, data)
+
+    def get(self, name: str) -> bytes:
+        return self._inner.get(name)
+
+    def list(self, prefix: str = "") -> builtins.list[ObjectInfo]:
+        return self._inner.list(prefix)
+
+    def list_folders(self, prefix: str = "") -> builtins.list[str]:
+        return self._inner.list_folders(prefix)
+
+    def delete(self, names: Iterable[str]) -> None:
+        self._inner.delete(names)
+
+    def child(self, prefix: str) -> ObjectStorage:
+        return self._inner.child(prefix)
+
+
+_caches: Final[dict[tuple[str, int], DiskCache]] = {}
+
+
+def _cache_of(directory: str, budget: int) -> DiskCache:
+    """The one of this process, so that it knows how much it has written."""
+    return _caches.setdefault((directory, budget), DiskCache(directory, budget))

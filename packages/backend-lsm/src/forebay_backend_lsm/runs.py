@@ -1,0 +1,124 @@
+"""Where the cells of one table are: runs, each of which holds the newest of a time.
+
+A run is a file, clipped to the key groups for which it is read, or a part of the memtable. Runs of
+a table are kept from the newest to the oldest; of two cells with one key, the one in the newer run
+counts.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from forebay_backend_lsm.addressing import I64, Batch
+from forebay_backend_lsm.files import Block, Cells, FileTable, Kind, Probes
+from forebay_backend_lsm.files.blocks import Blobs, raw_block
+from forebay_backend_lsm.search import Arena, Hits, Places, search
+from forebay_state_api.backend import TableSpec
+
+if TYPE_CHECKING:
+    from forebay_backend_lsm.cache import Residence
+    from forebay_backend_lsm.sources import Source
+    from forebay_state_api.keys import KeyGroupRange
+
+_GROUP_SHIFT: Final = 48
+
+
+class Run(abc.ABC):
+    """The cells of one table in one run."""
+
+    reader: TableSpec
+    """Whose codecs unpack the cells."""
+    clears: bool
+    """Whether there are cells of `Kind.CLEAR`."""
+
+
+class MemoryRun(Run):
+    """A part of the memtable: sorted cells, as one block."""
+
+    def __init__(self, spec: TableSpec, cells: Cells) -> None:
+        """``cells`` are sorted, and packed by the codecs of ``spec``."""
+        self.reader = spec
+        self.cells: Final = cells
+        self.clears = bool((cells.kinds == Kind.CLEAR).any())
+        keys, values = Blobs.of(cells.keys), Blobs.of(cells.values)
+        self.raw: Final = raw_block(cells, keys, values, 0, len(cells))
+        self._arena: Final = Arena.of([self.raw])[0]
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes up in memory."""
+        return len(self.raw) + int(self.cells.keys.nbytes + self.cells.values.nbytes)
+
+    @property
+    def block(self) -> Block:
+        """All cells."""
+        import pyarrow as pa
+
+        return Block(pa.py_buffer(self.raw), len(self.cells), has_times=self._has_times)
+
+    @property
+    def _has_times(self) -> bool:
+        return self.cells.times is not None
+
+    def find(self, batch: Batch, which: I64) -> Hits:
+        """The cells of the batch that are here."""
+        bases = np.zeros(len(which), np.int64)
+        counts = np.full(len(which), len(self.cells), np.int64)
+        return search(self._arena, Places(bases, counts, self._has_times), batch, which)
+
+
+class FileRun(Run):
+    """One table in one open file, within a key-group range."""
+
+    def __init__(
+        self,
+        source: Source,
+        name: str,
+        groups: KeyGroupRange,
+        reader: TableSpec,
+    ) -> None:
+        """``name`` is the table's."""
+        self.reader = reader
+        self.source: Final = source
+        self.table: Final[FileTable] = source.file.tables[name]
+        self.residence: Final[Residence] = source.residences[name]
+        self.clears = self.table.counts[Kind.CLEAR] > 0
+        self._groups: Final = groups
+        self._low: Final = groups.start << _GROUP_SHIFT
+        self._high: Final = (groups.end + 1 << _GROUP_SHIFT) - 1
+        section = self.table.section.addresses
+        self._inside: Final = self._low <= section[0] and section[1] <= self._high
+
+    def candidates(self, batch: Batch, which: I64) -> I64:
+        """The block that may hold each of some cells; -1 where the file does not hold it."""
+        probes = batch.probes
+        asked = batch.addresses
+        if len(which) < len(batch):
+            asked, probes = asked[which], Probes(probes.high[which], probes.masks[which])
+        blocks = self.table.candidates(asked, probes)
+        if not self._inside:
+            outside = (asked < np.uint64(self._low)) | (asked > np.uint64(self._high))
+            blocks[outside] = -1
+        return blocks
+
+    def span(self, first: int, last: int) -> range:
+        """The blocks that may hold addresses ``first`` to ``last``, both inclusive."""
+        return self.table.span(max(first, self._low), min(last, self._high))
+
+    def clip(self, first: int, last: int) -> tuple[int, int]:
+        """The part of an address range that is read here."""
+        return max(first, self._low), min(last, self._high)
+
+    def raw_size(self, block: int) -> int:
+        """Bytes of a block when decompressed."""
+        return int(self.table.raw_sizes[block])
+
+    def view(self, block: int, raw: Any) -> Block:
+        """A block whose raw bytes are known."""
+        import pyarrow as pa
+
+        count = int(self.residence.counts[block])
+        return Block(pa.py_buffer(raw), count, has_times=self.residence.has_times)

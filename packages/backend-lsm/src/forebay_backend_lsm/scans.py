@@ -1,0 +1,211 @@
+"""Iterations over one list or one map, as they stood when they were requested."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+
+from forebay_backend_lsm.addressing import ENTRY_BITS, Batch
+from forebay_backend_lsm.encoding import unpack_elements
+from forebay_backend_lsm.files import Block, Kind
+from forebay_backend_lsm.reads import Reads
+from forebay_backend_lsm.runs import FileRun, MemoryRun, Run
+from forebay_state_api.backend import Scan, TableSpec
+
+_FIRST_WINDOW: Final = 2
+_LARGEST_WINDOW: Final = 32
+"""Blocks of the largest run that a map's iteration reads at once: a few first, then more."""
+
+
+class ListScan(Scan):
+    """The elements of one list."""
+
+    def __init__(self, reads: Reads, batch: Batch) -> None:
+        """``batch`` is the list's cell."""
+        self._reads: Final = reads
+        self._batch: Final = batch
+
+    def pages(self, page_size: int) -> Iterator[list[Any]]:
+        parts: list[tuple[TableSpec, bytes]] = []
+        for run, hits in self._reads.every(self._batch):
+            kind = int(hits.kinds[0])
+            if kind != Kind.DELETE:
+                parts.append((run.reader, hits.values))
+            if kind != Kind.APPEND:
+                break
+        for reader, value in _joined(parts[::-1]):
+            yield from unpack_elements(reader, value, page_size)
+
+
+def _joined(parts: Sequence[tuple[TableSpec, bytes]]) -> Iterator[tuple[TableSpec, bytes]]:
+    """Neighbours that are read alike, as one value."""
+    for i, (reader, value) in enumerate(parts):
+        if i == 0 or reader is not parts[i - 1][0]:
+            together = [value]
+            for other, more in parts[i + 1 :]:
+                if other is not reader:
+                    break
+                together.append(more)
+            yield reader, b"".join(together)
+
+
+Entry = tuple[Run, int, Any, bytes]
+"""The run of a map's entry, its kind, its time or ``None``, and its value."""
+
+
+class MapScan(Scan):
+    """The entries of one map, by address and from window to window of addresses."""
+
+    def __init__(self, spec: TableSpec, reads: Reads, batch: Batch) -> None:
+        """``batch`` is the map's prefix, at its lowest address."""
+        self._spec: Final = spec
+        self._reads: Final = reads
+        self._batch: Final = batch
+        self._prefix: Final = batch.keys[0]
+        self._first: Final = int(batch.addresses[0])
+        self._last: Final = self._first | (1 << ENTRY_BITS) - 1
+
+    def pages(self, page_size: int) -> Iterator[list[Any]]:
+        runs = [run for run in self._reads.runs if self._may_hold(run)]
+        held: dict[FileRun, dict[int, Block]] = {}
+        seen: set[Any] = set()
+        for first, last in self._windows(runs):
+            cells, runs = self._window(runs, held, first, last)
+            entries = self._decoded(cells)
+            if self._converted(runs):
+                # One user key may be stored in several ways, newest first.
+                newest = dict(reversed(entries))
+                entries = [e for e in newest.items() if e[0] not in seen]
+                seen.update(newest)
+            shown = [(address, value) for address, value in entries if value is not _GONE]
+            for start in range(0, len(shown), page_size):
+                yield shown[start : start + page_size]
+
+    def _may_hold(self, run: Run) -> bool:
+        if isinstance(run, FileRun):
+            return bool(run.candidates(self._batch, np.zeros(1, np.int64))[0] >= 0)
+        return True
+
+    def _converted(self, runs: Sequence[Run]) -> bool:
+        """Whether user keys are stored in another way than they are packed now."""
+        return any(run.reader.user_key is not self._spec.user_key for run in runs)
+
+    def _windows(self, runs: Sequence[Run]) -> Iterator[tuple[int, int]]:
+        """Address ranges, ascending, that together are the map's."""
+        if self._converted(runs):
+            yield self._first, self._last
+            return
+        spans = [(run, run.span(self._first, self._last)) for run in runs if isinstance(run, FileRun)]
+        if not spans:
+            yield self._first, self._last
+            return
+        run, span = max(spans, key=lambda one: len(one[1]))
+        cuts, step, at = [self._first], _FIRST_WINDOW, span.start + _FIRST_WINDOW
+        while at < span.stop:
+            cuts.append(int(run.table.first_addresses[at]))
+            step = min(2 * step, _LARGEST_WINDOW)
+            at += step
+        yield from ((low, high - 1) for low, high in pairwise([*cuts, self._last + 1]))
+
+    def _window(
+        self,
+        runs: list[Run],
+        held: dict[FileRun, dict[int, Block]],
+        first: int,
+        last: int,
+    ) -> tuple[dict[bytes, Entry], list[Run]]:
+        """The newest cell of each entry, and the runs that a clear leaves to be read."""
+        cells: dict[bytes, Entry] = {}
+        blocks = self._blocks(runs, held, first, last)
+        for level, run in enumerate(runs):
+            if self._collect(run, blocks[level], first, last, cells):
+                # Entries of this run are newer than its clear; those of older runs are gone.
+                return cells, runs[: level + 1]
+        return cells, runs
+
+    def _blocks(
+        self, runs: Sequence[Run], held: dict[FileRun, dict[int, Block]], first: int, last: int
+    ) -> list[list[Block]]:
+        """The blocks of each run that reach into a window; those of the last one are kept."""
+        wanted = []
+        for run in runs:
+            if isinstance(run, FileRun):
+                span = run.span(first, last)
+                known = held.setdefault(run, {})
+                held[run] = {n: block for n, block in known.items() if n in span}
+                wanted.append((run, [n for n in span if n not in known]))
+        for (run, _), found in zip(wanted, self._reads.blocks(wanted), strict=True):
+            held[run].update(found)
+        return [
+            [run.block] if isinstance(run, MemoryRun) else [*_sorted(held, run)] for run in runs
+        ]
+
+    def _collect(
+        self, run: Run, blocks: Sequence[Block], first: int, last: int, cells: dict[bytes, Entry]
+    ) -> bool:
+        """Add the entries that no newer run has; whether the map was cleared here."""
+        cleared = False
+        if isinstance(run, FileRun):
+            first, last = run.clip(first, last)
+        prefix = self._prefix
+        for block in blocks:
+            start, stop = block.slice_of(first, last)
+            times = None if block.times is None else block.times[start:stop].tolist()
+            for i, kind in enumerate(block.kinds[start:stop].tolist()):
+                key = block.key(start + i)
+                if not key.startswith(prefix):
+                    continue
+                if kind == Kind.CLEAR:
+                    cleared = cleared or key == prefix
+                elif key not in cells:
+                    time = None if times is None else times[i]
+                    cells[key] = (run, kind, time, block.value(start + i))
+        return cleared
+
+    def _decoded(self, cells: dict[bytes, Entry]) -> list[tuple[Any, Any]]:
+        """(User key address, stored value) pairs; ``_GONE`` for the value of a removed entry."""
+        entries: list[tuple[Any, Any]] = []
+        cut = len(self._prefix)
+        by_reader: dict[int, list[tuple[bytes, Entry]]] = {}
+        for key, entry in cells.items():
+            by_reader.setdefault(id(entry[0].reader), []).append((key[cut:], entry))
+        for found in by_reader.values():
+            entries += _unpacked(found[0][1][0].reader, found)
+        return entries
+
+
+class _Gone:
+    """An entry that does not exist."""
+
+
+_GONE: Final = _Gone()
+
+
+def _sorted(held: dict[FileRun, dict[int, Block]], run: Run) -> Iterator[Block]:
+    assert isinstance(run, FileRun)
+    for _, block in sorted(held[run].items()):
+        yield block
+
+
+def _unpacked(
+    reader: TableSpec, found: Sequence[tuple[bytes, Entry]]
+) -> Iterator[tuple[Any, Any]]:
+    codec = reader.user_key
+    assert codec is not None
+    packed = [key for key, _ in found]
+    user_keys = codec.unpack_each(b"".join(packed), [*map(len, packed)])
+    addresses = user_keys if codec.address is None else [*map(codec.address, user_keys)]
+    puts = [entry for _, entry in found if entry[1] == Kind.PUT]
+    values = iter(
+        reader.value.unpack_each(b"".join(e[3] for e in puts), [len(e[3]) for e in puts])
+    )
+    for address, (_, (_, kind, time, _)) in zip(addresses, found, strict=True):
+        if kind != Kind.PUT:
+            yield address, _GONE
+        else:
+            value = next(values)
+            yield address, (time, value) if reader.ttl else value

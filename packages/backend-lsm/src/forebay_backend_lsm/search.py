@@ -1,0 +1,224 @@
+"""Looks cells up in blocks: a whole batch in many blocks with a few numpy operations.
+
+The blocks lie in one buffer, an *arena*, each at a multiple of eight bytes, in the layout of
+`forebay_backend_lsm.files.blocks`. So the columns of all of them are seen through the same few
+arrays, and every step of a search is done for all cells of the batch at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Self
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from forebay_backend_lsm.addressing import I64, U8, U64, Batch
+from forebay_backend_lsm.files import Kind
+
+Mask = npt.NDArray[np.bool_]
+
+SLACK_BYTES: Final = 64
+"""What an arena has beyond its last block: a search may look one element too far."""
+ALIGNMENT: Final = 8
+_SHORT: Final = 48
+"""Contents of fewer bytes than this, on average, are gathered byte by byte."""
+
+
+class Arena:
+    """A buffer, seen as arrays of each width."""
+
+    __slots__ = ("buffer", "bytes", "u32", "u64")
+
+    def __init__(self, buffer: Any) -> None:
+        """View ``buffer``, whose length is a multiple of eight."""
+        self.buffer: Final = memoryview(buffer).cast("B")
+        self.bytes: Final[U8] = np.frombuffer(buffer, np.uint8)
+        self.u32: Final = np.frombuffer(buffer, "<u4")
+        self.u64: Final[U64] = np.frombuffer(buffer, "<u8")
+
+    @classmethod
+    def of(cls, blocks: Sequence[Any]) -> tuple[Self, I64]:
+        """Copy raw blocks into an arena of their own; where each begins."""
+        sizes = np.fromiter([aligned(memoryview(b).nbytes) for b in blocks], np.int64, len(blocks))
+        ends = np.cumsum(sizes)
+        bases = ends - sizes
+        buffer = np.empty(int(ends[-1]) + SLACK_BYTES if len(ends) else SLACK_BYTES, np.uint8)
+        for base, block in zip(bases.tolist(), blocks, strict=True):
+            view = np.frombuffer(block, np.uint8)
+            buffer[base : base + len(view)] = view
+        return cls(buffer), bases
+
+
+def aligned(size: int) -> int:
+    """The next multiple of `ALIGNMENT`."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+@attrs.frozen(eq=False)
+class Hits:
+    """Cells that were found, copied out of the arena."""
+
+    which: I64
+    """Their positions in the batch, ascending."""
+    kinds: U8
+    times: list[int] | None
+    """``None`` in a table without a time column."""
+    values: bytes
+    """Joined."""
+    lengths: I64
+    """Bytes of each value."""
+
+    def split(self) -> list[bytes]:
+        """The value of each cell."""
+        ends = np.cumsum(self.lengths)
+        starts = (ends - self.lengths).tolist()
+        return [self.values[a:b] for a, b in zip(starts, ends.tolist(), strict=True)]
+
+    def only(self, kind: Kind) -> Hits:
+        """Those of one kind."""
+        chosen = self.kinds == kind
+        if chosen.all():
+            return self
+        parts = [part for part, is_one in zip(self.split(), chosen.tolist(), strict=True) if is_one]
+        times = None
+        if self.times is not None:
+            times = [self.times[i] for i in np.flatnonzero(chosen).tolist()]
+        return Hits(
+            self.which[chosen], self.kinds[chosen], times, b"".join(parts), self.lengths[chosen]
+        )
+
+
+@attrs.frozen(eq=False)
+class Places:
+    """In which block each asked cell would be: where that begins, and how many cells it has."""
+
+    bases: I64
+    counts: I64
+    has_times: bool
+
+    def take(self, chosen: Any) -> Places:
+        """Those at some positions."""
+        return Places(self.bases[chosen], self.counts[chosen], self.has_times)
+
+    # Where columns begin, as `forebay_backend_lsm.files.blocks.columns` has it, in bytes.
+
+    @property
+    def times(self) -> I64:
+        return self.bases + 8 * self.counts
+
+    @property
+    def key_offsets(self) -> I64:
+        return self.bases + (16 if self.has_times else 8) * self.counts
+
+    @property
+    def value_offsets(self) -> I64:
+        return self.key_offsets + 4 * (self.counts + 1)
+
+    @property
+    def kinds(self) -> I64:
+        return self.value_offsets + 4 * (self.counts + 1)
+
+
+def search(arena: Arena, places: Places, batch: Batch, which: I64) -> Hits:
+    """Look for cells ``which`` of ``batch``, each in its place."""
+    wanted = batch.addresses[which]
+    found = _lower_bounds(arena, places, wanted)
+    there = np.flatnonzero(found < places.counts)
+    at = (places.bases[there] >> 3) + found[there]
+    there = there[arena.u64[at] == wanted[there]]
+    places, found, which = places.take(there), found[there], which[there]
+    same = _keys_match(arena, places, found, batch, which)
+    if not same.all():
+        for i in np.flatnonzero(~same).tolist():
+            found[i] = _among_equals(arena, places, int(found[i]), i, batch, int(which[i]))
+        hit = found >= 0
+        places, found, which = places.take(hit), found[hit], which[hit]
+    return take_out(arena, places, found, which)
+
+
+def _lower_bounds(arena: Arena, places: Places, wanted: U64) -> I64:
+    """The first cell of each block whose address is not below the wanted one."""
+    if not len(wanted):
+        return np.zeros(0, np.int64)
+    addresses = arena.u64
+    first = places.bases >> 3
+    low, left = first - 1, places.counts.copy()
+    for _ in range(int(left.max()).bit_length()):
+        half = left + 1 >> 1
+        ahead = low + half
+        below = addresses[ahead] < wanted
+        below &= left > 0
+        low += half * below
+        left -= half
+    return low + 1 - first
+
+
+def _keys_match(arena: Arena, places: Places, found: I64, batch: Batch, which: I64) -> Mask:
+    starts, lengths = _extents(arena, places.key_offsets, found)
+    starts += places.kinds + places.counts
+    same: Mask = lengths == batch.lengths[which]
+    alike = np.flatnonzero(same)
+    lengths = lengths[alike]
+    there = gathered(arena, starts[alike], lengths)
+    asked = _gather(batch.data, batch.starts[which[alike]], lengths)
+    different = np.frombuffer(there, np.uint8) != asked
+    if different.any():
+        owners = np.repeat(alike, lengths)
+        same[owners[different]] = False
+    return same
+
+
+def _extents(arena: Arena, offsets: I64, found: I64) -> tuple[I64, I64]:
+    """Start, within the area, and length of what two neighbouring offsets enclose."""
+    at = (offsets >> 2) + found
+    starts = arena.u32[at].astype(np.int64)
+    return starts, arena.u32[at + 1] - starts
+
+
+def _among_equals(
+    arena: Arena, places: Places, position: int, i: int, batch: Batch, asked: int
+) -> int:
+    """The position of a cell that is not the first one of its address; -1 without one."""
+    address, key = int(batch.addresses[asked]), batch.keys[asked]
+    one = places.take([i])
+    first, count = int(one.bases[0]) >> 3, int(one.counts[0])
+    while position < count and int(arena.u64[first + position]) == address:
+        starts, lengths = _extents(arena, one.key_offsets, np.array([position]))
+        start = int(starts[0]) + int(one.kinds[0]) + count
+        if arena.buffer[start : start + int(lengths[0])] == key:
+            return position
+        position += 1
+    return -1
+
+
+def take_out(arena: Arena, places: Places, found: I64, which: I64) -> Hits:
+    """Copy cells out of the arena; ``which`` says whose they are."""
+    kinds = arena.bytes[places.kinds + found]
+    times = None
+    if places.has_times:
+        times = arena.u64[(places.times >> 3) + found].view(np.int64).tolist()
+    starts, lengths = _extents(arena, places.value_offsets, found)
+    key_bytes = arena.u32[(places.value_offsets >> 2) - 1]
+    starts += places.kinds + places.counts + key_bytes
+    return Hits(which, kinds, times, gathered(arena, starts, lengths), lengths)
+
+
+def gathered(arena: Arena, starts: I64, lengths: I64) -> bytes:
+    """The bytes of many extents, joined."""
+    total = int(lengths.sum())
+    if total < _SHORT * len(lengths):
+        return _gather(arena.bytes, starts, lengths).tobytes()
+    buffer = arena.buffer
+    ends = (starts + lengths).tolist()
+    return b"".join([buffer[a:b] for a, b in zip(starts.tolist(), ends, strict=True)])
+
+
+def _gather(data: U8, starts: I64, lengths: I64) -> U8:
+    ends = np.cumsum(lengths)
+    if not len(ends):
+        return data[:0]
+    at = np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths)
+    found: U8 = data[at]
+    return found

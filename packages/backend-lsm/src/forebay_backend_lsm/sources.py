@@ -1,0 +1,236 @@
+"""Opens files and reads their blocks: coalesced, many requests in flight.
+
+Threads are started by the first reads of a process. A process that was forked from one with
+threads starts its own.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any, Final, Self, TypeVar
+
+import attrs
+
+from forebay_backend_lsm.cache import CACHE, OpenFile, Residence
+from forebay_backend_lsm.disk_cache import CachedRanges
+from forebay_backend_lsm.files import FileTable, SortedFile
+from forebay_backend_lsm.files.layout import Tail
+from forebay_backend_lsm.files.reading import check_present
+from forebay_backend_lsm.options import LsmOptions
+from forebay_state_api.backend import Opening, StateFile
+from forebay_state_api.errors import CorruptStateError, StorageError
+from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.storage import ObjectStorage
+
+RANGES_PER_CALL: Final = 8
+"""Ranges of one file that one thread asks for at once; storage fetches them concurrently."""
+_GAP_BYTES: Final = 4 * 1024
+"""Blocks that lie no further apart are read with what is between them."""
+_SPAN_BYTES: Final = 512 * 1024
+"""Neighbouring blocks are read together up to this."""
+_CALLS_AHEAD: Final = 64
+
+_ALL_GROUPS: Final = KeyGroupRange(0, (1 << 16) - 1)
+"""An open file is shared by all that read it, each for key groups of its own."""
+
+T = TypeVar("T")
+RawBlock = tuple[int, Any]
+"""The number of a block and its raw bytes."""
+
+
+class Source:
+    """An open file, and where it is read from."""
+
+    def __init__(self, opened: OpenFile, place: Place) -> None:
+        """``place`` is where it was opened."""
+        self.file: Final[SortedFile] = opened.file
+        self.residences: Final[Mapping[str, Residence]] = opened.residences
+        self._place: Final = place
+
+    def read(self, table: FileTable, spans: Sequence[_Span]) -> list[RawBlock]:
+        """Read blocks, verify and decompress them."""
+
+        def read_from(storage: ObjectStorage) -> list[RawBlock]:
+            found = self._ranges(storage, spans)
+            return [
+                (block, table.decode(block, memoryview(data)[start : start + length]).raw)
+                for span, data in zip(spans, found, strict=True)
+                for block, start, length in span.blocks
+            ]
+
+        return self._place.verified(read_from)
+
+    def _ranges(self, storage: ObjectStorage, spans: Sequence[_Span]) -> list[bytes]:
+        file = self.file.file
+        try:
+            return storage.get_ranges(file.name, [(s.offset, s.length) for s in spans])
+        except StorageError as fault:
+            check_present(storage, file, f"file {file.name!r}", fault)
+            raise
+
+
+@attrs.frozen(eq=False)
+class Place:
+    """The operator's storage, as the files of one opening are read from it."""
+
+    storage: ObjectStorage
+    """Perhaps behind the disk cache."""
+    origin: ObjectStorage
+    """Never behind it."""
+    path: str
+    where: str
+    """Which operator and version, for messages."""
+
+    @classmethod
+    def of(cls, opening: Opening, options: LsmOptions) -> Self:
+        """Where an opening's files are."""
+        origin = storage = opening.storage
+        if options.disk_cache_dir is not None:
+            storage = CachedRanges(origin, options.disk_cache_dir, options.disk_cache_bytes)
+        where = f"in {opening.path}, operator {opening.uid!r}, version {opening.version}"
+        return cls(storage, origin, opening.path, where)
+
+    def open(self, file: StateFile) -> Source:
+        """Open a file, unless this process has it open."""
+        opened = CACHE.file(
+            (self.path, file.name),
+            lambda: self.verified(lambda storage: SortedFile.open(storage, file, _ALL_GROUPS)),
+        )
+        return Source(opened, self)
+
+    def keep(self, file: StateFile, content: bytes) -> Source:
+        """Open a file that this process has just written, and keep it in memory."""
+        tail = Tail.parse(content[len(content) - file.meta["tail"] :], f"file {file.name!r}")
+        opened = OpenFile(SortedFile(file, tail, _ALL_GROUPS))
+        opened = CACHE.keep((self.path, file.name), opened)
+        for name, table in opened.file.tables.items():
+            CACHE.insert(_blocks(table, opened.residences[name], content))
+        return Source(opened, self)
+
+    def verified(self, read: Callable[[ObjectStorage], T]) -> T:
+        """What ``read`` gives; what the disk cache keeps is no evidence of damage."""
+        try:
+            try:
+                return read(self.storage)
+            except CorruptStateError:
+                if self.storage is self.origin:
+                    raise
+                return read(self.origin)
+        except CorruptStateError as fault:
+            raise CorruptStateError(f"{fault}; {self.where}") from fault
+
+
+@attrs.frozen
+class _Span:
+    """Neighbouring blocks of one file, read as one range."""
+
+    offset: int
+    length: int
+    blocks: Sequence[tuple[int, int, int]]
+    """Block, and its start within the range and length."""
+
+
+@attrs.frozen(eq=False)
+class Wanted:
+    """Blocks that are needed of one table in one file."""
+
+    source: Source
+    table: FileTable
+    blocks: Sequence[int]
+    """Ascending, none twice."""
+
+    def calls(self) -> Iterator[list[_Span]]:
+        """The ranges to be read, in portions for one call each."""
+        spans = list(self._spans())
+        for start in range(0, len(spans), RANGES_PER_CALL):
+            yield spans[start : start + RANGES_PER_CALL]
+
+    def _spans(self) -> Iterator[_Span]:
+        places = [(block, *self.table.location(block)) for block in self.blocks]
+        cuts = [0]
+        first = places[0][1]
+        for i, ((_, start, length), (_, following, size)) in enumerate(pairwise(places), 1):
+            apart = following - start - length > _GAP_BYTES
+            if apart or following + size - first > _SPAN_BYTES:
+                cuts.append(i)
+                first = following
+        for low, high in pairwise([*cuts, len(places)]):
+            offset = places[low][1]
+            end = places[high - 1][1] + places[high - 1][2]
+            inner = [(block, start - offset, length) for block, start, length in places[low:high]]
+            yield _Span(offset, end - offset, inner)
+
+
+def fetch(wanted: Sequence[Wanted], requests: int) -> Iterator[tuple[int, list[RawBlock]]]:
+    """Read all blocks; gives the position in ``wanted`` and some of its blocks, in order.
+
+    At most about ``requests`` requests of the process are under way at once. The first error is
+    raised, and what was not begun is left.
+    """
+    calls = [(i, each.source, each.table, spans) for i, each in enumerate(wanted) for spans in each.calls()]
+    if len(calls) == 1:
+        ((i, source, table, spans),) = calls
+        yield i, source.read(table, spans)
+        return
+    pool = _pool(requests)
+    under_way: deque[tuple[int, Future[list[RawBlock]]]] = deque()
+    try:
+        for i, source, table, spans in calls:
+            under_way.append((i, pool.submit(source.read, table, spans)))
+            if len(under_way) > _CALLS_AHEAD:
+                first, future = under_way.popleft()
+                yield first, future.result()
+        while under_way:
+            first, future = under_way.popleft()
+            yield first, future.result()
+    finally:
+        for _, future in under_way:
+            future.cancel()
+
+
+def _blocks(
+    table: FileTable, residence: Residence, content: bytes
+) -> Iterator[tuple[Residence, int, Any]]:
+    data = memoryview(content)
+    for block in range(len(residence.counts)):
+        start, length = table.location(block)
+        yield residence, block, table.decode(block, data[start : start + length]).raw
+
+
+def open_sources(
+    place: Place, files: Sequence[StateFile], requests: int
+) -> dict[str, Source]:
+    """Open files, several at once, unless this process has them open.
+
+    Raises `CorruptStateError` naming file, operator and version for a damaged one.
+    """
+    unique = {file.name: file for file in files}
+    if len(unique) < 2:  # noqa: PLR2004 - threads pay off from two on
+        return {name: place.open(file) for name, file in unique.items()}
+    found = _pool(requests).map(place.open, unique.values())
+    return dict(zip(unique, found, strict=True))
+
+
+class _Threads:
+    """The threads of this process that read."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._key: tuple[int, int] | None = None
+        self._pool: ThreadPoolExecutor | None = None
+
+    def __call__(self, requests: int) -> ThreadPoolExecutor:
+        count = max(2, requests // RANGES_PER_CALL)
+        with self._lock:
+            if self._pool is None or self._key != (os.getpid(), count):
+                self._key = (os.getpid(), count)
+                self._pool = ThreadPoolExecutor(count, thread_name_prefix="forebay-lsm-read")
+            return self._pool
+
+
+_pool: Final = _Threads()

@@ -1,0 +1,128 @@
+"""The cells of one state: a memtable over the runs that were opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from forebay_backend_lsm.addressing import I64, Addressing, Batch, Entries, namespace_of
+from forebay_backend_lsm.memtable import Memtable
+from forebay_backend_lsm.reads import Reads, contents
+from forebay_backend_lsm.runs import FileRun, MemoryRun
+from forebay_backend_lsm.scans import ListScan, MapScan
+from forebay_state_api.backend import (
+    ABSENT,
+    Changes,
+    Scan,
+    Space,
+    StateKind,
+    Table,
+    TableSpec,
+)
+
+_ALL: Final = (1 << 64) - 1
+_BLOCKS_AT_ONCE: Final = 64
+
+
+class LsmTable(Table):
+    """A table that is not resident: reads go to files, through the process's cache."""
+
+    def __init__(
+        self,
+        spec: TableSpec,
+        files: Sequence[FileRun],
+        requests: int,
+        applied: Callable[[], None],
+    ) -> None:
+        """``files`` newest first; ``applied`` is called after each `apply`."""
+        self.spec: Final = spec
+        self.memtable: Final = Memtable(spec)
+        self.files: tuple[FileRun, ...] = tuple(files)
+        """Newest first; replaced, never changed."""
+        self._addressing: Final = Addressing(spec)
+        self._requests: Final = requests
+        self._applied: Final = applied
+        self._spaces: Final[dict[Any, Space]] = {}
+
+    def space(self, namespace: Any) -> Space:
+        space = self._spaces.get(namespace)
+        if space is None:
+            space = self._spaces[namespace] = Space(namespace=namespace, complete=False)
+        return space
+
+    def get_many(self, namespace: Any, keys: Sequence[tuple[int, Any]]) -> list[Any]:
+        answers: list[Any] = [ABSENT] * len(keys)
+        if not keys:
+            return answers
+        return self._fill(answers, self._addressing.asked(namespace, keys), None)
+
+    def get_entries(self, namespace: Any, cells: Sequence[tuple[int, Any, Any]]) -> list[Any]:
+        answers: list[Any] = [ABSENT] * len(cells)
+        if not cells:
+            return answers
+        if any(run.reader.user_key is not self.spec.user_key for run in self.files):
+            return self._through_scans(namespace, cells)
+        entries = self._addressing.entries(namespace, cells)
+        return self._fill(answers, entries.cells, self._floors(entries))
+
+    def scan(self, namespace: Any, group: int, key: Any) -> Scan:
+        if self.spec.kind is StateKind.LIST:
+            return ListScan(self._reads(), self._addressing.one(namespace, group, key))
+        return MapScan(self.spec, self._reads(), self._addressing.one_map(namespace, group, key))
+
+    def apply(self, changes: Changes) -> None:
+        self.memtable.add(self._addressing, changes)
+        self._applied()
+
+    def namespaces(self) -> Iterator[Any]:
+        found = dict.fromkeys(self._spaces)
+        for key in self._cell_keys():
+            found[namespace_of(key)] = None
+        return iter(found)
+
+    def _reads(self) -> Reads:
+        """Of the table as it stands now."""
+        return Reads((*self.memtable.runs, *self.files), self._requests)
+
+    def _fill(self, answers: list[Any], batch: Batch, floors: I64 | None) -> list[Any]:
+        for run, hits in self._reads().newest(batch, floors):
+            for i, value in zip(*contents(run, hits), strict=True):
+                answers[i] = value
+        return answers
+
+    def _floors(self, entries: Entries) -> I64 | None:
+        """The oldest run, from the newest, that a clear leaves of each entry's map."""
+        reads = self._reads()
+        levels = [level for level, run in enumerate(reads.runs) if run.clears]
+        if not levels:
+            return None
+        floors = np.full(len(entries.cells), len(reads.runs), np.int64)
+        only = Reads([reads.runs[level] for level in levels], self._requests)
+        level_of = {id(reads.runs[level]): level for level in levels}
+        for run, hits in only.newest(entries.prefixes):
+            floors[hits.which] = level_of[id(run)]
+        return floors
+
+    def _through_scans(self, namespace: Any, cells: Sequence[tuple[int, Any, Any]]) -> list[Any]:
+        """Entries of maps whose user keys were packed in another way: found by reading all."""
+        maps: dict[tuple[int, Any], dict[Any, Any]] = {}
+        for group, key, _ in cells:
+            if (group, key) not in maps:
+                pages = self.scan(namespace, group, key).pages(_BLOCKS_AT_ONCE)
+                maps[group, key] = {address: value for page in pages for address, value in page}
+        return [maps[group, key].get(address, ABSENT) for group, key, address in cells]
+
+    def _cell_keys(self) -> Iterator[bytes]:
+        reads = self._reads()
+        for run in reads.runs:
+            if isinstance(run, MemoryRun):
+                yield from run.cells.keys.to_pylist()
+            elif isinstance(run, FileRun):
+                span = run.span(0, _ALL)
+                for start in range(span.start, span.stop, _BLOCKS_AT_ONCE):
+                    numbers = span[start - span.start : start - span.start + _BLOCKS_AT_ONCE]
+                    for block in reads.blocks([(run, numbers)])[0].values():
+                        low, high = block.slice_of(*run.clip(0, _ALL))
+                        yield from map(block.key, range(low, high))
