@@ -3,13 +3,16 @@
 import uuid
 from datetime import timedelta
 
+import attrs
 import pytest
 
 from forebay_state_api.testing.storage import Crash, Fault, FaultyStorage
 from forebay_state_api.versions.epochs import list_epochs, record_name
 from forebay_state_api.versions.janitor import RECORD_AGE, Janitor, is_due
-from forebay_state_api.versions.layout import data_version
+from forebay_state_api.versions.layout import compaction_prefix, data_version
+from forebay_state_api.versions.manifest import is_named
 from forebay_state_api.versions.pins import Pin, list_pins
+from forebay_state_api.versions.reader import open_version
 
 HOUR = timedelta(hours=1)
 
@@ -171,3 +174,68 @@ def test_what_is_not_ours_stays(query, sweep):
     sweep(run, 10)
     names = {info.name for info in query.storage.list()}
     assert {"data/readme", "versions/lost/found"} <= names
+
+
+def written_below(query, prefix):
+    return [info.name for info in query.storage.list("data") if info.name.startswith(prefix)]
+
+
+def batch_of_a_job(run, batch, *prefixes):
+    """A micro-batch whose manifest names pending compactions by their prefixes."""
+    for subtask in range(run.parallelism):
+        task = run.begin(batch, subtask)
+        task.commit(attrs.evolve(task.write(), protected=prefixes))
+
+
+def test_a_pending_job_keeps_its_prefix(query, sweep):
+    run = query.run(1)
+    prefix, abandoned = compaction_prefix(1), compaction_prefix(1)
+    for batch in range(10):
+        batch_of_a_job(run, batch, prefix)
+    for folder in (prefix, abandoned):
+        query.storage.put(f"{folder}0000", b"output")
+        query.storage.put(f"{folder}inner/heartbeat-000001", b"beat")
+    sweep(run, 10)
+    sweep(run, 10)
+    assert len(written_below(query, prefix)) == 2
+    assert written_below(query, abandoned) == []
+
+
+def test_what_a_job_left_goes_when_no_manifest_names_it_any_more(query, sweep):
+    run = query.run(1)
+    prefix = compaction_prefix(1)
+    batch_of_a_job(run, 0, prefix)
+    query.storage.put(f"{prefix}0000", b"output")
+    run.batches(1, 9)
+    sweep(run, 10)
+    assert written_below(query, prefix)
+    sweep(run, 10)
+    assert written_below(query, prefix) == []
+
+
+def test_a_pin_keeps_the_prefixes_of_its_version(query, sweep):
+    run = query.run(1)
+    prefix = compaction_prefix(1)
+    batch_of_a_job(run, 0, prefix)
+    query.storage.put(f"{prefix}0000", b"output")
+    with open_version(query.storage, uid="op", lease=timedelta(days=9)):
+        run.batches(1, 9)
+        for _ in range(3):
+            sweep(run, 10)
+        assert written_below(query, prefix)
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("data/1/file", True),
+        ("data/1/job-1/0000", True),
+        ("data/1/job-1/deeper/0000", True),
+        ("data/1/job-2/0000", False),
+        ("data/1/job-10", False),
+        ("data/1/job-1", False),
+        ("data/1/file/below", False),
+    ],
+)
+def test_what_a_manifest_names(name, named):
+    assert is_named(name, {"data/1/file", "data/1/job-1/"}) is named
