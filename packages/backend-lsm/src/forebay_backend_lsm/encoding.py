@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 
 from forebay_backend_lsm.addressing import Addressing, Batch, Entries
 from forebay_backend_lsm.files import Cells, Kind
+from forebay_backend_lsm.files.arrow import binary_array
 from forebay_state_api.backend import (
     ABSENT,
     Changes,
@@ -58,7 +58,7 @@ def _put_cells(spec: TableSpec, batch: Batch, values: Sequence[Any]) -> Cells:
     if gone:
         put = iter(packed)
         packed = [b"" if value is ABSENT else next(put) for value in values]
-    return Cells(batch.addresses, kinds, times, _binary(batch.keys), _binary(packed))
+    return Cells(batch.addresses, kinds, times, binary_array(batch.keys), binary_array(packed))
 
 
 def _lists(
@@ -73,14 +73,22 @@ def _lists(
         Kind.APPEND if not one.replaced else Kind.PUT if one.elements else Kind.DELETE
         for one in changed.values()
     ]
-    values = [pack_elements(spec, one.elements) if one.elements else b"" for one in changed.values()]
+    values = [
+        pack_elements(spec, one.elements) if one.elements else b"" for one in changed.values()
+    ]
     yield Cells(
-        batch.addresses, np.array(kinds, np.uint8), None, _binary(batch.keys), _binary(values)
+        batch.addresses,
+        np.array(kinds, np.uint8),
+        None,
+        binary_array(batch.keys),
+        binary_array(values),
     )
 
 
 def pack_elements(spec: TableSpec, elements: Sequence[Any]) -> bytes:
-    """One chunk of a list's value."""
+    """One chunk of a list's value; none without elements."""
+    if not elements:
+        return b""
     stamps = b""
     if spec.ttl:
         stamps = np.fromiter([one[0] for one in elements], "<i8", len(elements)).tobytes()
@@ -164,10 +172,6 @@ def _clears(
         keys = [prefix for prefix, _ in cleared]
         batch = Entries.of(np.array([group for _, group in cleared]), keys, [b""] * len(keys))
         times = np.zeros(len(keys), np.int64) if spec.ttl else None
-        nothing = _binary([b""] * len(keys))
+        nothing = binary_array([b""] * len(keys))
         kinds = np.full(len(keys), Kind.CLEAR, np.uint8)
-        yield Cells(batch.prefixes.addresses, kinds, times, _binary(keys), nothing)
-
-
-def _binary(values: Sequence[bytes]) -> pa.Array:
-    return pa.array(values, pa.large_binary())
+        yield Cells(batch.prefixes.addresses, kinds, times, binary_array(keys), nothing)

@@ -55,7 +55,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
             int,
             10,
             "Files that one key may have to be looked for in, before files are compacted at once.",
-            minimum=2,
+            minimum=3,
         ),
         Setting(
             "space-amplification",

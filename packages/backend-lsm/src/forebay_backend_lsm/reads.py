@@ -1,5 +1,4 @@
-"""Answers reads of one table from its runs: filters for the whole batch, then only the blocks
-that are needed, from memory or from storage.
+"""Answers reads of one table from its runs: filters first, then only the blocks that are needed.
 
 A cell is looked for from the newest run to the oldest. Where the block that should hold it is not
 in memory the cell waits, while the others go on; then all blocks that cells wait for are read at
@@ -150,8 +149,7 @@ class Reads:
     ) -> Iterator[tuple[_Stalled, Hits, I64]]:
         """Read what cells wait for; gives what was found, and which cells were looked for."""
         wanted = [
-            Wanted(one.run.source, one.run.table, np.unique(one.blocks).tolist())
-            for one in stalled
+            Wanted(one.run.source, one.run.table, np.unique(one.blocks).tolist()) for one in stalled
         ]
         arrived: dict[int, list[RawBlock]] = {}
         count = 0

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final
-
-import numpy as np
 
 from forebay_backend_lsm.addressing import ENTRY_BITS, Batch
 from forebay_backend_lsm.encoding import unpack_elements
@@ -87,7 +84,8 @@ class MapScan(Scan):
 
     def _may_hold(self, run: Run) -> bool:
         if isinstance(run, FileRun):
-            return bool(run.candidates(self._batch, np.zeros(1, np.int64))[0] >= 0)
+            may = bool(run.table.filter.passes(self._batch.probes)[0])
+            return may and len(run.span(self._first, self._last)) > 0
         return True
 
     def _converted(self, runs: Sequence[Run]) -> bool:
@@ -99,7 +97,9 @@ class MapScan(Scan):
         if self._converted(runs):
             yield self._first, self._last
             return
-        spans = [(run, run.span(self._first, self._last)) for run in runs if isinstance(run, FileRun)]
+        spans = [
+            (run, run.span(self._first, self._last)) for run in runs if isinstance(run, FileRun)
+        ]
         if not spans:
             yield self._first, self._last
             return
@@ -191,18 +191,14 @@ def _sorted(held: dict[FileRun, dict[int, Block]], run: Run) -> Iterator[Block]:
         yield block
 
 
-def _unpacked(
-    reader: TableSpec, found: Sequence[tuple[bytes, Entry]]
-) -> Iterator[tuple[Any, Any]]:
+def _unpacked(reader: TableSpec, found: Sequence[tuple[bytes, Entry]]) -> Iterator[tuple[Any, Any]]:
     codec = reader.user_key
     assert codec is not None
     packed = [key for key, _ in found]
     user_keys = codec.unpack_each(b"".join(packed), [*map(len, packed)])
     addresses = user_keys if codec.address is None else [*map(codec.address, user_keys)]
     puts = [entry for _, entry in found if entry[1] == Kind.PUT]
-    values = iter(
-        reader.value.unpack_each(b"".join(e[3] for e in puts), [len(e[3]) for e in puts])
-    )
+    values = iter(reader.value.unpack_each(b"".join(e[3] for e in puts), [len(e[3]) for e in puts]))
     for address, (_, (_, kind, time, _)) in zip(addresses, found, strict=True):
         if kind != Kind.PUT:
             yield address, _GONE

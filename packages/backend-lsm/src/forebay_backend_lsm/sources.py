@@ -172,7 +172,11 @@ def fetch(wanted: Sequence[Wanted], requests: int) -> Iterator[tuple[int, list[R
     At most about ``requests`` requests of the process are under way at once. The first error is
     raised, and what was not begun is left.
     """
-    calls = [(i, each.source, each.table, spans) for i, each in enumerate(wanted) for spans in each.calls()]
+    calls = [
+        (i, each.source, each.table, spans)
+        for i, each in enumerate(wanted)
+        for spans in each.calls()
+    ]
     if len(calls) == 1:
         ((i, source, table, spans),) = calls
         yield i, source.read(table, spans)
@@ -202,9 +206,7 @@ def _blocks(
         yield residence, block, table.decode(block, data[start : start + length]).raw
 
 
-def open_sources(
-    place: Place, files: Sequence[StateFile], requests: int
-) -> dict[str, Source]:
+def open_sources(place: Place, files: Sequence[StateFile], requests: int) -> dict[str, Source]:
     """Open files, several at once, unless this process has them open.
 
     Raises `CorruptStateError` naming file, operator and version for a damaged one.

@@ -29,6 +29,8 @@ from forebay_state_api.storage import ObjectStorage
 BLOCK_BYTES: Final = 32 * 1024
 """About how large a block is before it is compressed."""
 _BLOCKS_AT_ONCE: Final = 8
+_MAP_BITS: Final = np.uint64(0xFFFF_FFFF_FF00_0000)
+"""What the addresses of one map's entries have in common."""
 
 
 @attrs.frozen
@@ -249,6 +251,9 @@ class _SectionWriter:
         self._last_address = int(cells.addresses[-1])
         self.taken += len(cells)
         self._addresses.append(cells.addresses)
+        if self.header.description.get("kind") == "map":
+            # So that a filter can tell of a whole map whether anything of it is there.
+            self._addresses.append(np.unique(cells.addresses & _MAP_BITS))
         self._counts[:] += np.bincount(cells.kinds, minlength=len(Kind))
         times = Stamps.of(cells.values).times if self.header.has_stamps else cells.times
         if times is not None and len(times):
