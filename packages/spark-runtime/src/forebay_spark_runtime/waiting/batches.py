@@ -1,0 +1,140 @@
+"""Calls for several rows at once, and the rows of them that are tried again."""
+
+from __future__ import annotations
+
+import asyncio
+import reprlib
+from collections.abc import Callable
+from typing import Any
+
+from forebay_spark_runtime.waiting.arguments import Batch, Verdict, seconds
+from forebay_spark_runtime.waiting.caller import Caller
+from forebay_spark_runtime.waiting.feed import Feed
+from forebay_spark_runtime.waiting.retry import RecordTries
+from forebay_spark_runtime.waiting.slots import NEVER, Slot
+from forebay_spark_runtime.waiting.window import Segment, Window
+from forebay_state_api.errors import FunctionError
+
+
+class Waiting:
+    """A row of a call that has no answer yet."""
+
+    __slots__ = ("index", "position", "record", "row", "segment")
+
+    def __init__(self, segment: Segment, position: int) -> None:
+        self.segment = segment
+        self.position = position
+        self.index = segment.first + position
+        self.row = segment.rows[position]
+        self.record = RecordTries()
+
+
+class Collector:
+    """Takes the rows of one call after the other; one worker collects at a time."""
+
+    def __init__(self, batch: Batch, feed: Feed, window: Window) -> None:
+        self._size = batch.size
+        self._within = seconds(batch.within, "Batch.within")
+        self._feed = feed
+        self._window = window
+        self._turn = asyncio.Lock()
+
+    async def next_rows(self) -> list[Waiting]:
+        """The rows of the next call; empty at the end of the input."""
+        async with self._turn:
+            segment = await self._feed.after(None)
+            rows: list[Waiting] = []
+            while segment is not None and await self._take(segment, rows):
+                segment = self._feed.at_hand()
+                if segment is None and self._within and not self._feed.ended:
+                    segment = await self._more(rows)
+            return rows
+
+    async def _take(self, segment: Segment, rows: list[Waiting]) -> bool:
+        """Take what fits; whether the call could take more."""
+        for position in segment.unread:
+            row = Waiting(segment, position)
+            if row.index >= self._window.open_below:
+                await self._window.enter(row.index)
+            rows.append(row)
+            if len(rows) == self._size:
+                return False
+        return True
+
+    async def _more(self, rows: list[Waiting]) -> Segment | None:
+        """Wait for more rows, as long as a call with ``rows`` in it may wait."""
+        try:
+            async with asyncio.timeout(self._within):
+                while (segment := self._feed.at_hand()) is None and not self._feed.ended:
+                    await self._feed.arrival()
+        except TimeoutError:
+            return None
+        return segment
+
+
+async def call_together(
+    caller: Caller, slot: Slot, waiting: list[Waiting], put: Callable[[Segment, int, Any], None]
+) -> None:
+    """Make the calls of some rows until each has its answer; answers are put as they come.
+
+    The rows that failed are tried again together, each by its own count; the longest of their
+    delays is waited for.
+    """
+    slot.attempt = 1
+    end = NEVER
+    while waiting:
+        slot.indexes = [one.index for one in waiting]
+        answer, error, end = await caller.attempt(slot, [one.row for one in waiting], end)
+        outcomes = _outcomes(caller, waiting, answer, error)
+        failed: list[tuple[Waiting, BaseException, Verdict | None]] = []
+        for one, outcome in zip(waiting, outcomes, strict=True):
+            refused = _refused(caller, outcome)
+            if refused is None:
+                put(one.segment, one.position, outcome)
+            else:
+                failed.append((one, *refused))
+        waiting = await _again(caller, slot, failed, end, put)
+
+
+def _refused(caller: Caller, outcome: Any) -> tuple[BaseException, Verdict | None] | None:
+    if isinstance(outcome, BaseException):
+        return outcome, None
+    return caller.refusal(outcome)
+
+
+async def _again(
+    caller: Caller,
+    slot: Slot,
+    failed: list[tuple[Waiting, BaseException, Verdict | None]],
+    end: float,
+    put: Callable[[Segment, int, Any], None],
+) -> list[Waiting]:
+    """Settle rows that are not tried again; wait for the others' next try, and return them."""
+    waiting, longest = [], 0.0
+    for one, error, verdict in failed:
+        replaced = await caller.replaced(error)
+        delay = caller.delay_s(error, one.record, verdict, replaced=replaced)
+        if delay is None or caller.now() + delay >= end:
+            in_time = delay is None
+            made = caller.given_up(one.index, one.row, error, slot.attempt, in_time=in_time)
+            put(one.segment, one.position, made)
+        else:
+            waiting.append(one)
+            longest = max(longest, delay)
+    if waiting:
+        await caller.wait(slot, longest)
+    return waiting
+
+
+def _outcomes(
+    caller: Caller, waiting: list[Waiting], answer: Any, error: BaseException | None
+) -> list[Any]:
+    if error is not None:
+        return [error] * len(waiting)
+    if isinstance(answer, list | tuple) and len(answer) == len(waiting):
+        return list(answer)
+    got = f"{len(answer)}" if isinstance(answer, list | tuple) else reprlib.repr(answer)
+    raise FunctionError(
+        f"{caller.describe(waiting[0].index)}: with batch= a function returns a list of as many "
+        f"outcomes as it got rows, {len(waiting)}; it returned {got}"
+    )

@@ -1,0 +1,365 @@
+"""One record (or batch of them) from its first try to its answer.
+
+The worker that took a record makes all of its tries and its waiting between them, so that no timer
+and no other task can answer for it: whatever races, the record has one owner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol, TypeAlias
+
+import attrs
+
+from forebay_spark_runtime.waiting.arguments import Batch, Rate, Retry, Verdict
+from forebay_spark_runtime.waiting.counts import Counts
+from forebay_spark_runtime.waiting.current import CURRENT
+from forebay_spark_runtime.waiting.rate import Limiter
+from forebay_spark_runtime.waiting.retry import ClientBrokenError, RecordTries, RetryPolicy, later
+from forebay_spark_runtime.waiting.slots import NEVER, Slot, Sweeper
+from forebay_state_api.errors import FunctionError
+
+AsyncFunction: TypeAlias = Callable[[Any, Any], Awaitable[Any]]
+OnError: TypeAlias = Callable[[Any, BaseException, int], Any]
+"""From the row, its last error and the number of its tries to the answer."""
+
+MEASURED_TRIES: Final = 4_096
+"""Durations that are gathered before they go into the histogram."""
+
+
+@attrs.frozen(kw_only=True)
+class CallPolicy:
+    """How calls are made; everything is checked, durations are seconds."""
+
+    capacity: int = 100
+    buffer: int = 10_000
+    ordered: bool = True
+    keyed: bool = False
+    try_timeout: float | None = None
+    timeout: float | None = None
+    retry: Retry | None = None
+    rate: Rate | None = None
+    hedge: float | None = None
+    batch: Batch | None = None
+    on_error: OnError | None = None
+
+    @property
+    def bare(self) -> bool:
+        """Whether a call is the function and nothing around it."""
+        guards = (self.try_timeout, self.timeout, self.retry, self.rate, self.hedge, self.on_error)
+        return all(guard is None for guard in guards)
+
+
+class Client(Protocol):
+    """The client that functions are called with, which may have to be replaced."""
+
+    current: Any
+    """What the function gets; ``None`` without resources."""
+
+    async def replace(self, broken: Any) -> None:
+        """Replace ``broken``, unless that was done already."""
+
+
+class NoClient:
+    """Where there are no resources."""
+
+    current: Any = None
+
+    async def replace(self, broken: Any) -> None:
+        """There is nothing to replace."""
+
+
+class Caller:
+    """Makes the calls of all workers of one task."""
+
+    def __init__(
+        self,
+        fn: AsyncFunction,
+        policy: CallPolicy,
+        *,
+        client: Client,
+        counts: Counts,
+        sweeper: Sweeper,
+        clock: Callable[[], float],
+        describe: Callable[[int], str],
+        ready: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """``describe`` names a row in errors; ``ready`` is awaited before each try."""
+        self.fn = fn
+        self.client = client
+        self.policy = policy
+        self.counts = counts
+        self.took: list[float] = []
+        self.in_flight = 0
+        self.stopped = False
+        """Set when all is to end: whatever a call made of its cancellation, it has no outcome."""
+        self.now = clock
+        self._sweeper = sweeper
+        self.describe = describe
+        self._ready = ready
+        self._limiter = None if policy.rate is None else Limiter(policy.rate, clock)
+        self._retries = RetryPolicy(policy.retry)
+        self._checks_answers = policy.retry is not None and policy.retry.on_result is not None
+        self._hedged: set[asyncio.Task[Any]] = set()
+
+    @property
+    def may_call_at_once(self) -> bool:
+        """Whether nothing has to be waited for before a try."""
+        return self._limiter is None and self._ready is None
+
+    async def one(self, slot: Slot, index: int, row: Any) -> Any:
+        """The answer of a row, or what ``on_error`` makes of its failure."""
+        slot.indexes = index
+        slot.attempt = 1
+        end = NEVER
+        record: RecordTries | None = None
+        while True:
+            answer, error, end = await self.attempt(slot, row, end)
+            verdict: Verdict | None = None
+            if error is None:
+                refused = self._retries.refusal(answer) if self._checks_answers else None
+                if refused is None:
+                    return answer
+                error, verdict = refused
+            record = record or RecordTries()
+            replaced = await self.replaced(error)
+            delay = self.delay_s(error, record, verdict, replaced=replaced)
+            if delay is None or self.now() + delay >= end:
+                return self.given_up(index, row, error, slot.attempt, in_time=delay is None)
+            await self.wait(slot, delay)
+
+    async def attempt(self, slot: Slot, argument: Any, end: float) -> tuple[Any, Any, float]:
+        """One try, as soon as it may be made: answer, error, and when all tries must have ended.
+
+        The time runs from the beginning of the first try; waiting for its turn does not count.
+        """
+        if self._limiter is not None or self._ready is not None:
+            await self._turn()
+        started = self.now()
+        if slot.attempt == 1 and self.policy.timeout is not None:
+            end = started + self.policy.timeout
+        if started >= end:
+            return None, self._no_time("timeout", self.policy.timeout), end
+        answer, error = await self._try(slot, argument, started, end)
+        return answer, error, end
+
+    async def _try(
+        self, slot: Slot, argument: Any, started: float, end: float
+    ) -> tuple[Any, BaseException | None]:
+        """One call, ended when its time is over."""
+        limit = self.policy.try_timeout
+        deadline = end if limit is None else min(started + limit, end)
+        sweeper = self._sweeper
+        slot.deadline = deadline
+        if deadline < sweeper.wake:
+            sweeper.arm(deadline)
+        if self.policy.hedge is not None:
+            self._prepare_hedge(slot, argument, started + self.policy.hedge)
+        error: BaseException | None = None
+        answer: Any = None
+        self.begin()
+        self.counts.tries += 1
+        try:
+            answer = await self.fn(argument, self.client.current)
+        except asyncio.CancelledError as cancelled:
+            if not (slot.expired or slot.hedge_won):
+                if slot.task.cancelling():
+                    raise
+                error = RuntimeError("the call was cancelled by something that it waited for")
+                error.__cause__ = cancelled
+        except Exception as raised:  # noqa: BLE001 - the retry policy decides what becomes of it
+            error = raised
+        if slot.hedge is not None or slot.hedge_won:
+            answer, error = await self._with_hedge(slot, answer, error)
+        self.end()
+        slot.deadline = slot.hedge_at = NEVER
+        if slot.expired:
+            error = self._out_of_time(slot, error, overall=deadline >= end)
+        self._took(self.now() - started)
+        if self.stopped:
+            raise asyncio.CancelledError
+        return answer, error
+
+    def _took(self, duration_s: float) -> None:
+        self.took.append(duration_s)
+        if len(self.took) >= MEASURED_TRIES:
+            self.count_latencies()
+
+    def begin(self) -> None:
+        """One more call is under way."""
+        self.in_flight += 1
+        if self.in_flight > self.counts.in_flight_max:
+            self.counts.in_flight_max = self.in_flight
+
+    def end(self) -> None:
+        """One call less is under way."""
+        self.in_flight -= 1
+
+    def count_latencies(self) -> None:
+        """Move what was measured into the histogram."""
+        self.counts.latency.add(self.took)
+        self.took.clear()
+
+    def _out_of_time(
+        self, slot: Slot, error: BaseException | None, *, overall: bool
+    ) -> TimeoutError:
+        """The error of a call that was cancelled, whatever the function made of that."""
+        slot.expired = False
+        _take_back(slot)
+        self.counts.timeouts += 1
+        limit = self.policy.timeout if overall else self.policy.try_timeout
+        late = self._no_time("timeout" if overall else "try_timeout", limit)
+        late.__cause__ = error
+        return late
+
+    def _no_time(self, which: str, limit: float | None) -> TimeoutError:
+        return TimeoutError(f"no answer within the {which} of {limit:g} s")
+
+    async def _turn(self) -> None:
+        if self._ready is not None:
+            await self._ready()
+        if self._limiter is not None:
+            await self._limiter.acquire()
+
+    async def replaced(self, error: BaseException) -> bool:
+        """Replace the client if that is what failed."""
+        client = self.client.current
+        if client is None or not (isinstance(error, ClientBrokenError) or is_closed(client)):
+            return False
+        await self.client.replace(client)
+        return True
+
+    def delay_s(
+        self,
+        error: BaseException,
+        record: RecordTries,
+        verdict: Verdict | None = None,
+        *,
+        replaced: bool = False,
+    ) -> float | None:
+        """When a record is tried again, see `RetryPolicy.delay_s`."""
+        if later(error) is not None:
+            self.counts.laters += 1
+        return self._retries.delay_s(error, record, True if replaced else verdict)
+
+    def refusal(self, answer: Any) -> tuple[Exception, Verdict] | None:
+        """See `RetryPolicy.refusal`."""
+        return self._retries.refusal(answer)
+
+    async def wait(self, slot: Slot, delay: float) -> None:
+        """Wait for the next try."""
+        self.counts.retries += 1
+        await asyncio.sleep(delay)
+        slot.attempt += 1
+
+    def given_up(
+        self, index: int, row: Any, error: BaseException, tries: int, *, in_time: bool
+    ) -> Any:
+        """What ``on_error`` answers; without it the error that fails the micro-batch."""
+        if not in_time and not isinstance(error, TimeoutError):
+            limit = self.policy.timeout
+            error.add_note(f"the timeout of {limit:g} s leaves no time for another try")
+        if self.policy.on_error is None:
+            raise self.failure(index, error, tries) from error
+        self.counts.failed += 1
+        try:
+            return self.policy.on_error(row, error, tries)
+        except Exception as raised:
+            text = f"on_error raised {type(raised).__name__}: {raised} for {self.describe(index)}"
+            raise FunctionError(text) from raised
+
+    def failure(self, index: int, error: BaseException, tries: int) -> FunctionError:
+        """The error that fails the micro-batch."""
+        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+        times = "" if tries == 1 else f" at try {tries}"
+        return FunctionError(
+            f"{self.describe(index)}: raised {type(error).__name__}: {error}{notes}{times}. The "
+            "micro-batch fails and is run again; on_error= keeps failing rows in it"
+        )
+
+    # --- hedging -------------------------------------------------------------------------------
+
+    def _prepare_hedge(self, slot: Slot, argument: Any, at: float) -> None:
+        """Have the sweeper start a second call at ``at``."""
+        fixed = slot.call()
+
+        def start() -> asyncio.Task[Any]:
+            self.counts.hedges += 1
+            task = asyncio.get_running_loop().create_task(second())
+            self._hedged.add(task)
+            task.add_done_callback(lambda done: self._hedge_done(slot, done))
+            return task
+
+        async def second() -> Any:
+            CURRENT.set(fixed)
+            return await self.fn(argument, self.client.current)
+
+        slot.start_hedge = start
+        slot.hedge_at = at
+        if at < self._sweeper.wake:
+            self._sweeper.arm(at)
+
+    def _hedge_done(self, slot: Slot, task: asyncio.Task[Any]) -> None:
+        self._hedged.discard(task)
+        won = not task.cancelled() and task.exception() is None
+        if won and slot.hedge is task and not slot.expired:
+            slot.deadline = NEVER
+            slot.hedge_won = True
+            slot.task.cancel()
+
+    async def _with_hedge(
+        self, slot: Slot, answer: Any, error: BaseException | None
+    ) -> tuple[Any, BaseException | None]:
+        """Settle between the first call, which has ended, and the second one."""
+        hedge = slot.hedge
+        if slot.hedge_won:
+            # The first call may have come to an end of its own in the same moment.
+            slot.hedge_won = False
+            _take_back(slot)
+            self.counts.hedges_won += 1
+            assert hedge is not None
+            answer, error = hedge.result(), None
+        elif hedge is not None and error is not None and not slot.expired:
+            slot.hedge = None
+            answer, error = await self._second_chance(slot, hedge, error)
+        slot.hedge = None
+        if hedge is not None:
+            hedge.cancel()
+        return answer, error
+
+    async def _second_chance(
+        self, slot: Slot, hedge: asyncio.Task[Any], error: BaseException
+    ) -> tuple[Any, BaseException | None]:
+        """The first call failed: the second one decides, within the same time."""
+        try:
+            answer = await hedge
+        except asyncio.CancelledError:
+            if not slot.expired and slot.task.cancelling():
+                raise
+            return None, error
+        except Exception:  # noqa: BLE001 - the first one's error is told
+            return None, error
+        self.counts.hedges_won += 1
+        return answer, None
+
+    async def close(self) -> None:
+        """Wait until no second call runs on."""
+        for task in tuple(self._hedged):
+            task.cancel()
+        await asyncio.gather(*self._hedged, return_exceptions=True)
+
+
+def _take_back(slot: Slot) -> None:
+    """Undo the sweeper's cancellation, unless the task was cancelled from outside as well."""
+    if slot.task.uncancel():
+        raise asyncio.CancelledError
+
+
+def is_closed(client: Any) -> bool:
+    """Whether a client says of itself that it is closed, as those of aiohttp and httpx do."""
+    told = (inspect.getattr_static(client, name, None) for name in ("closed", "is_closed"))
+    if all(one is None for one in told):
+        return False
+    return any(getattr(client, name, False) is True for name in ("closed", "is_closed"))

@@ -1,0 +1,267 @@
+"""Runs the calls of one task: at most ``capacity`` workers, which share the input.
+
+A worker takes a row, awaits the function in its own task and puts the answer into the window.
+There is no task, timer or lock for a record. Workers are started one by one as rows wait and all
+others are busy, so that a function that never waits is called by one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
+
+from forebay_spark_runtime.waiting.batches import Collector, call_together
+from forebay_spark_runtime.waiting.caller import (
+    MEASURED_TRIES,
+    AsyncFunction,
+    Caller,
+    CallPolicy,
+    Client,
+    NoClient,
+)
+from forebay_spark_runtime.waiting.counts import Counts
+from forebay_spark_runtime.waiting.current import CURRENT
+from forebay_spark_runtime.waiting.feed import Feed
+from forebay_spark_runtime.waiting.slots import Slot, Sweeper
+from forebay_spark_runtime.waiting.window import Emit, OrderedWindow, Segment, UnorderedWindow
+
+
+SAMPLED: Final = 8
+"""Of a worker's bare calls, every so manyth is timed once thousands have been; a power of two."""
+
+
+class Engine:
+    """The calls of one task. Everything happens on the event loop that awaits `run`.
+
+    Push the rows into ``feed`` and end it; answers come out through ``emit``.
+    """
+
+    def __init__(
+        self,
+        fn: AsyncFunction,
+        policy: CallPolicy,
+        *,
+        emit: Emit,
+        client: Client | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        key_of: Callable[[int], str] = str,
+        describe: Callable[[int], str] = "row {}".format,
+        ready: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """``key_of`` gives a row's idempotency key, ``describe`` its name in errors.
+
+        ``ready`` is awaited before each try, outside of its time.
+        """
+        self.counts = Counts()
+        self.feed = Feed(taken=self._taken, spawn=self._spawn, clock=clock)
+        self._policy = policy
+        self._clock = clock
+        self._key_of = key_of
+        self._slots: list[Slot] = []
+        self._sweeper = Sweeper(self._slots, clock)
+        self._emit = emit
+        make_window = OrderedWindow if policy.ordered else UnorderedWindow
+        at_once = policy.capacity * (1 if policy.batch is None else policy.batch.size)
+        self._window = make_window(at_once + policy.buffer, self._go_out)
+        self._caller = Caller(
+            fn,
+            policy,
+            client=client or NoClient(),
+            counts=self.counts,
+            sweeper=self._sweeper,
+            clock=clock,
+            describe=describe,
+            ready=ready,
+        )
+        self._work = self._kind_of_work(policy)
+        self._busy: dict[Any, deque[tuple[Segment, int]] | None] = {}
+        self._workers = 0
+        self._stopped = False
+        self._ended = asyncio.Event()
+        self._group: asyncio.TaskGroup | None = None
+
+    def _kind_of_work(self, policy: CallPolicy) -> Callable[[Slot], Coroutine[Any, Any, None]]:
+        if policy.batch is not None:
+            self._collector = Collector(policy.batch, self.feed, self._window)
+            return self._work_in_batches
+        if policy.keyed:
+            return self._work_by_key
+        bare = policy.bare and self._caller.may_call_at_once
+        return self._work_bare if bare else self._work_guarded
+
+    async def run(self) -> None:
+        """Make all calls; returns when every answer has gone out.
+
+        The first failure cancels the other calls and is raised when they have ended; what has
+        gone out by then is a correct prefix (ordered) or part (unordered) of the answers.
+        """
+        try:
+            async with asyncio.TaskGroup() as self._group:
+                self._spawn()
+                await self._end()
+        except BaseExceptionGroup as group:
+            raise _first(group) from group.exceptions[0].__cause__
+        finally:
+            self._group = None
+            self._sweeper.stop()
+            await self._caller.close()
+            self._caller.count_latencies()
+            self.counts.tries = self.counts.tries or self.counts.rows
+            if self.feed.ended_at is not None:
+                self.counts.drain_s = max(self._clock() - self.feed.ended_at, 0.0)
+
+    async def _end(self) -> None:
+        try:
+            await self._ended.wait()
+        except asyncio.CancelledError:
+            self._stop()
+            raise
+
+    def _stop(self) -> None:
+        """Nothing begins any more and nothing goes out, also where a call ignores its end."""
+        self._stopped = self._caller.stopped = True
+        self._workers = self._policy.capacity
+        self.feed.stop()
+
+    def _go_out(self, segment: Segment, positions: list[int] | None) -> None:
+        if not self._stopped:
+            self._emit(segment, positions)
+
+    @property
+    def in_flight(self) -> int:
+        """Calls under way."""
+        return self._caller.in_flight
+
+    @property
+    def blocked(self) -> int:
+        """Answers that wait for an earlier one."""
+        return self._window.blocked()
+
+    def _taken(self, segment: Segment) -> None:
+        self._note_blocked()
+        self.counts.rows += len(segment.rows)
+        self._window.add(segment)
+
+    def _note_blocked(self) -> None:
+        self.counts.blocked_max = max(self.counts.blocked_max, self.blocked)
+
+    def _spawn(self) -> bool:
+        if self._group is None or self._workers == self._policy.capacity:
+            return False
+        self._workers += 1
+        self._group.create_task(self._worker())
+        return True
+
+    async def _worker(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        slot = Slot(task, self._key_of)
+        self._slots.append(slot)
+        CURRENT.set(slot)
+        try:
+            await self._work(slot)
+        except BaseException:
+            self._stop()
+            raise
+        finally:
+            self._slots.remove(slot)
+            if not self._slots:
+                self._ended.set()
+
+    async def _work_bare(self, slot: Slot) -> None:
+        """Nothing around the call: what costs time here, costs it for every record."""
+        feed, window, clock, caller = self.feed, self._window, self._clock, self._caller
+        put, call, client, took = window.put, caller.fn, caller.client, caller.took.append
+        mask = 0
+        segment = await feed.after(None)
+        while segment is not None:
+            first, rows = segment.first, segment.rows
+            caller.begin()
+            try:
+                for position in segment.unread:
+                    slot.indexes = index = first + position
+                    if index >= window.open_below:
+                        caller.end()
+                        await self._enter(index)
+                        caller.begin()
+                    if position & mask:
+                        put(segment, position, await call(rows[position], client.current))
+                    else:
+                        began = clock()
+                        put(segment, position, await call(rows[position], client.current))
+                        took(clock() - began)
+            except (Exception, asyncio.CancelledError) as error:
+                if isinstance(error, asyncio.CancelledError) and slot.task.cancelling():
+                    raise
+                assert isinstance(slot.indexes, int)
+                raise caller.failure(slot.indexes, error, 1) from error
+            caller.end()
+            if len(caller.took) >= MEASURED_TRIES:
+                caller.count_latencies()
+                mask = SAMPLED - 1
+            segment = await feed.after(segment)
+
+    async def _enter(self, index: int) -> None:
+        self._note_blocked()
+        await self._window.enter(index)
+
+    async def _work_guarded(self, slot: Slot) -> None:
+        feed, window, answer_of = self.feed, self._window, self._caller.one
+        put = window.put
+        segment = await feed.after(None)
+        while segment is not None:
+            first, rows = segment.first, segment.rows
+            for position in segment.unread:
+                index = first + position
+                if index >= window.open_below:
+                    await self._enter(index)
+                put(segment, position, await answer_of(slot, index, rows[position]))
+            segment = await feed.after(segment)
+
+    async def _work_by_key(self, slot: Slot) -> None:
+        """The worker that calls for a key goes on with the rows that came for it meanwhile.
+
+        Those rows wait beside the workers, so that they keep none of them from other keys' rows.
+        """
+        feed, window, busy = self.feed, self._window, self._busy
+        segment = await feed.after(None)
+        while segment is not None:
+            first, keys = segment.first, segment.keys
+            for position in segment.unread:
+                if first + position >= window.open_below:
+                    await self._enter(first + position)
+                key = keys[position]
+                if key not in busy:
+                    busy[key] = None
+                    await self._call_key(slot, key, segment, position)
+                    continue
+                queue = busy[key]
+                if queue is None:
+                    queue = busy[key] = deque()
+                queue.append((segment, position))
+            segment = await feed.after(segment)
+
+    async def _call_key(self, slot: Slot, key: Any, segment: Segment, position: int) -> None:
+        answer_of, put, busy = self._caller.one, self._window.put, self._busy
+        while True:
+            index = segment.first + position
+            put(segment, position, await answer_of(slot, index, segment.rows[position]))
+            queue = busy[key]
+            if not queue:
+                del busy[key]
+                return
+            segment, position = queue.popleft()
+
+    async def _work_in_batches(self, slot: Slot) -> None:
+        while rows := await self._collector.next_rows():
+            await call_together(self._caller, slot, rows, self._window.put)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,149 @@
+"""The rows on their way to the workers: segments that a reader pushes and workers share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from operator import length_hint
+
+from forebay_spark_runtime.waiting.window import Segment
+
+
+class Feed:
+    """Segments in order; all methods are called on the event loop's thread.
+
+    Workers that find nothing wait here. No more of them are woken than there are rows, and only
+    twice as many as are at work, so that rows that never wait are called by one worker.
+    """
+
+    def __init__(
+        self,
+        *,
+        taken: Callable[[Segment], None],
+        spawn: Callable[[], bool],
+        clock: Callable[[], float],
+    ) -> None:
+        """``taken`` is told of each segment before its rows are; ``spawn`` starts a worker if it may."""
+        self._taken = taken
+        self._spawn = spawn
+        self._segments: deque[Segment] = deque()
+        self._current: Segment | None = None
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._held = False
+        self._calling = False
+        self._eager = 1
+        self._clock = clock
+        self.ended_at: float | None = None
+        """When the end of the input was told."""
+
+    def push(self, segment: Segment) -> None:
+        """Append a segment; one of no rows is not a segment."""
+        self._segments.append(segment)
+        self._call()
+
+    def end(self) -> None:
+        """No segment comes after those that were pushed."""
+        self.ended_at = self._clock()
+        self._wake_all()
+
+    def stop(self) -> None:
+        """Drop the rows that nobody has taken, and end."""
+        self._segments.clear()
+        if self._current is not None:
+            deque(self._current.unread, maxlen=0)  # the iterator is in the workers' loops
+        self.end()
+
+    def hold(self, *, held: bool) -> None:
+        """Whether to hand out no further segments: nobody takes what goes out."""
+        self._held = held
+        if not held:
+            self._call()
+            if self.ended:
+                self._wake_all()
+
+    @property
+    def ended(self) -> bool:
+        """Whether no further segment will be pushed."""
+        return self.ended_at is not None
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether a row could be taken now."""
+        current = self._current
+        if current is not None and length_hint(current.unread):
+            return True
+        return bool(self._segments) and not self._held
+
+    async def after(self, spent: Segment | None) -> Segment | None:
+        """The segment to take rows from, when there are no more in ``spent``; ``None`` at the end.
+
+        Its last row may be gone before the caller takes one; then the caller asks again.
+        """
+        if spent is not None:
+            # Also a function that never waits lets others run now and then.
+            await asyncio.sleep(0)
+        while True:
+            segment = self.at_hand()
+            if segment is not None:
+                self._call_soon()
+                return segment
+            if self.ended and not self._segments:
+                return None
+            await self.arrival()
+
+    def at_hand(self) -> Segment | None:
+        """The segment that has unread rows, if there is one."""
+        current = self._current
+        if current is not None and length_hint(current.unread):
+            return current
+        self._current = None
+        if self._segments and not self._held:
+            self._current = current = self._segments.popleft()
+            self._taken(current)
+            return current
+        return None
+
+    async def arrival(self) -> None:
+        """Wait until there may be rows, or the end."""
+        turn = asyncio.get_running_loop().create_future()
+        self._idle.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn in self._idle:
+                self._idle.remove(turn)
+            raise
+
+    def _call_soon(self) -> None:
+        if not self._calling:
+            self._calling = True
+            asyncio.get_running_loop().call_soon(self._call)
+
+    def _call(self) -> None:
+        """Call workers to the rows at hand; those that come have more of them called."""
+        self._calling = False
+        if not self.has_rows:
+            self._eager = 1
+            return
+        current = self._current
+        rows = 0 if current is None else length_hint(current.unread)
+        rows += sum(len(segment.rows) for segment in self._segments)
+        for _ in range(min(self._eager, rows)):
+            if not self._call_one():
+                return
+        self._eager *= 2
+
+    def _call_one(self) -> bool:
+        while self._idle:
+            turn = self._idle.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return True
+        return self._spawn()
+
+    def _wake_all(self) -> None:
+        while self._idle:
+            turn = self._idle.popleft()
+            if not turn.done():
+                turn.set_result(None)

@@ -1,0 +1,164 @@
+"""Whether and when a call is made again; what a server says about it."""
+
+from __future__ import annotations
+
+import random
+import reprlib
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+
+import attrs
+
+from forebay_spark_runtime.waiting.arguments import Duration, Retry, Verdict, seconds
+from forebay_state_api.errors import ConfigurationError
+
+_TOO_MANY: Final = 429
+_UNAVAILABLE: Final = 503
+
+
+class RetryLaterError(Exception):
+    """For functions to raise: the server asked to be left alone, for ``after`` if it said so."""
+
+    def __init__(self, after: Duration | None = None) -> None:
+        super().__init__(after)
+        self.after_s = None if after is None else seconds(after, "RetryLaterError.after")
+
+    def __str__(self) -> str:
+        return "asked to call later" + ("" if self.after_s is None else f", in {self.after_s:g} s")
+
+
+class ClientBrokenError(Exception):
+    """For functions to raise: the client of ``resources`` is of no use any more.
+
+    It is replaced by a new one, and the call is tried again if there is a retry policy, whatever
+    its ``on`` says.
+    """
+
+
+@attrs.frozen
+class Later:
+    """A server that said *not now*."""
+
+    after_s: float | None
+
+
+def later(error: BaseException) -> Later | None:
+    """What an exception says of calling later: `RetryLaterError`, or one of an HTTP library.
+
+    The exceptions of aiohttp, httpx, requests and urllib are known by their attributes: a status
+    429, or 503 with the header Retry-After.
+    """
+    if isinstance(error, RetryLaterError):
+        return Later(error.after_s)
+    response = getattr(error, "response", None)
+    status = _first(error, response, names=("status", "status_code", "code"))
+    if status not in (_TOO_MANY, _UNAVAILABLE):
+        return None
+    headers = _first(error, response, names=("headers",))
+    text = headers.get("Retry-After") if hasattr(headers, "get") else None
+    if text is None and isinstance(headers, Mapping):
+        text = next((v for k, v in headers.items() if str(k).lower() == "retry-after"), None)
+    after = None if text is None else _retry_after(str(text))
+    if status == _UNAVAILABLE and after is None:
+        return None
+    return Later(after)
+
+
+def _first(*owners: Any, names: tuple[str, ...]) -> Any:
+    found = (getattr(owner, name, None) for owner in owners for name in names)
+    return next((value for value in found if value is not None), None)
+
+
+def _retry_after(text: str) -> float | None:
+    """Seconds, from a number of them or from an HTTP date."""
+    try:
+        return max(float(text), 0.0) if text.strip().isdigit() else _until(text)
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def _until(date: str) -> float:
+    return max(parsedate_to_datetime(date).timestamp() - time.time(), 0.0)
+
+
+class RecordTries:
+    """The count of one record: nothing of it is shared with another."""
+
+    __slots__ = ("failures", "laters")
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.laters = 0
+
+
+class RetryPolicy:
+    """A `Retry`, ready for use; holds nothing that changes."""
+
+    def __init__(self, retry: Retry | None) -> None:
+        self._retry = retry
+        if retry is not None:
+            self._delay_s = seconds(retry.delay, "Retry.delay")
+            self._jitter_s = seconds(retry.jitter, "Retry.jitter")
+            limit = retry.max_delay
+            self._limit_s = None if limit is None else seconds(limit, "Retry.max_delay")
+
+    def refusal(self, answer: Any) -> tuple[Exception, Verdict] | None:
+        """The error for an answer that ``on_result`` does not take, and what it said."""
+        if self._retry is None or self._retry.on_result is None:
+            return None
+        verdict = self._retry.on_result(answer)
+        if verdict is False:
+            return None
+        return ValueError(f"on_result refused the answer {reprlib.repr(answer)}"), verdict
+
+    def delay_s(
+        self, error: BaseException, record: RecordTries, verdict: Verdict | None = None
+    ) -> float | None:
+        """Seconds until the next try of ``record``; ``None``: there is none.
+
+        ``verdict`` is what ``on_result`` said, if it was asked.
+        """
+        if self._retry is None:
+            return None
+        asked = later(error)
+        if asked is not None:
+            record.laters += 1
+            return self._backoff(record.laters) if asked.after_s is None else asked.after_s
+        if verdict is None:
+            verdict = self._verdict(error)
+        if verdict is False:
+            return None
+        record.failures += 1
+        if self._retry.retries is not None and record.failures > self._retry.retries:
+            return None
+        if verdict is True:
+            return self._backoff(record.failures)
+        return seconds(verdict, "what Retry.on returned")
+
+    def _verdict(self, error: BaseException) -> Verdict:
+        assert self._retry is not None
+        if isinstance(error, ClientBrokenError):
+            return True
+        on: Any = self._retry.on
+        if isinstance(on, type | tuple):
+            return isinstance(error, on)
+        verdict = on(error)
+        if not isinstance(verdict, bool | int | float | timedelta):
+            raise ConfigurationError(
+                f"Retry.on returned {verdict!r}; it returns a bool, or a delay in seconds"
+            )
+        return verdict
+
+    def _backoff(self, failures: int) -> float:
+        """The delay after so many failures: from the count alone, so that no two records meet."""
+        assert self._retry is not None
+        try:
+            delay = self._delay_s * self._retry.multiplier ** (failures - 1)
+        except OverflowError:
+            delay = float("inf")
+        if self._limit_s is not None:
+            delay = min(delay, self._limit_s)
+        return delay + (random.uniform(0, self._jitter_s) if self._jitter_s else 0.0)

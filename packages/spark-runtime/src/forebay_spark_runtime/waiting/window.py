@@ -1,0 +1,175 @@
+"""Where answers wait for their turn: the rows that were taken and have not gone out.
+
+Rows come in segments of about a thousand. An answer is put into its segment; whole segments go out
+from the head (ordered), or what has been answered goes out as it is (unordered). At most ``limit``
+rows are between the first one without an answer and the last one taken, so that memory is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Protocol, TypeAlias
+
+PENDING: Final = object()
+"""In place of an answer that is not there yet."""
+
+EMIT_ROWS: Final = 1_024
+"""Finished rows that an unordered window gathers before it lets them go."""
+
+
+class Segment:
+    """Consecutive rows of the input, and their answers."""
+
+    __slots__ = ("answers", "data", "done", "first", "keys", "left", "rows", "unread")
+
+    def __init__(self, first: int, rows: list[Any], data: Any = None, keys: Any = None) -> None:
+        """``first`` is the index of the first row; ``data`` is the caller's, and goes out again."""
+        self.first = first
+        self.rows = rows
+        self.data = data
+        self.keys = keys
+        self.answers: list[Any] = [PENDING] * len(rows)
+        self.left = len(rows)
+        self.done: list[int] = []
+        """Unordered only: positions answered and not gone out, as they were answered."""
+        self.unread: Iterator[int] = iter(range(len(rows)))
+        """The positions of the rows that nobody has taken; shared by all workers."""
+
+
+Emit: TypeAlias = Callable[[Segment, "list[int] | None"], None]
+"""Takes what goes out: the positions of a segment, ``None`` for all of them in order."""
+
+
+class Window(Protocol):
+    """What the workers need of a window."""
+
+    open_below: int
+    """Rows of smaller indexes may be called; for others `enter` is awaited first."""
+
+    def add(self, segment: Segment) -> None:
+        """The next segment; its rows are about to be taken."""
+
+    def put(self, segment: Segment, position: int, answer: Any) -> None:
+        """The answer of a row."""
+
+    async def enter(self, index: int) -> None:
+        """Wait until a row may be called."""
+
+    def blocked(self) -> int:
+        """How many answers wait for an earlier one."""
+
+
+class _Gate:
+    """Rows that wait until the window has moved on, in the order of their indexes."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.open_below = limit
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    async def enter(self, index: int) -> None:
+        self._look()
+        while index >= self.open_below:
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.append((index, turn))
+            await turn
+
+    def _look(self) -> None:
+        raise NotImplementedError
+
+    def _open(self, floor: int) -> None:
+        self.open_below = floor + self._limit
+        waiting = self._waiting
+        while waiting and waiting[0][0] < self.open_below:
+            turn = waiting.popleft()[1]
+            if not turn.done():
+                turn.set_result(None)
+
+
+class OrderedWindow(_Gate):
+    """Answers go out in the order of the rows."""
+
+    def __init__(self, limit: int, emit: Emit) -> None:
+        super().__init__(limit)
+        self._emit = emit
+        self._segments: deque[Segment] = deque()
+        self._head = 0
+
+    def add(self, segment: Segment) -> None:
+        self._segments.append(segment)
+
+    def put(self, segment: Segment, position: int, answer: Any) -> None:
+        segment.answers[position] = answer
+        segment.left -= 1
+        if not segment.left:
+            self._let_go()
+        if self._waiting:
+            self._look()
+
+    def blocked(self) -> int:
+        """Answers behind the first row that has none."""
+        self._look()
+        answered = sum(len(one.rows) - one.left for one in self._segments)
+        return answered - (self._head - self._segments[0].first) if self._segments else 0
+
+    def _let_go(self) -> None:
+        segments = self._segments
+        while segments and not segments[0].left:
+            segment = segments.popleft()
+            self._head = segment.first + len(segment.rows)
+            self._emit(segment, None)
+
+    def _look(self) -> None:
+        """Find the first row without an answer; each row is passed over once."""
+        if self._segments:
+            segment = self._segments[0]
+            position = max(self._head - segment.first, 0)
+            answers = segment.answers
+            while answers[position] is not PENDING:
+                position += 1
+            self._head = segment.first + position
+        self._open(self._head)
+
+
+class UnorderedWindow(_Gate):
+    """Answers go out as they come."""
+
+    def __init__(self, limit: int, emit: Emit) -> None:
+        super().__init__(limit)
+        self._emit = emit
+        self._segments: list[Segment] = []
+        self._finished = 0
+        self._ready = 0
+
+    def add(self, segment: Segment) -> None:
+        self._segments.append(segment)
+
+    def put(self, segment: Segment, position: int, answer: Any) -> None:
+        segment.answers[position] = answer
+        segment.done.append(position)
+        segment.left -= 1
+        self._finished += 1
+        self._ready += 1
+        if not segment.left:
+            self._segments.remove(segment)
+            self._let_go(segment)
+        elif self._ready >= EMIT_ROWS:
+            for one in self._segments:
+                self._let_go(one)
+        self.open_below = self._finished + self._limit
+        if self._waiting:
+            self._look()
+
+    def blocked(self) -> int:
+        return 0
+
+    def _let_go(self, segment: Segment) -> None:
+        if segment.done:
+            self._ready -= len(segment.done)
+            done, segment.done = segment.done, []
+            self._emit(segment, done)
+
+    def _look(self) -> None:
+        self._open(self._finished)

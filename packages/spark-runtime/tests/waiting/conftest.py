@@ -1,0 +1,110 @@
+"""A loop whose time passes only when nothing else can happen, and an engine driven on it."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+
+import pytest
+
+from forebay_spark_runtime.waiting.caller import CallPolicy
+from forebay_spark_runtime.waiting.engine import Engine
+from forebay_spark_runtime.waiting.window import Segment
+
+
+class HangError(Exception):
+    """Nothing will ever happen."""
+
+
+class _Selector(selectors.DefaultSelector):
+    """Does not wait: moves the time on to the next timer."""
+
+    loop = None
+
+    def select(self, timeout=None):
+        events = super().select(0)
+        if not events:
+            if timeout is None:
+                raise HangError
+            self.loop.now += timeout
+        return events
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    def __init__(self):
+        selector = _Selector()
+        super().__init__(selector)
+        selector.loop = self
+        self.now = 1000.0
+
+    def time(self):
+        return self.now
+
+
+class Driven:
+    """What a run of the engine gave."""
+
+    def __init__(self):
+        self.out = []
+        """Answers as they went out."""
+        self.error = None
+        self.took_s = None
+        self.counts = None
+        self.engine = None
+        self.left = 0
+        """Tasks that were there when the engine had ended."""
+
+
+def cut(rows, size, keys=None):
+    rows = list(rows)
+    for start in range(0, len(rows), size):
+        part = rows[start : start + size]
+        yield Segment(start, part, keys=None if keys is None else [keys(row) for row in part])
+
+
+class Drive:
+    """Runs an engine over rows to its end, or to its failure."""
+
+    def __call__(self, fn, rows, *, segment=7, gap=0.0, keys=None, engine=None, **policy):
+        driven = Driven()
+        policy = CallPolicy(**{"capacity": 10, "keyed": keys is not None, **policy})
+        segments = list(cut(rows, segment, keys))
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            runner.run(self._run(driven, fn, policy, segments, gap, engine or {}))
+        return driven
+
+    async def _run(self, driven, fn, policy, segments, gap, options):
+        loop = asyncio.get_running_loop()
+
+        def emit(segment, positions):
+            positions = range(len(segment.rows)) if positions is None else positions
+            driven.out += [segment.answers[position] for position in positions]
+
+        driven.engine = engine = Engine(fn, policy, emit=emit, clock=loop.time, **options)
+        began = loop.time()
+        others = asyncio.all_tasks()
+        running = loop.create_task(engine.run())
+        try:
+            for one in segments:
+                if gap:
+                    await asyncio.wait([running], timeout=gap)
+                engine.feed.push(one)
+            engine.feed.end()
+            await running
+        except HangError:
+            raise
+        except Exception as error:  # noqa: BLE001 - tests look at it
+            driven.error = error
+        driven.took_s = loop.time() - began
+        driven.counts = engine.counts
+        driven.left = len(asyncio.all_tasks() - others)
+
+
+@pytest.fixture
+def drive():
+    return Drive()
+
+
+@pytest.fixture
+def hang_error():
+    return HangError
