@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from forebay_state_api.plugins import hookimpl
 
 if TYPE_CHECKING:
     import click
 
+    from forebay_state_api.hookspecs import Operator
+
 
 class Process:
     """The operator ``process``: a keyed function over a keyed DataFrame."""
 
-    name = "process"
+    name: ClassVar[str] = "process"
 
     @staticmethod
     def apply(keyed_df: Any, fn: Any, schema: Any) -> Any:
@@ -22,9 +24,11 @@ class Process:
 
 
 @hookimpl
-def forebay_operators() -> type[Process]:
-    """Offer ``process``."""
-    return Process
+def forebay_operators() -> list[type[Operator]]:
+    """Offer ``process``, ``ordered_wait`` and ``unordered_wait``."""
+    from forebay_spark_runtime.waiting.operators import OrderedWait, UnorderedWait
+
+    return [Process, OrderedWait, UnorderedWait]
 
 
 @hookimpl

@@ -173,7 +173,7 @@ def test_the_first_failure_ends_all_and_only_a_prefix_is_out(drive, policy):
 
     driven = drive(fn, range(1000), **policy)
     assert isinstance(driven.error, FunctionError)
-    assert "row 50: raised RuntimeError: boom" in str(driven.error)
+    assert "row 50 raised RuntimeError: boom" in str(driven.error)
     assert isinstance(driven.error.__cause__, RuntimeError)
     assert calls.live == 0
     assert calls.cancelled
@@ -322,7 +322,7 @@ class Stubborn:
 def test_calls_that_ignore_the_end_have_no_answer_and_no_successor(drive, policy, then, ordered):
     fn = Stubborn(then)
     driven = drive(fn, range(1000), ordered=ordered, **policy)
-    assert "row 3: raised RuntimeError: boom" in str(driven.error)
+    assert "row 3 raised RuntimeError: boom" in str(driven.error)
     assert driven.out == []
     assert fn.calls == 10
     assert driven.took_s == pytest.approx(1)

@@ -60,7 +60,7 @@ def failed(row, error, tries):
 def test_a_call_that_runs_out_of_time_fails_the_batch_and_is_cancelled(drive):
     server = Server(r3=[60])
     driven = drive(server, range(10), try_timeout=5.0)
-    assert "row 3: raised TimeoutError: no answer within the try_timeout of 5 s" in str(
+    assert "row 3 raised TimeoutError: no answer within the try_timeout of 5 s" in str(
         driven.error
     )
     assert server.cancelled == [3]

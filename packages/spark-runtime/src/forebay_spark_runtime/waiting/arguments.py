@@ -25,7 +25,7 @@ Errors: TypeAlias = (
 
 def seconds(given: Duration, what: str, *, above_zero: bool = False) -> float:
     """``given`` in seconds; `ConfigurationError` naming ``what`` unless it is a duration."""
-    number = given.total_seconds() if isinstance(given, timedelta) else given
+    number: Any = given.total_seconds() if isinstance(given, timedelta) else given
     if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
         raise ConfigurationError(f"{what} is seconds or a timedelta, not {given!r}")
     if number < 0 or (above_zero and number == 0):
@@ -100,7 +100,7 @@ class Rate:
 
     def __attrs_post_init__(self) -> None:
         """Check all of it."""
-        calls = self.calls
+        calls: Any = self.calls
         number = isinstance(calls, int | float) and not isinstance(calls, bool)
         if not number or not math.isfinite(calls) or calls <= 0:
             raise ConfigurationError(f"Rate.calls is a number above 0, not {calls!r}")

@@ -47,7 +47,7 @@ class Collector:
             while segment is not None and await self._take(segment, rows):
                 segment = self._feed.at_hand()
                 if segment is None and self._within and not self._feed.ended:
-                    segment = await self._more(rows)
+                    segment = await self._more()
             return rows
 
     async def _take(self, segment: Segment, rows: list[Waiting]) -> bool:
@@ -61,8 +61,8 @@ class Collector:
                 return False
         return True
 
-    async def _more(self, rows: list[Waiting]) -> Segment | None:
-        """Wait for more rows, as long as a call with ``rows`` in it may wait."""
+    async def _more(self) -> Segment | None:
+        """Wait for more rows, as long as a call that has some may wait."""
         try:
             async with asyncio.timeout(self._within):
                 while (segment := self._feed.at_hand()) is None and not self._feed.ended:

@@ -190,8 +190,7 @@ class Caller:
     def begin(self) -> None:
         """One more call is under way."""
         self.in_flight += 1
-        if self.in_flight > self.counts.in_flight_max:
-            self.counts.in_flight_max = self.in_flight
+        self.counts.in_flight_max = max(self.counts.in_flight_max, self.in_flight)
 
     def end(self) -> None:
         """One call less is under way."""
@@ -218,10 +217,10 @@ class Caller:
         return TimeoutError(f"no answer within the {which} of {limit:g} s")
 
     async def _turn(self) -> None:
-        if self._ready is not None:
-            await self._ready()
         if self._limiter is not None:
             await self._limiter.acquire()
+        if self._ready is not None:
+            await self._ready()
 
     async def replaced(self, error: BaseException) -> bool:
         """Replace the client if that is what failed."""
@@ -275,7 +274,7 @@ class Caller:
         notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
         times = "" if tries == 1 else f" at try {tries}"
         return FunctionError(
-            f"{self.describe(index)}: raised {type(error).__name__}: {error}{notes}{times}. The "
+            f"{self.describe(index)} raised {type(error).__name__}: {error}{notes}{times}. The "
             "micro-batch fails and is run again; on_error= keeps failing rows in it"
         )
 

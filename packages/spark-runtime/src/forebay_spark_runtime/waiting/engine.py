@@ -28,7 +28,6 @@ from forebay_spark_runtime.waiting.feed import Feed
 from forebay_spark_runtime.waiting.slots import Slot, Sweeper
 from forebay_spark_runtime.waiting.window import Emit, OrderedWindow, Segment, UnorderedWindow
 
-
 SAMPLED: Final = 8
 """Of a worker's bare calls, every so manyth is timed once thousands have been; a power of two."""
 
@@ -57,6 +56,8 @@ class Engine:
         """
         self.counts = Counts()
         self.feed = Feed(taken=self._taken, spawn=self._spawn, clock=clock)
+        self.on_taken: Callable[[], None] = lambda: None
+        """Called when a segment was taken: there is room for another one."""
         self._policy = policy
         self._clock = clock
         self._key_of = key_of
@@ -144,6 +145,7 @@ class Engine:
         self._note_blocked()
         self.counts.rows += len(segment.rows)
         self._window.add(segment)
+        self.on_taken()
 
     def _note_blocked(self) -> None:
         self.counts.blocked_max = max(self.counts.blocked_max, self.blocked)

@@ -24,7 +24,7 @@ class Feed:
         spawn: Callable[[], bool],
         clock: Callable[[], float],
     ) -> None:
-        """``taken`` is told of each segment before its rows are; ``spawn`` starts a worker if it may."""
+        """``taken`` is told of each segment before its rows are; ``spawn`` starts a worker."""
         self._taken = taken
         self._spawn = spawn
         self._segments: deque[Segment] = deque()

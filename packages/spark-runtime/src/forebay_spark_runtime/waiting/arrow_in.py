@@ -1,0 +1,104 @@
+"""From Arrow batches to segments: the rows that the function gets, beside the slice they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import attrs
+
+from forebay_spark_runtime.rows_in import SLICE_ROWS, RowReader, row_class
+from forebay_spark_runtime.waiting.arguments import Rate
+from forebay_spark_runtime.waiting.window import Segment
+from forebay_state_api.errors import ConfigurationError, FunctionError
+
+SEGMENT_BYTES: Final = 4 << 20
+"""A segment is cut shorter where its rows are large."""
+
+
+@attrs.frozen(kw_only=True)
+class InputLayout:
+    """Where things are in the batches: the input's columns, then the partition."""
+
+    names: tuple[str, ...]
+    """Of the input's columns, as the user knows them."""
+    shown: tuple[int, ...]
+    """Positions of the columns that the function gets."""
+    key: tuple[int, ...] | Callable[[Any], Any] | None
+    """Positions of the key's columns, or a function of the row."""
+
+
+class Cutter:
+    """Cuts batches into segments, and counts the rows. Used by one thread."""
+
+    def __init__(self, layout: InputLayout, name: str) -> None:
+        """``name`` is the operator's, for errors."""
+        self._layout = layout
+        self._name = name
+        self._rows = 0
+        self._readers: tuple[RowReader, RowReader] | None = None
+
+    def segments(self, batch: Any) -> Iterator[Segment]:
+        """The segments of a batch, made one at a time."""
+        width = len(self._layout.names)
+        data = batch.select(list(range(width)))
+        per_row = max(batch.nbytes // max(batch.num_rows, 1), 1)
+        size = max(1, min(SLICE_ROWS, SEGMENT_BYTES // per_row))
+        for start in range(0, batch.num_rows, size):
+            yield self._segment(data.slice(start, size), min(size, batch.num_rows - start))
+
+    def _segment(self, data: Any, count: int) -> Segment:
+        rows = self._read(data, self._layout.shown, 0, count)
+        first, self._rows = self._rows, self._rows + count
+        return Segment(first, rows, data, self._keys(data, rows))
+
+    def _keys(self, data: Any, rows: list[Any]) -> list[Any] | None:
+        key = self._layout.key
+        if key is None:
+            return None
+        if isinstance(key, tuple):
+            return self._read(data, key, 1, len(rows))
+        return [self._key(key, row) for row in rows]
+
+    def _key(self, key: Callable[[Any], Any], row: Any) -> Any:
+        try:
+            found = key(row)
+            hash(found)
+        except Exception as error:
+            text = f"{self._name}: key= raised {type(error).__name__}: {error} for {row!r}"
+            raise FunctionError(text) from error
+        return found
+
+    def _read(self, data: Any, positions: Sequence[int], which: int, count: int) -> list[Any]:
+        if not positions:
+            return [row_class(())._make(())] * count
+        if self._readers is None:
+            by_key = self._layout.key if isinstance(self._layout.key, tuple) else ()
+            self._readers = (
+                self._reader(data, self._layout.shown),
+                self._reader(data, by_key),
+            )
+        columns = [data.column(position) for position in positions]
+        return list(self._readers[which].rows(columns))
+
+    def _reader(self, data: Any, positions: Sequence[int]) -> RowReader:
+        names = [self._layout.names[position] for position in positions]
+        return RowReader(names, [data.column(position).type for position in positions])
+
+
+def partition_of(batch: Any, task_partition: int) -> str:
+    """The partition's name in idempotency keys, of the column that tells it.
+
+    That is the partition in which the rows were, wherever a union or coalesce has moved it.
+    """
+    (told,) = batch.column(batch.num_columns - 1).slice(0, 1).to_pylist()
+    return str(told) if told == task_partition else f"{task_partition}.{told}"
+
+
+def check_partition(partition: int, rate: Rate | None, name: str) -> None:
+    """Refuse a total rate that was split over fewer partitions than there are."""
+    if rate is not None and rate.partitions is not None and partition >= rate.partitions:
+        raise ConfigurationError(
+            f"{name}: Rate.partitions is {rate.partitions}, and there is a partition {partition}: "
+            "the total would be exceeded. Pass the number of partitions that there are"
+        )

@@ -1,0 +1,258 @@
+"""`ordered_wait` and `unordered_wait`: from a DataFrame to one with the answers beside its rows.
+
+The result is an ordinary DataFrame, streaming if the input streams. Everything that can be wrong
+about the arguments is an error here, on the driver, before anything runs.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final
+
+from pyspark.sql import functions as F  # noqa: N812 - the customary name
+from pyspark.sql.types import StructField, StructType
+
+from forebay_spark_runtime import session as sessions
+from forebay_spark_runtime.plan import Hidden, OutputSchema, output_schema
+from forebay_spark_runtime.waiting.answers import ERROR_DDL
+from forebay_spark_runtime.waiting.arguments import Batch, Duration, Rate, Retry
+from forebay_spark_runtime.waiting.arrow_in import InputLayout
+from forebay_spark_runtime.waiting.reports import WaitMetrics
+from forebay_spark_runtime.waiting.spec import COLUMN, WaitSpec, checked, pickled
+from forebay_spark_runtime.waiting.task import WaitJob
+from forebay_state_api.errors import ConfigurationError
+
+_PARTITION: Final = f"{Hidden.PREFIX}partition"
+
+
+def ordered_wait(
+    df: Any,
+    fn: Callable[[Any, Any], Any],
+    output: Any,
+    *,
+    columns: str | Sequence[str] | None = None,
+    capacity: int = 100,
+    buffer: int | None = None,
+    try_timeout: Duration | None = None,
+    timeout: Duration | None = None,
+    retry: Retry | None = None,
+    rate: Rate | None = None,
+    on_error: str | Callable[[Any, BaseException], Any] = "fail",
+    error_column: str = "error",
+    key: str | Sequence[str] | Callable[[Any], Any] | None = None,
+    batch: Batch | None = None,
+    hedge: Duration | None = None,
+    resources: Callable[[], Any] | None = None,
+    name: str | None = None,
+    query: str | None = None,
+    batch_id: int | None = None,
+    metrics: WaitMetrics | None = None,
+) -> Any:
+    """Call ``fn`` for each row of ``df``, many at a time, and append the answers in row order.
+
+    Order is kept within each partition. The micro-batch ends when every row has its answer; a row
+    that fails for good fails the micro-batch, which Spark runs again. Nothing is stored.
+
+    :param fn: ``async def fn(row, client)``, or a plain function of the two, which runs on a
+        thread; with ``batch`` ``fn(rows, client)``. ``client`` is ``None`` without ``resources``.
+        An answer is a dict of the output columns, a tuple in their order, or the bare value of
+        one column; a list of answers is as many rows.
+    :param output: the columns to append, a DDL string or a ``StructType``.
+    :param columns: the columns that ``fn`` gets as the row; all if not given.
+    :param capacity: calls under way at one time, in each partition.
+    :param buffer: answers that may wait for an earlier one besides, in each partition; 10,000 or
+        100 for each call of the capacity, whichever is more, unless given.
+    :param try_timeout: seconds (or a ``timedelta``) that one call may take.
+    :param timeout: seconds for all tries of a row, with the waiting between them.
+    :param retry: when a failed call is made again; needs ``timeout``.
+    :param rate: how many tries per second.
+    :param on_error: what becomes of a row that failed for good: ``"fail"``, ``"column"`` (the
+        error goes into the struct ``error_column``, the answer is null), or a function of the row
+        and its error that returns the answer.
+    :param key: column, columns or function of the row: calls of one key run one after another.
+    :param batch: one call for several rows, see `Batch`.
+    :param hedge: seconds after which a second call is made; the first answer wins.
+    :param resources: returns a context manager whose value is the client; it is opened once per
+        worker process, and used by all batches.
+    :param name: names the operator in idempotency keys, metrics and messages; the function's name
+        if not given.
+    :param query: with ``batch_id``, for idempotency keys where Spark names no query: in
+        ``foreachBatch`` under Spark Connect, and on bounded DataFrames.
+    :param metrics: collects what is counted.
+
+    Raises `ConfigurationError` for whatever cannot work.
+    """
+    return _wait(ordered=True, **locals())
+
+
+def unordered_wait(
+    df: Any,
+    fn: Callable[[Any, Any], Any],
+    output: Any,
+    *,
+    columns: str | Sequence[str] | None = None,
+    capacity: int = 100,
+    buffer: int | None = None,
+    try_timeout: Duration | None = None,
+    timeout: Duration | None = None,
+    retry: Retry | None = None,
+    rate: Rate | None = None,
+    on_error: str | Callable[[Any, BaseException], Any] = "fail",
+    error_column: str = "error",
+    key: str | Sequence[str] | Callable[[Any], Any] | None = None,
+    batch: Batch | None = None,
+    hedge: Duration | None = None,
+    resources: Callable[[], Any] | None = None,
+    name: str | None = None,
+    query: str | None = None,
+    batch_id: int | None = None,
+    metrics: WaitMetrics | None = None,
+) -> Any:
+    """`ordered_wait`, with the answers as they come instead of in row order."""
+    return _wait(ordered=False, **locals())
+
+
+class OrderedWait:
+    """The operator ``ordered_wait``."""
+
+    name: ClassVar[str] = "ordered_wait"
+    apply = staticmethod(ordered_wait)
+
+
+class UnorderedWait:
+    """The operator ``unordered_wait``."""
+
+    name: ClassVar[str] = "unordered_wait"
+    apply = staticmethod(unordered_wait)
+
+
+def _wait(
+    *,
+    df: Any,
+    fn: Any,
+    output: Any,
+    ordered: bool,
+    columns: Any,
+    error_column: Any,
+    query: Any,
+    batch_id: Any,
+    metrics: Any,
+    **options: Any,
+) -> Any:
+    spec = checked(fn, ordered=ordered, **options)
+    session = df.sparkSession
+    answers = _answers(session, output, spec)
+    schema = _schema(df, answers, spec, error_column)
+    inner = [f"c{position}" for position in range(len(schema))]
+    known_query, known_batch = _batch(df, query, batch_id, spec.name)
+    job = WaitJob(
+        spec=pickled(spec, spec.name),
+        name=spec.name,
+        layout=pickled(_layout(df, columns, spec), spec.name),
+        schema=answers.arrow,
+        names=inner,
+        time_zone=session.conf.get("spark.sql.session.timeZone"),
+        query=known_query,
+        batch_id=known_batch,
+        metrics=_sink(metrics, session, spec.name),
+    )
+    # Columns may have any names, two the same one: on their way they have ours.
+    carried = df.toDF(*inner[: len(df.columns)]).withColumn(_PARTITION, F.spark_partition_id())
+    target = StructType(
+        [
+            StructField(name, field.dataType, field.nullable, field.metadata)
+            for name, field in zip(inner, schema, strict=True)
+        ]
+    )
+    return carried.mapInArrow(job, target).toDF(*schema.names)
+
+
+def _answers(session: Any, output: Any, spec: WaitSpec) -> OutputSchema:
+    answers = output_schema(session, output, spec.name)
+    strict = [field.name for field in answers.spark if not field.nullable]
+    if strict and spec.on_error == COLUMN:
+        raise ConfigurationError(
+            f'{spec.name}: with on_error="column" the answer of a failed row is null; declare '
+            f"{', '.join(strict)} without NOT NULL"
+        )
+    return answers
+
+
+def _schema(df: Any, answers: OutputSchema, spec: WaitSpec, error_column: Any) -> StructType:
+    """The input's columns, the answers' and the error's; no new name may be there already."""
+    fields = list(answers.spark)
+    if spec.on_error == COLUMN:
+        if not isinstance(error_column, str) or not error_column:
+            raise ConfigurationError(f"{spec.name}: error_column is a name, not {error_column!r}")
+        error = output_schema(df.sparkSession, f"e {ERROR_DDL}", spec.name).spark[0]
+        fields.append(StructField(error_column, error.dataType, nullable=True))
+    given = list(df.schema)
+    taken = {field.name.lower(): field.name for field in given}
+    for field in fields:
+        if field.name.lower() in taken:
+            raise ConfigurationError(
+                f"{spec.name}: the output column {field.name!r} is there already; the columns are "
+                f"{', '.join(taken.values())}"
+            )
+        taken[field.name.lower()] = field.name
+    return StructType([*given, *fields])
+
+
+def _layout(df: Any, columns: Any, spec: WaitSpec) -> InputLayout:
+    names = tuple(df.columns)
+    chosen = (columns,) if isinstance(columns, str) else columns
+    shown = (
+        tuple(range(len(names)))
+        if chosen is None
+        else tuple(_position(names, one, "columns", spec.name) for one in chosen)
+    )
+    key: Any = spec.key
+    if isinstance(key, tuple):
+        key = tuple(_position(names, one, "key", spec.name) for one in key)
+        for position in key:
+            field = df.schema[position]
+            if field.dataType.simpleString().startswith(("map", "array")):
+                kind = field.dataType.simpleString()
+                raise ConfigurationError(f"{spec.name}: key {field.name!r} is of type {kind}")
+    return InputLayout(names=names, shown=shown, key=key)
+
+
+def _position(names: tuple[str, ...], wanted: Any, what: str, name: str) -> int:
+    if names.count(wanted) != 1:
+        fault = "no column" if wanted not in names else "more than one column"
+        raise ConfigurationError(
+            f"{name}: {what}: there is {fault} {wanted!r}; the columns are {', '.join(names)}"
+        )
+    return names.index(wanted)
+
+
+def _batch(df: Any, query: Any, batch_id: Any, name: str) -> tuple[str, int | None]:
+    """What names the calls: query and batch, as far as the driver knows them."""
+    if query is not None and (not isinstance(query, str) or not query):
+        raise ConfigurationError(f"{name}: query= is a name, not {query!r}")
+    if batch_id is not None and (not isinstance(batch_id, int) or batch_id < 0):
+        raise ConfigurationError(f"{name}: batch_id is a number from 0, not {batch_id!r}")
+    if df.isStreaming:
+        if batch_id is not None or query is not None:
+            raise ConfigurationError(
+                f"{name}: Spark names a stream's query and numbers its batches; leave query= and "
+                "batch_id= out"
+            )
+        return str(uuid.uuid4()), None
+    if (query is None) != (batch_id is None):
+        raise ConfigurationError(f"{name}: query= and batch_id= are passed together")
+    if query is not None:
+        return query, batch_id
+    spark = sessions.current_batch(df.sparkSession)
+    if spark.query is not None and spark.batch_id is not None:
+        return spark.query, spark.batch_id
+    return str(uuid.uuid4()), 0
+
+
+def _sink(metrics: Any, session: Any, name: str) -> Any:
+    if metrics is None:
+        return None
+    if not isinstance(metrics, WaitMetrics):
+        raise ConfigurationError(f"{name}: metrics is a WaitMetrics(), not {metrics!r}")
+    return metrics.sink(session, name)

@@ -1,0 +1,62 @@
+"""Reads the input ahead, on a thread, so that waiting for it does not stop the calls."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from forebay_spark_runtime.waiting.arrow_in import Cutter
+from forebay_spark_runtime.waiting.feed import Feed
+
+AHEAD_SEGMENTS: Final = 4
+"""Segments, of about a thousand rows each, that are read before they are needed."""
+
+
+class Reader:
+    """Pushes the segments of a task's batches into its feed."""
+
+    def __init__(
+        self,
+        batches: Iterable[Any],
+        cutter: Cutter,
+        feed: Feed,
+        loop: asyncio.AbstractEventLoop,
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """``failed`` is called on the loop with the error that ended the reading."""
+        self._batches = batches
+        self._cutter = cutter
+        self._feed = feed
+        self._loop = loop
+        self._failed = failed
+        self._room = threading.Semaphore(AHEAD_SEGMENTS)
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="forebay-input", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def make_room(self) -> None:
+        """A segment was taken; called on the loop."""
+        self._room.release()
+
+    def stop(self) -> None:
+        """Read no further; a read that is under way goes on to its end."""
+        self._stopped = True
+        self._room.release()
+
+    def _run(self) -> None:
+        try:
+            for batch in self._batches:
+                for segment in self._cutter.segments(batch):
+                    self._room.acquire()
+                    if self._stopped:
+                        return
+                    self._loop.call_soon_threadsafe(self._feed.push, segment)
+            self._loop.call_soon_threadsafe(self._feed.end)
+        except BaseException as error:  # noqa: BLE001 - it is the task's error
+            if not self._stopped:
+                self._loop.call_soon_threadsafe(self._failed, error)

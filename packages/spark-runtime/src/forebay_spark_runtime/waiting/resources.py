@@ -1,0 +1,220 @@
+"""Clients that are opened once per worker process and used by its tasks, batch after batch.
+
+A client is what the context manager that ``resources()`` returns gives. It is entered and left in
+one task of its own. It is replaced when a function raises `ClientBrokenError`, or when it says of
+itself that it is closed; it is closed when nobody has used it for `IDLE_S`, when the operator comes
+with other ``resources``, after a failed task, and if possible at the process's end. A worker may be
+killed at any time, and then nothing is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import logging
+import os
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final, TypeAlias
+
+from forebay_spark_runtime.waiting.caller import is_closed
+from forebay_spark_runtime.waiting.process_loop import ProcessLoop
+from forebay_state_api.errors import ConfigurationError, FunctionError
+
+_log = logging.getLogger(__name__)
+
+IDLE_S: Final = 50.0
+"""Unused for so long, a client is closed; Spark ends idle worker processes after 60 s."""
+
+CLOSING_S: Final = 5.0
+"""How long a client may take to close."""
+
+Resources: TypeAlias = Callable[[], Any]
+"""Gives a context manager, asynchronous or not; its value is the client."""
+
+
+class _Opened:
+    """One client, in the task that entered its context manager and will leave it."""
+
+    def __init__(self, resources: Resources, name: str) -> None:
+        self._name = name
+        self._closing = asyncio.Event()
+        self._ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._keeper = asyncio.create_task(self._keep(resources))
+
+    async def client(self) -> Any:
+        return await asyncio.shield(self._ready)
+
+    async def close(self) -> None:
+        self._closing.set()
+        _, late = await asyncio.wait([self._keeper], timeout=CLOSING_S)
+        if late:
+            self._keeper.cancel()
+            _log.warning("the client of %s did not close within %g s", self._name, CLOSING_S)
+
+    async def _keep(self, resources: Resources) -> None:
+        try:
+            async with _entered(resources, self._name) as client:
+                self._ready.set_result(client)
+                await self._closing.wait()
+        except Exception as error:  # noqa: BLE001 - whoever waits for the client gets it
+            if not self._ready.done():
+                self._ready.set_exception(_failed(self._name, error))
+            else:
+                _log.warning("closing the client of %s failed", self._name, exc_info=True)
+
+
+@contextlib.asynccontextmanager
+async def _entered(resources: Resources, name: str) -> AsyncIterator[Any]:
+    manager = resources()
+    if hasattr(manager, "__aenter__"):
+        async with manager as client:
+            yield client
+    elif hasattr(manager, "__enter__"):
+        with manager as client:
+            yield client
+    else:
+        raise ConfigurationError(
+            f"resources of {name} returned {type(manager).__name__}, which is no context manager"
+        )
+
+
+def _failed(name: str, error: Exception) -> Exception:
+    if isinstance(error, ConfigurationError):
+        return error
+    failure = FunctionError(f"resources of {name} raised {type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
+
+
+class KeptClient:
+    """The client of one operator; all methods are called on the loop's thread."""
+
+    def __init__(self, resources: Resources, digest: str, name: str) -> None:
+        self.digest = digest
+        self.users = 0
+        self.current: Any = None
+        self._resources = resources
+        self._name = name
+        self._opened: _Opened | None = None
+        self._retired: list[_Opened] = []
+        self._lock = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Open the client if there is none, or if it is closed."""
+        async with self._lock:
+            if self._opened is not None and is_closed(self.current):
+                self._retire()
+            if self._opened is None:
+                await self._open()
+
+    async def replace(self, broken: Any) -> None:
+        """Open another one in place of ``broken``, which is closed when its task has ended.
+
+        Of many calls that found it broken, the first one replaces it.
+        """
+        async with self._lock:
+            if self.current is broken:
+                _log.info("the client of %s is broken, and is opened anew", self._name)
+                self._retire()
+                await self._open()
+
+    async def close_retired(self) -> None:
+        """Close the clients that were replaced."""
+        retired, self._retired = self._retired, []
+        for one in retired:
+            await one.close()
+
+    async def close(self) -> None:
+        """Close all."""
+        async with self._lock:
+            if self._opened is not None:
+                self._retire()
+        await self.close_retired()
+
+    async def _open(self) -> None:
+        opened = _Opened(self._resources, self._name)
+        self.current = await opened.client()
+        self._opened = opened
+
+    def _retire(self) -> None:
+        assert self._opened is not None
+        self._retired.append(self._opened)
+        self._opened = None
+        self.current = None
+
+
+class Clients:
+    """The clients of a process, by the operator that uses them."""
+
+    def __init__(self, *, idle_s: float = IDLE_S) -> None:
+        self._idle_s = idle_s
+        self._kept: dict[str, KeptClient] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def acquire(self, operator: str, digest: str, resources: Resources) -> KeptClient:
+        """The client of an operator, open; one that other resources made is closed first."""
+        timer = self._timers.pop(operator, None)
+        if timer is not None:
+            timer.cancel()
+        kept = self._kept.get(operator)
+        if kept is not None and kept.digest != digest:
+            if not kept.users:
+                await kept.close()
+            kept = None
+        if kept is None:
+            kept = self._kept[operator] = KeptClient(resources, digest, operator)
+        kept.users += 1
+        try:
+            await kept.open()
+        except BaseException:
+            kept.users -= 1
+            raise
+        return kept
+
+    async def release(self, operator: str, kept: KeptClient, *, keep: bool) -> None:
+        """A task is done with it; without ``keep`` it is closed now."""
+        kept.users -= 1
+        if kept.users:
+            return
+        await kept.close_retired()
+        if not keep or self._kept.get(operator) is not kept:
+            await self._close(operator, kept)
+            return
+        loop = asyncio.get_running_loop()
+        self._timers[operator] = loop.call_later(self._idle_s, self._idle, operator, kept)
+
+    async def close(self) -> None:
+        """Close all clients."""
+        for operator, kept in list(self._kept.items()):
+            await self._close(operator, kept)
+
+    async def _close(self, operator: str, kept: KeptClient) -> None:
+        if self._kept.get(operator) is kept:
+            del self._kept[operator]
+        await kept.close()
+
+    def _idle(self, operator: str, kept: KeptClient) -> None:
+        if not kept.users:
+            task = asyncio.get_running_loop().create_task(self._close(operator, kept))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+
+_clients: dict[int, Clients] = {}
+
+
+def process_clients(loop: ProcessLoop) -> Clients:
+    """The clients of this process, whose loop is ``loop``."""
+    found = _clients.get(os.getpid())
+    if found is None:
+        _clients.clear()
+        found = _clients[os.getpid()] = Clients()
+        atexit.register(_at_exit, found, loop)
+    return found
+
+
+def _at_exit(clients: Clients, loop: ProcessLoop) -> None:
+    with contextlib.suppress(Exception):
+        loop.submit(clients.close()).result(CLOSING_S)

@@ -1,0 +1,222 @@
+"""What a worker is told: the functions, the policy and the columns. Made and checked on the driver.
+
+`checked` is the one place that says what arguments may be.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import reprlib
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import attrs
+from pyspark import cloudpickle
+
+from forebay_spark_runtime.waiting.arguments import Batch, Rate, Retry, seconds, whole
+from forebay_spark_runtime.waiting.caller import CallPolicy
+from forebay_state_api._engine.engine import function_name
+from forebay_state_api.errors import ConfigurationError
+
+LEAST_BUFFER: Final = 10_000
+"""Answers that may wait unless told otherwise; at least that many, …"""
+BUFFER_PER_CALL: Final = 100
+"""… and so many for each call that may be under way."""
+
+COLUMN: Final = "column"
+FAIL: Final = "fail"
+
+
+@attrs.frozen(kw_only=True)
+class WaitSpec:
+    """Everything that does not depend on the DataFrame; travels to the workers, pickled."""
+
+    name: str
+    """Names the operator in messages, metrics and idempotency keys."""
+    function_name: str
+    fn: Callable[..., Any]
+    asynchronous: bool
+    """Whether ``fn`` is a coroutine function; otherwise it runs on threads."""
+    policy: CallPolicy
+    """Without ``on_error``, which is made in the worker."""
+    on_error: Any
+    """``fail``, ``column`` or a function of row and error."""
+    key: Callable[[Any], Any] | tuple[str, ...] | None
+    resources: Callable[[], Any] | None
+    digest: str = ""
+    """Of the pickled ``resources``: the same ones are the same client."""
+
+
+def checked(
+    fn: Any,
+    *,
+    ordered: bool,
+    capacity: int,
+    buffer: int | None,
+    try_timeout: Any,
+    timeout: Any,
+    retry: Retry | None,
+    rate: Rate | None,
+    hedge: Any,
+    batch: Batch | None,
+    on_error: Any,
+    key: Any,
+    resources: Any,
+    name: str | None,
+) -> WaitSpec:
+    """What the operators were told, or a `ConfigurationError` that says what cannot be."""
+    name = _name(name, fn)
+    asynchronous = _checked_function(fn, batch, name)
+    capacity = whole(capacity, f"{name}: capacity", least=1)
+    spec = WaitSpec(
+        name=name,
+        function_name=function_name(fn),
+        fn=fn,
+        asynchronous=asynchronous,
+        policy=CallPolicy(
+            capacity=capacity,
+            buffer=_buffer(buffer, capacity, name),
+            ordered=ordered,
+            keyed=key is not None,
+            try_timeout=_limit(try_timeout, f"{name}: try_timeout"),
+            timeout=_limit(timeout, f"{name}: timeout"),
+            retry=_instance(retry, Retry, f"{name}: retry"),
+            rate=_instance(rate, Rate, f"{name}: rate"),
+            hedge=_limit(hedge, f"{name}: hedge"),
+            batch=_instance(batch, Batch, f"{name}: batch"),
+        ),
+        on_error=_on_error(on_error, name),
+        key=_key(key, name),
+        resources=resources,
+        digest=_digest(resources, name),
+    )
+    _check_together(spec)
+    return spec
+
+
+def _name(given: Any, fn: Any) -> str:
+    if given is None:
+        return function_name(fn)
+    if not isinstance(given, str) or not given:
+        raise ConfigurationError(f"name= is a word, not {given!r}")
+    return given
+
+
+def _checked_function(fn: Any, batch: Any, name: str) -> bool:
+    """Whether ``fn`` is a coroutine function."""
+    argument = "row" if batch is None else "rows"
+    wanted = f"async def fn({argument}, client), or a plain function of the same two"
+    if isinstance(fn, type) or not callable(fn):
+        raise ConfigurationError(f"{name}: the function is {wanted}; got {fn!r}")
+    if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
+        raise ConfigurationError(
+            f"{name}: the function returns an answer, or a list of them, and does not yield"
+        )
+    if not _takes(fn, 2):
+        raise ConfigurationError(
+            f"{name}: the function is {wanted}; {function_name(fn)}{inspect.signature(fn)} does "
+            "not take these two (without resources= the client is None)"
+        )
+    called = type(fn).__call__
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(called)
+
+
+def _takes(fn: Any, count: int) -> bool:
+    try:
+        signature = inspect.signature(fn)
+    except (ValueError, TypeError):
+        return True  # written in C: it does not say
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        return False
+    return True
+
+
+def _buffer(given: Any, capacity: int, name: str) -> int:
+    if given is None:
+        return max(LEAST_BUFFER, capacity * BUFFER_PER_CALL)
+    return whole(given, f"{name}: buffer", least=0)
+
+
+def _limit(given: Any, what: str) -> float | None:
+    return None if given is None else seconds(given, what, above_zero=True)
+
+
+def _instance(given: Any, kind: type, what: str) -> Any:
+    if given is not None and not isinstance(given, kind):
+        raise ConfigurationError(f"{what} is a {kind.__name__}(...), not {reprlib.repr(given)}")
+    return given
+
+
+def _on_error(given: Any, name: str) -> Any:
+    if given in (FAIL, COLUMN):
+        return given
+    if callable(given) and not isinstance(given, type) and _takes(given, 2):
+        if inspect.iscoroutinefunction(given):
+            raise ConfigurationError(f"{name}: on_error is a plain function, not async")
+        return given
+    raise ConfigurationError(
+        f'{name}: on_error is "fail", "column" or a function of the row and its error that '
+        f"returns an answer, not {given!r}"
+    )
+
+
+def _key(given: Any, name: str) -> Any:
+    if isinstance(given, str):
+        return (given,)
+    if given is None or (callable(given) and not isinstance(given, type) and _takes(given, 1)):
+        return given
+    if isinstance(given, Sequence) and given and all(isinstance(one, str) for one in given):
+        return tuple(given)
+    raise ConfigurationError(
+        f"{name}: key is a column, several of them or a function of the row, not {given!r}"
+    )
+
+
+def _digest(resources: Any, name: str) -> str:
+    if resources is None:
+        return ""
+    if not callable(resources) or not _takes(resources, 0):
+        raise ConfigurationError(
+            f"{name}: resources is a function without arguments that returns a context manager, "
+            f"not {resources!r}"
+        )
+    return hashlib.sha256(pickled(resources, name)).hexdigest()
+
+
+def _check_together(spec: WaitSpec) -> None:
+    """Arguments that do not go with each other."""
+    name, policy = spec.name, spec.policy
+    if policy.retry is not None and policy.timeout is None:
+        raise ConfigurationError(
+            f"{name}: retry= needs timeout=, which bounds all tries of a row together"
+        )
+    for what, limit in (("timeout", policy.timeout), ("try_timeout", policy.try_timeout)):
+        for shorter in ("try_timeout", "hedge"):
+            value = getattr(policy, shorter)
+            if shorter != what and value is not None and limit is not None and value > limit:
+                raise ConfigurationError(f"{name}: {shorter} is longer than {what}")
+    if policy.keyed and policy.batch is not None:
+        raise ConfigurationError(
+            f"{name}: key= orders the calls of one row each, batch= makes calls for rows of any "
+            "key; they do not go together"
+        )
+    if policy.hedge is not None and not spec.asynchronous:
+        raise ConfigurationError(
+            f"{name}: hedge= needs an async function; the slower of two calls of a plain one "
+            "could not be cancelled"
+        )
+
+
+def pickled(value: Any, name: str) -> bytes:
+    """``value`` for the workers, or a `ConfigurationError` that says why it cannot travel."""
+    try:
+        data: bytes = cloudpickle.dumps(value)
+    except Exception as error:
+        raise ConfigurationError(
+            f"{name}: what it is made of cannot be sent to the workers: {error}. Open clients in "
+            "resources=, not outside of the function"
+        ) from error
+    return data

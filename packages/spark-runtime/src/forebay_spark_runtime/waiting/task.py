@@ -1,0 +1,279 @@
+"""What runs in a Python worker: the calls of one task, between two Arrow streams.
+
+Three threads: one reads ahead, one runs the event loop, and the task's own one, on which the output
+is made. The task ends when every answer has gone out: nothing is carried over and nothing stored.
+A failure fails the task, and with it the micro-batch, which Spark runs again from the beginning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import pickle
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, Final, Self
+
+import attrs
+from pyspark import TaskContext
+
+from forebay_spark_runtime.waiting.answers import AnswerWriter, Failed
+from forebay_spark_runtime.waiting.arrow_in import (
+    Cutter,
+    InputLayout,
+    check_partition,
+    partition_of,
+)
+from forebay_spark_runtime.waiting.counts import Counts
+from forebay_spark_runtime.waiting.engine import Engine
+from forebay_spark_runtime.waiting.process_loop import process_loop
+from forebay_spark_runtime.waiting.reader import Reader
+from forebay_spark_runtime.waiting.reports import TaskReport
+from forebay_spark_runtime.waiting.resources import CLOSING_S, KeptClient, process_clients
+from forebay_spark_runtime.waiting.spec import COLUMN, FAIL, WaitSpec
+from forebay_spark_runtime.waiting.threads import Threads
+
+_log = logging.getLogger(__name__)
+
+OUT_CHUNKS: Final = 8
+"""Finished chunks that wait for Spark to take them, before no further rows are called."""
+
+TELL_S: Final = 60.0
+"""So often a task that is still waiting says what for."""
+
+
+@attrs.frozen(kw_only=True)
+class Place:
+    """Where the task stands, for keys, errors and reports."""
+
+    name: str
+    function_name: str
+    query: str
+    batch_id: int
+    partition: str
+
+    def key_of(self, index: int) -> str:
+        """The idempotency key of a row."""
+        return f"{self.query}/{self.batch_id}/{self.name}/{self.partition}/{index}"
+
+    def describe(self, index: int) -> str:
+        """A row, for messages."""
+        return (
+            f"{self.function_name} (operator {self.name!r}, batch {self.batch_id}, partition "
+            f"{self.partition}, row {index} of it)"
+        )
+
+
+@attrs.frozen(kw_only=True)
+class WaitJob:
+    """The function given to ``mapInArrow``; travels to the workers."""
+
+    spec: bytes
+    """A `WaitSpec`, pickled: each task gets a fresh copy of the functions."""
+    name: str
+    layout: bytes
+    """An `InputLayout`, pickled."""
+    schema: Any
+    """Of the answers, as ``pa.Schema``."""
+    names: list[str]
+    """Of the output's columns."""
+    time_zone: str
+    query: str
+    """Stands for the query where Spark names none."""
+    batch_id: int | None
+    """Known on the driver; ``None``: the task knows it."""
+    metrics: Any
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Run one task: what ``mapInArrow`` calls."""
+        batches = (batch for batch in batches if batch.num_rows)
+        first = next(batches, None)
+        if first is None:
+            return
+        task = TaskContext.get()
+        assert task is not None
+        spec: WaitSpec = pickle.loads(self.spec)  # noqa: S301 - it comes from the job's own driver
+        layout: InputLayout = pickle.loads(self.layout)  # noqa: S301 - the same
+        check_partition(task.partitionId(), spec.policy.rate, spec.name)
+        place = self._place(spec, task, partition_of(first, task.partitionId()))
+        writer = AnswerWriter(
+            self.schema,
+            function=spec.function_name,
+            time_zone=self.time_zone,
+            describe=place.describe,
+            with_error=spec.on_error == COLUMN,
+            names=self.names,
+        )
+        run = TaskRun(spec, place, layout, itertools.chain([first], batches))
+        with run:
+            for segment, positions in run.chunks():
+                yield writer.batch(segment, positions)
+        _log.info("operator %s, partition %s: %s", spec.name, place.partition, run.counts)
+        if self.metrics is not None:
+            self.metrics.report(run.report())
+
+    def _place(self, spec: WaitSpec, task: Any, partition: str) -> Place:
+        query, batch_id = self.query, self.batch_id
+        if batch_id is None:
+            query = task.getLocalProperty("sql.streaming.queryId") or query
+            batch_id = int(task.getLocalProperty("streaming.sql.batchId") or 0)
+        return Place(
+            name=spec.name,
+            function_name=spec.function_name,
+            query=query,
+            batch_id=batch_id,
+            partition=partition,
+        )
+
+
+class TaskRun:
+    """The calls of one task, from the first to the last; a context manager."""
+
+    def __init__(
+        self, spec: WaitSpec, place: Place, layout: InputLayout, batches: Iterator[Any]
+    ) -> None:
+        self._spec = spec
+        self._place = place
+        self._layout = layout
+        self._batches = batches
+        self._process = process_loop()
+        self._out: SimpleQueue[Any] = SimpleQueue()
+        self._waiting_out = 0
+        self._engine: Engine | None = None
+        self._reader: Reader | None = None
+        self._input_error: BaseException | None = None
+        self._running: Future[None] | None = None
+        self._ended = threading.Event()
+        """Set when no call is under way any more, and the client is closed if it is to be."""
+        self.counts = Counts()
+
+    def __enter__(self) -> Self:
+        self._running = self._process.submit(self._run())
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """End the calls, if they have not ended; with a failure the client is closed too."""
+        assert self._running is not None
+        if not self._ended.is_set():
+            self._running.cancel()
+            self._ended.wait(2 * CLOSING_S)
+
+    def chunks(self) -> Iterator[tuple[Any, list[int] | None]]:
+        """What goes out; ends when all has, or raises what failed."""
+        assert self._running is not None
+        while (chunk := self._out.get()) is not None:
+            yield chunk
+            self._process.loop.call_soon_threadsafe(self._was_taken)
+        if self._input_error is not None:
+            raise self._input_error
+        self._running.result()
+
+    def report(self) -> TaskReport:
+        """What was counted, for the driver."""
+        place = self._place
+        return TaskReport(
+            name=place.name,
+            query=place.query,
+            batch_id=place.batch_id,
+            partition=place.partition,
+            counts=self.counts.as_data(),
+        )
+
+    # --- on the loop ---------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        try:
+            await self._call_with_client()
+        finally:
+            self._ended.set()
+            self._out.put(None)
+
+    async def _call_with_client(self) -> None:
+        clients = process_clients(self._process)
+        spec = self._spec
+        kept: KeptClient | None = None
+        operator = f"{spec.name} of {self._place.query}"
+        if spec.resources is not None:
+            kept = await clients.acquire(operator, spec.digest, spec.resources)
+        done = False
+        try:
+            await self._call(kept)
+            done = True
+        finally:
+            if kept is not None:
+                keep = done and bool(os.environ.get("SPARK_REUSE_WORKER"))
+                await clients.release(operator, kept, keep=keep)
+
+    async def _call(self, kept: KeptClient | None) -> None:
+        spec, loop = self._spec, asyncio.get_running_loop()
+        policy = attrs.evolve(spec.policy, on_error=self._on_error())
+        threads = None
+        if not spec.asynchronous:
+            threads = Threads(spec.fn, policy.capacity, policy.timeout or policy.try_timeout)
+        engine = self._engine = Engine(
+            spec.fn if threads is None else threads,
+            policy,
+            emit=self._emit,
+            client=kept,
+            key_of=self._place.key_of,
+            describe=self._place.describe,
+            ready=None if threads is None else threads.ready,
+        )
+        self.counts = engine.counts
+        running = loop.create_task(engine.run())
+        cutter = Cutter(self._layout, spec.name)
+        self._reader = Reader(self._batches, cutter, engine.feed, loop, self._input_failed(running))
+        engine.on_taken = self._reader.make_room
+        self._reader.start()
+        telling = loop.create_task(self._tell(engine))
+        try:
+            await running
+        finally:
+            telling.cancel()
+            running.cancel()
+            self._reader.stop()
+            if threads is not None:
+                threads.close()
+
+    def _on_error(self) -> Any:
+        chosen = self._spec.on_error
+        if chosen == FAIL:
+            return None
+        return Failed.of if chosen == COLUMN else lambda row, error, _: chosen(row, error)
+
+    def _input_failed(self, running: asyncio.Task[None]) -> Any:
+        def failed(error: BaseException) -> None:
+            self._input_error = error
+            running.cancel()
+
+        return failed
+
+    def _emit(self, segment: Any, positions: list[int] | None) -> None:
+        self._out.put((segment, positions))
+        self._waiting_out += 1
+        if self._waiting_out == OUT_CHUNKS:
+            assert self._engine is not None
+            self._engine.feed.hold(held=True)
+
+    def _was_taken(self) -> None:
+        self._waiting_out -= 1
+        if self._waiting_out == OUT_CHUNKS - 1:
+            assert self._engine is not None
+            self._engine.feed.hold(held=False)
+
+    async def _tell(self, engine: Engine) -> None:
+        """Say now and then what a long task waits for."""
+        while True:
+            await asyncio.sleep(TELL_S)
+            _log.info(
+                "operator %s, partition %s: %d calls in flight, %d answers blocked; so far %s",
+                self._spec.name,
+                self._place.partition,
+                engine.in_flight,
+                engine.blocked,
+                engine.counts,
+            )

@@ -1,0 +1,117 @@
+"""Plain functions on threads: at most ``capacity`` of them, started as they are needed.
+
+A thread cannot be cancelled. A call that ran out of time goes on on its thread, without effect on
+the record, which fails or is tried again; the thread is taken until the function returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, TypeAlias
+
+from forebay_spark_runtime.waiting.current import CURRENT, Call
+from forebay_state_api.errors import FunctionError
+
+_Work: TypeAlias = "tuple[asyncio.Future[Any], Call, Any, Any]"
+_Settled: TypeAlias = "tuple[asyncio.Future[Any], Any, BaseException | None]"
+
+
+class Threads:
+    """Makes an asynchronous function of a plain one. Belongs to the running event loop."""
+
+    def __init__(
+        self, fn: Callable[[Any, Any], Any], capacity: int, patience: float | None
+    ) -> None:
+        """``patience`` is how long a call waits for threads that calls out of time still have."""
+        self._fn = fn
+        self._capacity = capacity
+        self._patience = patience
+        self._loop = asyncio.get_running_loop()
+        self._work: SimpleQueue[_Work | None] = SimpleQueue()
+        self._settled: deque[_Settled] = deque()
+        self._free: deque[asyncio.Future[None]] = deque()
+        self._threads = 0
+        self._busy = 0
+
+    async def ready(self) -> None:
+        """Wait until a thread is free; whoever calls at once has it."""
+        if self._busy < self._capacity:
+            return
+        try:
+            async with asyncio.timeout(self._patience):
+                while self._busy >= self._capacity:
+                    turn = self._loop.create_future()
+                    self._free.append(turn)
+                    await turn
+        except TimeoutError:
+            raise FunctionError(
+                f"all {self._capacity} threads are taken by calls that ran out of time and did not "
+                f"return within another {self._patience:g} s; a plain function cannot be "
+                "cancelled: give its client a timeout of its own, or make it async"
+            ) from None
+
+    async def __call__(self, row: Any, client: Any) -> Any:
+        """Call the function on a thread."""
+        origin = CURRENT.get()
+        call = origin if isinstance(origin, Call) else origin.call()
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._busy += 1
+        if self._threads < min(self._busy, self._capacity):
+            self._threads += 1
+            threading.Thread(target=self._run, name="forebay-call", daemon=True).start()
+        self._work.put((future, call, row, client))
+        return await future
+
+    def close(self) -> None:
+        """Let the threads end, each when its call has returned."""
+        for _ in range(self._threads):
+            self._work.put(None)
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            future, call, row, client = work
+            error: BaseException | None = None
+            answer = None
+            try:
+                answer = contextvars.Context().run(self._called, call, row, client)
+            except BaseException as raised:  # noqa: BLE001 - it belongs to the call
+                error = raised
+            self._settled.append((future, answer, error))
+            try:
+                self._loop.call_soon_threadsafe(self._settle)
+            except RuntimeError:
+                return  # the loop is closed: nobody waits
+
+    def _called(self, call: Call, row: Any, client: Any) -> Any:
+        CURRENT.set(call)
+        answer = self._fn(row, client)
+        if inspect.isawaitable(answer):
+            if inspect.iscoroutine(answer):
+                answer.close()
+            raise TypeError("a plain function returned an awaitable: define it with async def")
+        return answer
+
+    def _settle(self) -> None:
+        while self._settled:
+            future, answer, error = self._settled.popleft()
+            self._busy -= 1
+            if future.done():
+                continue
+            if error is None:
+                future.set_result(answer)
+            elif isinstance(error, StopIteration):
+                future.set_exception(RuntimeError("the function raised StopIteration"))
+            else:
+                future.set_exception(error)
+        free = self._capacity - self._busy
+        while self._free and free > 0:
+            turn = self._free.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                free -= 1
