@@ -67,11 +67,9 @@ class LsmBackend(StateBackend):
     def open(cls, opening: Opening) -> Self:
         options = LsmOptions.of(opening.options)
         CACHE.resize(min(options.block_cache_bytes, opening.cache_bytes))
-        rules = CompactionRules.from_options(with_defaults(opening.options))
-        compactions = Compactions(opening, rules, LsmCompactor())
-        sources = open_sources(
-            Place.of(opening, options), compactions.files, options.requests_in_flight
-        )
+        place = Place.of(opening, options)
+        compactions = place.blamed(lambda: _compactions(opening))
+        sources = open_sources(place, compactions.files, options.requests_in_flight)
         return cls(opening, options, compactions, sources)
 
     def table(self, spec: TableSpec) -> LsmTable:
@@ -151,6 +149,11 @@ class LsmBackend(StateBackend):
         file = content.put(self._opening.storage, data_name(version, "lsm"), groups)
         self._new.append(file)
         return ((file, content.data),)
+
+
+def _compactions(opening: Opening) -> Compactions:
+    rules = CompactionRules.from_options(with_defaults(opening.options))
+    return Compactions(opening, rules, LsmCompactor())
 
 
 def _merged(memtable: Memtable) -> Iterator[Cells]:

@@ -132,7 +132,9 @@ def search(arena: Arena, places: Places, batch: Batch, which: I64) -> Hits:
     same = _keys_match(arena, places, found, batch, which)
     if not same.all():
         for i in np.flatnonzero(~same).tolist():
-            found[i] = _among_equals(arena, places, int(found[i]), i, batch, int(which[i]))
+            asked = int(which[i])
+            wanted_one = int(batch.addresses[asked]), batch.keys[asked]
+            found[i] = _among_equals(arena, places.take([i]), int(found[i]), *wanted_one)
         hit = found >= 0
         places, found, which = places.take(hit), found[hit], which[hit]
     return take_out(arena, places, found, which)
@@ -177,16 +179,12 @@ def _extents(arena: Arena, offsets: I64, found: I64) -> tuple[I64, I64]:
     return starts, arena.u32[at + 1] - starts
 
 
-def _among_equals(
-    arena: Arena, places: Places, position: int, i: int, batch: Batch, asked: int
-) -> int:
+def _among_equals(arena: Arena, place: Places, position: int, address: int, key: bytes) -> int:
     """The position of a cell that is not the first one of its address; -1 without one."""
-    address, key = int(batch.addresses[asked]), batch.keys[asked]
-    one = places.take([i])
-    first, count = int(one.bases[0]) >> 3, int(one.counts[0])
+    first, count = int(place.bases[0]) >> 3, int(place.counts[0])
     while position < count and int(arena.u64[first + position]) == address:
-        starts, lengths = _extents(arena, one.key_offsets, np.array([position]))
-        start = int(starts[0]) + int(one.kinds[0]) + count
+        starts, lengths = _extents(arena, place.key_offsets, np.array([position]))
+        start = int(starts[0]) + int(place.kinds[0]) + count
         if arena.buffer[start : start + int(lengths[0])] == key:
             return position
         position += 1

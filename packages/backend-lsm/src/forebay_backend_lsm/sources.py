@@ -114,13 +114,21 @@ class Place:
 
     def verified(self, read: Callable[[ObjectStorage], T]) -> T:
         """What ``read`` gives; what the disk cache keeps is no evidence of damage."""
-        try:
+
+        def read_again() -> T:
             try:
                 return read(self.storage)
             except CorruptStateError:
                 if self.storage is self.origin:
                     raise
                 return read(self.origin)
+
+        return self.blamed(read_again)
+
+    def blamed(self, act: Callable[[], T]) -> T:
+        """What ``act`` gives; its `CorruptStateError` names operator and version too."""
+        try:
+            return act()
         except CorruptStateError as fault:
             raise CorruptStateError(f"{fault}; {self.where}") from fault
 
