@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import click
 
     from forebay_state_api.compaction import CompactionService
+    from forebay_state_api.storage import ObjectStorage
 
 
 @hookimpl
@@ -23,6 +24,14 @@ def forebay_compaction_services() -> type[CompactionService]:
     from forebay_state_api.compaction import LocalCompactionService
 
     return LocalCompactionService
+
+
+@hookimpl
+def forebay_storages() -> type[ObjectStorage]:
+    """Give what opens the schemes of fsspec."""
+    from forebay_state_api._storage.fsspec import FsspecStorage
+
+    return FsspecStorage
 
 
 @hookimpl

@@ -82,6 +82,11 @@ class StorageError(ForebayError):
     Nothing was committed by the attempt that saw it.
     """
 
+    def __init__(self, message: str = "", *, transient: bool = False) -> None:
+        """``transient``: the same request may succeed a little later."""
+        super().__init__(message)
+        self.transient = transient
+
 
 class FencedError(ForebayError):
     """A newer run of the query owns the state; this one must stop.

@@ -96,6 +96,20 @@ CORE: Final = (
     Setting("retention", int, 10, "Versions kept for going back.", minimum=1),
     Setting("janitor.every", int, 10, "Versions between two runs of the janitor.", minimum=1),
     Setting("janitor.min-age", DURATION, "1h", "Nothing younger is ever deleted."),
+    Setting(
+        "storage.retry-budget",
+        DURATION,
+        "30s",
+        "How long a request to storage that fails in passing is tried again.",
+    ),
+    Setting(
+        "storage.request-timeout", DURATION, None, "Longest wait for one answer of a network store."
+    ),
+    Setting(
+        "storage.connect-timeout", DURATION, None, "Longest wait for a connection to such a store."
+    ),
+    Setting("storage.endpoint", str, None, "URL of an S3 or Azure store that is not the vendor's."),
+    Setting("storage.region", str, None, "Region of an S3 store."),
 )
 """The settings that do not belong to a plugin."""
 
@@ -170,9 +184,9 @@ class Settings(Mapping[str, Any]):
         """Return the options of a backend or compaction service, without its name before them."""
         return self._below(f"{name}.")
 
-    def storage_options(self) -> dict[str, str]:
-        """Return what is passed on to object storage: ``storage.*`` without ``storage.``."""
-        return self._below(_STORAGE)
+    def storage_options(self) -> dict[str, Any]:
+        """Return what `open_storage` takes: what is set of ``storage.*``, by the ``*``."""
+        return {name: value for name, value in self._below(_STORAGE).items() if value is not None}
 
     def explain(self) -> list[SettingRow]:
         """Return each setting, its value and where that came from, in order of the keys."""
@@ -229,7 +243,7 @@ def _find(name: str, declared: Mapping[str, Setting]) -> Setting:
     if name in declared:
         return declared[name]
     if name.startswith(_STORAGE) and name != _STORAGE:
-        return Setting(name, str, None, "Passed on to object storage.")
+        return Setting(name, str, None, "Passed on to the storage by this name.")
     raise ConfigurationError(_unknown(name, declared))
 
 

@@ -2,331 +2,86 @@
 
 The contract that the protocol rests on (checked by ``forebay doctor``): a put is all-or-nothing, a
 list after a put shows it, put-if-absent lets exactly one caller win. All methods block, and all
-may be called from several threads at once.
+may be called from several threads at once. What fails in passing is tried again for
+``spark.forebay.storage.retry-budget``; then it is a `StorageError`.
 """
 
 from __future__ import annotations
 
-import abc
-import builtins
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Final, cast
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-import attrs
-import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError
-from obstore.store import LocalStore, MemoryStore, from_url
+from obstore.exceptions import BaseError
+from obstore.store import from_url
 
-from forebay_state_api.errors import ConfigurationError, StorageError
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from obstore.store import ObjectStore
-
-_CLOUD_SCHEMES = frozenset(
-    {"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss", "http", "https"}
+from forebay_state_api._storage.contract import (
+    ObjectInfo,
+    ObjectNotFoundError,
+    ObjectStorage,
+    checked_name,
+    checked_prefix,
 )
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):/")
+from forebay_state_api._storage.obstores import (
+    LocalDirectory,
+    MemoryStorage,
+    ObstoreStorage,
+    Opened,
+)
+from forebay_state_api._storage.options import CLOUD_SCHEMES, StorageOptions
+from forebay_state_api._storage.retry import Retry, RetryingStorage
+from forebay_state_api.errors import ConfigurationError
+
+__all__ = [
+    "MemoryStorage",
+    "ObjectInfo",
+    "ObjectNotFoundError",
+    "ObjectStorage",
+    "ObstoreStorage",
+    "Retry",
+    "RetryingStorage",
+    "checked_name",
+    "checked_prefix",
+    "located",
+    "open_storage",
+]
+
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):/")
 """How a URL begins; one letter is a Windows drive."""
-
-
-class ObjectNotFoundError(StorageError):
-    """The object does not exist.
-
-    Operator action: it was deleted by hand, or belongs to a version that the janitor has cleared.
-    """
-
-
-@attrs.frozen
-class ObjectInfo:
-    """One object in a listing."""
-
-    name: str
-    """Relative to the storage that was listed, with ``/`` between folders."""
-    size: int
-    """Bytes."""
-    modified: datetime
-    """By the store's own clock, aware."""
-
-
-def checked_name(name: str) -> str:
-    """Return ``name`` if it names an object below the root; `ValueError` otherwise."""
-    parts = name.split("/")
-    if not name or "\x00" in name or "\\" in name or any(p in {"", ".", ".."} for p in parts):
-        msg = f"{name!r} is not a name below the storage's root: no '..', no '//', no leading '/'"
-        raise ValueError(msg)
-    return name
-
-
-def checked_prefix(prefix: str) -> str:
-    """Return ``prefix`` without a trailing slash; ``""`` is the root itself."""
-    folder = prefix.rstrip("/") if prefix != "/" else prefix
-    return checked_name(folder) if folder else ""
-
-
-class ObjectStorage(abc.ABC):
-    """A folder of objects. Names are relative, separated by ``/``, and never leave the folder.
-
-    A name that would (``..``, absolute, empty parts) is a `ValueError`; whatever storage itself
-    reports becomes a `StorageError` that names the object.
-    """
-
-    url: str
-    """Where the folder is, for messages; for a local directory its absolute path."""
-
-    @abc.abstractmethod
-    def put(self, name: str, data: bytes) -> None:
-        """Write an object, whole or not at all; a list that begins later shows it."""
-
-    @abc.abstractmethod
-    def put_if_absent(self, name: str, data: bytes) -> bool:
-        """Write an object that does not exist yet; ``False`` when it exists.
-
-        Of several callers at once exactly one gets ``True``.
-        """
-
-    @abc.abstractmethod
-    def get(self, name: str) -> bytes:
-        """Return the content; `ObjectNotFoundError` when there is no such object."""
-
-    @abc.abstractmethod
-    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
-        """Return ``(start, length)`` ranges in order, many in flight.
-
-        A range that ends beyond the object is a `StorageError`.
-        """
-
-    @abc.abstractmethod
-    def list(self, prefix: str = "") -> builtins.list[ObjectInfo]:
-        """All objects below the folder ``prefix``, at any depth, sorted by name."""
-
-    @abc.abstractmethod
-    def list_folders(self, prefix: str = "") -> builtins.list[str]:
-        """Names (last part only) of the folders directly below ``prefix``, sorted."""
-
-    @abc.abstractmethod
-    def delete(self, names: Iterable[str]) -> None:
-        """Delete objects; one that does not exist is no error. Not atomic over several names."""
-
-    @abc.abstractmethod
-    def child(self, prefix: str) -> ObjectStorage:
-        """The storage of a folder below this one; nothing is created."""
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.url!r})"
-
-
-class _Opener(Protocol):
-    def __call__(self, *, create: bool) -> ObjectStore | None: ...
-
-
-@attrs.frozen
-class _Opened:
-    """Opens a store that needs no making."""
-
-    store: ObjectStore
-
-    def __call__(self, *, create: bool) -> ObjectStore:
-        del create
-        return self.store
-
-
-class ObstoreStorage(ObjectStorage):
-    """Local directories, process memory, S3, GCS and Azure, through obstore."""
-
-    def __init__(self, opener: _Opener, url: str, prefix: str = "") -> None:
-        """``opener`` gives the store, or ``None`` where it does not exist yet."""
-        self._opener = opener
-        self._prefix = prefix
-        self.url = url
-
-    def put(self, name: str, data: bytes) -> None:
-        path = self._path(name)
-        try:
-            obstore.put(self._existing(), path, data)
-        except (BaseError, OSError, ValueError) as error:
-            raise self._failed("write", name, error) from error
-
-    def put_if_absent(self, name: str, data: bytes) -> bool:
-        path = self._path(name)
-        try:
-            obstore.put(self._existing(), path, data, mode="create", use_multipart=False)
-        except AlreadyExistsError:
-            return False
-        except (BaseError, OSError, ValueError) as error:
-            raise self._failed("write", name, error) from error
-        return True
-
-    def get(self, name: str) -> bytes:
-        path = self._path(name)
-        store = self._opener(create=False)
-        if store is None:
-            raise self._absent(name)
-        try:
-            return bytes(obstore.get(store, path).bytes())
-        except FileNotFoundError as error:
-            raise self._absent(name) from error
-        except (BaseError, OSError, ValueError) as error:
-            raise self._failed("read", name, error) from error
-
-    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
-        path = self._path(name)
-        store = self._opener(create=False)
-        if store is None:
-            raise self._absent(name)
-        wanted = [(start, length) for start, length in ranges if length]
-        try:
-            found = iter(_ranges(store, path, wanted))
-        except FileNotFoundError as error:
-            raise self._absent(name) from error
-        except (BaseError, OSError, ValueError) as error:
-            raise self._failed("read", name, error) from error
-        answers = [next(found) if length else b"" for _, length in ranges]
-        for (start, length), answer in zip(ranges, answers, strict=True):
-            if len(answer) != length:
-                message = f"bytes {start} to {start + length} reach beyond its end"
-                raise self._failed("read", name, ValueError(message))
-        return answers
-
-    def list(self, prefix: str = "") -> builtins.list[ObjectInfo]:
-        folder = self._folder(prefix)
-        store = self._opener(create=False)
-        if store is None:
-            return []
-        cut = len(self._prefix) + 1 if self._prefix else 0
-        try:
-            found = [entry for page in obstore.list(store, folder) for entry in page]
-        except (BaseError, OSError, ValueError) as error:
-            raise self._failed("list", prefix, error) from error
-        infos = (ObjectInfo(e["path"][cut:], e["size"], e["last_modified"]) for e in found)
-        return sorted(infos, key=lambda info: info.name)
-
-    def list_folders(self, prefix: str = "") -> builtins.list[str]:
-        folder = self._folder(prefix)
-        store = self._opener(create=False)
-        if store is None:
-            return []
-        try:
-            answer = obstore.list_with_delimiter(store, folder)
-        except (BaseError, OSError, ValueError) as error:
-            raise self._failed("list", prefix, error) from error
-        return sorted(path.rpartition("/")[2] for path in answer["common_prefixes"])
-
-    def delete(self, names: Iterable[str]) -> None:
-        paths = [self._path(name) for name in names]
-        store = self._opener(create=False)
-        if store is None or not paths:
-            return
-        try:
-            obstore.delete(store, paths)
-        except FileNotFoundError:
-            self._delete_singly(store, paths)
-        except (BaseError, OSError, ValueError) as error:
-            raise self._failed("delete", ", ".join(paths[:3]), error) from error
-
-    def child(self, prefix: str) -> ObstoreStorage:
-        folder = checked_name(checked_prefix(prefix))
-        return ObstoreStorage(self._opener, f"{self.url.rstrip('/')}/{folder}", self._path(folder))
-
-    def _delete_singly(self, store: ObjectStore, paths: Iterable[str]) -> None:
-        # One name was gone already, which ends a bulk deletion of local files half-way.
-        for path in paths:
-            try:
-                obstore.delete(store, path)
-            except FileNotFoundError:
-                continue
-            except (BaseError, OSError, ValueError) as error:
-                raise self._failed("delete", path, error) from error
-
-    def _existing(self) -> ObjectStore:
-        return cast("ObjectStore", self._opener(create=True))
-
-    def _path(self, name: str) -> str:
-        checked_name(name)
-        return f"{self._prefix}/{name}" if self._prefix else name
-
-    def _folder(self, prefix: str) -> str | None:
-        folder = checked_prefix(prefix)
-        return self._path(folder) if folder else self._prefix or None
-
-    def _failed(self, action: str, name: str, error: Exception) -> StorageError:
-        cause = str(error).partition("\n\nDebug source")[0]
-        return StorageError(f"could not {action} {name!r} in {self.url}: {cause}")
-
-    def _absent(self, name: str) -> ObjectNotFoundError:
-        return ObjectNotFoundError(f"there is no object {name!r} in {self.url}")
-
-
-def _ranges(store: ObjectStore, path: str, ranges: Sequence[tuple[int, int]]) -> Iterable[bytes]:
-    if not ranges:
-        return []
-    starts, lengths = zip(*ranges, strict=True)
-    try:
-        # Callers join neighbours themselves; joining over gaps would read what nobody wants.
-        found = obstore.get_ranges(store, path, starts=starts, lengths=lengths, coalesce=0)
-        return [bytes(buffer) for buffer in found]
-    except BaseException as error:
-        # A start beyond the end makes obstore panic, and its exception is not an Exception.
-        if type(error).__name__ == "PanicException":
-            raise ValueError(str(error)) from error
-        raise
-
-
-class MemoryStorage(ObstoreStorage):
-    """Objects in this process's memory; everyone who opens the same URL sees the same objects."""
-
-    _stores: dict[str, MemoryStore] = {}  # noqa: RUF012 - shared by all instances on purpose
-
-    def __init__(self, url: str) -> None:
-        """``memory://<name>[/<folder>]``; storages of one name share their objects."""
-        parts = urlsplit(url)
-        store = self._stores.setdefault(parts.netloc, MemoryStore())
-        super().__init__(_Opened(store), url.rstrip("/"), parts.path.strip("/"))
-
-
-class _LocalDirectory:
-    """Opens a local directory, which is made when the first object is written to it."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._store: LocalStore | None = None
-
-    def __call__(self, *, create: bool) -> LocalStore | None:
-        if self._store is None and (create or self._path.is_dir()):
-            self._store = self._open()
-        return self._store
-
-    def _open(self) -> LocalStore:
-        try:
-            return LocalStore(self._path, mkdir=True, automatic_cleanup=True)
-        except (BaseError, OSError) as error:
-            cause = str(error).partition("\n\nDebug source")[0]
-            msg = f"the directory {self._path} does not exist and cannot be made: {cause}"
-            raise StorageError(msg) from error
 
 
 def open_storage(url: str | Path, options: Mapping[str, Any] | None = None) -> ObjectStorage:
     """Open a directory or URL; nothing is created or checked before the first operation.
 
-    A path may begin with ``~`` and may be relative to the working directory. ``options`` go to
-    the cloud store (``aws_region`` and so on) or to the plugin that serves the scheme.
+    A path may begin with ``~`` and may be relative to the working directory. ``options`` are
+    ``spark.forebay.storage.*`` without what is before the ``*``: ``retry-budget``,
+    ``request-timeout`` and ``connect-timeout`` (seconds), ``endpoint`` and ``region``, and by their
+    own names those of the store (``aws_access_key_id``) or of the plugin that serves the scheme.
     """
     text = located(str(url))
     scheme = _scheme_of(text)
-    if scheme in _CLOUD_SCHEMES:
-        return _open_cloud(text, options or {})
-    if scheme not in {"", "memory"}:
-        return _open_plugin(scheme, text, options or {})
-    if options:
-        names = ", ".join(sorted(options))
-        msg = f"storage at {text!r} takes no options, but was given {names}"
+    if scheme == "memory":
+        _refuse(text, options or {})
+        return MemoryStorage(text)
+    given = StorageOptions.of(options or {})
+    if scheme in CLOUD_SCHEMES:
+        storage: ObjectStorage = _open_cloud(text, scheme, given)
+    elif scheme:
+        storage = _open_plugin(scheme, text, given)
+    else:
+        _refuse(text, given.of_a_network)
+        storage = _open_local(Path(text))
+    return RetryingStorage(storage, Retry(budget_s=given.retry_budget_s))
+
+
+def _refuse(text: str, options: Mapping[str, Any]) -> None:
+    names = sorted(options.keys() - {"retry-budget"})
+    if names:
+        msg = f"storage at {text!r} takes no options, but was given {', '.join(names)}"
         raise ConfigurationError(msg)
-    return MemoryStorage(text) if scheme == "memory" else _open_local(Path(text))
 
 
 def located(text: str) -> str:
@@ -341,6 +96,8 @@ def located(text: str) -> str:
     scheme = _scheme_of(text)
     if scheme == "file":
         text = _path_of(text)
+    elif scheme == "dbfs" and not text.startswith("dbfs://"):
+        return f"dbfs://{text[len('dbfs:') :]}"  # as Databricks spells it: dbfs:/path
     elif scheme:
         _check_url(text, scheme)
         return text
@@ -389,22 +146,28 @@ def _open_local(path: Path) -> ObstoreStorage:
     if path.exists() and not path.is_dir():
         msg = f"{path} is a file, not a directory for state"
         raise ConfigurationError(msg)
-    return ObstoreStorage(_LocalDirectory(path), str(path))
+    return ObstoreStorage(LocalDirectory(path), str(path))
 
 
-def _open_cloud(url: str, options: Mapping[str, Any]) -> ObstoreStorage:
+def _open_cloud(url: str, scheme: str, options: StorageOptions) -> ObstoreStorage:
+    config = options.config(url, scheme)
     try:
-        store = from_url(url, config=cast("Any", dict(options) or None))
+        store = from_url(
+            url,
+            config=cast("Any", config or None),
+            client_options=cast("Any", options.client(config) or None),
+            retry_config=cast("Any", options.retries()),
+        )
     except (BaseError, ValueError) as error:
         cause = str(error).partition("\n\nDebug source")[0]
         msg = f"storage at {url!r} cannot be opened: {cause}"
         raise ConfigurationError(msg) from error
-    return ObstoreStorage(_Opened(store), url.rstrip("/"))
+    return ObstoreStorage(Opened(store), url.rstrip("/"))
 
 
-def _open_plugin(scheme: str, url: str, options: Mapping[str, Any]) -> ObjectStorage:
+def _open_plugin(scheme: str, url: str, options: StorageOptions) -> ObjectStorage:
     # Imported here: only a foreign scheme needs plugins.
     from forebay_state_api.plugins import plugins
 
     opener: Callable[[str, Mapping[str, Any]], ObjectStorage] = plugins().storage(scheme)
-    return opener(url, options)
+    return opener(url, options.of_a_network)

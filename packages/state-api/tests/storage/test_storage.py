@@ -9,14 +9,17 @@ from pathlib import Path
 import pytest
 
 from forebay_state_api.errors import ConfigurationError, StorageError, UnknownPluginError
-from forebay_state_api.storage import MemoryStorage, ObjectNotFoundError, open_storage
+from forebay_state_api.storage import (
+    MemoryStorage,
+    ObjectNotFoundError,
+    located,
+    open_storage,
+)
 
 
-@pytest.fixture(params=["local", "memory"])
-def storage(request, tmp_path):
-    if request.param == "local":
-        return open_storage(tmp_path / "not yet/ä b%41#1")
-    return open_storage(f"memory://{uuid.uuid4()}/below")
+@pytest.fixture(params=["local", "memory", "fsspec-local", "fsspec-memory", "s3"])
+def storage(request, storage_of):
+    return storage_of(request.param)
 
 
 def test_what_is_put_is_got(storage):
@@ -27,7 +30,17 @@ def test_what_is_put_is_got(storage):
     assert storage.get("empty") == b""
 
 
-def test_put_if_absent_has_one_winner(storage):
+def test_put_if_absent_keeps_what_is_there(storage):
+    assert storage.put_if_absent("a/b", b"one") is True
+    assert storage.put_if_absent("a/b", b"two") is False
+    assert storage.get("a/b") == b"one"
+    assert [info.name for info in storage.list()] == ["a/b"]
+
+
+# Not in fsspec's memory: its files are of one process and not made for threads.
+@pytest.mark.parametrize("kind", ["local", "memory", "fsspec-local", "s3"])
+def test_put_if_absent_has_one_winner(storage_of, kind):
+    storage = storage_of(kind)
     barrier = threading.Barrier(4)
 
     def rival(number):
@@ -153,7 +166,7 @@ def test_forms_of_a_file_url(tmp_path, form):
         ("s3:/bucket/state", "pass a str"),
         ("memory:/x", "begin with memory://"),
         (Path("s3://bucket/state"), "pass a str"),
-        ("dbfs:/mnt/state", "begin with dbfs://"),
+        ("hdfs:/namenode/state", "begin with hdfs://"),
         ("file://state/directory", "file:///absolute/path"),
         ("file:///state#1", "%23"),
         ("file:///state?1", "%3F"),
@@ -217,5 +230,9 @@ def test_cloud_storage_is_opened_without_a_request():
 
 
 def test_another_scheme_is_a_plugins_business():
-    with pytest.raises(UnknownPluginError, match="hdfs"):
-        open_storage("hdfs://host/state")
+    with pytest.raises(UnknownPluginError, match="xyzfs"):
+        open_storage("xyzfs://host/state")
+
+
+def test_databricks_spells_its_urls_with_one_slash():
+    assert located("dbfs:/mnt/state") == located("dbfs:///mnt/state") == "dbfs:///mnt/state"

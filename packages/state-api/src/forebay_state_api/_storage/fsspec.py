@@ -1,0 +1,232 @@
+"""Storage through fsspec, for file systems that obstore does not open: HDFS, DBFS and others.
+
+A put writes aside and renames, so that nobody sees half an object; names that begin with a dot and
+end in ``.aside`` are those of puts under way and do not show in lists. Put-if-absent needs a file
+system that creates exclusively, or whose rename does not replace: ``forebay doctor`` tells.
+"""
+
+from __future__ import annotations
+
+import builtins
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from forebay_state_api._storage.contract import (
+    ObjectInfo,
+    ObjectNotFoundError,
+    ObjectStorage,
+    checked_name,
+    checked_prefix,
+)
+from forebay_state_api._storage.faults import cause_of, is_passing
+from forebay_state_api.errors import ConfigurationError, StorageError
+from forebay_state_api.versions.layout import random_id
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+_log = logging.getLogger(__name__)
+
+_ASIDE: Final = ".aside"
+_EXCLUSIVE: Final = frozenset({"file", "local", "memory", "sftp", "ssh", "smb"})
+"""File systems whose ``open(path, "xb")`` lets one of several callers win."""
+_TIMES: Final = ("mtime", "modificationTime", "last_modified", "LastModified", "updated", "created")
+_UNKNOWN_TIME: Final = datetime.max.replace(tzinfo=UTC)
+"""Of a file system that does not tell: to the janitor everything is young, and stays."""
+_MILLISECONDS: Final = 1e11
+"""A number of seconds above it would be after the year 5000: it counts milliseconds."""
+
+
+class FsspecStorage(ObjectStorage):
+    """A folder of an fsspec file system."""
+
+    schemes: ClassVar[tuple[str, ...]] = (
+        "dbfs",
+        "hdfs",
+        "oci",
+        "oss",
+        "sftp",
+        "smb",
+        "ssh",
+        "webhdfs",
+    )
+    """The URL schemes that fsspec opens for Forebay."""
+
+    def __init__(self, url: str, options: Mapping[str, Any]) -> None:
+        """Open ``url``; ``options`` go to the file system by its own names."""
+        filesystem, root = _opened(url, options)
+        self._set(filesystem, root, url)
+
+    @classmethod
+    def on(cls, filesystem: AbstractFileSystem, root: str, url: str) -> FsspecStorage:
+        """The folder ``root`` of an open file system; ``url`` is for messages."""
+        storage = cls.__new__(cls)
+        storage._set(filesystem, root, url)  # noqa: SLF001 - one's own class
+        return storage
+
+    def _set(self, filesystem: AbstractFileSystem, root: str, url: str) -> None:
+        self._fs: Any = filesystem
+        self._root = str(filesystem._strip_protocol(root)).rstrip("/")  # noqa: SLF001 - see _info
+        self.url = url.rstrip("/")
+
+    def put(self, name: str, data: bytes) -> None:
+        path = self._path(name)
+        with self._failing("write", name):
+            aside = self._written_aside(path, data)
+            try:
+                self._fs.mv(aside, path)
+            except FileExistsError:
+                self._fs.rm_file(path)
+                self._fs.mv(aside, path)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        path = self._path(name)
+        with self._failing("write", name):
+            if self._fs.exists(path):
+                return False
+            if _EXCLUSIVE.isdisjoint(_protocols(self._fs)):
+                return self._renamed_if_absent(path, data)
+            return self._created_if_absent(path, data)
+
+    def get(self, name: str) -> bytes:
+        path = self._path(name)
+        with self._failing("read", name):
+            return bytes(self._fs.cat_file(path))
+
+    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+        path = self._path(name)
+        with self._failing("read", name):
+            wanted = [(start, start + length) for start, length in ranges]
+            starts, ends = [start for start, _ in wanted], [end for _, end in wanted]
+            if not ranges or not any(length for _, length in ranges):
+                self._fs.info(path)
+                return [b""] * len(ranges)
+            answers = self._fs.cat_ranges([path] * len(ranges), starts, ends, on_error="raise")
+            for (start, end), answer in zip(wanted, answers, strict=True):
+                if len(answer) != end - start:
+                    message = f"bytes {start} to {end} reach beyond its end"
+                    raise ValueError(message)
+            return [bytes(answer) for answer in answers]
+
+    def list(self, prefix: str = "") -> builtins.list[ObjectInfo]:
+        folder = self._folder(prefix)
+        with self._failing("list", prefix):
+            self._fs.invalidate_cache()
+            try:
+                found = self._fs.find(folder, detail=True)
+            except FileNotFoundError:
+                return []
+            # A file of the folder's name is found as well.
+            infos = (self._info(entry) for path, entry in found.items() if path != folder)
+            return sorted(filter(None, infos), key=lambda info: info.name)
+
+    def list_folders(self, prefix: str = "") -> builtins.list[str]:
+        folder = self._folder(prefix)
+        with self._failing("list", prefix):
+            self._fs.invalidate_cache()
+            try:
+                found = self._fs.ls(folder, detail=True)
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+            paths = [entry["name"] for entry in found if entry["type"] == "directory"]
+            return sorted(path.rstrip("/").rpartition("/")[2] for path in paths)
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            path = self._path(name)
+            with self._failing("delete", name), suppress(FileNotFoundError):
+                self._fs.rm_file(path)
+
+    def child(self, prefix: str) -> FsspecStorage:
+        folder = checked_name(checked_prefix(prefix))
+        return self.on(self._fs, self._path(folder), f"{self.url}/{folder}")
+
+    # -- parts --------------------------------------------------------------------------------
+
+    def _written_aside(self, path: str, data: bytes) -> str:
+        folder, _, _ = path.rpartition("/")
+        self._fs.makedirs(folder, exist_ok=True)
+        aside = f"{folder}/.{random_id()}{_ASIDE}"
+        self._fs.pipe_file(aside, data)
+        return aside
+
+    def _created_if_absent(self, path: str, data: bytes) -> bool:
+        self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+        try:
+            with self._fs.open(path, "xb") as file:
+                file.write(data)
+        except FileExistsError:
+            return False
+        return True
+
+    def _renamed_if_absent(self, path: str, data: bytes) -> bool:
+        aside = self._written_aside(path, data)
+        with suppress(FileExistsError):
+            self._fs.mv(aside, path)
+        self._fs.invalidate_cache()
+        if not self._fs.exists(aside):
+            return True
+        self._fs.rm_file(aside)
+        return False
+
+    def _info(self, entry: Mapping[str, Any]) -> ObjectInfo | None:
+        path = str(self._fs._strip_protocol(entry["name"]))  # noqa: SLF001 - fsspec's convention
+        last = path.rpartition("/")[2]
+        if entry["type"] != "file" or (last.startswith(".") and last.endswith(_ASIDE)):
+            return None
+        return ObjectInfo(path.removeprefix(f"{self._root}/"), int(entry["size"]), _time_of(entry))
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{checked_name(name)}"
+
+    def _folder(self, prefix: str) -> str:
+        folder = checked_prefix(prefix)
+        return self._path(folder) if folder else self._root or "/"
+
+    @contextmanager
+    def _failing(self, action: str, name: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            if action == "read":
+                message = f"there is no object {name!r} in {self.url}"
+                raise ObjectNotFoundError(message) from error
+            raise self._failed(action, name, error) from error
+        except Exception as error:
+            # File systems raise what they like: exceptions of their own, of HTTP clients, of Java.
+            raise self._failed(action, name, error) from error
+
+    def _failed(self, action: str, name: str, error: Exception) -> StorageError:
+        message = f"could not {action} {name!r} in {self.url}: {cause_of(error)}"
+        return StorageError(message, transient=is_passing(error))
+
+
+def _opened(url: str, options: Mapping[str, Any]) -> tuple[AbstractFileSystem, str]:
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError as error:
+        message = f"state in {url} needs fsspec: pip install 'forebay-state-api[fsspec]'"
+        raise ConfigurationError(message) from error
+    try:
+        filesystem, root = url_to_fs(url, **options)
+    except (ImportError, ValueError, TypeError, OSError) as error:
+        message = f"storage at {url!r} cannot be opened: {error}"
+        raise ConfigurationError(message) from error
+    return filesystem, root
+
+
+def _protocols(filesystem: Any) -> frozenset[str]:
+    named = filesystem.protocol
+    return frozenset({named} if isinstance(named, str) else named)
+
+
+def _time_of(entry: Mapping[str, Any]) -> datetime:
+    given = next((entry[name] for name in _TIMES if entry.get(name) is not None), None)
+    if isinstance(given, datetime):
+        return given if given.tzinfo else given.replace(tzinfo=UTC)
+    if isinstance(given, (int, float)):
+        return datetime.fromtimestamp(given / 1e3 if given > _MILLISECONDS else given, UTC)
+    return _UNKNOWN_TIME

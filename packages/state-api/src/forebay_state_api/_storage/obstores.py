@@ -1,0 +1,218 @@
+"""Storage through obstore: local directories, process memory, S3, GCS and Azure."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast
+from urllib.parse import urlsplit
+
+import attrs
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import LocalStore, MemoryStore
+
+from forebay_state_api._storage.contract import (
+    ObjectInfo,
+    ObjectNotFoundError,
+    ObjectStorage,
+    checked_name,
+    checked_prefix,
+)
+from forebay_state_api._storage.faults import cause_of, is_passing
+from forebay_state_api.errors import StorageError
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+
+class Opener(Protocol):
+    """Gives the store, or ``None`` where it does not exist yet and is not to be made."""
+
+    def __call__(self, *, create: bool) -> ObjectStore | None: ...
+
+
+@attrs.frozen
+class Opened:
+    """Opens a store that needs no making."""
+
+    store: ObjectStore
+
+    def __call__(self, *, create: bool) -> ObjectStore:
+        del create
+        return self.store
+
+
+class ObstoreStorage(ObjectStorage):
+    """Local directories, process memory, S3, GCS and Azure, through obstore."""
+
+    def __init__(self, opener: Opener, url: str, prefix: str = "") -> None:
+        """``opener`` gives the store, or ``None`` where it does not exist yet."""
+        self._opener = opener
+        self._prefix = prefix
+        self.url = url
+
+    def put(self, name: str, data: bytes) -> None:
+        path = self._path(name)
+        try:
+            obstore.put(self._existing(), path, data)
+        except (BaseError, OSError, ValueError) as error:
+            raise self._failed("write", name, error) from error
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        path = self._path(name)
+        try:
+            obstore.put(self._existing(), path, data, mode="create", use_multipart=False)
+        except AlreadyExistsError:
+            return False
+        except (BaseError, OSError, ValueError) as error:
+            raise self._failed("write", name, error) from error
+        return True
+
+    def get(self, name: str) -> bytes:
+        path = self._path(name)
+        store = self._opener(create=False)
+        if store is None:
+            raise self._absent(name)
+        try:
+            return bytes(obstore.get(store, path).bytes())
+        except FileNotFoundError as error:
+            raise self._absent(name) from error
+        except (BaseError, OSError, ValueError) as error:
+            raise self._failed("read", name, error) from error
+
+    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+        path = self._path(name)
+        store = self._opener(create=False)
+        if store is None:
+            raise self._absent(name)
+        wanted = [(start, length) for start, length in ranges if length]
+        try:
+            found = iter(_ranges(store, path, wanted))
+        except FileNotFoundError as error:
+            raise self._absent(name) from error
+        except (BaseError, OSError, ValueError) as error:
+            raise self._failed("read", name, error) from error
+        answers = [next(found) if length else b"" for _, length in ranges]
+        for (start, length), answer in zip(ranges, answers, strict=True):
+            if len(answer) != length:
+                message = f"bytes {start} to {start + length} reach beyond its end"
+                raise self._failed("read", name, ValueError(message))
+        return answers
+
+    def list(self, prefix: str = "") -> builtins.list[ObjectInfo]:
+        folder = self._folder(prefix)
+        store = self._opener(create=False)
+        if store is None:
+            return []
+        cut = len(self._prefix) + 1 if self._prefix else 0
+        try:
+            found = [entry for page in obstore.list(store, folder) for entry in page]
+        except (BaseError, OSError, ValueError) as error:
+            raise self._failed("list", prefix, error) from error
+        infos = (ObjectInfo(e["path"][cut:], e["size"], e["last_modified"]) for e in found)
+        return sorted(infos, key=lambda info: info.name)
+
+    def list_folders(self, prefix: str = "") -> builtins.list[str]:
+        folder = self._folder(prefix)
+        store = self._opener(create=False)
+        if store is None:
+            return []
+        try:
+            answer = obstore.list_with_delimiter(store, folder)
+        except (BaseError, OSError, ValueError) as error:
+            raise self._failed("list", prefix, error) from error
+        return sorted(path.rpartition("/")[2] for path in answer["common_prefixes"])
+
+    def delete(self, names: Iterable[str]) -> None:
+        paths = [self._path(name) for name in names]
+        store = self._opener(create=False)
+        if store is None or not paths:
+            return
+        try:
+            obstore.delete(store, paths)
+        except FileNotFoundError:
+            self._delete_singly(store, paths)
+        except (BaseError, OSError, ValueError) as error:
+            raise self._failed("delete", ", ".join(paths[:3]), error) from error
+
+    def child(self, prefix: str) -> ObstoreStorage:
+        folder = checked_name(checked_prefix(prefix))
+        return ObstoreStorage(self._opener, f"{self.url.rstrip('/')}/{folder}", self._path(folder))
+
+    def _delete_singly(self, store: ObjectStore, paths: Iterable[str]) -> None:
+        # One name was gone already, which ends a bulk deletion of local files half-way.
+        for path in paths:
+            try:
+                obstore.delete(store, path)
+            except FileNotFoundError:
+                continue
+            except (BaseError, OSError, ValueError) as error:
+                raise self._failed("delete", path, error) from error
+
+    def _existing(self) -> ObjectStore:
+        return cast("ObjectStore", self._opener(create=True))
+
+    def _path(self, name: str) -> str:
+        checked_name(name)
+        return f"{self._prefix}/{name}" if self._prefix else name
+
+    def _folder(self, prefix: str) -> str | None:
+        folder = checked_prefix(prefix)
+        return self._path(folder) if folder else self._prefix or None
+
+    def _failed(self, action: str, name: str, error: Exception) -> StorageError:
+        message = f"could not {action} {name!r} in {self.url}: {cause_of(error)}"
+        return StorageError(message, transient=is_passing(error))
+
+    def _absent(self, name: str) -> ObjectNotFoundError:
+        return ObjectNotFoundError(f"there is no object {name!r} in {self.url}")
+
+
+def _ranges(store: ObjectStore, path: str, ranges: Sequence[tuple[int, int]]) -> Iterable[bytes]:
+    if not ranges:
+        return []
+    starts, lengths = zip(*ranges, strict=True)
+    try:
+        # Callers join neighbours themselves; joining over gaps would read what nobody wants.
+        found = obstore.get_ranges(store, path, starts=starts, lengths=lengths, coalesce=0)
+        return [bytes(buffer) for buffer in found]
+    except BaseException as error:
+        # A start beyond the end makes obstore panic, and its exception is not an Exception.
+        if type(error).__name__ == "PanicException":
+            raise ValueError(str(error)) from error
+        raise
+
+
+class MemoryStorage(ObstoreStorage):
+    """Objects in this process's memory; everyone who opens the same URL sees the same objects."""
+
+    _stores: dict[str, MemoryStore] = {}  # noqa: RUF012 - shared by all instances on purpose
+
+    def __init__(self, url: str) -> None:
+        """``memory://<name>[/<folder>]``; storages of one name share their objects."""
+        parts = urlsplit(url)
+        store = self._stores.setdefault(parts.netloc, MemoryStore())
+        super().__init__(Opened(store), url.rstrip("/"), parts.path.strip("/"))
+
+
+class LocalDirectory:
+    """Opens a local directory, which is made when the first object is written to it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._store: LocalStore | None = None
+
+    def __call__(self, *, create: bool) -> LocalStore | None:
+        if self._store is None and (create or self._path.is_dir()):
+            self._store = self._open()
+        return self._store
+
+    def _open(self) -> LocalStore:
+        try:
+            return LocalStore(self._path, mkdir=True, automatic_cleanup=True)
+        except (BaseError, OSError) as error:
+            cause = cause_of(error)
+            msg = f"the directory {self._path} does not exist and cannot be made: {cause}"
+            raise StorageError(msg, transient=is_passing(error)) from error

@@ -1,0 +1,156 @@
+"""What is particular to file systems of fsspec."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from fsspec.implementations.local import LocalFileSystem
+
+from forebay_state_api._storage.fsspec import FsspecStorage
+from forebay_state_api.errors import ConfigurationError, StorageError
+from forebay_state_api.plugins import plugins
+from forebay_state_api.storage import ObjectNotFoundError, open_storage
+
+
+class Strict(LocalFileSystem):
+    """Renames as HDFS and DBFS do: never over a file. Says nothing of times, as DBFS does not."""
+
+    protocol = "strict"
+
+    def mv(self, path1: str, path2: str, **_: Any) -> None:
+        if Path(path2).exists():
+            raise FileExistsError(path2)
+        super().mv(path1, path2)
+
+    def info(self, path: str, **more: Any) -> dict[str, Any]:
+        told = super().info(path, **more)
+        return {name: told[name] for name in ("name", "size", "type")}
+
+    def ls(self, path: str, detail: bool = False, **more: Any) -> Any:
+        found = super().ls(path, detail=True, **more)
+        told = [{name: one[name] for name in ("name", "size", "type")} for one in found]
+        return told if detail else [one["name"] for one in told]
+
+
+@pytest.fixture
+def strict(tmp_path: Path) -> FsspecStorage:
+    return FsspecStorage.on(Strict(), str(tmp_path), "strict://here")
+
+
+def test_a_rename_that_does_not_replace_lets_one_win(strict: FsspecStorage, tmp_path: Path) -> None:
+    assert strict.put_if_absent("a/b", b"one")
+    assert not strict.put_if_absent("a/b", b"two")
+    (tmp_path / "a/b").unlink()
+    assert strict.put_if_absent("a/b", b"three")
+    assert strict.get("a/b") == b"three"
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["b"]
+
+
+def test_the_loser_of_a_race_of_renames(
+    strict: FsspecStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rival's object appears after this one has seen that there is none."""
+    exists = strict._fs.exists
+    monkeypatch.setattr(strict._fs, "exists", lambda path: ".aside" in path and exists(path))
+    strict.put("a", b"theirs")
+    assert not strict.put_if_absent("a", b"mine")
+    assert strict.get("a") == b"theirs"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_put_replaces_all_the_same(strict: FsspecStorage) -> None:
+    strict.put("a", b"one")
+    strict.put("a", b"two")
+    assert strict.get("a") == b"two"
+
+
+def test_where_times_are_not_told_everything_is_young(strict: FsspecStorage) -> None:
+    strict.put("a", b"")
+    assert strict.list()[0].modified > datetime(9000, 1, 1, tzinfo=UTC)
+
+
+def test_a_put_under_way_does_not_show(strict: FsspecStorage, tmp_path: Path) -> None:
+    (tmp_path / ".0123.aside").write_bytes(b"half")
+    assert strict.list() == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ({"mtime": 1_704_067_200.0}, datetime(2024, 1, 1, tzinfo=UTC)),
+        ({"modificationTime": 1_704_067_200_000}, datetime(2024, 1, 1, tzinfo=UTC)),
+        ({"LastModified": datetime(2024, 1, 1)}, datetime(2024, 1, 1, tzinfo=UTC)),  # noqa: DTZ001
+    ],
+)
+def test_times_in_the_forms_of_file_systems(
+    strict: FsspecStorage, monkeypatch: pytest.MonkeyPatch, entry: Any, expected: datetime
+) -> None:
+    found = {"x": {"name": strict._path("x"), "size": 1, "type": "file", **entry}}
+    monkeypatch.setattr(strict._fs, "find", lambda *_, **__: found)
+    assert strict.list()[0].modified == expected
+
+
+def test_errors_name_the_object_and_the_place(
+    strict: FsspecStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class OwnError(Exception):
+        pass
+
+    def fail(*_: object, **__: object) -> None:
+        raise OwnError("out of order")
+
+    with pytest.raises(ObjectNotFoundError, match="'a' in strict://here"):
+        strict.get("a")
+    for method in ("pipe_file", "cat_file", "find"):
+        monkeypatch.setattr(strict._fs, method, fail)
+    for action in (lambda: strict.put("a", b""), lambda: strict.get("a"), lambda: strict.list("a")):
+        with pytest.raises(StorageError, match="'a' in strict://here: out of order"):
+            action()
+
+
+def test_an_error_of_a_server_is_tried_again(
+    strict: FsspecStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Answer:
+        status_code = 503
+
+    class HttpError(OSError):
+        response = Answer()
+
+    def fail(*_: object, **__: object) -> None:
+        raise HttpError("busy")
+
+    monkeypatch.setattr(strict._fs, "cat_file", fail)
+    with pytest.raises(StorageError) as caught:
+        strict.get("a")
+    assert caught.value.transient
+
+
+def test_the_schemes_are_a_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert plugins().storage("hdfs") is FsspecStorage
+    monkeypatch.setitem(sys.modules, "fsspec.core", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'forebay-state-api\[fsspec\]'"):
+        open_storage("dbfs:/state")
+
+
+def test_a_file_system_that_cannot_be_opened_is_named() -> None:
+    with pytest.raises(ConfigurationError, match="'dbfs:///state' cannot be opened"):
+        open_storage("dbfs:/state", {"no_such_option": "1"})
+
+
+def test_a_url_is_opened_with_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+
+    def url_to_fs(url: str, **options: Any) -> tuple[Any, str]:
+        seen.update(options, url=url)
+        return LocalFileSystem(), "/tmp/x"
+
+    monkeypatch.setattr(fsspec.core, "url_to_fs", url_to_fs)
+    storage = open_storage("webhdfs://host:9870/state", {"user": "me", "retry-budget": 1.0})
+    assert storage.url == "webhdfs://host:9870/state"
+    assert seen == {"url": "webhdfs://host:9870/state", "user": "me"}
