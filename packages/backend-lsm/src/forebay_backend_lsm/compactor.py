@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final
 
 import attrs
 import numpy as np
+import pyarrow as pa
 
 from forebay_backend_lsm.files.cells import Cells, Kind
 from forebay_backend_lsm.files.reading import FileTable, SortedFile, check_present
@@ -20,9 +21,9 @@ from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage import ObjectStorage
 
 FORMAT: Final = "lsm-1"
-_READ_AHEAD_BYTES: Final = 4 * 1024 * 1024
+_READ_AHEAD_BYTES: Final = 2 * 1024 * 1024
 """Decompressed bytes that all inputs together hold at a time."""
-_PART_BYTES: Final = (256 * 1024, 2 * 1024 * 1024)
+_PART_BYTES: Final = (128 * 1024, 1024 * 1024)
 """Least and most that one input reads at once."""
 
 Cancelled = Callable[[], bool]
@@ -97,7 +98,9 @@ class _Compaction:
     def _open(self, file: StateFile) -> SortedFile | None:
         self._check()
         groups = file.range.intersection(self._job.range)
-        return None if groups is None else SortedFile.open(self._storage, file, groups)
+        if groups is None:
+            return None
+        return SortedFile.open(self._storage, file, groups, filters=False)
 
     def _check(self) -> None:
         if self._cancelled():
@@ -226,6 +229,7 @@ class _Outputs:
         name = f"{self._job.output_prefix}{len(self._files):04d}"
         self._check()
         self._files.append((lane, writer.finish().put(self._storage, name, self._range)))
+        pa.default_memory_pool().release_unused()
 
 
 def _lanes(inputs: Sequence[tuple[KeyGroupRange, Mapping[str, Any]]]) -> list[int]:

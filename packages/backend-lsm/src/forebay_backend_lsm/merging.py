@@ -50,7 +50,7 @@ class Merged:
     lane: int
     cells: Cells
     entries_in: int
-    """How many cells were read for it; only the first lane's part of a window says so."""
+    """How many cells were read for it; of parts that were made together only the first has any."""
 
 
 class Run:
@@ -101,10 +101,12 @@ def merge(runs: Sequence[Run], rules: Rules) -> Iterator[Merged]:
     the parts in higher lanes are appended to those in lower ones.
     """
     clears = _Clears()
-    while (bound := _bound(runs)) is not None:
-        for run in runs:
-            if run.next == bound:
-                run.advance()
+    while _bound(runs) is not None:
+        # As many parts as there are runs, so that a window is worth its fixed cost. The run that
+        # lags behind goes first each time, so none gets far ahead.
+        for _ in runs:
+            if (behind := _bound(runs)) is not None:
+                next(run for run in runs if run.next == behind).advance()
         yield from _merge_window(runs, _bound(runs), rules, clears)
 
 
@@ -132,6 +134,8 @@ def _merge_window(
         chosen = cells if (lane == one).all() else cells.take(np.flatnonzero(lane == one))
         yield Merged(one, chosen, entries_in)
         entries_in = 0
+    if entries_in:
+        yield Merged(runs[0].lane, cells, entries_in)
 
 
 class _Window:

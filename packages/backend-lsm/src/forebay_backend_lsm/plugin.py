@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from forebay_backend_lsm.backend import LsmBackend
 from forebay_backend_lsm.compactor import LsmCompactor
 from forebay_state_api.plugins import hookimpl
+
+if TYPE_CHECKING:
+    import click
 
 
 @hookimpl
@@ -17,3 +23,11 @@ def forebay_state_backends() -> type[LsmBackend]:
 def forebay_compactors() -> LsmCompactor:
     """Give the compactor of its files."""
     return LsmCompactor()
+
+
+@hookimpl
+def forebay_commands() -> Sequence[click.Command]:
+    """Give ``forebay lsm``."""
+    from forebay_backend_lsm.commands import COMMANDS
+
+    return COMMANDS

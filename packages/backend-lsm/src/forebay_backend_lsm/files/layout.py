@@ -89,6 +89,11 @@ class Tail:
         """Cells of all sections."""
         return sum(section.cells for section in self.sections)
 
+    def without_filters(self) -> Tail:
+        """The same with filters that let nothing pass."""
+        none = Filter(np.zeros(1, np.uint64))
+        return attrs.evolve(self, sections=[attrs.evolve(s, filter=none) for s in self.sections])
+
     def to_bytes(self) -> bytes:
         """Lay out filters, index and footer."""
         filters = [s.filter.words.astype("<u8").tobytes() for s in self.sections]

@@ -40,9 +40,13 @@ class SortedFile:
         storage: ObjectStorage,
         file: StateFile,
         range: KeyGroupRange | None = None,  # noqa: A002 - the word for it everywhere
+        *,
+        filters: bool = True,
     ) -> SortedFile:
         """Read a file's tail; ``range`` narrows the key groups for which ``file`` is read.
 
+        Without ``filters``, which are most of what an opened file holds in memory, it can be gone
+        through, but `FileTable.candidates` finds nothing.
         One ranged read when ``file.meta`` came from its writer, else up to two. Raises
         `CorruptStateError` for a file that is missing, truncated or altered.
         """
@@ -50,7 +54,8 @@ class SortedFile:
         tail = _read_tail(storage, file, where)
         if "checksum" in file.meta and seal_of(tail) != file.meta["checksum"]:
             raise CorruptStateError(f"{where}: it is not the file that the manifest names")
-        return cls(file, Tail.parse(tail, where), range or file.range)
+        parsed = Tail.parse(tail, where)
+        return cls(file, parsed if filters else parsed.without_filters(), range or file.range)
 
     @property
     def memory_bytes(self) -> int:
@@ -65,11 +70,13 @@ class FileTable:
         """``name`` is the file's, for messages."""
         blocks = section.blocks
         codec = COMPRESSIONS[section.compression]
-        self._name: Final = name
+        self._file: Final = name
         self._codec: Final = None if codec is None else pa.Codec(codec)
         self._offsets: Final[list[int]] = blocks.offsets.tolist()
         self._sizes: Final[list[int]] = blocks.sizes.tolist()
         self.section: Final = section
+        self.name: Final = section.name
+        """The state's name."""
         self.description: Final = section.description
         """`TableSpec.description` of what wrote it."""
         self.counts: Final = section.counts
@@ -135,7 +142,7 @@ class FileTable:
         blocks = self.section.blocks
         if len(data) != self._sizes[block] or xxh3_64_intdigest(data) != blocks.checksums[block]:
             raise CorruptStateError(
-                f"file {self._name!r}, state {self.section.name!r}: block {block} at offset "
+                f"file {self._file!r}, state {self.name!r}: block {block} at offset "
                 f"{self._offsets[block]} is truncated or altered"
             )
         raw = pa.py_buffer(data)
