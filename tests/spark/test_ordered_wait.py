@@ -534,7 +534,7 @@ def test_resources_that_cannot_be_opened_are_named(spark):
         return 1
 
     df = ordered_wait(spark.range(1), fn, "n int", resources=resources, name="ask")
-    with pytest.raises(Exception, match="resources of ask .* raised OSError: no route"):
+    with pytest.raises(Exception, match=r"resources of ask .* raised OSError: no route"):
         df.collect()
 
 
@@ -646,7 +646,7 @@ def test_a_stream_s_query_is_named_by_spark(stage):
 
 def test_a_total_rate_over_fewer_partitions_than_there_are(spark):
     df = ordered_wait(spark.range(0, 9, 1, 3), two, "n int", rate=Rate(1000, partitions=2))
-    with pytest.raises(Exception, match="Rate.partitions is 2, and there is a partition 2"):
+    with pytest.raises(Exception, match=r"Rate\.partitions is 2, and there is a partition 2"):
         df.collect()
 
 

@@ -108,3 +108,8 @@ def drive():
 @pytest.fixture
 def hang_error():
     return HangError
+
+
+@pytest.fixture
+def virtual_loop():
+    return VirtualLoop

@@ -1,0 +1,200 @@
+"""Clients: opened once, kept between tasks, replaced, closed when idle."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager, contextmanager
+
+import pytest
+
+from forebay_spark_runtime.waiting.resources import Clients
+from forebay_state_api.errors import ConfigurationError, FunctionError
+
+
+class Client:
+    def __init__(self, number):
+        self.number = number
+        self.closed = False
+
+
+class Opener:
+    """Counts what it opened and closed."""
+
+    def __init__(self):
+        self.opened = []
+        self.tasks = []
+
+    @asynccontextmanager
+    async def __call__(self):
+        client = Client(len(self.opened))
+        self.opened.append(client)
+        self.tasks.append(asyncio.current_task())
+        yield client
+        client.closed = True
+        assert asyncio.current_task() is self.tasks[client.number]
+
+    @property
+    def closed(self):
+        return [client.closed for client in self.opened]
+
+
+@pytest.fixture
+def run(virtual_loop):
+    def run(scenario):
+        with asyncio.Runner(loop_factory=virtual_loop) as runner:
+            return runner.run(scenario)
+
+    return run
+
+
+def test_one_client_for_task_after_task(run):
+    opener = Opener()
+
+    async def scenario():
+        clients = Clients(idle_s=50)
+        for _ in range(3):
+            kept = await clients.acquire("ask", "digest", opener)
+            assert kept.current is opener.opened[0]
+            await clients.release("ask", kept, keep=True)
+            await asyncio.sleep(49)
+        assert opener.closed == [False]
+        await asyncio.sleep(2)
+        assert opener.closed == [True]
+        kept = await clients.acquire("ask", "digest", opener)
+        assert kept.current is opener.opened[1]
+
+    run(scenario())
+
+
+def test_a_client_in_use_does_not_idle(run):
+    opener = Opener()
+
+    async def scenario():
+        clients = Clients(idle_s=50)
+        first = await clients.acquire("ask", "digest", opener)
+        second = await clients.acquire("ask", "digest", opener)
+        assert first is second
+        await clients.release("ask", first, keep=True)
+        await asyncio.sleep(1000)
+        assert opener.closed == [False]
+
+    run(scenario())
+
+
+def test_other_resources_of_the_operator_close_the_former_ones(run):
+    old, new = Opener(), Opener()
+
+    async def scenario():
+        clients = Clients()
+        kept = await clients.acquire("ask", "old", old)
+        await clients.release("ask", kept, keep=True)
+        kept = await clients.acquire("ask", "new", new)
+        assert kept.current is new.opened[0]
+        assert old.closed == [True]
+        other = await clients.acquire("tell", "new", new)
+        assert other.current is new.opened[1]
+
+    run(scenario())
+
+
+def test_the_client_of_a_failed_task_is_closed(run):
+    opener = Opener()
+
+    async def scenario():
+        clients = Clients()
+        kept = await clients.acquire("ask", "digest", opener)
+        await clients.release("ask", kept, keep=False)
+        assert opener.closed == [True]
+        kept = await clients.acquire("ask", "digest", opener)
+        assert kept.current is opener.opened[1]
+
+    run(scenario())
+
+
+def test_a_broken_client_is_replaced_once_and_closed_with_the_task(run):
+    opener = Opener()
+
+    async def scenario():
+        clients = Clients()
+        kept = await clients.acquire("ask", "digest", opener)
+        broken = kept.current
+        await asyncio.gather(*(kept.replace(broken) for _ in range(10)))
+        assert kept.current is opener.opened[1]
+        assert opener.closed == [False, False]
+        await clients.release("ask", kept, keep=True)
+        assert opener.closed == [True, False]
+
+    run(scenario())
+
+
+def test_a_client_that_says_that_it_is_closed_is_opened_anew(run):
+    opener = Opener()
+
+    async def scenario():
+        clients = Clients()
+        kept = await clients.acquire("ask", "digest", opener)
+        kept.current.closed = True
+        await clients.release("ask", kept, keep=True)
+        kept = await clients.acquire("ask", "digest", opener)
+        assert kept.current is opener.opened[1]
+
+    run(scenario())
+
+
+def test_a_plain_context_manager_will_do(run):
+    log = []
+
+    @contextmanager
+    def plain():
+        log.append("opened")
+        yield "client"
+        log.append("closed")
+
+    async def scenario():
+        clients = Clients()
+        kept = await clients.acquire("ask", "digest", plain)
+        assert kept.current == "client"
+        await clients.close()
+        assert log == ["opened", "closed"]
+
+    run(scenario())
+
+
+def test_what_cannot_be_opened_is_named_and_tried_again_by_the_next_task(run):
+    opener = Opener()
+
+    def failing():
+        raise OSError("no route")
+
+    async def scenario():
+        clients = Clients()
+        with pytest.raises(FunctionError, match="resources of ask raised OSError: no route"):
+            await clients.acquire("ask", "digest", failing)
+        with pytest.raises(ConfigurationError, match="returned int, which is no context manager"):
+            await clients.acquire("ask", "other", lambda: 5)
+        kept = await clients.acquire("ask", "third", opener)
+        assert kept.current is opener.opened[0]
+
+    run(scenario())
+
+
+def test_a_client_that_fails_to_close_or_does_not_end_is_left(run, caplog):
+    @asynccontextmanager
+    async def bad():
+        yield 1
+        raise OSError("not now")
+
+    @asynccontextmanager
+    async def endless():
+        yield 2
+        await asyncio.Event().wait()
+
+    async def scenario():
+        clients = Clients()
+        for operator, resources in (("bad", bad), ("endless", endless)):
+            kept = await clients.acquire(operator, "digest", resources)
+            await clients.release(operator, kept, keep=False)
+
+    run(scenario())
+    assert "closing the client of bad failed" in caplog.text
+    assert "the client of endless did not close within 5 s" in caplog.text

@@ -1,0 +1,145 @@
+"""Workers and drivers killed while calls are out: in the end every row is in the sink, once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+web = pytest.importorskip("aiohttp.web")
+
+pytestmark = pytest.mark.spark
+
+JOB = Path(__file__).parents[1] / "jobs" / "waiting.py"
+BATCHES, ROWS = 6, 40
+RESTARTS = 3
+ASKED = "id long, answer string"
+
+
+class Service:
+    """Answers each row after some milliseconds, and remembers who asked."""
+
+    def __init__(self):
+        self.calls = []
+        self.port = None
+        self._loop = asyncio.new_event_loop()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        assert self._ready.wait(10)
+
+    async def answer(self, request):
+        row = int(request.match_info["row"])
+        self.calls.append((row, request.headers["Idempotency-Key"]))
+        await asyncio.sleep(0.02)
+        return web.Response(text=f"a:{row}")
+
+    async def _serve(self):
+        app = web.Application()
+        app.router.add_get("/{row}", self.answer)
+        self._runner = web.AppRunner(app)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.port = site._server.sockets[0].getsockname()[1]
+        self._ready.set()
+
+    def _run(self):
+        self._loop.run_until_complete(self._serve())
+        self._loop.run_forever()
+        self._loop.run_until_complete(self._runner.cleanup())
+        self._loop.close()
+
+    def close(self):
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+
+
+@pytest.fixture
+def service():
+    service = Service()
+    yield service
+    service.close()
+
+
+@pytest.fixture
+def drive(stage, service):
+    """Starts a driver in a session of its own."""
+    (stage.folder / "pids").mkdir()
+    for batch in range(BATCHES):
+        stage.put(*[{"id": batch * ROWS + n} for n in range(ROWS)])
+    log = stage.folder / "driver.log"
+    started = []
+
+    def start(**told):
+        told = {"folder": str(stage.folder), "url": f"http://127.0.0.1:{service.port}", **told}
+        with log.open("ab") as out:
+            process = subprocess.Popen(
+                [sys.executable, str(JOB), json.dumps(told)],
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def wait_for_calls(service, count, process):
+    deadline = time.monotonic() + 90
+    while len(service.calls) < count and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def check(stage, service):
+    everything = [(n, f"a:{n}") for n in range(BATCHES * ROWS)]
+    assert stage.rows(ASKED) == everything
+    # A row that was asked about again was asked under the same key, and no two rows share one.
+    keys = set(service.calls)
+    assert len(keys) == len({key for _, key in keys}) == len(everything)
+
+
+@pytest.mark.timeout(300)
+def test_drivers_killed_while_calls_are_out(stage, service, drive):
+    chance = random.Random(os.urandom(8))
+    for _ in range(RESTARTS):
+        process = drive()
+        wait_for_calls(service, len(service.calls) + chance.randrange(5, 90), process)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    process = drive()
+    assert process.wait(120) == 0, (stage.folder / "driver.log").read_text()[-8000:]
+    check(stage, service)
+    assert len(service.calls) > BATCHES * ROWS
+
+
+@pytest.mark.timeout(300)
+def test_workers_killed_while_calls_are_out(stage, service, drive):
+    """With local[2,8] Spark runs the task again, in a new worker."""
+    chance = random.Random(os.urandom(8))
+    process = drive(master="local[2,8]")
+    for _ in range(RESTARTS):
+        wait_for_calls(service, len(service.calls) + chance.randrange(5, 60), process)
+        for path in (stage.folder / "pids").iterdir():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(path.name), signal.SIGKILL)
+            path.unlink()
+    assert process.wait(120) == 0, (stage.folder / "driver.log").read_text()[-8000:]
+    check(stage, service)
+    assert len(service.calls) > BATCHES * ROWS
