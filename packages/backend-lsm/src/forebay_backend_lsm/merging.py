@@ -23,7 +23,7 @@ from forebay_backend_lsm.files.arrow import (
     taken,
 )
 from forebay_backend_lsm.files.blocks import Blobs
-from forebay_backend_lsm.files.cells import U8, U64, Cells, Kind, Mask, Positions, order_of
+from forebay_backend_lsm.files.cells import U8, U64, Cells, Kind, Mask, Positions, joined, order_of
 from forebay_backend_lsm.files.lists import Stamps, without_expired
 
 _MAP_PREFIX_SHIFT: Final = np.uint64(24)
@@ -127,7 +127,7 @@ def _merge_window(
         return
     window = _Window(Cells.concat(parts), np.concatenate(ranks))
     lanes = np.array([run.lane for run in runs])
-    entries_in = len(window.ranks)
+    entries_in = sum(map(len, parts))
     window.keep(clears.alive(window, bound))
     cells, lane = window.folded(lanes[window.ranks], rules)
     for one in sorted(set(lanes.tolist())):
@@ -242,7 +242,7 @@ def _expire_elements(cells: Cells, until: int) -> Cells:
 
 
 def _replaced(values: pa.Array, which: Mask, by: Sequence[bytes]) -> pa.Array:
-    return pc.replace_with_mask(values, flag_array(which), binary_array(by))
+    return pc.replace_with_mask(joined([values]), flag_array(which), binary_array(by))
 
 
 def _empty(values: pa.Array) -> Mask:

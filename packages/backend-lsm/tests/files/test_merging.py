@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay_backend_lsm.compactor import LsmCompactor
+from forebay_backend_lsm.files import SortedFile
 from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.keys import KeyGroupRange
 
@@ -107,7 +108,7 @@ def unpacked(value):
 
 @pytest.mark.parametrize("ttl", [False, True])
 @pytest.mark.parametrize("kind", ["value", "list", "map"])
-@settings(deadline=None)
+@settings(deadline=None, max_examples=25)
 @given(data=st.data())
 def test_a_compaction_changes_no_answer(model, kind, ttl, data):
     storage, h = model.new_storage(), model.header(kind=kind, ttl=ttl)
@@ -275,7 +276,8 @@ def test_a_cancelled_job_ends_within_a_block(model, storage):
     job = model.job_of([file], prefix="done/")
     assert LsmCompactor().compact(job, storage, stop_after(10**9)) is not None
     whole = len(asked)
-    assert whole >= 500
+    blocks = len(SortedFile.open(storage, file).tables["t"].first_addresses)
+    assert whole > blocks > 50
     for count in (0, 1, 7, whole // 2, whole - 1):
         job = model.job_of([file], prefix=f"{count}/")
         assert LsmCompactor().compact(job, storage, stop_after(count)) is None

@@ -1,0 +1,325 @@
+"""The lsm backend's files against RocksDB: ``python -m benchmarks.lsm_files`` (two minutes).
+
+Writing a memtable, merging ten runs, looking up a batch of keys: keys of 14 bytes and values of 64
+bytes, on local files, in one process. RocksDB runs through rocksdict, with LZ4, a Bloom filter, a
+cache that holds everything and no write-ahead log.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import click
+import numpy as np
+import rocksdict
+
+from benchmarks.memory import in_fresh_process
+from benchmarks.report import Line, as_data, environment_text, finish, lines_table
+from forebay_backend_lsm import LsmBackend
+from forebay_backend_lsm.compactor import LsmCompactor
+from forebay_backend_lsm.files import Cells, Kind, TableHeader, addresses_of, write_file
+from forebay_backend_lsm.options import SETTINGS
+from forebay_state_api.backend import (
+    ABSENT,
+    Changes,
+    Opening,
+    ParentState,
+    PointChanges,
+    StateFile,
+    StateKind,
+    TableSpec,
+)
+from forebay_state_api.codecs import codec_for
+from forebay_state_api.compaction import CompactionJob
+from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.storage import open_storage
+
+GROUPS: Final = KeyGroupRange(0, 127)
+SPEC: Final = TableSpec(
+    name="totals",
+    kind=StateKind.VALUE,
+    key=codec_for(str, what="key"),
+    value=codec_for(bytes, what="totals"),
+)
+BATCH: Final = 1000
+
+
+def key_of(number: int) -> str:
+    return f"u{number:013d}"
+
+
+def value_of(number: int) -> bytes:
+    return b"%064d" % (number * 2654435761 % (1 << 61))
+
+
+@attrs.frozen
+class Ours:
+    """State of so many keys, interleaved over some runs."""
+
+    folder: str
+    files: Sequence[StateFile]
+
+    @classmethod
+    def of(cls, folder: str, keys: int, runs: int) -> Ours:
+        files: list[StateFile] = []
+        for run in range(runs):
+            backend = LsmBackend.open(opening(folder, files))
+            numbers = range(run, keys, runs)
+            named = [key_of(n) for n in numbers]
+            values = [value_of(n) for n in numbers]
+            changes = PointChanges(named, [n % len(GROUPS) for n in numbers], values)
+            backend.table(SPEC).apply(Changes(points={None: changes}))
+            files = list(backend.commit(len(files) + 1).files)
+            backend.close()
+        assert len(files) == runs
+        return cls(folder, files)
+
+    def reader(self) -> Callable[[Sequence[int]], list[Any]]:
+        """Looks up a batch of numbers in an opened backend."""
+        table = LsmBackend.open(opening(self.folder, self.files)).table(SPEC)
+
+        def read(numbers: Sequence[int]) -> list[Any]:
+            return table.get_many(None, [(n % len(GROUPS), key_of(n)) for n in numbers])
+
+        return read
+
+
+def opening(folder: str, files: Sequence[StateFile]) -> Opening:
+    parent = ParentState(
+        manifest_id=f"manifest-{len(files)}",
+        range=GROUPS,
+        whole=True,
+        files=files,
+        meta={},
+        descriptions={SPEC.name: SPEC.description()},
+    )
+    return Opening(
+        storage=open_storage(folder),
+        path=folder,
+        uid="benchmark",
+        version=len(files),
+        range=GROUPS,
+        parents=[parent] if files else [],
+        options={"block-cache-bytes": 1 << 30},
+        now_us=0,
+        cache_bytes=1 << 30,
+    )
+
+
+def rocks(folder: str, keys: int, runs: int) -> rocksdict.Rdict:
+    """The same in RocksDB: as many files on level 0, none of them compacted."""
+    options = rocksdict.Options(raw_mode=True)
+    options.set_disable_auto_compactions(True)
+    options.set_compression_type(rocksdict.DBCompressionType.lz4())
+    table = rocksdict.BlockBasedOptions()
+    table.set_bloom_filter(10, block_based=False)
+    table.set_block_cache(rocksdict.Cache(1 << 30))
+    options.set_block_based_table_factory(table)
+    database = rocksdict.Rdict(folder, options)
+    write = rocksdict.WriteOptions()
+    write.disable_wal = True
+    for run in range(runs):
+        numbers = range(run, keys, runs)
+        for start in range(0, len(numbers), BATCH):
+            batch = rocksdict.WriteBatch(raw_mode=True)
+            for n in numbers[start : start + BATCH]:
+                batch.put(key_of(n).encode(), value_of(n))
+            database.write(batch, write)
+        database.flush()
+    return database
+
+
+def measure_flush(entries: int, repetitions: int, folder: str) -> Line:
+    """Milliseconds from lists of keys and values to a durable file."""
+    header = TableHeader(SPEC.name, SPEC.description())
+    numbers = random.Random(1).sample(range(1 << 40), entries)
+    keys = [key_of(n).encode() for n in numbers]
+    values = [value_of(n) for n in numbers]
+    groups = np.array(numbers) % len(GROUPS)
+    storage = open_storage(folder)
+    taken = []
+    for i in range(repetitions + 1):
+        start = time.perf_counter()
+        cells = Cells.of(addresses_of(groups, keys), Kind.PUT, keys, values).sorted()
+        file = write_file(storage, f"flush-{i}", [(header, [cells])], range=GROUPS)
+        taken.append(1e3 * (time.perf_counter() - start))
+    return Line(
+        what=f"write {entries:,} entries of a memtable as a file",
+        values=taken[1:],
+        bound=80.0,
+        at_least=False,
+        unit="ms",
+        detail=f"{file.size / 1e6:.1f} MB",
+    )
+
+
+def job_of(files: Sequence[StateFile], prefix: str) -> CompactionJob:
+    return CompactionJob(
+        id=prefix,
+        operator="",
+        format=LsmCompactor.format,
+        inputs=files,
+        output_prefix=f"{prefix}/",
+        range=GROUPS,
+        now_us=0,
+        target_bytes=SETTINGS["target-file-bytes"].default_value(),
+        options={"bottom": True},
+    )
+
+
+def compact_ours(folder: str, files: Sequence[StateFile], prefix: str) -> float:
+    start = time.perf_counter()
+    result = LsmCompactor().compact(job_of(files, prefix), open_storage(folder), lambda: False)
+    assert result is not None
+    return time.perf_counter() - start
+
+
+def compact_rocks(folder: str, keys: int) -> float:
+    database = rocks(folder, keys, 10)
+    start = time.perf_counter()
+    database.compact_range(None, None)
+    seconds = time.perf_counter() - start
+    database.close()
+    return seconds
+
+
+def measure_compaction(keys: int, pairs: int, folder: str) -> Line:
+    """Entries per second against RocksDB's full compaction, in turn."""
+    ours = Ours.of(f"{folder}/ours", keys, 10)
+    compact_ours(ours.folder, ours.files, "warm")
+    ratios, figures = [], []
+    for i in range(pairs):
+        mine = compact_ours(ours.folder, ours.files, f"out-{i}")
+        theirs = compact_rocks(f"{folder}/rocks-{i}", keys)
+        ratios.append(theirs / mine)
+        figures.append([keys / mine / 1e6, keys / theirs / 1e6])
+    mine, theirs = (statistics.median(column) for column in zip(*figures, strict=True))
+    return Line(
+        what=f"merge 10 runs of {keys // 10:,} entries: ours ÷ RocksDB, entries/s",
+        values=ratios,
+        bound=0.9,
+        at_least=True,
+        detail=f"{mine:.2f} / {theirs:.2f} M entries/s",
+    )
+
+
+def peak_mb(folder: str, files: Sequence[StateFile]) -> float:
+    """Resident memory of this process at its highest, after a compaction."""
+    compact_ours(folder, files, "memory")
+    status = Path("/proc/self/status").read_text()
+    (peak,) = [line for line in status.splitlines() if line.startswith("VmHWM")]
+    return int(peak.split()[1]) * 1024 / 1e6
+
+
+def run_of(folder: str, keys: int, run: int) -> StateFile:
+    """Write one of ten runs."""
+    numbers = np.arange(run, keys, 10)
+    named = [key_of(n).encode() for n in numbers.tolist()]
+    values = [value_of(n) for n in numbers.tolist()]
+    cells = Cells.of(addresses_of(numbers % len(GROUPS), named), Kind.PUT, named, values).sorted()
+    header = TableHeader(SPEC.name, SPEC.description())
+    return write_file(open_storage(folder), f"run-{run}", [(header, [cells])], range=GROUPS)
+
+
+def measure_memory(keys: int, folder: str) -> Line:
+    """Memory of a process that merges ten runs, interpreter and libraries included."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
+        files = [pool.submit(run_of, folder, keys, run).result() for run in range(10)]
+    return Line(
+        what=f"merge 10 runs of {keys // 10:,} entries: peak memory of the process",
+        values=[in_fresh_process(peak_mb, folder, files)],
+        bound=200.0,
+        at_least=False,
+        unit="MB",
+        detail=f"{sum(file.size for file in files) / 1e6:.0f} MB of files",
+    )
+
+
+def batches(keys: range, count: int) -> Iterator[list[int]]:
+    draw = random.Random(3)
+    for _ in range(count):
+        yield [draw.choice(keys) for _ in range(BATCH)]
+
+
+def seconds_per_key(read: Callable[[Sequence[int]], Any], asked: Sequence[list[int]]) -> float:
+    start = time.perf_counter()
+    for numbers in asked:
+        read(numbers)
+    return (time.perf_counter() - start) / (BATCH * len(asked))
+
+
+def measure_lookups(keys: int, pairs: int, folder: str) -> list[Line]:
+    """Batches of 1,000 keys, everything in memory; ours unpacks keys and values besides."""
+    ours = Ours.of(f"{folder}/ours-5", keys, 5).reader()
+    database = rocks(f"{folder}/rocks-5", keys, 5)
+
+    def theirs(numbers: Sequence[int]) -> Any:
+        return database.get([key_of(n).encode() for n in numbers])
+
+    asked = list(batches(range(keys), 50))
+    for numbers in asked:
+        assert ours(numbers) == theirs(numbers) == [value_of(n) for n in numbers]
+    figures = [
+        (1e6 * seconds_per_key(ours, asked), 1e6 * seconds_per_key(theirs, asked))
+        for _ in range(pairs)
+    ]
+    missing = list(batches(range(keys, 2 * keys), 50))
+    assert ours(missing[0]) == [ABSENT] * BATCH
+    packing = [1e6 * seconds_per_key(lambda n: [key_of(i) for i in n], missing)]
+    mine, other = (statistics.median(column) for column in zip(*figures, strict=True))
+    database.close()
+    return [
+        Line(
+            what=f"hot batch of 1,000 random keys of {keys:,} in 5 runs: ours ÷ multi-get, time",
+            values=[a / b for a, b in figures],
+            bound=1.3,
+            at_least=False,
+            detail=f"{mine:.2f} / {other:.2f} µs a key",
+        ),
+        Line(
+            what=f"hot batch of 1,000 missing keys, {keys:,} in 5 runs",
+            values=[1e6 * seconds_per_key(ours, missing) - packing[0] for _ in range(pairs)],
+            bound=0.5,
+            at_least=False,
+            unit="µs a key",
+            detail=f"without {packing[0]:.2f} µs in which the benchmark makes the key",
+        ),
+    ]
+
+
+@click.command()
+@click.option("--keys", default=1_000_000, show_default=True)
+@click.option("--memory-keys", default=10_000_000, show_default=True)
+@click.option("--pairs", default=5, show_default=True)
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write figures here.")
+@click.option("--write-readme", is_flag=True, help="Put the table into benchmarks/README.md.")
+def main(
+    *, keys: int, memory_keys: int, pairs: int, json_path: Path | None, write_readme: bool
+) -> None:
+    """Measure sorted files against RocksDB; end with status 1 if a target is missed."""
+    with tempfile.TemporaryDirectory() as folder:
+        lines = [
+            measure_flush(keys // 10, pairs, f"{folder}/flush"),
+            measure_compaction(keys, pairs, f"{folder}/compaction"),
+            *measure_lookups(keys, pairs, folder),
+            measure_memory(memory_keys, f"{folder}/memory"),
+        ]
+    text = f"{lines_table(lines)}\n\n{environment_text()}\n"
+    data = {"lines": [as_data(line) for line in lines]}
+    finish("lsm-files", text, data, json_path=json_path, readme=write_readme)
+    if not all(line.met for line in lines):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
