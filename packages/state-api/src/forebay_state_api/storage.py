@@ -133,7 +133,11 @@ def _check_url(url: str, scheme: str) -> None:
             f"{'./' + url!r}"
         )
         raise ConfigurationError(msg)
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        msg = f"{url!r} is no URL: {error}"
+        raise ConfigurationError(msg) from error
     if parts.password is not None:
         msg = (
             f"the URL of the storage at {parts.hostname} has a password in it, which would show "

@@ -1,0 +1,98 @@
+"""Schedule 9: parallelism 1 → 2 → 1 with writes in between and compaction at each step."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from typing import Any
+
+import pytest
+
+from forebay_backend_lsm.backend import LsmBackend
+from forebay_backend_lsm.layers import layers_of
+from forebay_state_api.backend import ABSENT
+from forebay_state_api.descriptors import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ValueStateDescriptor,
+)
+from forebay_state_api.storage import open_storage
+from forebay_state_api.testing import ImmediateCompaction, KeyedJob
+from forebay_state_api.versions.reader import open_version
+
+VALUE = ValueStateDescriptor("v", int)
+LIST = ListStateDescriptor("l", int)
+MAP = MapStateDescriptor("m", str, int)
+KEYS = [f"k{number}" for number in range(24)]
+MAX_RUNS = 3
+
+
+class Model:
+    """What the states hold, as plain data."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, int] = {}
+        self.lists: dict[str, list[int]] = {}
+        self.maps: dict[str, dict[str, int]] = {}
+
+    def call(self, chance: random.Random, key: str, number: int) -> tuple[str, list[Any]]:
+        """Some accesses of one key, and what they do to it."""
+        kind = chance.choice(["put", "put", "delete", "replace"])
+        if kind == "put":
+            self.values[key] = number
+            self.lists.setdefault(key, []).append(number)
+            self.maps.setdefault(key, {})[f"u{number % 3}"] = number
+            put = ("m.put", f"u{number % 3}", number)
+            return key, [("v.update", number), ("l.add", number), put]
+        if kind == "replace":
+            self.values[key], self.lists[key], self.maps[key] = number, [number], {"x": number}
+            replaced = [("m.clear",), ("m.put", "x", number)]
+            return key, [("v.update", number), ("l.update", [number]), *replaced]
+        for states in (self.values, self.lists, self.maps):
+            states.pop(key, None)
+        return key, [("v.clear",), ("l.clear",), ("m.clear",)]
+
+
+def check(job: KeyedJob, model: Model) -> None:
+    calls = [(key, [("v.value",), ("l.get",), ("m.items",)]) for key in KEYS]
+    expected = [
+        [model.values.get(k), model.lists.get(k, []), sorted(model.maps.get(k, {}).items())]
+        for k in KEYS
+    ]
+    assert job.scripts(calls) == expected
+
+
+def runs(job: KeyedJob) -> int:
+    with open_version(job.storage, uid=job.uid) as reader:
+        return max(len(layers_of(parent.files)) for parent in reader.parents)
+
+
+@pytest.mark.parametrize("steps", [[1, 2, 1], [1, 2, 4, 1], [3, 1, 2, 1]])
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "a batch late"])
+@pytest.mark.parametrize("seed", range(2))
+def test_the_newest_value_always(steps: list[int], late: bool, seed: int) -> None:
+    chance = random.Random(seed)
+    storage = open_storage(f"memory://{uuid.uuid4()}")
+    service = ImmediateCompaction(storage, hold=late)
+    job = KeyedJob(
+        LsmBackend,
+        storage,
+        descriptors=[VALUE, LIST, MAP],
+        options={"max-runs": MAX_RUNS, "block-bytes": 512, "target-file-bytes": 2_000},
+        compaction=service,
+    )
+    model = Model()
+    number = 0
+    for parallelism in [*steps, *steps]:
+        job.restart(parallelism=parallelism)
+        for _ in range(4):
+            held = [j for j in service.submitted if not service.poll(j.id).phase.ended]
+            number += 1
+            chosen = chance.sample(KEYS, 9)
+            job.scripts([model.call(chance, key, number) for key in chosen])
+            for one in held:
+                service.run(one)
+            check(job, model)
+            assert runs(job) <= MAX_RUNS
+    assert service.submitted
+    assert job.peek(VALUE, "never") is ABSENT
