@@ -9,6 +9,8 @@ from forebay_spark_runtime.feeding import Feeder, Layout
 from forebay_spark_runtime.plan import Hidden
 from forebay_spark_runtime.rows_in import SLICE_ROWS
 from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.subtask import SubtaskIdentity
+from forebay_state_api.versions.epochs import RunIdentity
 
 
 class Taken:
@@ -41,6 +43,19 @@ def layout(names=("user", "n"), keys=(0,), order=()):
 
 
 KINDS = (pa.string(), pa.int64())
+GROUPS = 4096
+
+
+def task(subtask):
+    return SubtaskIdentity(
+        uid="u",
+        run=RunIdentity(keyed_uuid="r", app_id=None, run_id=None),
+        batch_id=0,
+        subtask=subtask,
+        parallelism=2,
+        max_parallelism=2 * GROUPS,
+        attempt_id=1,
+    )
 
 
 def batch(rows, subtask=1, kinds=KINDS):
@@ -49,9 +64,8 @@ def batch(rows, subtask=1, kinds=KINDS):
         for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)
     ]
     hidden = {
-        Hidden.GROUP: pa.array(range(len(rows)), pa.int32()),
+        Hidden.GROUP: pa.array([GROUPS * subtask + n for n in range(len(rows))], pa.int32()),
         Hidden.NOW: pa.array([77] * len(rows), pa.int64()),
-        Hidden.SUBTASK: pa.array([subtask] * len(rows), pa.int32()),
     }
     names = ["user", "n", "x"][: len(columns)]
     return pa.RecordBatch.from_arrays([*columns, *hidden.values()], [*names, *hidden])
@@ -62,35 +76,35 @@ ROWS = [("ann", 3), ("bob", 1), ("ann", 2)]
 
 def test_rows_keys_and_groups():
     taken = Taken()
-    feeder = Feeder(layout(), 1)
+    feeder = Feeder(layout(), task(1))
     feeder.feed(batch(ROWS), taken)
-    assert taken.calls == [(ROWS, ["ann", "bob", "ann"], [0, 1, 2], 0)]
+    assert taken.calls == [(ROWS, ["ann", "bob", "ann"], [GROUPS, GROUPS + 1, GROUPS + 2], 0)]
     assert taken.rows[0].user == "ann"
     assert feeder.now_us(batch(ROWS)) == 77
 
 
 def test_several_key_columns_are_tuples_in_the_order_asked_for():
     taken = Taken()
-    Feeder(layout(keys=(1, 0)), 1).feed(batch(ROWS), taken)
+    Feeder(layout(keys=(1, 0)), task(1)).feed(batch(ROWS), taken)
     assert taken.keys == [(3, "ann"), (1, "bob"), (2, "ann")]
 
 
 def test_names_are_the_user_s_whatever_they_were_carried_as():
     taken = Taken()
-    Feeder(layout(names=("the user", "a.b")), 1).feed(batch(ROWS), taken)
+    Feeder(layout(names=("the user", "a.b")), task(1)).feed(batch(ROWS), taken)
     assert getattr(taken.rows[0], "a.b") == 3
 
 
 def test_large_batches_go_in_slices():
     taken = Taken()
     rows = [("ann", n) for n in range(2 * SLICE_ROWS + 1)]
-    Feeder(layout(), 1).feed(batch(rows), taken)
+    Feeder(layout(), task(1)).feed(batch(rows), taken)
     assert [len(call[0]) for call in taken.calls] == [SLICE_ROWS, SLICE_ROWS, 1]
     assert taken.rows == rows
 
 
 def test_ordering_goes_across_batches():
-    feeder = Feeder(layout(order=("n",)), 1)
+    feeder = Feeder(layout(order=("n",)), task(1))
     batches = [batch([("ann", 5), ("bob", 2)]), batch([("ann", 1), ("cyd", 2)])]
     rest = iter(batches[1:])
     ordered = [
@@ -104,11 +118,11 @@ def test_ordering_goes_across_batches():
 
 def test_rows_of_another_subtask():
     with pytest.raises(ConfigurationError, match="rows of subtask 1 came to partition 0 instead"):
-        Feeder(layout(), 0).feed(batch(ROWS, subtask=1), Taken())
+        Feeder(layout(), task(0)).feed(batch(ROWS, subtask=1), Taken())
 
 
 def test_a_null_key_is_named_with_its_row():
-    feeder = Feeder(layout(keys=(1, 0)), 1)
+    feeder = Feeder(layout(keys=(1, 0)), task(1))
     feeder.feed(batch(ROWS), Taken())
     with pytest.raises(ConfigurationError) as caught:
         feeder.feed(batch([("ann", 1), (None, 2)]), Taken())
@@ -119,7 +133,9 @@ def test_a_null_key_is_named_with_its_row():
 def test_a_nan_key():
     rows = [("ann", 1.0), ("bob", float("nan"))]
     with pytest.raises(ConfigurationError, match="key column 'n' is NaN in record 1"):
-        Feeder(layout(keys=(1,)), 1).feed(batch(rows, kinds=(pa.string(), pa.float64())), Taken())
+        Feeder(layout(keys=(1,)), task(1)).feed(
+            batch(rows, kinds=(pa.string(), pa.float64())), Taken()
+        )
 
 
 LEFT = pa.struct([("k", pa.string()), ("n", pa.int64())])
@@ -136,9 +152,8 @@ def united(sides):
             pa.array([row.get("k", row.get("id")) for row in sides]),
             pa.array(range(rows), pa.int32()),
             pa.array([0] * rows, pa.int64()),
-            pa.array([0] * rows, pa.int32()),
         ],
-        [Hidden.FIRST, Hidden.SECOND, f"{Hidden.KEY}0", Hidden.GROUP, Hidden.NOW, Hidden.SUBTASK],
+        [Hidden.FIRST, Hidden.SECOND, f"{Hidden.KEY}0", Hidden.GROUP, Hidden.NOW],
     )
 
 
@@ -148,7 +163,7 @@ TWO = Layout(uid="u", names=(("k", "n"), ("id",)), key_names=("k",), key_positio
 def test_two_inputs_keep_the_order_in_which_rows_came():
     taken = Taken()
     sides = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"id": "a"}, {"k": "c", "n": 3}, {"id": "b"}]
-    Feeder(TWO, 0).feed(united(sides), taken)
+    Feeder(TWO, task(0)).feed(united(sides), taken)
     assert taken.calls == [
         ([("a", 1), ("b", 2)], ["a", "b"], [0, 1], 0),
         ([("a",)], ["a"], [2], 1),
@@ -160,10 +175,10 @@ def test_two_inputs_keep_the_order_in_which_rows_came():
 
 def test_two_inputs_of_which_one_is_idle():
     taken = Taken()
-    Feeder(TWO, 0).feed(united([{"id": "a"}, {"id": "b"}]), taken)
+    Feeder(TWO, task(0)).feed(united([{"id": "a"}, {"id": "b"}]), taken)
     assert taken.calls == [([("a",), ("b",)], ["a", "b"], [0, 1], 1)]
 
 
 def test_a_null_key_of_two_inputs():
     with pytest.raises(ConfigurationError, match=r"key column 'k' is null .*'n': 5"):
-        Feeder(TWO, 0).feed(united([{"k": None, "n": 5}]), Taken())
+        Feeder(TWO, task(0)).feed(united([{"k": None, "n": 5}]), Taken())

@@ -77,16 +77,15 @@ def encode(spec: TableSpec, op: Op, block: Block, groups: KeyGroupRange) -> Sect
     distinct, counts = np.unique(block.groups, return_counts=True)
     places = None if block.places is None else block.places[order].astype(_NUMBER)
     index = order.tolist()
-    keys = [*map(block.keys.__getitem__, index)]
-    contents = None if block.contents is None else [*map(block.contents.__getitem__, index)]
     chunks = []
-    for start in range(0, len(keys), CHUNK_CELLS):
+    for start in range(0, len(index), CHUNK_CELLS):
         part = slice(start, start + CHUNK_CELLS)
+        cells = index[part]
         columns = [] if places is None else [places[part].tobytes()]
-        columns.append(spec.key.pack(keys[part]))
-        if contents is not None:
-            columns += _packed(spec, op, contents[part])
-        chunks.append(chunk_of(len(keys[part]), columns))
+        columns.append(spec.key.pack([*map(block.keys.__getitem__, cells)]))
+        if block.contents is not None:
+            columns += _packed(spec, op, [*map(block.contents.__getitem__, cells)])
+        chunks.append(chunk_of(len(cells), columns))
     return Section(
         description=spec.description(),
         op=op,

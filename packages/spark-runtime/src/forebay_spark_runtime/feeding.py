@@ -14,7 +14,8 @@ from forebay_spark_runtime.place import moved
 from forebay_spark_runtime.plan import Hidden
 from forebay_spark_runtime.rows_in import SLICE_ROWS, RowReader
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.subtask import Subtask
+from forebay_state_api.keys import subtask_of
+from forebay_state_api.subtask import Subtask, SubtaskIdentity
 
 _SHOWN: Final = 300
 
@@ -42,9 +43,9 @@ class Layout:
 class Feeder:
     """Feeds one subtask with one micro-batch."""
 
-    def __init__(self, layout: Layout, subtask: int) -> None:
+    def __init__(self, layout: Layout, task: SubtaskIdentity) -> None:
         self._layout = layout
-        self._subtask = subtask
+        self._task = task
         self._readers: list[RowReader] = []
         self._key_reader = RowReader([], [])
         self._seen = 0
@@ -131,12 +132,13 @@ class Feeder:
         return [i for i, name in enumerate(names) if name.startswith(Hidden.KEY)]
 
     def _check_subtask(self, batch: Any) -> None:
-        seen = pc.min_max(batch.column(Hidden.SUBTASK))
-        low, high = seen["min"].as_py(), seen["max"].as_py()
-        if not low == high == self._subtask:
-            wrong = low if low != self._subtask else high
-            what = f"rows of subtask {wrong} came to partition {self._subtask}"
-            raise moved(self._layout.uid, what)
+        task = self._task
+        seen = pc.min_max(batch.column(Hidden.GROUP))
+        for group in (seen["min"].as_py(), seen["max"].as_py()):
+            if group not in task.range:
+                wrong = subtask_of(group, task.parallelism, task.max_parallelism)
+                what = f"rows of subtask {wrong} came to partition {task.subtask}"
+                raise moved(self._layout.uid, what)
 
     def _check_keys(self, batch: Any) -> None:
         for number, position in enumerate(self._key_positions(batch)):
@@ -160,7 +162,7 @@ class Feeder:
     def _refuse_key(self, batch: Any, number: int, where: Any, what: str) -> None:
         position = pc.index(where, value=True).as_py()
         message = (
-            f"operator {self._layout.uid!r}, subtask {self._subtask}: key column "
+            f"operator {self._layout.uid!r}, subtask {self._task.subtask}: key column "
             f"{self._layout.key_names[number]!r} is {what} in record {self._seen + position} of "
             f"the subtask's micro-batch: {self._shown(batch, position)}. Filter such rows, or give "
             "them a key"

@@ -31,7 +31,6 @@ class Hidden:
     """Names of the columns that travel with the rows to the workers."""
 
     GROUP: Final = "__forebay_group"
-    SUBTASK: Final = "__forebay_subtask"
     NOW: Final = "__forebay_now_us"
     KEY: Final = "__forebay_key_"
     ORDER: Final = "__forebay_order_"
@@ -97,13 +96,15 @@ def plan(inputs: Sequence[Input], options: KeyedOptions, now_us: int) -> Any:
     if inputs[0].df.isStreaming:
         # Frozen for the batch, and repeated when the batch is.
         now = F.expr("unix_micros(current_timestamp())")
-    sides = [_side(position, inputs, options, now) for position in range(len(inputs))]
+    sides = [_side(position, inputs, options) for position in range(len(inputs))]
     united = sides[0] if len(sides) == 1 else sides[0].unionByName(sides[1])
     rows_in = F.count(F.lit(1)).alias("rows_in")
     observed = united.observe(f"forebay:{options.uid}:{options.keyed_uuid}", rows_in)
     parallelism, max_parallelism = options.parallelism, options.max_parallelism
     subtask = F.expr(f"cast(({Hidden.GROUP} * {parallelism}) div {max_parallelism} as int)")
-    return route(observed.withColumn(Hidden.SUBTASK, subtask), Hidden.SUBTASK, parallelism)
+    # The time stands in the generated code of its projection, which is so compiled for each batch:
+    # behind the shuffle that is little code, before it all that reads the input.
+    return route(observed, subtask, parallelism).withColumn(Hidden.NOW, now)
 
 
 def _check_columns(one: Input, uid: str) -> None:
@@ -117,20 +118,17 @@ def _check_columns(one: Input, uid: str) -> None:
         raise ConfigurationError(message)
 
 
-def _side(position: int, inputs: Sequence[Input], options: KeyedOptions, now: Any) -> Any:
-    """One input with its hidden columns."""
+def _side(position: int, inputs: Sequence[Input], options: KeyedOptions) -> Any:
+    """One input with its key groups."""
     one = inputs[position]
-    hidden = [
-        F.expr(one.keys.group_expression(options.max_parallelism)).alias(Hidden.GROUP),
-        now.alias(Hidden.NOW),
-    ]
+    group = F.expr(one.keys.group_expression(options.max_parallelism)).alias(Hidden.GROUP)
     columns = [F.col(quoted(name)) for name in one.df.columns]
     if len(inputs) == 1:
         carried = [
             column.alias(one.carried(name))
             for column, name in zip(columns, one.df.columns, strict=True)
         ]
-        return one.df.select(*carried, *hidden)
+        return one.df.select(*carried, group)
     keys = [
         F.col(quoted(name)).alias(f"{Hidden.KEY}{number}")
         for number, name in enumerate(one.keys.names)
@@ -145,4 +143,4 @@ def _side(position: int, inputs: Sequence[Input], options: KeyedOptions, now: An
     ]
     names = [Hidden.FIRST, Hidden.SECOND]
     sides = [column.alias(name) for column, name in zip(packed, names, strict=True)]
-    return one.df.select(*sides, *keys, *order, *hidden)
+    return one.df.select(*sides, *keys, *order, group)

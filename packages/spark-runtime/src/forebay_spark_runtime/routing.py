@@ -1,7 +1,7 @@
 """Getting rows to their subtask: partition ``i`` of the shuffle holds exactly subtask ``i``.
 
-From Spark 4.1 ``repartitionById`` takes the partition from a column. Before, rows are repartitioned
-by a column whose values were chosen so that Spark's own hash sends them where they belong.
+From Spark 4.1 ``repartitionById`` takes the partition from an expression. Before, rows are
+repartitioned by one whose values were chosen so that Spark's own hash sends them where they belong.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ SPARK_HASH_SEED: Final = 42
 _MASK: Final = 0xFFFFFFFF
 
 
-def route(df: Any, subtask_column: str, parallelism: int) -> Any:
-    """``df`` in ``parallelism`` partitions, row by row in the one that ``subtask_column`` says."""
+def route(df: Any, subtask: Any, parallelism: int) -> Any:
+    """``df`` in ``parallelism`` partitions, row by row in the one that ``subtask``, a column, says.
+
+    The column is worked out by the shuffle and does not travel with the rows.
+    """
     if hasattr(df, "repartitionById"):
-        return df.repartitionById(parallelism, F.col(subtask_column))
-    values = partition_values(parallelism)
-    hashed = F.element_at(F.array(*[F.lit(v) for v in values]), F.col(subtask_column) + 1)
-    route_column = f"{subtask_column}_route"
-    routed = df.withColumn(route_column, hashed).repartition(parallelism, route_column)
-    return routed.drop(route_column)
+        return df.repartitionById(parallelism, subtask)
+    values = F.array(*[F.lit(value) for value in partition_values(parallelism)])
+    return df.repartition(parallelism, F.element_at(values, subtask + 1))
 
 
 @lru_cache(maxsize=64)

@@ -10,6 +10,7 @@ import keyword
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from itertools import repeat
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -131,7 +132,7 @@ class RowReader:
 
     def __init__(self, names: Sequence[str], kinds: Sequence[Any]) -> None:
         """``kinds`` are the columns' Arrow types."""
-        self._make = row_class(tuple(names))._make
+        self._class = row_class(tuple(names))
         self._readers = [column_reader(kind) for kind in kinds]
 
     def rows(self, columns: list[Any]) -> Iterator[Any]:
@@ -144,4 +145,5 @@ class RowReader:
 
     def rows_of(self, values: list[list[Any]]) -> Iterator[Any]:
         """Rows of columns that are Python values already."""
-        return map(self._make, zip(*values, strict=True))
+        # What the class's own `_make` does, without a Python call for each row.
+        return map(tuple.__new__, repeat(self._class), zip(*values, strict=True))

@@ -58,7 +58,7 @@ class SubtaskJob:
         versions = self._versions(place)
         source = _non_empty(batches)
         first = next(source, None)
-        feeder = Feeder(self.layout, place.identity.subtask)
+        feeder = Feeder(self.layout, place.identity)
         writer = RowWriter(self.schema, function=self.function_name, time_zone=self.time_zone)
         now_us = 0 if first is None else feeder.now_us(first)
         with self._subtask(place, versions, now_us) as subtask:
