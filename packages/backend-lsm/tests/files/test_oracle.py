@@ -184,5 +184,5 @@ def apply(cells, rows):
 def test_files_say_what_rocksdb_says(model):
     machine = type("Bound", (Machine,), {"model": model})
     run_state_machine_as_test(
-        machine, settings=settings(max_examples=25, stateful_step_count=30, deadline=None)
+        machine, settings=settings(max_examples=100, stateful_step_count=30, deadline=None)
     )

@@ -53,7 +53,8 @@ class Section:
     counts: tuple[int, int, int, int]
     """Cells of each `Kind`, in their order."""
     times: tuple[int, int] | None
-    """The least and the greatest time, those of list elements too; ``None`` without TTL."""
+    """The least and the greatest time of puts, of lists that of their elements; ``None`` where
+    there are none."""
     addresses: tuple[int, int]
     """Those of the first and of the last cell."""
     keys: tuple[bytes, bytes]

@@ -82,7 +82,7 @@ class FileTable:
         self.counts: Final = section.counts
         """Cells by `Kind`."""
         self.times: Final = section.times
-        """The least and the greatest time, or ``None``."""
+        """The least and the greatest time of what is put, or ``None``."""
         self.has_times: Final = section.has_times
         """Whether blocks have a time column."""
         self.filter: Final[Filter] = section.filter

@@ -255,7 +255,11 @@ class _SectionWriter:
             # So that a filter can tell of a whole map whether anything of it is there.
             self._addresses.append(np.unique(cells.addresses & _MAP_BITS))
         self._counts[:] += np.bincount(cells.kinds, minlength=len(Kind))
-        times = Stamps.of(cells.values).times if self.header.has_stamps else cells.times
+        times = None
+        if self.header.has_stamps:
+            times = Stamps.of(cells.values).times
+        elif cells.times is not None:
+            times = cells.times[cells.kinds == Kind.PUT]
         if times is not None and len(times):
             self._times[:] = [*self._times, int(times.min()), int(times.max())]
         first = self._keys[0] if self._keys else cells.keys[0].as_py()

@@ -1,0 +1,55 @@
+"""What a compaction holds in memory does not depend on how much it goes through."""
+
+from __future__ import annotations
+
+import tracemalloc
+from contextlib import contextmanager
+
+import numpy as np
+import pyarrow as pa
+
+from forebay_backend_lsm.compactor import LsmCompactor
+from forebay_backend_lsm.files import Cells, Kind, addresses_of, write_file
+from forebay_state_api.storage import open_storage
+
+
+@contextmanager
+def counting():
+    """A pool that counts what pyarrow allocates here."""
+    before = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(before)
+    pa.set_memory_pool(pool)
+    try:
+        yield pool
+    finally:
+        pa.set_memory_pool(before)
+
+
+def run_of(model, storage, name, count):
+    rng = np.random.default_rng(count)
+    keys = [b"%016d" % i for i in range(count)]
+    values = [bytes(row) for row in rng.integers(0, 256, (count, 100), dtype=np.uint8)]
+    addresses = addresses_of(np.arange(count) % 16, keys)
+    cells = Cells.of(addresses, Kind.PUT, keys, values).sorted()
+    return write_file(storage, name, [(model.header(), [cells])], range=model.GROUPS)
+
+
+def peak_bytes(model, storage, count):
+    files = [run_of(model, storage, f"{count}-{i}", count) for i in range(4)]
+    job = model.job_of(files, prefix=f"out-{count}/", target_bytes=512 * 1024)
+    tracemalloc.start()
+    with counting() as pool:
+        result = LsmCompactor().compact(job, storage, lambda: False)
+    _, python = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (result.entries_in, result.entries_out) == (4 * count, count)
+    assert sum(file.size for file in result.outputs) > 100 * count
+    return python + pool.max_memory()
+
+
+def test_memory_is_bounded_whatever_the_inputs(model, tmp_path):
+    storage = open_storage(tmp_path)  # storage in memory would keep what is written
+    small, large = (peak_bytes(model, storage, count) for count in (30_000, 120_000))
+    # 56 MB of input against 14 MB: what grows are the indexes.
+    assert large < small + 2 * 1024 * 1024
+    assert large < 24 * 1024 * 1024
