@@ -19,6 +19,7 @@ README: Final = Path(__file__).with_name("README.md")
 PACKAGES: Final = (
     "forebay-state-api",
     "forebay-backend-heap",
+    "forebay-backend-lsm",
     "forebay-spark-runtime",
     "pyspark",
     "pyarrow",
