@@ -6,15 +6,13 @@ import shutil
 import tempfile
 
 import numpy as np
-import pytest
+import rocksdict
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from forebay_backend_lsm.compactor import LsmCompactor
 from forebay_backend_lsm.files import SortedFile
-
-rocksdict = pytest.importorskip("rocksdict")
 
 PUT, DELETE, APPEND, CLEAR = range(4)
 KEYS = st.tuples(st.integers(0, 3), st.integers(0, 3)).map(bytes)
