@@ -1,0 +1,278 @@
+"""Schedule 11: whoever compacts is killed, stops, or comes too late; in processes of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forebay_backend_lsm.backend import LsmBackend
+from forebay_state_api.descriptors import ValueStateDescriptor
+from forebay_state_api.storage import open_storage
+from forebay_state_api.testing import ImmediateCompaction, KeyedJob
+from forebay_state_api.versions import Janitor, RunIdentity
+from forebay_state_api.versions.reader import open_version
+
+COUNT = ValueStateDescriptor("n", int)
+MAX_RUNS = 4
+WORKER = Path(__file__).with_name("worker.py")
+
+
+class Worker:
+    """A process that runs `worker.py`."""
+
+    def __init__(self, **told: Any) -> None:
+        command = [sys.executable, str(WORKER), json.dumps(told)]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        self.said: list[list[str]] = []
+
+    def until(self, *wanted: str) -> list[str]:
+        """Read on until each of the words was said; what follows the first of them."""
+        assert self.process.stdout is not None
+        while not set(wanted) <= {line[0] for line in self.said}:
+            line = self.process.stdout.readline()
+            assert line, self.process.communicate()[1]
+            self.said.append(line.split())
+        return next(line for line in self.said if line[0] == wanted[0])[1:]
+
+    def end(self) -> None:
+        """Let it go on, and wait until it has ended well."""
+        out, err = self.process.communicate("go\n" * 3, timeout=60)
+        self.said += [line.split() for line in out.splitlines()]
+        assert self.process.returncode == 0, err
+
+    def kill(self) -> None:
+        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.communicate()
+
+    @property
+    def runs(self) -> list[int]:
+        """Runs on the longest read path after each batch."""
+        return [int(line[2]) for line in self.said if line[0] == "BATCH"]
+
+    @property
+    def batches(self) -> list[int]:
+        """The batches that were committed."""
+        return [int(line[1]) for line in self.said if line[0] == "BATCH"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Worker]]:
+    run = str(uuid.uuid4())
+    started: list[Worker] = []
+
+    def begin(what: str = "batches", **told: Any) -> Worker:
+        told = {"attempt": 1_000 * len(started), "directory": str(tmp_path), **told}
+        worker = Worker(what=what, run=run, **told)
+        started.append(worker)
+        return worker
+
+    yield begin
+    for worker in started:
+        if worker.process.poll() is None:
+            worker.kill()
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> KeyedJob:
+    """The operator, as this process sees it."""
+    storage = open_storage(tmp_path)
+    service = ImmediateCompaction(storage, hold=True)
+    return KeyedJob(LsmBackend, storage, descriptors=[COUNT], compaction=service)
+
+
+def check(job: KeyedJob, last: int) -> None:
+    for number in range(max(0, last - 4), last + 1):
+        assert job.peek(COUNT, f"k{number % 5}") == number
+    assert job.peek(COUNT, "all") == 1
+
+
+def newest(job: KeyedJob) -> tuple[set[str], list[str]]:
+    """Files and pending prefixes of the newest version."""
+    with open_version(job.storage, uid=job.uid) as reader:
+        files = {file.name for parent in reader.parents for file in parent.files}
+        return files, [name for one in reader.manifests for name in one.protected]
+
+
+def stop(operation: str, name: str, when: str, skip: int = 0) -> dict[str, Any]:
+    return {"operation": operation, "name": name, "when": when, "skip": skip}
+
+
+def prefix_of(name: str) -> str:
+    """The output prefix, below the operator, of an object that a compaction writes."""
+    return name[name.index("data/") : name.rindex("/") + 1]
+
+
+COMPACTION = {
+    "before the first output": stop("put", "*/compaction-*/0000", "before"),
+    "between the outputs and the result": stop("put_if_absent", "*/result", "before"),
+    "after the result": stop("put_if_absent", "*/result", "after"),
+}
+
+
+@pytest.mark.parametrize("point", COMPACTION)
+def test_the_process_that_compacts_is_killed(
+    start: Callable[..., Worker], job: KeyedJob, point: str
+) -> None:
+    first = start(first=0, count=3, stop=COMPACTION[point], linger=True)
+    (name,) = first.until("STOPPED", "DONE")
+    first.kill()
+    prefix = prefix_of(name)
+    files, pending = newest(job)
+    assert prefix in pending
+    done = point == "after the result"
+    second = start(first=3, count=20, settle=True)
+    second.end()
+    assert max(first.runs + second.runs) <= MAX_RUNS
+    check(job, 22)
+    _, pending = newest(job)
+    assert prefix not in pending
+    assert not any(file.startswith(prefix) for file in files)
+    if not done:
+        assert not any(file.startswith(prefix) for file in newest(job)[0])
+
+
+def test_a_result_of_a_killed_process_is_installed(
+    start: Callable[..., Worker], job: KeyedJob
+) -> None:
+    first = start(first=0, count=3, stop=COMPACTION["after the result"], linger=True)
+    (name,) = first.until("STOPPED", "DONE")
+    first.kill()
+    start(first=3, count=1, stop=stop("put", "*/compaction-*/0000", "before")).until("DONE")
+    files, pending = newest(job)
+    assert f"{prefix_of(name)}0000" in files
+    assert prefix_of(name) not in pending
+    check(job, 3)
+
+
+def test_a_zombie_that_finishes_late_never_goes_live(
+    start: Callable[..., Worker], job: KeyedJob
+) -> None:
+    zombie = start(first=0, count=3, stop=COMPACTION["before the first output"], linger=True)
+    (name,) = zombie.until("STOPPED", "DONE")
+    prefix = prefix_of(name)
+    start(first=3, count=15, settle=True).end()
+    assert prefix not in newest(job)[1]
+    zombie.end()
+    left = [info.name for info in job.storage.list(prefix)]
+    assert f"{prefix}result" in left
+    start(first=18, count=5, settle=True).end()
+    files, pending = newest(job)
+    assert not any(file.startswith(prefix) for file in files)
+    assert prefix not in pending
+    check(job, 22)
+    start("janitor", count=2).end()
+    assert job.storage.list(prefix) == []
+    check(job, 22)
+
+
+COMMIT: Mapping[str, dict[str, Any]] = {
+    "before the file": stop("put", "*/data/*", "before", skip=4),
+    "after the file": stop("put", "*/data/*", "after", skip=4),
+    "before the manifest": stop("put", "*/manifest-*", "before", skip=4),
+    "after the manifest": stop("put", "*/manifest-*", "after", skip=4),
+}
+
+
+@pytest.mark.parametrize("point", COMMIT)
+def test_a_process_is_killed_while_it_commits(
+    start: Callable[..., Worker], job: KeyedJob, point: str
+) -> None:
+    first = start(first=0, count=20, stop=COMMIT[point])
+    first.until("STOPPED")
+    first.kill()
+    again = len(first.batches)  # Spark runs the batch again that did not end
+    second = start(first=again, count=6, settle=True)
+    second.end()
+    assert max(second.runs) <= MAX_RUNS
+    check(job, again + 5)
+
+
+@pytest.mark.parametrize("skip", [0, 2])
+def test_a_janitor_is_killed(start: Callable[..., Worker], job: KeyedJob, skip: int) -> None:
+    start(first=0, count=12, settle=True).end()
+    killed = start("janitor", count=3, stop=stop("delete", "*", "after", skip=skip + 4))
+    killed.until("STOPPED")
+    killed.kill()
+    check(job, 11)
+    start(first=12, count=3, settle=True).end()
+    start("janitor", count=2).end()
+    check(job, 14)
+
+
+def test_a_writer_and_two_janitors_at_once(start: Callable[..., Worker], job: KeyedJob) -> None:
+    start(first=0, count=5).end()
+    workers = [
+        start(first=5, count=30),
+        start("janitor", count=12),
+        start("janitor", count=12),
+    ]
+    for worker in workers:
+        worker.end()
+    assert max(workers[0].runs) <= MAX_RUNS
+    check(job, 34)
+
+
+def test_two_attempts_install_different_results(tmp_path: Path) -> None:
+    """The one opened before the job was done, the other after; the higher attempt counts."""
+    for late_wins in (True, False):
+        storage = open_storage(tmp_path / str(late_wins))
+        service = ImmediateCompaction(storage, hold=True)
+        job = KeyedJob(LsmBackend, storage, descriptors=[COUNT], compaction=service)
+        for number in range(3):
+            job.do(f"k{number}", ("n.update", number))
+        (compaction, *_) = service.submitted
+        first, second = job.subtask(_function(job)), job.subtask(_function(job))
+        early, late = (first, second) if late_wins else (second, first)
+        with early:
+            service.run(compaction)
+            with late:
+                late.commit()
+            early.commit()
+        job.batch_id += 1
+        installed = any(f.startswith(compaction.output_prefix) for f in newest(job)[0])
+        assert installed is late_wins
+        for _ in range(4):
+            job.do("more", ("n.update", 1))
+            for number in range(3):
+                assert job.peek(COUNT, f"k{number}") == number
+
+
+def _function(job: KeyedJob) -> Any:
+    from forebay_state_api.testing.scripts import Style, script_function
+
+    return script_function(Style.SYNCHRONOUS, job.descriptors)
+
+
+def test_a_trigger_slower_than_every_timeout_gets_its_compactions(tmp_path: Path) -> None:
+    """Once an hour, and each time another process; jobs end long before the next batch."""
+    storage = open_storage(tmp_path)
+    service = ImmediateCompaction(storage, hold=True)
+    options = {"max-runs": MAX_RUNS, "job-timeout": 600.0}
+    job = KeyedJob(LsmBackend, storage, descriptors=[COUNT], options=options, compaction=service)
+    job._run = RunIdentity(keyed_uuid="hourly", app_id="app", run_id=None)
+    installed = set()
+    for number in range(20):
+        job.clock.advance(timedelta(hours=1))
+        job.do(f"k{number % 5}", ("n.update", number))
+        for one in service.submitted:
+            if not service.poll(one.id).phase.ended:
+                service.run(one)
+        service.submitted.clear()
+        service.forget()
+        files, _ = newest(job)
+        installed |= {prefix_of(file) for file in files if "/compaction-" in file}
+    assert len(installed) > 3
+    janitor = Janitor(job.storage, run_key=job._run.key, retention=2, min_age=timedelta(0))
+    janitor.sweep(20)
+    assert job.peek(COUNT, "k4") == 19
