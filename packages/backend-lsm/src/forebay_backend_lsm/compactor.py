@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ClassVar, Final
 
 import attrs
@@ -25,6 +26,9 @@ _READ_AHEAD_BYTES: Final = 2 * 1024 * 1024
 """Decompressed bytes that all inputs together hold at a time."""
 _PART_BYTES: Final = (128 * 1024, 1024 * 1024)
 """Least and most that one input reads at once."""
+
+_READERS: Final = 4
+"""Threads that read ahead."""
 
 Cancelled = Callable[[], bool]
 
@@ -81,8 +85,15 @@ class _Compaction:
         self._bottom: Final[bool] = job.options["bottom"]
         self._ttl: Final[Mapping[str, int]] = job.options.get("ttl", {})
         self._outputs: Final = _Outputs(job, storage, self._check)
+        self._readers: Final = ThreadPoolExecutor(_READERS, "forebay-compaction-read")
 
     def run(self) -> CompactionResult:
+        try:
+            return self._run()
+        finally:
+            self._readers.shutdown(cancel_futures=True)
+
+    def _run(self) -> CompactionResult:
         inputs = [opened for file in self._job.inputs if (opened := self._open(file)) is not None]
         names = sorted({name for opened in inputs for name in opened.tables})
         entries_in = sum(self._merge_table(name, inputs) for name in names)
@@ -138,33 +149,32 @@ class _Compaction:
     def _parts(self, source: _Source, size: int) -> Iterator[tuple[int, Cells]]:
         """The cells of an input, some blocks at a time, for `Run`."""
         table = source.table
-        blocks = table.span(table.first, table.last)
-        if not blocks:
+        spans = _spans(table, size)
+        if not spans:
             return
         yield table.first, _NO_CELLS
-        at = blocks.start
-        while at < blocks.stop:
-            stop, raw = at + 1, int(table.raw_sizes[at])
-            while stop < blocks.stop and raw + int(table.raw_sizes[stop]) <= size:
-                raw += int(table.raw_sizes[stop])
-                stop += 1
-            after = int(table.first_addresses[stop]) if stop < blocks.stop else table.last
-            yield after, self._read(source, at, stop)
-            at = stop
+        ahead = None
+        for span, after in itertools.zip_longest(spans, spans[1:]):
+            data = (ahead or self._ask(source, span)).result()
+            ahead = None if after is None else self._ask(source, after)
+            low = table.last if after is None else int(table.first_addresses[after.start])
+            yield low, self._decoded(table, span, memoryview(data))
 
-    def _read(self, source: _Source, start: int, stop: int) -> Cells:
+    def _ask(self, source: _Source, span: range) -> Future[bytes]:
+        """Begin to read the blocks of ``span``."""
+        begin, _ = source.table.location(span.start)
+        offset, length = source.table.location(span.stop - 1)
+        return self._readers.submit(self._bytes, source.input.file, begin, offset + length - begin)
+
+    def _decoded(self, table: FileTable, span: range, data: memoryview) -> Cells:
         """The cells of some blocks, clipped to the range for which the input is read."""
-        table = source.table
-        begin, _ = table.location(start)
-        offset, length = table.location(stop - 1)
-        data = memoryview(self._bytes(source.input.file, begin, offset + length - begin))
-        found = []
-        for block in range(start, stop):
+        begin, _ = table.location(span.start)
+        stored = []
+        for block in span:
             self._check()
             offset, length = table.location(block)
-            decoded = table.decode(block, data[offset - begin : offset - begin + length])
-            found.append(decoded.cells.slice(*decoded.slice_of(table.first, table.last)))
-        return Cells.concat(found)
+            stored.append(data[offset - begin : offset - begin + length])
+        return table.decode_many(span, stored)
 
     def _bytes(self, file: StateFile, start: int, length: int) -> bytes:
         try:
@@ -172,6 +182,20 @@ class _Compaction:
         except StorageError as fault:
             check_present(self._storage, file, f"file {file.name!r}", fault)
             raise
+
+
+def _spans(table: FileTable, size: int) -> list[range]:
+    """The blocks within the range read, in neighbours of about ``size`` bytes."""
+    spans: list[range] = []
+    blocks = table.span(table.first, table.last)
+    raw = size
+    for block in blocks:
+        raw += int(table.raw_sizes[block])
+        if raw > size:
+            raw = int(table.raw_sizes[block])
+            spans.append(range(block, block))
+        spans[-1] = range(spans[-1].start, block + 1)
+    return spans
 
 
 class _Outputs:

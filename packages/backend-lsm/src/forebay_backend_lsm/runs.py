@@ -14,7 +14,7 @@ import numpy as np
 
 from forebay_backend_lsm.addressing import I64, Batch
 from forebay_backend_lsm.files import Block, Cells, FileTable, Kind, Probes
-from forebay_backend_lsm.files.blocks import Blobs, raw_block
+from forebay_backend_lsm.files.blocks import Cutter
 from forebay_backend_lsm.search import Arena, Hits, Places, search
 from forebay_state_api.backend import TableSpec
 
@@ -43,8 +43,7 @@ class MemoryRun(Run):
         self.reader = spec
         self.cells: Final = cells
         self.clears = bool((cells.kinds == Kind.CLEAR).any())
-        keys, values = Blobs.of(cells.keys), Blobs.of(cells.values)
-        self.raw: Final = raw_block(cells, keys, values, 0, len(cells))
+        self.raw: Final = Cutter(cells).raw(0, len(cells))
         self._arena: Final = Arena.of([self.raw])[0]
 
     @property

@@ -69,32 +69,89 @@ class Blobs:
         if offsets is None:
             return cls(np.zeros(1, np.int64), memoryview(b""))
         found = np.frombuffer(offsets, wide, count, first * wide.itemsize)
-        return cls(found.astype(np.int64), memoryview(data or b""))
+        return cls(found.astype(np.int64, copy=False), memoryview(data or b""))
 
     def between(self, start: int, stop: int) -> memoryview:
         """The bytes of elements ``start`` to ``stop`` (exclusive)."""
         return self.data[int(self.offsets[start]) : int(self.offsets[stop])]
 
-    def offsets_between(self, start: int, stop: int) -> bytes:
-        """Their offsets as a block has them."""
-        relative = self.offsets[start : stop + 1] - self.offsets[start]
-        return bytes(relative.astype("<u4"))
 
+class Cutter:
+    """Lays out blocks of some cells."""
 
-def raw_block(cells: Cells, keys: Blobs, values: Blobs, start: int, stop: int) -> bytes:
-    """Lay out cells ``start`` to ``stop``; ``keys`` and ``values`` are those of ``cells``."""
-    times = () if cells.times is None else (cells.times[start:stop].astype("<i8").tobytes(),)
-    return b"".join(
-        (
-            cells.addresses[start:stop].astype("<u8").tobytes(),
+    def __init__(self, cells: Cells) -> None:
+        """``cells`` in their order."""
+        self._cells: Final = cells
+        self._keys: Final = Blobs.of(cells.keys)
+        self._values: Final = Blobs.of(cells.values)
+        # Differences are taken modulo 2^32, as offsets within a block are below that.
+        self._key_offsets: Final = self._keys.offsets.astype("<u4")
+        self._value_offsets: Final = self._values.offsets.astype("<u4")
+
+    def ends(self) -> I64:
+        """Bytes of all cells before each position, in blocks, from some number on."""
+        overhead = cell_overhead(has_times=self._cells.times is not None)
+        every = overhead * np.arange(len(self._cells) + 1)
+        return self._keys.offsets + self._values.offsets + every
+
+    def raw(self, start: int, stop: int) -> bytes:
+        """The columns of cells ``start`` to ``stop`` (exclusive), uncompressed."""
+        cells, after = self._cells, stop + 1
+        times = () if cells.times is None else (cells.times[start:stop].astype("<i8"),)
+        parts: tuple[Any, ...] = (
+            cells.addresses[start:stop].astype("<u8", copy=False),
             *times,
-            keys.offsets_between(start, stop),
-            values.offsets_between(start, stop),
-            cells.kinds[start:stop].tobytes(),
-            keys.between(start, stop),
-            values.between(start, stop),
+            self._key_offsets[start:after] - self._key_offsets[start],
+            self._value_offsets[start:after] - self._value_offsets[start],
+            cells.kinds[start:stop],
+            self._keys.between(start, stop),
+            self._values.between(start, stop),
         )
+        return b"".join(parts)
+
+
+def cells_of_blocks(raws: Sequence[pa.Buffer], counts: Sequence[int], *, has_times: bool) -> Cells:
+    """The cells of decompressed blocks, copied into columns of their own."""
+    addresses, times, kinds, keys, values = [], [], [], _Pieces(), _Pieces()
+    for raw, count in zip(raws, counts, strict=True):
+        at = 8 * count
+        addresses.append(np.frombuffer(raw, "<u8", count))
+        if has_times:
+            times.append(np.frombuffer(raw, "<i8", count, at))
+            at += 8 * count
+        key_ends = np.frombuffer(raw, "<u4", count, at + 4)
+        value_ends = np.frombuffer(raw, "<u4", count, at + 4 * count + 8)
+        at += 8 * count + 8
+        kinds.append(np.frombuffer(raw, np.uint8, count, at))
+        data, middle = memoryview(raw), at + count + int(key_ends[-1])
+        keys.add(key_ends, data[at + count : middle])
+        values.add(value_ends, data[middle:])
+    return Cells(
+        np.concatenate(addresses),
+        np.concatenate(kinds),
+        np.concatenate(times) if has_times else None,
+        keys.array(counts),
+        values.array(counts),
     )
+
+
+class _Pieces:
+    """Collects the binary columns of several blocks."""
+
+    def __init__(self) -> None:
+        self._ends: Final[list[npt.NDArray[Any]]] = []
+        self._data: Final[list[memoryview]] = []
+
+    def add(self, ends: npt.NDArray[Any], data: memoryview) -> None:
+        self._ends.append(ends)
+        self._data.append(data)
+
+    def array(self, counts: Sequence[int]) -> pa.Array:
+        lengths = np.fromiter(map(len, self._data), np.int64, len(self._data))
+        offsets = np.zeros(sum(counts) + 1, np.int64)
+        np.concatenate(self._ends, out=offsets[1:])
+        offsets[1:] += np.repeat(np.cumsum(lengths) - lengths, counts)
+        return binary_from(offsets, pa.py_buffer(b"".join(self._data)))
 
 
 class Block:

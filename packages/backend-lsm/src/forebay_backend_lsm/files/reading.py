@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
-from forebay_backend_lsm.files.blocks import COMPRESSIONS, Block
-from forebay_backend_lsm.files.cells import GROUP_SHIFT, U64, Positions
+from forebay_backend_lsm.files.blocks import COMPRESSIONS, Block, cells_of_blocks
+from forebay_backend_lsm.files.cells import GROUP_SHIFT, U64, Cells, Positions
 from forebay_backend_lsm.files.filter import Filter, Probes
 from forebay_backend_lsm.files.layout import FOOTER_BYTES, Footer, Section, Tail, seal_of
 from forebay_state_api.backend import StateFile
@@ -139,6 +139,21 @@ class FileTable:
 
         Raises `CorruptStateError`, which names file, state, block and offset.
         """
+        return Block(self._raw(block, data), int(self.cells[block]), has_times=self.has_times)
+
+    def decode_many(self, blocks: range, data: Sequence[memoryview]) -> Cells:
+        """`decode` some neighbouring blocks, of which there is at least one, into columns.
+
+        Leaves out the cells that are not within the range read.
+        """
+        raws = [self._raw(block, part) for block, part in zip(blocks, data, strict=True)]
+        counts = self.cells[blocks.start : blocks.stop].tolist()
+        cells = cells_of_blocks(raws, counts, has_times=self.has_times)
+        bounds = np.array([self.first, self.last], np.uint64)
+        start = int(np.searchsorted(cells.addresses, bounds[0], "left"))
+        return cells.slice(start, int(np.searchsorted(cells.addresses, bounds[1], "right")))
+
+    def _raw(self, block: int, data: bytes | memoryview) -> pa.Buffer:
         blocks = self.section.blocks
         if len(data) != self._sizes[block] or xxh3_64_intdigest(data) != blocks.checksums[block]:
             raise CorruptStateError(
@@ -146,9 +161,7 @@ class FileTable:
                 f"{self._offsets[block]} is truncated or altered"
             )
         raw = pa.py_buffer(data)
-        if self._codec is not None:
-            raw = self._codec.decompress(raw, int(self.raw_sizes[block]))
-        return Block(raw, int(self.cells[block]), has_times=self.has_times)
+        return raw if self._codec is None else self._codec.decompress(raw, blocks.raw_sizes[block])
 
 
 def _read_tail(storage: ObjectStorage, file: StateFile, where: str) -> bytes:

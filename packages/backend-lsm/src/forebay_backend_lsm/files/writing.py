@@ -14,9 +14,8 @@ import xxhash
 from forebay_backend_lsm.files.blocks import (
     COMPRESSIONS,
     MAX_RAW_BYTES,
-    Blobs,
+    Cutter,
     cell_overhead,
-    raw_block,
 )
 from forebay_backend_lsm.files.cells import U64, Cells, Kind, Positions
 from forebay_backend_lsm.files.filter import Filter
@@ -267,25 +266,19 @@ class _SectionWriter:
 
     def _drain(self, *, final: bool) -> None:
         cells = Cells.concat(self._waiting)
-        keys, values = Blobs.of(cells.keys), Blobs.of(cells.values)
+        cutter = Cutter(cells)
+        ends = cutter.ends()
         done = 0
-        for start, stop in self._cuts(cells, keys, values, final=final):
-            self._write(raw_block(cells, keys, values, start, stop), cells, start, stop)
+        for start, stop in self._cuts(cells, ends, final=final):
+            self._write(cutter.raw(start, stop), int(cells.addresses[start]), stop - start)
             done = stop
         rest = cells.slice(done, len(cells))
         self._waiting = [rest] if len(rest) else []
-        self._waiting_bytes = self._bytes_between(keys, values, done, len(cells))
+        self._waiting_bytes = int(ends[-1] - ends[done])
 
-    def _bytes_between(self, keys: Blobs, values: Blobs, start: int, stop: int) -> int:
-        blobs = sum(int(b.offsets[stop] - b.offsets[start]) for b in (keys, values))
-        return blobs + (stop - start) * self._overhead
-
-    def _cuts(
-        self, cells: Cells, keys: Blobs, values: Blobs, *, final: bool
-    ) -> Iterator[tuple[int, int]]:
+    def _cuts(self, cells: Cells, ends: Positions, *, final: bool) -> Iterator[tuple[int, int]]:
         """Where blocks begin and end: full ones only, and cells of one address in one block."""
         count = len(cells)
-        ends: Positions = keys.offsets + values.offsets + self._overhead * np.arange(count + 1)
         start = 0
         while start < count:
             stop = int(np.searchsorted(ends, ends[start] + self._block_bytes, "left"))
@@ -297,7 +290,7 @@ class _SectionWriter:
             yield start, stop
             start = stop
 
-    def _write(self, raw: bytes, cells: Cells, start: int, stop: int) -> None:
+    def _write(self, raw: bytes, first: int, count: int) -> None:
         if len(raw) > MAX_RAW_BYTES:
             raise ValueError(
                 f"state {self.header.name!r}: a single cell of {len(raw):,} bytes; the format's "
@@ -305,8 +298,7 @@ class _SectionWriter:
             )
         data = raw if self._codec is None else self._codec.compress(raw, asbytes=True)
         checksum = xxhash.xxh3_64_intdigest(data)
-        first = int(cells.addresses[start])
-        self._blocks.append((first, len(data), len(raw), stop - start, checksum))
+        self._blocks.append((first, len(data), len(raw), count, checksum))
         self._body.append(data)
 
     def _index(self) -> BlockIndex:
