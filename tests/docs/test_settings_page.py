@@ -15,8 +15,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 
 def settings() -> Iterator[Setting]:
     yield from CORE
-    for name, setting in plugins().backend("heap").options.items():
-        yield attrs.evolve(setting, name=f"heap.{name}")
+    for backend in ("heap", "lsm"):
+        for name, setting in plugins().backend(backend).options.items():
+            yield attrs.evolve(setting, name=f"{backend}.{name}")
 
 
 def line(setting: Setting) -> str:
