@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import uuid
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ def s3_options() -> Iterator[dict[str, Any]]:
     # No profile, no proxy and no other credentials of the machine's.
     kept = {name: os.environ.pop(name) for name in [*os.environ] if name.startswith("AWS_")}
     server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
     server.start()
     _, port = server.get_host_and_port()
     endpoint = f"http://127.0.0.1:{port}"

@@ -1,0 +1,31 @@
+"""A server on loopback that speaks S3."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def s3_options() -> Iterator[dict[str, Any]]:
+    """``spark.forebay.storage.*`` of a server that has the bucket ``bucket``."""
+    boto3 = pytest.importorskip("boto3")
+    server_module = pytest.importorskip("moto.server")
+    # No profile, no proxy and no other credentials of the machine's.
+    kept = {name: os.environ.pop(name) for name in [*os.environ] if name.startswith("AWS_")}
+    server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
+    server.start()
+    _, port = server.get_host_and_port()
+    endpoint = f"http://127.0.0.1:{port}"
+    secrets = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
+    boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", **secrets).create_bucket(
+        Bucket="bucket"
+    )
+    yield {"endpoint": endpoint, "region": "us-east-1", **secrets, "retry-budget": 5.0}
+    server.stop()
+    os.environ.update(kept)

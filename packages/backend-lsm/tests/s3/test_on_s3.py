@@ -1,0 +1,81 @@
+"""Parts of the kit, compaction and the janitor on a server that speaks S3."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from forebay_backend_lsm.backend import LsmBackend
+from forebay_backend_lsm.cache import CACHE
+from forebay_backend_lsm.compactor import LsmCompactor
+from forebay_state_api.compaction import CompactionPhase, CompactionService, LocalCompactionService
+from forebay_state_api.descriptors import ListStateDescriptor, ValueStateDescriptor
+from forebay_state_api.storage import ObjectStorage, open_storage
+from forebay_state_api.testing import ImmediateCompaction, KeyedJob
+from forebay_state_api.testing.conformance.subject import ENGINES
+from forebay_state_api.testing.conformance.tables import CommitTests
+from forebay_state_api.testing.conformance.versions import MigrationTests
+from forebay_state_api.versions import Janitor
+from forebay_state_api.versions.reader import open_version
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def storage(s3_options: dict[str, Any]) -> ObjectStorage:
+    return open_storage(f"s3://bucket/lsm/{next(_numbers)}", s3_options)
+
+
+class TestLsmOnS3(CommitTests, MigrationTests):
+    @pytest.fixture
+    def backend_class(self):
+        return LsmBackend
+
+    @pytest.fixture
+    def forget(self):
+        return CACHE.clear
+
+    @pytest.fixture
+    def engine_settings(self):
+        return ENGINES["defaults"]
+
+    @pytest.fixture
+    def storage(self, s3_options):
+        return open_storage(f"s3://bucket/lsm/{next(_numbers)}", s3_options)
+
+
+VALUE = ValueStateDescriptor("v", int)
+LIST = ListStateDescriptor("l", int)
+
+
+@pytest.mark.parametrize("kind", [ImmediateCompaction, LocalCompactionService])
+def test_batches_compactions_and_janitor(
+    storage: ObjectStorage, kind: type[CompactionService]
+) -> None:
+    service = kind(storage, lambda _: LsmCompactor())  # type: ignore[call-arg]
+    options = {"max-runs": 4, "block-bytes": 512}
+    job = KeyedJob(
+        LsmBackend, storage, descriptors=[VALUE, LIST], options=options, compaction=service
+    )
+    for number in range(14):
+        job.scripts([(f"k{number % 3}", [("v.update", number), ("l.add", number)])])
+    with open_version(job.storage, uid=job.uid) as reader:
+        files = [file for parent in reader.parents for file in parent.files]
+        pending = [p for one in reader.manifests for p in one.meta["compaction"]["pending"]]
+    assert any("job" in file.meta for file in files)
+    for one in pending:
+        assert service.poll(one["job"]["id"], 30).phase is CompactionPhase.DONE
+    before = len(job.storage.list("data"))
+    janitor = Janitor(job.storage, run_key=job._run.key, retention=2, min_age=timedelta(0))
+    janitor.sweep(14)
+    janitor.sweep(14)
+    assert len(job.storage.list("data")) < before
+    CACHE.clear()
+    for key in range(3):
+        written = [number for number in range(14) if number % 3 == key]
+        assert job.peek(VALUE, f"k{key}") == written[-1]
+        assert job.peek(LIST, f"k{key}") == written
+    service.close()
