@@ -1,0 +1,142 @@
+"""State that is updated a thousand times: ``python -m benchmarks.lsm_growth`` (a minute).
+
+The lsm backend alone, on local files, with the local compaction service, without Spark: each
+version updates random keys of a fixed set. What a version's files take up, how many of them a read
+may have to look into, and whether the thousandth commit costs more than the tenth.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import click
+
+from benchmarks.lsm_state import State
+from benchmarks.report import Line, as_data, environment_text, finish, lines_table
+from forebay_backend_lsm.layers import layers_of
+from forebay_state_api.backend import Opening
+from forebay_state_api.compaction import CompactionService, service_of
+from forebay_state_api.storage import ObjectStorage, open_storage
+
+OPERATOR: Final = "query/operator"
+AROUND: Final = 10
+"""Commits around the tenth and the last one whose median counts."""
+
+
+@attrs.define
+class Growing(State):
+    """A state whose jobs run on a thread of this process."""
+
+    @property
+    def service(self) -> CompactionService:
+        """The process's own."""
+        return service_of("local", open_storage(self.folder))
+
+    def opening(self, storage: ObjectStorage | None = None, **options: Any) -> Opening:
+        """How to open the newest version, and where its jobs run."""
+        root = open_storage(self.folder)
+        return attrs.evolve(
+            super().opening(storage or root.child(OPERATOR), **options),
+            compaction=self.service,
+            operator=OPERATOR,
+        )
+
+
+@attrs.define
+class Course:
+    """What was seen after each version."""
+
+    seconds: list[float] = attrs.field(factory=list)
+    runs: list[int] = attrs.field(factory=list)
+    sizes: list[int] = attrs.field(factory=list)
+    written: int = 0
+    """Bytes by commits, those that had to compact among them."""
+
+
+def grow(state: Growing, keys: int, changed: int, versions: int, pause_s: float) -> Course:
+    """Write all keys, then update some in each version."""
+    chance = random.Random(1)
+    course = Course()
+    state.commit(range(keys))
+    for _ in range(versions):
+        numbers = chance.sample(range(keys), changed)
+        course.seconds.append(state.commit(numbers))
+        course.runs.append(len(layers_of(state.state.files)))
+        course.sizes.append(sum(file.size for file in state.state.files))
+        course.written += state.state.bytes_written
+        time.sleep(pause_s)  # the rest of a micro-batch
+    return course
+
+
+def lines(course: Course, live: int) -> list[Line]:
+    """The targets."""
+    early = statistics.median(course.seconds[:AROUND])
+    late = [seconds / early for seconds in course.seconds[-AROUND:]]
+    detail = f"{1e3 * statistics.median(course.seconds[-AROUND:]):.1f} / {1e3 * early:.1f} ms"
+    space = [size / live for size in course.sizes]
+    return [
+        Line(
+            what="bytes of the last version over those of its live entries",
+            values=[space[-1]],
+            bound=2.0,
+            at_least=False,
+            detail=f"at most {max(space):.2f}, mean {statistics.mean(space):.2f}",
+        ),
+        Line(
+            what="runs on a read path, at most",
+            values=[float(max(course.runs))],
+            bound=10.0,
+            at_least=False,
+            unit="runs",
+            detail=f"mean {statistics.mean(course.runs):.1f}",
+        ),
+        Line(
+            what="the last commits over the first ones",
+            values=late,
+            bound=1.5,
+            at_least=False,
+            detail=detail,
+        ),
+    ]
+
+
+@click.command()
+@click.option("--keys", default=100_000, show_default=True)
+@click.option("--changed", default=1_000, show_default=True, help="Keys updated by a version.")
+@click.option("--versions", default=1_000, show_default=True)
+@click.option("--pause", default=0.02, show_default=True, help="Seconds between two commits.")
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write figures here.")
+@click.option("--write-readme", is_flag=True, help="Put the table into benchmarks/README.md.")
+def main(
+    keys: int,
+    changed: int,
+    versions: int,
+    pause: float,
+    json_path: Path | None,
+    *,
+    write_readme: bool,
+) -> None:
+    """Measure the growth of a state; end with status 1 if a target is missed."""
+    with tempfile.TemporaryDirectory() as folder:
+        alone = State(f"{folder}/alone")
+        alone.commit(range(keys))
+        live = sum(file.size for file in alone.state.files)
+        state = Growing(f"{folder}/state")
+        course = grow(state, keys, changed, versions, pause)
+        state.service.close()
+    measured = lines(course, live)
+    text = f"{lines_table(measured)}\n\n{environment_text()}\n"
+    data = {"lines": [as_data(line) for line in measured]}
+    finish("lsm-growth", text, data, json_path=json_path, readme=write_readme)
+    if not all(line.met for line in measured):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
