@@ -6,7 +6,9 @@ done as soon as it has what it wants of the output, without running this to its 
 
 from __future__ import annotations
 
+import functools
 import logging
+import os
 import pickle
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -132,7 +134,15 @@ class SubtaskJob:
 
     def _state_directory(self) -> ObjectStorage:
         directory = cast("str", self.options.state_dir)
-        return open_storage(directory, self.options.settings.storage_options())
+        options = self.options.settings.storage_options()
+        return _opened(os.getpid(), directory, tuple(sorted(options.items())))
+
+
+@functools.lru_cache(maxsize=16)
+def _opened(process: int, directory: str, options: tuple[tuple[str, Any], ...]) -> ObjectStorage:
+    """A state directory, once per process: a store over a network keeps its connections."""
+    del process
+    return open_storage(directory, dict(options))
 
 
 def _non_empty(batches: Iterator[Any]) -> Iterator[Any]:
