@@ -13,7 +13,7 @@ from __future__ import annotations
 import mmap
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import attrs
@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from forebay_backend_lsm.addressing import I64, Batch
 from forebay_backend_lsm.files import SortedFile
-from forebay_backend_lsm.search import SLACK_BYTES, Arena, Hits, Places, aligned, search
+from forebay_backend_lsm.search import SLACK_BYTES, Arena, Hits, Places, aligned, search_pairs
 
 _MOST_SEGMENT_BYTES: Final = 4 << 20
 _SEGMENTS: Final = 16
@@ -224,21 +224,29 @@ class ProcessCache:
     # -- blocks -------------------------------------------------------------------------------
 
     def find(
-        self, residence: Residence, blocks: I64, batch: Batch, which: I64
-    ) -> tuple[Hits, npt.NDArray[np.bool_]]:
-        """Look for cells in the ``blocks`` that would hold them, as far as these are in memory.
+        self, asked: Sequence[tuple[Residence, I64, I64]], batch: Batch
+    ) -> tuple[Hits, I64, I64]:
+        """Look for cells of ``batch`` in the blocks that would hold them, as far as they are here.
 
-        Gives what was found, and for which cells the block is not there.
+        ``asked`` has, for each file, the blocks and the cells that are looked for in them. Gives
+        what was found, at which positions of all that was asked, and the positions at which the
+        block is not in memory.
         """
         with self._lock:
-            bases = residence.bases[blocks]
-            missing: npt.NDArray[np.bool_] = bases < 0
-            if missing.any():
-                here = ~missing
-                blocks, bases, which = blocks[here], bases[here], which[here]
-            residence.used[blocks] = True
-            places = residence.places(blocks, bases)
-            return search(self._blocks.arena, places, batch, which), missing
+            bases = _joined([residence.bases[blocks] for residence, blocks, _ in asked])
+            counts = _joined([residence.counts[blocks] for residence, blocks, _ in asked])
+            which = _joined([cells for _, _, cells in asked])
+            for residence, blocks, _ in asked:
+                residence.used[blocks] = True
+            missing = bases < 0
+            if not missing.any():
+                places = Places(bases, counts, asked[0][0].has_times)
+                hits, at = search_pairs(self._blocks.arena, places, batch, which)
+                return hits, at, np.zeros(0, np.int64)
+            here = np.flatnonzero(~missing)
+            places = Places(bases[here], counts[here], asked[0][0].has_times)
+            hits, at = search_pairs(self._blocks.arena, places, batch, which[here])
+            return hits, here[at], np.flatnonzero(missing)
 
     def copy(self, residence: Residence, block: int, size: int) -> bytes | None:
         """The raw bytes of one block, if it is in memory."""
@@ -255,6 +263,10 @@ class ProcessCache:
             allowed = self._budget - self._file_bytes
             for residence, block, raw in blocks:
                 self._blocks.insert(residence, block, raw, allowed)
+
+
+def _joined(parts: Sequence[I64]) -> I64:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 CACHE: Final = ProcessCache()

@@ -19,23 +19,30 @@ from forebay_backend_lsm.files import Block, Kind
 from forebay_backend_lsm.runs import FileRun, MemoryRun, Run
 from forebay_backend_lsm.search import Arena, Hits, search
 from forebay_backend_lsm.sources import RawBlock, Wanted, fetch
+from forebay_state_api.backend import TableSpec
 
 _RESOLVE_AT: Final = 256
 """Blocks that were read are looked into when there are so many."""
+_FEW: Final = 256
+"""Fewer cells than this are not looked for in one file alone."""
 
-Found = tuple[Run, Hits]
-"""Some of the cells asked for, all from one run."""
+Found = tuple[TableSpec, Hits]
+"""Some of the cells asked for, and whose codecs unpack them."""
 
 
 @attrs.frozen(eq=False)
-class _Stalled:
-    """Cells that wait for blocks of one run."""
+class _Asked:
+    """Cells that one file may hold, and the block where each would be."""
 
     level: int
+    """Number of the run, from the newest."""
     run: FileRun
     which: I64
     blocks: I64
-    """That each of them waits for."""
+
+    def take(self, chosen: Any) -> _Asked:
+        """Some of the cells."""
+        return attrs.evolve(self, which=self.which[chosen], blocks=self.blocks[chosen])
 
 
 class Reads:
@@ -53,30 +60,32 @@ class Reads:
         """
         entering: dict[int, list[I64]] = {0: [np.arange(len(batch))]}
         while entering:
-            stalled: list[_Stalled] = []
+            stalled: list[_Asked] = []
             yield from self._descend(batch, floors, entering, stalled)
             entering = {}
             for one, hits, asked in self._read(batch, stalled):
-                yield one.run, hits
+                yield one.run.reader, hits
                 if len(hits.which) < len(asked):
-                    absent = np.setdiff1d(asked, hits.which, assume_unique=True)
+                    absent = np.setdiff1d(asked, hits.which)
                     entering.setdefault(one.level + 1, []).append(absent)
 
     def every(self, batch: Batch) -> list[Found]:
-        """All cells of each key, newest first within a key, down to the first that replaces.
+        """All cells of each key, newest first within a key.
 
         Reads the blocks of all runs at once: of a list, most of them are needed.
         """
         found: list[list[Found]] = [[] for _ in self.runs]
-        stalled: list[_Stalled] = []
+        stalled: list[_Asked] = []
         everything = np.arange(len(batch))
         for level, run in enumerate(self.runs):
             if isinstance(run, MemoryRun):
-                found[level].append((run, run.find(batch, everything)))
-            elif isinstance(run, FileRun):
-                found[level] += self._look(level, run, batch, everything, stalled)[0]
+                found[level].append((run.reader, run.find(batch, everything)))
+            elif isinstance(run, FileRun) and (asked := _asked(level, run, batch, everything)):
+                hits, missing = _in_memory(batch, asked)
+                found[level].append((run.reader, hits))
+                stalled += missing
         for one, hits, _ in self._read(batch, stalled):
-            found[one.level].append((one.run, hits))
+            found[one.level].append((one.run.reader, hits))
         return [each for parts in found for each in parts if len(each[1].which)]
 
     def blocks(self, wanted: Sequence[tuple[FileRun, Sequence[int]]]) -> list[dict[int, Block]]:
@@ -105,48 +114,48 @@ class Reads:
         batch: Batch,
         floors: I64 | None,
         entering: dict[int, list[I64]],
-        stalled: list[_Stalled],
+        stalled: list[_Asked],
     ) -> Iterator[Found]:
-        """Go from the newest run to the oldest with the cells that enter at each."""
+        """Go from the newest run to the oldest with the cells that enter at each.
+
+        Where only some of the cells may be in a file they are not looked for at once, but in all
+        the files that may hold them together, at the end: a search costs the same for few cells.
+        """
         here = np.zeros(0, np.int64)
+        together: list[_Asked] = []
+        late = np.zeros(len(batch), np.bool_)
         for level, run in enumerate(self.runs):
             if level in entering:
-                here = np.sort(np.concatenate([here, *entering.pop(level)]))
+                here = _entered(here, entering.pop(level))
             if floors is not None and len(here):
                 here = here[floors[here] >= level]
-            if not len(here):
-                if not entering:
-                    return
-                continue
-            found: list[Found]
             if isinstance(run, MemoryRun):
-                found, gone = [(run, run.find(batch, here))], np.zeros(0, np.int64)
-            else:
-                assert isinstance(run, FileRun)
-                found, gone = self._look(level, run, batch, here, stalled)
-            yield from found
-            away = [gone, *(hits.which for _, hits in found)]
-            if any(map(len, away)):
-                here = _without(here, away, len(batch))
+                hits = run.find(batch, here)
+                yield run.reader, hits
+                here = _without(here, [hits.which], len(batch))
+                continue
+            assert isinstance(run, FileRun)
+            asked = _asked(level, run, batch, here) if len(here) else None
+            if asked is None:
+                continue
+            waits = late[asked.which]
+            now = len(asked.which) - int(np.count_nonzero(waits))
+            if now < _FEW or 2 * now < len(here) - int(np.count_nonzero(late)):
+                together.append(asked)
+                late[asked.which] = True
+                continue
+            if now < len(asked.which):
+                together.append(asked.take(waits))
+                asked = asked.take(~waits)
+            hits, missing = _in_memory(batch, asked)
+            yield run.reader, hits
+            stalled += missing
+            away = [hits.which, *(one.which for one in missing)]
+            here = _without(here, away, len(batch))
+        if together:
+            yield from _newest_of(batch, together, stalled)
 
-    def _look(
-        self, level: int, run: FileRun, batch: Batch, here: I64, stalled: list[_Stalled]
-    ) -> tuple[list[Found], I64]:
-        """What memory has of one file, and which cells have to wait for it."""
-        blocks = run.candidates(batch, here)
-        may = blocks >= 0
-        asked, blocks = here[may], blocks[may]
-        if not len(asked):
-            return [], asked
-        hits, missing = CACHE.find(run.residence, blocks, batch, asked)
-        waiting = asked[missing]
-        if len(waiting):
-            stalled.append(_Stalled(level, run, waiting, blocks[missing]))
-        return [(run, hits)], waiting
-
-    def _read(
-        self, batch: Batch, stalled: Sequence[_Stalled]
-    ) -> Iterator[tuple[_Stalled, Hits, I64]]:
+    def _read(self, batch: Batch, stalled: Sequence[_Asked]) -> Iterator[tuple[_Asked, Hits, I64]]:
         """Read what cells wait for; gives what was found, and which cells were looked for."""
         wanted = [
             Wanted(one.run.source, one.run.table, np.unique(one.blocks).tolist()) for one in stalled
@@ -162,9 +171,55 @@ class Reads:
         yield from _resolved(batch, stalled, arrived)
 
 
+def _entered(here: I64, cells: Sequence[I64]) -> I64:
+    if len(cells) == 1 and not len(here):
+        return cells[0]
+    return np.sort(np.concatenate([here, *cells]))
+
+
+def _asked(level: int, run: FileRun, batch: Batch, here: I64) -> _Asked | None:
+    """Which cells a file may hold."""
+    which, blocks = run.candidates(batch, here)
+    return _Asked(level, run, which, blocks) if len(which) else None
+
+
+def _in_memory(batch: Batch, asked: _Asked) -> tuple[Hits, list[_Asked]]:
+    """What memory has of one file, and what has to be read."""
+    hits, _, missing = CACHE.find([(asked.run.residence, asked.blocks, asked.which)], batch)
+    return hits, [asked.take(missing)] if len(missing) else []
+
+
+def _newest_of(batch: Batch, asked: Sequence[_Asked], stalled: list[_Asked]) -> Iterator[Found]:
+    """The newest of cells that several files may hold, ``asked`` newest first."""
+    hits, at, missing = CACHE.find(
+        [(one.run.residence, one.blocks, one.which) for one in asked], batch
+    )
+    ends = np.cumsum([len(one.which) for one in asked])
+    if len(asked) > 1:
+        # Of the places where a cell is, or may be, only the newest one counts.
+        which = np.concatenate([one.which for one in asked])
+        known = np.sort(np.concatenate([at, missing]))
+        decisive = np.zeros(len(which), np.bool_)
+        decisive[known[np.unique(which[known], return_index=True)[1]]] = True
+        hits, at, missing = hits.take(decisive[at]), at[decisive[at]], missing[decisive[missing]]
+    for number, one in enumerate(asked):
+        start = int(ends[number]) - len(one.which)
+        own = missing[(missing >= start) & (missing < ends[number])]
+        if len(own):
+            stalled.append(one.take(own - start))
+    readers = {id(one.run.reader): one.run.reader for one in asked}
+    if len(readers) == 1:
+        yield asked[0].run.reader, hits
+        return
+    numbers = np.searchsorted(ends, at, "right")
+    for number, one in enumerate(asked):
+        if (own := numbers == number).any():
+            yield one.run.reader, hits.take(own)
+
+
 def _resolved(
-    batch: Batch, stalled: Sequence[_Stalled], arrived: dict[int, list[RawBlock]]
-) -> Iterator[tuple[_Stalled, Hits, I64]]:
+    batch: Batch, stalled: Sequence[_Asked], arrived: dict[int, list[RawBlock]]
+) -> Iterator[tuple[_Asked, Hits, I64]]:
     """Look into blocks that have arrived, and keep them."""
     for position, blocks in arrived.items():
         one = stalled[position]
@@ -186,11 +241,10 @@ def _without(here: I64, away: Sequence[I64], count: int) -> I64:
     return here[stays[here]]
 
 
-def contents(run: Run, hits: Hits) -> tuple[list[int], list[Any]]:
+def contents(reader: TableSpec, hits: Hits) -> tuple[list[int], list[Any]]:
     """The values of put cells, and their positions in the batch."""
     hits = hits.only(Kind.PUT)
-    codec = run.reader.value
-    values = codec.unpack_each(hits.values, hits.lengths)  # type: ignore[arg-type]
+    values = reader.value.unpack_each(hits.values, hits.lengths)  # type: ignore[arg-type]
     if hits.times is not None:
         values = [*zip(hits.times, values, strict=True)]
     return hits.which.tolist(), values

@@ -91,17 +91,23 @@ class FileRun(Run):
         section = self.table.section.addresses
         self._inside: Final = self._low <= section[0] and section[1] <= self._high
 
-    def candidates(self, batch: Batch, which: I64) -> I64:
-        """The block that may hold each of some cells; -1 where the file does not hold it."""
-        probes = batch.probes
-        asked = batch.addresses
-        if len(which) < len(batch):
-            asked, probes = asked[which], Probes(probes.high[which], probes.masks[which])
-        blocks = self.table.candidates(asked, probes)
+    def candidates(self, batch: Batch, which: I64) -> tuple[I64, I64]:
+        """Which of some cells may be here, and the block where each would be."""
+        probes, table = batch.probes, self.table
+        everything = len(which) == len(batch)
+        if not everything:
+            probes = Probes(probes.high[which], probes.masks[which])
+        may = np.flatnonzero(table.filter.passes(probes))
+        which = may if everything else which[may]
+        asked = batch.addresses[which]
         if not self._inside:
-            outside = (asked < np.uint64(self._low)) | (asked > np.uint64(self._high))
-            blocks[outside] = -1
-        return blocks
+            inside = (asked >= np.uint64(self._low)) & (asked <= np.uint64(self._high))
+            asked, which = asked[inside], which[inside]
+        blocks = np.searchsorted(table.first_addresses, asked, "right") - 1
+        if len(blocks) and blocks.min() < 0:
+            there = blocks >= 0
+            return which[there], blocks[there]
+        return which, blocks
 
     def span(self, first: int, last: int) -> range:
         """The blocks that may hold addresses ``first`` to ``last``, both inclusive."""

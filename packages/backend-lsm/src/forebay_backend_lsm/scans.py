@@ -28,10 +28,10 @@ class ListScan(Scan):
 
     def pages(self, page_size: int) -> Iterator[list[Any]]:
         parts: list[tuple[TableSpec, bytes]] = []
-        for run, hits in self._reads.every(self._batch):
+        for reader, hits in self._reads.every(self._batch):
             kind = int(hits.kinds[0])
             if kind != Kind.DELETE:
-                parts.append((run.reader, hits.values))
+                parts.append((reader, hits.values))
             if kind != Kind.APPEND:
                 break
         for reader, value in _joined(parts[::-1]):

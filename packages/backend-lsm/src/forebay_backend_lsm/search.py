@@ -78,7 +78,10 @@ class Hits:
 
     def only(self, kind: Kind) -> Hits:
         """Those of one kind."""
-        chosen = self.kinds == kind
+        return self.take(self.kinds == kind)
+
+    def take(self, chosen: Mask) -> Hits:
+        """Some of them."""
         if chosen.all():
             return self
         parts = [part for part, is_one in zip(self.split(), chosen.tolist(), strict=True) if is_one]
@@ -102,104 +105,120 @@ class Places:
         """Those at some positions."""
         return Places(self.bases[chosen], self.counts[chosen], self.has_times)
 
-    # Where columns begin, as `forebay_backend_lsm.files.blocks.columns` has it, in bytes.
 
-    @property
-    def times(self) -> I64:
-        return self.bases + 8 * self.counts
+@attrs.frozen(eq=False)
+class _Columns:
+    """Where columns of some blocks begin, as `forebay_backend_lsm.files.blocks` has them."""
 
-    @property
-    def key_offsets(self) -> I64:
-        return self.bases + (16 if self.has_times else 8) * self.counts
+    times: I64
+    """As a position in the arena's ``u64``."""
+    key_offsets: I64
+    """As a position in the arena's ``u32``, like ``value_offsets``."""
+    value_offsets: I64
+    kinds: I64
+    """In bytes, like ``keys``."""
+    keys: I64
 
-    @property
-    def value_offsets(self) -> I64:
-        return self.key_offsets + 4 * (self.counts + 1)
-
-    @property
-    def kinds(self) -> I64:
-        return self.value_offsets + 4 * (self.counts + 1)
+    @classmethod
+    def of(cls, places: Places) -> Self:
+        counts = places.counts
+        times = (places.bases >> 3) + counts
+        key_offsets = (times + counts if places.has_times else times) << 1
+        value_offsets = key_offsets + (counts + 1)
+        kinds = (value_offsets + (counts + 1)) << 2
+        return cls(times, key_offsets, value_offsets, kinds, kinds + counts)
 
 
 def search(arena: Arena, places: Places, batch: Batch, which: I64) -> Hits:
-    """Look for cells ``which`` of ``batch``, each in its place."""
+    """Look for cells ``which`` of ``batch``, each in its place.
+
+    `Hits.which` has the positions in ``batch``; a cell may be asked for in several places.
+    """
+    return search_pairs(arena, places, batch, which)[0]
+
+
+def search_pairs(arena: Arena, places: Places, batch: Batch, which: I64) -> tuple[Hits, I64]:
+    """`search`, and at which positions of ``which`` cells were found."""
     wanted = batch.addresses[which]
-    found = _lower_bounds(arena, places, wanted)
-    there = np.flatnonzero(found < places.counts)
-    at = (places.bases[there] >> 3) + found[there]
-    there = there[arena.u64[at] == wanted[there]]
-    places, found, which = places.take(there), found[there], which[there]
-    same = _keys_match(arena, places, found, batch, which)
+    found, at = _lower_bounds(arena, places, wanted)
+    hit = np.flatnonzero((found < places.counts) & (arena.u64[at] == wanted))
+    if len(hit) < len(which):
+        places, found, which = places.take(hit), found[hit], which[hit]
+    columns = _Columns.of(places)
+    same = _keys_match(arena, columns, found, batch, which)
     if not same.all():
         for i in np.flatnonzero(~same).tolist():
             asked = int(which[i])
-            wanted_one = int(batch.addresses[asked]), batch.keys[asked]
-            found[i] = _among_equals(arena, places.take([i]), int(found[i]), *wanted_one)
-        hit = found >= 0
-        places, found, which = places.take(hit), found[hit], which[hit]
-    return take_out(arena, places, found, which)
+            one = int(batch.addresses[asked]), batch.keys[asked]
+            found[i] = _among_equals(arena, places.take([i]), int(found[i]), *one)
+        kept = found >= 0
+        hit, found, which = hit[kept], found[kept], which[kept]
+        columns = _Columns.of(places.take(kept))
+    return _taken_out(arena, columns, found, which, has_times=places.has_times), hit
 
 
-def _lower_bounds(arena: Arena, places: Places, wanted: U64) -> I64:
-    """The first cell of each block whose address is not below the wanted one."""
+def _lower_bounds(arena: Arena, places: Places, wanted: U64) -> tuple[I64, I64]:
+    """The first cell of each block whose address is not below the wanted one; also in ``u64``."""
     if not len(wanted):
-        return np.zeros(0, np.int64)
+        return wanted.astype(np.int64), wanted.astype(np.int64)
     addresses = arena.u64
     first = places.bases >> 3
     low, left = first - 1, places.counts.copy()
     for _ in range(int(left.max()).bit_length()):
-        half = left + 1 >> 1
+        half = (left + 1) >> 1
         ahead = low + half
         below = addresses[ahead] < wanted
-        below &= left > 0
+        # Where nothing is left, ``half`` is zero, and nothing moves.
         low += half * below
         left -= half
-    return low + 1 - first
+    low += 1
+    return low - first, low
 
 
-def _keys_match(arena: Arena, places: Places, found: I64, batch: Batch, which: I64) -> Mask:
-    starts, lengths = _extents(arena, places.key_offsets, found)
-    starts += places.kinds + places.counts
+def _keys_match(arena: Arena, columns: _Columns, found: I64, batch: Batch, which: I64) -> Mask:
+    starts, lengths = _extents(arena, columns.key_offsets + found)
+    starts += columns.keys
     same: Mask = lengths == batch.lengths[which]
+    if same.all():
+        there = gathered(arena, starts, lengths)
+        asked = _gather(batch.data, batch.starts[which], lengths)
+        if there == asked.tobytes():
+            return same
+        owners = np.repeat(np.arange(len(which)), lengths)
+        same[owners[np.frombuffer(there, np.uint8) != asked]] = False
+        return same
     alike = np.flatnonzero(same)
-    lengths = lengths[alike]
-    there = gathered(arena, starts[alike], lengths)
-    asked = _gather(batch.data, batch.starts[which[alike]], lengths)
-    different = np.frombuffer(there, np.uint8) != asked
-    if different.any():
-        owners = np.repeat(alike, lengths)
-        same[owners[different]] = False
+    part = _Columns(*(column[alike] for column in attrs.astuple(columns, recurse=False)))
+    same[alike] = _keys_match(arena, part, found[alike], batch, which[alike])
     return same
 
 
-def _extents(arena: Arena, offsets: I64, found: I64) -> tuple[I64, I64]:
-    """Start, within the area, and length of what two neighbouring offsets enclose."""
-    at = (offsets >> 2) + found
+def _extents(arena: Arena, at: I64) -> tuple[I64, I64]:
+    """Start, within the area, and length of what neighbouring offsets enclose."""
     starts = arena.u32[at].astype(np.int64)
     return starts, arena.u32[at + 1] - starts
 
 
 def _among_equals(arena: Arena, place: Places, position: int, address: int, key: bytes) -> int:
     """The position of a cell that is not the first one of its address; -1 without one."""
+    columns = _Columns.of(place)
     first, count = int(place.bases[0]) >> 3, int(place.counts[0])
     while position < count and int(arena.u64[first + position]) == address:
-        starts, lengths = _extents(arena, place.key_offsets, np.array([position]))
-        start = int(starts[0]) + int(place.kinds[0]) + count
+        starts, lengths = _extents(arena, columns.key_offsets + position)
+        start = int(starts[0] + columns.keys[0])
         if arena.buffer[start : start + int(lengths[0])] == key:
             return position
         position += 1
     return -1
 
 
-def take_out(arena: Arena, places: Places, found: I64, which: I64) -> Hits:
+def _taken_out(arena: Arena, columns: _Columns, found: I64, which: I64, *, has_times: bool) -> Hits:
     """Copy cells out of the arena; ``which`` says whose they are."""
-    kinds = arena.bytes[places.kinds + found]
-    times = None
-    if places.has_times:
-        times = arena.u64[(places.times >> 3) + found].view(np.int64).tolist()
-    starts, lengths = _extents(arena, places.value_offsets, found)
-    key_bytes = arena.u32[(places.value_offsets >> 2) - 1]
-    starts += places.kinds + places.counts + key_bytes
+    kinds = arena.bytes[columns.kinds + found]
+    times = arena.u64[columns.times + found].view(np.int64).tolist() if has_times else None
+    starts, lengths = _extents(arena, columns.value_offsets + found)
+    key_bytes = arena.u32[columns.value_offsets - 1]
+    starts += columns.keys + key_bytes
     return Hits(which, kinds, times, gathered(arena, starts, lengths), lengths)
 
 

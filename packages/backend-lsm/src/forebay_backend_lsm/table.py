@@ -87,22 +87,21 @@ class LsmTable(Table):
         return Reads((*self.memtable.runs, *self.files), self._requests)
 
     def _fill(self, answers: list[Any], batch: Batch, floors: I64 | None) -> list[Any]:
-        for run, hits in self._reads().newest(batch, floors):
-            for i, value in zip(*contents(run, hits), strict=True):
+        for reader, hits in self._reads().newest(batch, floors):
+            for i, value in zip(*contents(reader, hits), strict=True):
                 answers[i] = value
         return answers
 
     def _floors(self, entries: Entries) -> I64 | None:
         """The oldest run, from the newest, that a clear leaves of each entry's map."""
-        reads = self._reads()
-        levels = [level for level, run in enumerate(reads.runs) if run.clears]
+        runs = self._reads().runs
+        levels = [level for level, run in enumerate(runs) if run.clears]
         if not levels:
             return None
-        floors = np.full(len(entries.cells), len(reads.runs), np.int64)
-        only = Reads([reads.runs[level] for level in levels], self._requests)
-        level_of = {id(reads.runs[level]): level for level in levels}
-        for run, hits in only.newest(entries.prefixes):
-            floors[hits.which] = level_of[id(run)]
+        floors = np.full(len(entries.cells), len(runs), np.int64)
+        for level in reversed(levels):
+            for _, hits in Reads([runs[level]], self._requests).newest(entries.prefixes):
+                floors[hits.which] = level
         return floors
 
     def _through_scans(self, namespace: Any, cells: Sequence[tuple[int, Any, Any]]) -> list[Any]:
