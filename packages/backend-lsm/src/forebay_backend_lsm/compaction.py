@@ -43,6 +43,9 @@ _log = logging.getLogger(__name__)
 
 _META: Final = "compaction"
 _LEASE_GAPS: Final = 3
+_LEAST_LEASE_S: Final = 600.0
+_BEATS: Final = 10
+"""Heartbeats within the timeout: some may be late."""
 
 
 @attrs.frozen(kw_only=True)
@@ -229,6 +232,7 @@ class Compactions:
         options: Mapping[str, Any],
     ) -> CompactionJob:
         start, stop = window
+        timeout_s = self._rules.job_timeout_s
         return CompactionJob(
             id=random_id(),
             operator=self._opening.operator,
@@ -238,8 +242,8 @@ class Compactions:
             range=self._opening.range,
             now_us=self._opening.now_us,
             target_bytes=self._rules.target_bytes,
-            lease_s=max(self._rules.job_timeout_s, _LEASE_GAPS * self._gap_us / 1e6),
-            heartbeat_s=self._rules.job_timeout_s / 10,
+            lease_s=max(_LEAST_LEASE_S, timeout_s, _LEASE_GAPS * self._gap_us / 1e6),
+            heartbeat_s=timeout_s / _BEATS,
             options={**options, "bottom": start == 0},
         )
 
