@@ -211,7 +211,9 @@ class Compactions:
         if fault := fault_of(job, result, sizes):
             message = f"a compaction in {storage.url} went wrong: {fault}"
             raise CorruptStateError(message)
-        self.files = replaced(self.files, _inputs(job), outputs) or self.files
+        files = replaced(self.files, _inputs(job), outputs)
+        assert files is not None, "adjacent layers can always be merged"
+        self.files = files
         return sum(sizes.values())
 
     def _pick(self, version: int, options: Mapping[str, Any]) -> None:

@@ -247,6 +247,14 @@ def test_a_commit_of_many_runs_is_relieved_at_once(chain: Chain) -> None:
     assert job.id in chain.pending()
 
 
+def test_relief_may_leave_nothing(chain: Chain) -> None:
+    opened = chain.opened()
+    deletes = [file for _ in range(6) for file in chain.write(cell(1), ALL)]
+    made = opened.commit(1, deletes, options={})
+    assert made.files == []
+    assert made.bytes_written == 0
+
+
 def test_pending_jobs_are_forgotten_when_they_hold_too_many_runs(chain: Chain) -> None:
     job = until_pending(chain)
     chain.rules = CompactionRules(max_runs=2, target_bytes=1_000)
