@@ -146,12 +146,13 @@ class Compactions:
         """The files of ``version``: those opened, then ``new``, which are in order of age.
 
         Picks what to compact and submits it in `installed`; ``options`` go into the jobs. With too
-        many runs it compacts before it returns, and may raise what the compactor raises.
+        many runs it compacts before it returns, and may raise what the compactor raises. Where
+        nothing is new, nothing is compacted.
         """
         self.files = [*self.files, *new]
         self._submit_lost(version)
-        written = self._relieve(version, options)
-        if self._service is not None:
+        written = self._relieve(version, options) if new else 0
+        if new and self._service is not None:
             self._pick(version, options)
         return CompactedFiles(
             files=self.files,

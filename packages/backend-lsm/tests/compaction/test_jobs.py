@@ -247,6 +247,16 @@ def test_a_commit_of_many_runs_is_relieved_at_once(chain: Chain) -> None:
     assert job.id in chain.pending()
 
 
+def test_where_nothing_is_new_nothing_is_picked(chain: Chain) -> None:
+    chain.commit(cell(1, 1))
+    (one,) = chain.newest
+    chain.newest = [attrs.evolve(one, files=[*one.files, *chain.write(cell(1, 2), ALL)])]
+    chain.commit()
+    assert not chain.service.submitted
+    chain.commit(cell(2, 2))
+    assert chain.service.submitted
+
+
 def test_relief_may_leave_nothing(chain: Chain) -> None:
     opened = chain.opened()
     deletes = [file for _ in range(6) for file in chain.write(cell(1), ALL)]
