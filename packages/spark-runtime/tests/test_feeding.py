@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from forebay_spark_runtime.feeding import Feeder, Layout
-from forebay_spark_runtime.plan import Hidden
+from forebay_spark_runtime.plan import GROUP_BITS, Hidden
 from forebay_spark_runtime.rows_in import SLICE_ROWS
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.subtask import SubtaskIdentity
@@ -64,8 +64,9 @@ def batch(rows, subtask=1, kinds=KINDS):
         for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)
     ]
     hidden = {
-        Hidden.GROUP: pa.array([GROUPS * subtask + n for n in range(len(rows))], pa.int32()),
-        Hidden.NOW: pa.array([77] * len(rows), pa.int64()),
+        Hidden.PLACE: pa.array(
+            [77 << GROUP_BITS | GROUPS * subtask + n for n in range(len(rows))], pa.int64()
+        ),
     }
     names = ["user", "n", "x"][: len(columns)]
     return pa.RecordBatch.from_arrays([*columns, *hidden.values()], [*names, *hidden])
@@ -80,7 +81,7 @@ def test_rows_keys_and_groups():
     feeder.feed(batch(ROWS), taken)
     assert taken.calls == [(ROWS, ["ann", "bob", "ann"], [GROUPS, GROUPS + 1, GROUPS + 2], 0)]
     assert taken.rows[0].user == "ann"
-    assert feeder.now_us(batch(ROWS)) == 77
+    assert feeder.now_us(batch(ROWS)) == 77_000
 
 
 def test_several_key_columns_are_tuples_in_the_order_asked_for():
@@ -150,10 +151,9 @@ def united(sides):
             pa.array([row if "k" in row else None for row in sides], LEFT),
             pa.array([row if "id" in row else None for row in sides], RIGHT),
             pa.array([row.get("k", row.get("id")) for row in sides]),
-            pa.array(range(rows), pa.int32()),
-            pa.array([0] * rows, pa.int64()),
+            pa.array(range(rows), pa.int64()),
         ],
-        [Hidden.FIRST, Hidden.SECOND, f"{Hidden.KEY}0", Hidden.GROUP, Hidden.NOW],
+        [Hidden.FIRST, Hidden.SECOND, f"{Hidden.KEY}0", Hidden.PLACE],
     )
 
 

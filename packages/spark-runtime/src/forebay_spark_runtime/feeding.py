@@ -11,13 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forebay_spark_runtime.place import moved
-from forebay_spark_runtime.plan import Hidden
+from forebay_spark_runtime.plan import GROUP_BITS, Hidden
 from forebay_spark_runtime.rows_in import SLICE_ROWS, RowReader
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import subtask_of
 from forebay_state_api.subtask import Subtask, SubtaskIdentity
 
 _SHOWN: Final = 300
+_GROUP_MASK: Final = (1 << GROUP_BITS) - 1
 
 
 @attrs.frozen(kw_only=True)
@@ -52,7 +53,7 @@ class Feeder:
 
     def now_us(self, batch: Any) -> int:
         """The micro-batch's time."""
-        return int(batch.column(Hidden.NOW)[0].as_py())
+        return (int(batch.column(Hidden.PLACE)[0].as_py()) >> GROUP_BITS) * 1_000
 
     def ordered(self, first: Any, rest: Iterator[Any]) -> Iterator[Any]:
         """All batches, sorted as a whole if the job asks for it; ``first`` may be ``None``."""
@@ -133,8 +134,10 @@ class Feeder:
 
     def _check_subtask(self, batch: Any) -> None:
         task = self._task
-        seen = pc.min_max(batch.column(Hidden.GROUP))
-        for group in (seen["min"].as_py(), seen["max"].as_py()):
+        # The time above the groups is the same in all rows.
+        seen = pc.min_max(batch.column(Hidden.PLACE))
+        for place in (seen["min"].as_py(), seen["max"].as_py()):
+            group = place & _GROUP_MASK
             if group not in task.range:
                 wrong = subtask_of(group, task.parallelism, task.max_parallelism)
                 what = f"rows of subtask {wrong} came to partition {task.subtask}"
@@ -184,7 +187,7 @@ def _instants(column: Any) -> list[Any] | None:
 
 
 def _groups(batch: Any) -> list[int]:
-    groups: list[int] = batch.column(Hidden.GROUP).to_numpy().tolist()
+    groups: list[int] = (batch.column(Hidden.PLACE).to_numpy() & _GROUP_MASK).tolist()
     return groups
 
 

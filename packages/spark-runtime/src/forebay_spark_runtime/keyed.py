@@ -231,7 +231,7 @@ def _apply(sides: Sequence[KeyedDataFrame], fn: Any, schema: Any) -> Any:
         time_zone=session.conf.get("spark.sql.session.timeZone"),
         streaming=first.df.isStreaming,
     )
-    routed = plan(inputs, options, now_us=time.time_ns() // 1_000)
+    routed = plan(inputs, options, now_ms=time.time_ns() // 1_000_000)
     if first.df.isStreaming:
         async_progress.watch(session)
     else:

@@ -27,11 +27,15 @@ if TYPE_CHECKING:
 _ZONE: Final = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
 
 
+GROUP_BITS: Final = 15
+"""What key groups take of `Hidden.PLACE`: the largest max parallelism is 32,768."""
+
+
 class Hidden:
     """Names of the columns that travel with the rows to the workers."""
 
-    GROUP: Final = "__forebay_group"
-    NOW: Final = "__forebay_now_us"
+    PLACE: Final = "__forebay_place"
+    """The micro-batch's time in ms, shifted left by `GROUP_BITS`, and the row's key group."""
     KEY: Final = "__forebay_key_"
     ORDER: Final = "__forebay_order_"
     FIRST: Final = "__forebay_first"
@@ -85,26 +89,32 @@ def output_schema(session: Any, schema: Any, uid: str) -> OutputSchema:
     return OutputSchema(spark, arrow)
 
 
-def plan(inputs: Sequence[Input], options: KeyedOptions, now_us: int) -> Any:
+def plan(inputs: Sequence[Input], options: KeyedOptions, now_ms: int) -> Any:
     """The routed DataFrame that the operator's workers read.
 
-    ``now_us`` is the time of a bounded DataFrame; a stream gets Spark's own time of each batch.
+    ``now_ms`` is the time of a bounded DataFrame; a stream gets Spark's own time of each batch.
     """
     for one in inputs:
         _check_columns(one, options.uid)
-    now = F.lit(now_us).cast("bigint")
+    now = F.lit(now_ms).cast("bigint")
     if inputs[0].df.isStreaming:
         # Frozen for the batch, and repeated when the batch is.
-        now = F.expr("unix_micros(current_timestamp())")
+        now = F.expr("unix_millis(current_timestamp())")
     sides = [_side(position, inputs, options) for position in range(len(inputs))]
     united = sides[0] if len(sides) == 1 else sides[0].unionByName(sides[1])
     rows_in = F.count(F.lit(1)).alias("rows_in")
     observed = united.observe(f"forebay:{options.uid}:{options.keyed_uuid}", rows_in)
-    parallelism, max_parallelism = options.parallelism, options.max_parallelism
-    subtask = F.expr(f"cast(({Hidden.GROUP} * {parallelism}) div {max_parallelism} as int)")
-    # The time stands in the generated code of its projection, which is so compiled for each batch:
-    # behind the shuffle that is little code, before it all that reads the input.
-    return route(observed, subtask, parallelism).withColumn(Hidden.NOW, now)
+    # Spark writes the time into the code that it generates, and compiles that for each batch. So
+    # it comes in here, with little code around it, and in the column of the groups: what reads the
+    # input stays compiled, and each hidden column costs as much as one of the user's. Behind the
+    # shuffle, adaptive execution would drop the projection of an empty batch, and all subtasks.
+    place = F.shiftleft(now, GROUP_BITS).bitwiseOR(F.col(Hidden.PLACE)).alias(Hidden.PLACE)
+    columns = [F.col(quoted(name)) for name in observed.columns if name != Hidden.PLACE]
+    group = f"({Hidden.PLACE} & {(1 << GROUP_BITS) - 1})"
+    subtask = F.expr(
+        f"cast(({group} * {options.parallelism}) div {options.max_parallelism} as int)"
+    )
+    return route(observed.select(*columns, place), subtask, options.parallelism)
 
 
 def _check_columns(one: Input, uid: str) -> None:
@@ -121,7 +131,7 @@ def _check_columns(one: Input, uid: str) -> None:
 def _side(position: int, inputs: Sequence[Input], options: KeyedOptions) -> Any:
     """One input with its key groups."""
     one = inputs[position]
-    group = F.expr(one.keys.group_expression(options.max_parallelism)).alias(Hidden.GROUP)
+    group = F.expr(one.keys.group_expression(options.max_parallelism)).alias(Hidden.PLACE)
     columns = [F.col(quoted(name)) for name in one.df.columns]
     if len(inputs) == 1:
         carried = [
