@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from forebay_state_api._storage.fsspec import FsspecStorage
 from forebay_state_api.errors import ConfigurationError, StorageError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.storage import ObjectNotFoundError, open_storage
+from forebay_state_api.testing import Crash
 
 
 class Strict(LocalFileSystem):
@@ -35,6 +38,23 @@ class Strict(LocalFileSystem):
         found = super().ls(path, detail=True, **more)
         told = [{name: one[name] for name in ("name", "size", "type")} for one in found]
         return told if detail else [one["name"] for one in told]
+
+
+class Replacing(LocalFileSystem):
+    """Renames as HDFS does behind pyarrow: a file replaces a file, a directory goes into one."""
+
+    protocol = "hdfs"
+
+    def mv(self, path1: str, path2: str, **_: Any) -> None:
+        target = Path(path2)
+        if Path(path1).is_dir() and target.is_dir():
+            target = target / Path(path1).name
+        Path(path1).replace(target)
+
+
+@pytest.fixture
+def replacing(tmp_path: Path) -> FsspecStorage:
+    return FsspecStorage.on(Replacing(), str(tmp_path), "hdfs://here")
 
 
 @pytest.fixture
@@ -61,6 +81,39 @@ def test_the_loser_of_a_race_of_renames(
     assert not strict.put_if_absent("a", b"mine")
     assert strict.get("a") == b"theirs"
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_of_rivals_whose_renames_replace_one_wins(replacing: FsspecStorage) -> None:
+    replacing.put("folder/other", b"")
+    barrier = threading.Barrier(4)
+
+    def rival(number: int) -> bool:
+        barrier.wait()
+        return replacing.put_if_absent("folder/one", b"%d" % number)
+
+    for _ in range(5):
+        with ThreadPoolExecutor(4) as rivals:
+            won = list(rivals.map(rival, range(4)))
+        assert sorted(won) == [False, False, False, True]
+        assert replacing.get("folder/one") == b"%d" % won.index(True)
+        assert [info.name for info in replacing.list()] == ["folder/one", "folder/other"]
+        assert replacing.list_folders("folder") == []
+        replacing.delete(["folder/one"])
+
+
+def test_who_comes_later_writes_what_a_dead_winner_claimed(
+    replacing: FsspecStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(replacing, "_written_aside", die)
+        with pytest.raises(Crash):
+            replacing.put_if_absent("one", b"the winner's")
+    assert replacing.list() == []
+    assert not replacing.put_if_absent("one", b"another's")
+    assert replacing.get("one") == b"the winner's"
 
 
 def test_a_put_replaces_all_the_same(strict: FsspecStorage) -> None:

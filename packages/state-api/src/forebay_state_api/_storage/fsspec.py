@@ -1,14 +1,16 @@
 """Storage through fsspec, for file systems that obstore does not open: HDFS, DBFS and others.
 
 A put writes aside and renames, so that nobody sees half an object; names that begin with a dot and
-end in ``.aside`` are those of puts under way and do not show in lists. Put-if-absent needs a file
-system that creates exclusively, or whose rename does not replace: ``forebay doctor`` tells.
+end in ``.aside`` or ``.claim`` are the adapter's own and do not show in lists. Put-if-absent rests
+on what a file system does for one caller only: create exclusively; rename a file without replacing
+one; or, on HDFS, rename a directory, which goes into the other one where there is one. ``forebay
+doctor`` probes it.
 """
 
 from __future__ import annotations
 
 import builtins
-import logging
+import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -23,16 +25,16 @@ from forebay_state_api._storage.contract import (
 )
 from forebay_state_api._storage.faults import cause_of, is_passing
 from forebay_state_api.errors import ConfigurationError, StorageError
-from forebay_state_api.versions.layout import random_id
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-_log = logging.getLogger(__name__)
-
 _ASIDE: Final = ".aside"
+_CLAIM: Final = ".claim"
 _EXCLUSIVE: Final = frozenset({"file", "local", "memory", "sftp", "ssh", "smb"})
 """File systems whose ``open(path, "xb")`` lets one of several callers win."""
+_REPLACING: Final = frozenset({"hdfs", "arrow_hdfs"})
+"""File systems that delete a file which a rename of another one would have to replace."""
 _TIMES: Final = ("mtime", "modificationTime", "last_modified", "LastModified", "updated", "created")
 _UNKNOWN_TIME: Final = datetime.max.replace(tzinfo=UTC)
 """Of a file system that does not tell: to the janitor everything is young, and stays."""
@@ -87,9 +89,11 @@ class FsspecStorage(ObjectStorage):
         with self._failing("write", name):
             if self._fs.exists(path):
                 return False
-            if _EXCLUSIVE.isdisjoint(_protocols(self._fs)):
-                return self._renamed_if_absent(path, data)
-            return self._created_if_absent(path, data)
+            if self._is(_EXCLUSIVE):
+                return self._created_if_absent(path, data)
+            if self._is(_REPLACING):
+                return self._claimed_if_absent(path, data)
+            return self._renamed_if_absent(path, data)
 
     def get(self, name: str) -> bytes:
         path = self._path(name)
@@ -132,13 +136,16 @@ class FsspecStorage(ObjectStorage):
             except (FileNotFoundError, NotADirectoryError):
                 return []
             paths = [entry["name"] for entry in found if entry["type"] == "directory"]
-            return sorted(path.rstrip("/").rpartition("/")[2] for path in paths)
+            names = (path.rstrip("/").rpartition("/")[2] for path in paths)
+            return sorted(name for name in names if not _is_own(name))
 
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
             path = self._path(name)
             with self._failing("delete", name), suppress(FileNotFoundError):
                 self._fs.rm_file(path)
+                if self._is(_REPLACING) and self._fs.exists(claim := _claim_of(path)):
+                    self._fs.rm(claim, recursive=True)
 
     def child(self, prefix: str) -> FsspecStorage:
         folder = checked_name(checked_prefix(prefix))
@@ -149,7 +156,7 @@ class FsspecStorage(ObjectStorage):
     def _written_aside(self, path: str, data: bytes) -> str:
         folder, _, _ = path.rpartition("/")
         self._fs.makedirs(folder, exist_ok=True)
-        aside = f"{folder}/.{random_id()}{_ASIDE}"
+        aside = f"{folder}/.{secrets.token_hex(12)}{_ASIDE}"
         self._fs.pipe_file(aside, data)
         return aside
 
@@ -172,12 +179,37 @@ class FsspecStorage(ObjectStorage):
         self._fs.rm_file(aside)
         return False
 
+    def _claimed_if_absent(self, path: str, data: bytes) -> bool:
+        """Move a directory that holds the data to the object's claim; the first one becomes it.
+
+        Whoever comes later finds the winner's data there, and writes the object if it is missing:
+        the winner may have died before it did.
+        """
+        token, claim = secrets.token_hex(12), _claim_of(path)
+        mine = f"{path.rpartition('/')[0]}/.{token}{_ASIDE}"
+        self._fs.makedirs(mine, exist_ok=True)
+        self._fs.pipe_file(f"{mine}/{token}", data)
+        self._fs.mv(mine, claim)
+        self._fs.invalidate_cache()
+        won = bool(self._fs.exists(f"{claim}/{token}"))
+        if not won:
+            self._fs.rm(f"{claim}/.{token}{_ASIDE}", recursive=True)
+            files = [entry for entry in self._fs.ls(claim, detail=True) if entry["type"] == "file"]
+            data = bytes(self._fs.cat_file(files[0]["name"]))
+        if not self._fs.exists(path):
+            self._fs.mv(self._written_aside(path, data), path)
+        return won
+
     def _info(self, entry: Mapping[str, Any]) -> ObjectInfo | None:
         path = str(self._fs._strip_protocol(entry["name"]))  # noqa: SLF001 - fsspec's convention
-        last = path.rpartition("/")[2]
-        if entry["type"] != "file" or (last.startswith(".") and last.endswith(_ASIDE)):
+        name = path.removeprefix(f"{self._root}/")
+        if entry["type"] != "file" or any(map(_is_own, name.split("/"))):
             return None
-        return ObjectInfo(path.removeprefix(f"{self._root}/"), int(entry["size"]), _time_of(entry))
+        return ObjectInfo(name, int(entry["size"]), _time_of(entry))
+
+    def _is(self, protocols: frozenset[str]) -> bool:
+        named = self._fs.protocol
+        return not protocols.isdisjoint({named} if isinstance(named, str) else named)
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{checked_name(name)}"
@@ -218,9 +250,13 @@ def _opened(url: str, options: Mapping[str, Any]) -> tuple[AbstractFileSystem, s
     return filesystem, root
 
 
-def _protocols(filesystem: Any) -> frozenset[str]:
-    named = filesystem.protocol
-    return frozenset({named} if isinstance(named, str) else named)
+def _claim_of(path: str) -> str:
+    folder, _, last = path.rpartition("/")
+    return f"{folder}/.{last}{_CLAIM}"
+
+
+def _is_own(part: str) -> bool:
+    return part.startswith(".") and part.endswith((_ASIDE, _CLAIM))
 
 
 def _time_of(entry: Mapping[str, Any]) -> datetime:
