@@ -33,6 +33,8 @@ class Counts:
     """The most calls at one time in one task."""
     blocked_max: int = 0
     """The most answers that waited for an earlier one in one task, as seen now and then."""
+    work_s: float = 0.0
+    """From the first row at hand to the last answer, of the task where it took longest."""
     drain_s: float = 0.0
     """From the end of the input to the last answer, of the task where it took longest."""
     latency: Histogram = attrs.field(factory=Histogram)
@@ -68,5 +70,5 @@ class Counts:
             f"{self.failed:,} rows failed; at most {self.in_flight_max:,} in flight and "
             f"{self.blocked_max:,} blocked; calls took {self.latency.quantile(0.5) * 1e3:.1f} ms "
             f"at 50 % and {self.latency.quantile(0.99) * 1e3:.1f} ms at 99 %; "
-            f"drained in {self.drain_s:.2f} s"
+            f"all in {self.work_s:.2f} s, {self.drain_s:.2f} s of it after the end of the input"
         )

@@ -99,6 +99,7 @@ class Engine:
         The first failure cancels the other calls and is raised when they have ended; what has
         gone out by then is a correct prefix (ordered) or part (unordered) of the answers.
         """
+        began = self._clock()
         try:
             async with asyncio.TaskGroup() as self._group:
                 self._spawn()
@@ -111,6 +112,7 @@ class Engine:
             await self._caller.close()
             self._caller.count_latencies()
             self.counts.tries = self.counts.tries or self.counts.rows
+            self.counts.work_s = self._clock() - began
             if self.feed.ended_at is not None:
                 self.counts.drain_s = max(self._clock() - self.feed.ended_at, 0.0)
 
