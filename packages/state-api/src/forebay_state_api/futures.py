@@ -269,7 +269,19 @@ class _Completed(StateFuture[T]):
         return True
 
 
-DONE: Final[StateFuture[None]] = _Completed(None)
+_ENDED: Final[Generator[Any, None, None]] = iter(())  # type: ignore[assignment]
+
+
+class _Done(_Completed[None]):
+    """Awaiting it makes no generator: every asynchronous write of a record comes by here."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return _ENDED
+
+
+DONE: Final[StateFuture[None]] = _Done(None)
 """The one completed future of ``None``."""
 
 
