@@ -27,8 +27,8 @@ _READ_AHEAD_BYTES: Final = 2 * 1024 * 1024
 _PART_BYTES: Final = (128 * 1024, 1024 * 1024)
 """Least and most that one input reads at once."""
 
-_READERS: Final = 4
-"""Threads that read ahead."""
+_READERS: Final = 2
+"""Threads that read and decode ahead."""
 
 Cancelled = Callable[[], bool]
 
@@ -47,7 +47,7 @@ class LsmCompactor:
 
         Options of the job: ``bottom`` (no older run lies below the inputs, so that tombstones may
         go; required), ``ttl`` (state name → µs, of states whose expired cells are to go),
-        ``compression``, ``block_bytes``. Memory is bounded by about 40 MB, the target file size,
+        ``compression``, ``block_bytes``. Memory is bounded by some tens of megabytes, the target file size,
         and the indexes and filters of inputs and outputs. Outputs of one ``lane`` (in their meta)
         are disjoint by address within each table; those of a higher lane are newer.
         """
@@ -155,26 +155,24 @@ class _Compaction:
         yield table.first, _NO_CELLS
         ahead = None
         for span, after in itertools.zip_longest(spans, spans[1:]):
-            data = (ahead or self._ask(source, span)).result()
+            for _ in span:
+                self._check()
+            cells = (ahead or self._ask(source, span)).result()
             ahead = None if after is None else self._ask(source, after)
             low = table.last if after is None else int(table.first_addresses[after.start])
-            yield low, self._decoded(table, span, memoryview(data))
+            yield low, cells
 
-    def _ask(self, source: _Source, span: range) -> Future[bytes]:
-        """Begin to read the blocks of ``span``."""
-        begin, _ = source.table.location(span.start)
-        offset, length = source.table.location(span.stop - 1)
-        return self._readers.submit(self._bytes, source.input.file, begin, offset + length - begin)
+    def _ask(self, source: _Source, span: range) -> Future[Cells]:
+        """Begin to read and to decode the blocks of ``span``."""
+        return self._readers.submit(self._read, source, span)
 
-    def _decoded(self, table: FileTable, span: range, data: memoryview) -> Cells:
+    def _read(self, source: _Source, span: range) -> Cells:
         """The cells of some blocks, clipped to the range for which the input is read."""
-        begin, _ = table.location(span.start)
-        stored = []
-        for block in span:
-            self._check()
-            offset, length = table.location(block)
-            stored.append(data[offset - begin : offset - begin + length])
-        return table.decode_many(span, stored)
+        places = [source.table.location(block) for block in span]
+        begin, end = places[0][0], sum(places[-1])
+        data = memoryview(self._bytes(source.input.file, begin, end - begin))
+        stored = [data[offset - begin : offset - begin + length] for offset, length in places]
+        return source.table.decode_many(span, stored)
 
     def _bytes(self, file: StateFile, start: int, length: int) -> bytes:
         try:
