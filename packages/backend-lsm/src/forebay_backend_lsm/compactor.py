@@ -47,9 +47,9 @@ class LsmCompactor:
 
         Options of the job: ``bottom`` (no older run lies below the inputs, so that tombstones may
         go; required), ``ttl`` (state name → µs, of states whose expired cells are to go),
-        ``compression``, ``block_bytes``. Memory is bounded by some tens of megabytes, the target file size,
-        and the indexes and filters of inputs and outputs. Outputs of one ``lane`` (in their meta)
-        are disjoint by address within each table; those of a higher lane are newer.
+        ``compression``, ``block_bytes``. Memory is bounded by some tens of megabytes, the target
+        file size, the indexes of inputs and the filters of outputs. Outputs of one ``lane`` (in
+        their meta) are disjoint by address within each table; those of a higher lane are newer.
         """
         try:
             return _Compaction(job, storage, cancelled).run()
