@@ -16,8 +16,8 @@ os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executa
 os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "spark_conf")
 os.environ["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
-# A project of its own, whose tests run where it is installed: test_third_party.py does that.
-collect_ignore = ["third_party_backend"]
+# Projects of their own, which test_third_party.py and others install.
+collect_ignore = ["third_party_backend", "third_party_operator"]
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,55 @@
+"""An operator that a third party ships, installed beside ours and asked for by its name."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+PROJECT = Path(__file__).parents[1] / "third_party_operator"
+UV = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A directory with the third party's project in it, installed from its wheel."""
+    if UV is None:
+        pytest.skip("uv is not installed")
+    folder = tmp_path_factory.mktemp("operator")
+    project = folder / "project"
+    shutil.copytree(PROJECT, project)
+    run(UV, "build", "--quiet", "--wheel", "--out-dir", folder, project)
+    (wheel,) = folder.glob("*.whl")
+    target = folder / "installed"
+    run(UV, "pip", "install", "--quiet", "--no-deps", "--target", target, wheel)
+    return target
+
+
+def run(*command, **environment):
+    done = subprocess.run(
+        [str(part) for part in command],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-8000:]
+    return done.stdout
+
+
+def test_a_job_finds_it_by_its_name(installed):
+    text = run(sys.executable, PROJECT / "measure_names.py", PYTHONPATH=str(installed))
+    assert 'found [["ann", 3], ["catherine", 9]]' in text
+
+
+def test_it_is_listed(installed):
+    program = Path(sys.executable).with_name("forebay")
+    text = run(sys.executable, program, "plugins", PYTHONPATH=str(installed), COLUMNS="200")
+    assert "lengths-operator" in text
+    assert "lengths" in text
