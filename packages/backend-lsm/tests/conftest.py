@@ -1,0 +1,160 @@
+"""What the tests of the backend share: an operator's versions by hand, on counting storage."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+
+import attrs
+import pytest
+
+from forebay_backend_lsm.backend import LsmBackend
+from forebay_backend_lsm.cache import CACHE
+from forebay_state_api.backend import (
+    Changes,
+    CommittedState,
+    ListChange,
+    MapChange,
+    Opening,
+    ParentState,
+    PointChanges,
+    StateKind,
+    TableSpec,
+)
+from forebay_state_api.codecs import codec_for
+from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.storage import MemoryStorage
+from forebay_state_api.testing import CountingStorage
+
+GROUPS = KeyGroupRange(0, 15)
+LOOSE = {"max-runs": 1000, "space-amplification": 1e9, "block-bytes": 512}
+"""No compaction, and blocks so small that there are many."""
+_numbers = itertools.count()
+
+
+def group_of(key):
+    return sum(map(ord, str(key))) % 16
+
+
+def spec(name="s", kind=StateKind.VALUE, value=int, key=str, user_key=str, *, ttl=False):
+    return TableSpec(
+        name=name,
+        kind=kind,
+        key=codec_for(key, what="key"),
+        value=codec_for(value, what=name),
+        user_key=codec_for(user_key, what=name) if kind is StateKind.MAP else None,
+        ttl=ttl,
+    )
+
+
+def points(values, namespace=None):
+    keys = [*values]
+    return Changes(
+        points={namespace: PointChanges(keys, [*map(group_of, keys)], [*values.values()])}
+    )
+
+
+def appended(elements, namespace=None, *, replaced=False):
+    found = {
+        key: ListChange(group_of(key), replaced=replaced, elements=[*added])
+        for key, added in elements.items()
+    }
+    return Changes(lists={namespace: found})
+
+
+def entered(entries, namespace=None, *, cleared=False):
+    found = {
+        key: MapChange(group_of(key), cleared=cleared, entries=dict(values))
+        for key, values in entries.items()
+    }
+    return Changes(maps={namespace: found})
+
+
+@attrs.define
+class Operator:
+    """Versions of one operator, each made of the one before."""
+
+    options: dict
+    storage: CountingStorage
+    version: int = 0
+    range: KeyGroupRange = GROUPS
+    parents: list = attrs.field(factory=list)
+    last: CommittedState = attrs.field(factory=lambda: CommittedState(files=()))
+
+    def opening(self, **changed):
+        given = {
+            "storage": self.storage,
+            "path": self.storage.url,
+            "uid": "operator",
+            "version": self.version,
+            "range": self.range,
+            "parents": self.parents,
+            "options": self.options,
+            "now_us": 1,
+            "cache_bytes": 1 << 30,
+        }
+        return Opening(**{**given, **changed})
+
+    def open(self, **changed):
+        return LsmBackend.open(self.opening(**changed))
+
+    def table(self, declared):
+        return self.open().table(declared)
+
+    def commit(self, *changes, install=True):
+        """A version with (spec, changes) pairs."""
+        backend = self.open()
+        for declared, change in changes:
+            backend.table(declared).apply(change)
+        self.last = backend.commit(self.version + 1)
+        self.version += 1
+        if install:
+            backend.installed(str(self.version))
+        backend.close()
+        known = dict(self.parents[0].descriptions) if self.parents else {}
+        known |= {declared.name: declared.description() for declared, _ in changes}
+        self.parents = [
+            ParentState(
+                manifest_id=str(self.version),
+                range=self.range,
+                whole=True,
+                files=self.last.files,
+                meta=self.last.meta,
+                descriptions=known,
+            )
+        ]
+
+    def read(self, declared, keys, namespace=None):
+        asked = [(group_of(key), key) for key in keys]
+        return self.table(declared).get_many(namespace, asked)
+
+    def scanned(self, declared, key, namespace=None, page_size=7):
+        scan = self.table(declared).scan(namespace, group_of(key), key)
+        return [*itertools.chain.from_iterable(scan.pages(page_size))]
+
+
+@pytest.fixture
+def kit():
+    return SimpleNamespace(
+        GROUPS=GROUPS,
+        appended=appended,
+        entered=entered,
+        group_of=group_of,
+        points=points,
+        spec=spec,
+    )
+
+
+@pytest.fixture
+def new_operator():
+    def make(storage=None, **options):
+        inner = storage or MemoryStorage(f"memory://lsm-{next(_numbers)}")
+        given = {name.replace("_", "-"): value for name, value in options.items()}
+        return Operator({**LOOSE, **given}, CountingStorage(inner))
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def _empty_cache():
+    CACHE.clear()

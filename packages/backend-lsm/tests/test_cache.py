@@ -1,0 +1,149 @@
+"""What a process keeps, and that it stays within the budget."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from forebay_backend_lsm.cache import OpenFile, ProcessCache, Residence
+
+KIB = 1024
+
+
+def residence(blocks):
+    return Residence(np.ones(blocks, np.int64), has_times=False)
+
+
+def raw(number, size=KIB):
+    return bytes([number % 256]) * size
+
+
+def cache_of(budget):
+    cache = ProcessCache()
+    cache.resize(budget)
+    return cache
+
+
+def kept(cache, found, size=KIB):
+    """The blocks that are there; each must be what was put."""
+    there = []
+    for number in range(len(found.bases)):
+        content = cache.copy(found, number, size)
+        if content is not None:
+            assert content == raw(number, size)
+            there.append(number)
+    return there
+
+
+def opened(memory_bytes):
+    """An open file of so many bytes and without tables."""
+    file = OpenFile(SimpleNamespace(tables={}, memory_bytes=memory_bytes))
+    assert file.memory_bytes == memory_bytes
+    return file
+
+
+@pytest.mark.parametrize("budget", [64 * KIB, 100 * KIB, 1 << 20])
+def test_blocks_stay_within_the_budget(budget):
+    cache, found = cache_of(budget), residence(5000)
+    for number in range(5000):
+        cache.insert([(found, number, raw(number))])
+        assert cache.held_bytes <= budget
+    there = kept(cache, found)
+    assert budget / 2 <= KIB * len(there) <= budget
+    assert there[-1] == 4999
+
+
+def test_what_is_used_outlives_what_is_not():
+    cache, found = cache_of(256 * KIB), residence(3000)
+    used = range(0, 20)
+    for number in range(3000):
+        cache.insert([(found, number, raw(number))])
+        for one in used:
+            if cache.copy(found, one, KIB) is None:
+                cache.insert([(found, one, raw(one))])
+    before = found.bases[:20].copy()
+    assert set(used) <= set(kept(cache, found))
+    assert (before >= 0).all()
+
+
+def test_used_blocks_are_kept_when_their_segment_makes_way():
+    cache, found = cache_of(64 * KIB), residence(1000)
+    cache.insert([(found, 0, raw(0))])
+    for number in range(1, 1000):
+        assert cache.copy(found, 0, KIB) == raw(0), f"gone when {number} came"
+        cache.insert([(found, number, raw(number))])
+
+
+@pytest.mark.parametrize("budget", [0, 1, 100])
+def test_without_a_budget_nothing_is_kept(budget):
+    cache, found = cache_of(budget), residence(2)
+    cache.insert([(found, 0, raw(0))])
+    cache.keep(("path", "file"), opened(1000))
+    assert kept(cache, found) == []
+    assert cache.held_bytes == 0
+
+
+def test_a_block_larger_than_a_segment_is_not_kept():
+    cache, found = cache_of(64 * KIB), residence(2)
+    cache.insert([(found, 0, raw(0, 5 * KIB)), (found, 1, raw(1))])
+    assert kept(cache, found) == [1]
+
+
+def test_another_budget_and_clearing_forget_every_block():
+    cache, found = cache_of(64 * KIB), residence(4)
+    for act in (lambda: cache.resize(128 * KIB), cache.clear):
+        cache.insert([(found, number, raw(number)) for number in range(4)])
+        assert kept(cache, found) == [0, 1, 2, 3]
+        act()
+        assert kept(cache, found) == []
+    cache.insert([(found, 1, raw(1))])
+    cache.resize(128 * KIB)
+    assert kept(cache, found) == [1], "the same budget changes nothing"
+
+
+def test_open_files_take_room_from_blocks():
+    cache, found = cache_of(64 * KIB), residence(200)
+    cache.insert([(found, number, raw(number)) for number in range(64)])
+    cache.keep(("path", "a"), opened(32 * KIB))
+    assert cache.held_bytes <= 64 * KIB
+    assert 20 <= len(kept(cache, found)) <= 32
+    cache.insert([(found, number, raw(number)) for number in range(64, 200)])
+    assert cache.held_bytes <= 64 * KIB
+
+
+def test_the_file_that_was_not_opened_for_longest_goes():
+    cache = cache_of(100)
+    files = {name: opened(40) for name in "abc"}
+    for name in "ab":
+        cache.keep(("path", name), files[name])
+    unused = lambda: pytest.fail("it is open")
+    assert cache.file(("path", "a"), unused) is files["a"]
+    cache.keep(("path", "c"), files["c"])
+    assert cache.file(("path", "a"), unused) is files["a"]
+    reopened = SimpleNamespace(tables={}, memory_bytes=10)
+    assert cache.file(("path", "b"), lambda: reopened).file is reopened
+    assert cache.file(("elsewhere", "a"), lambda: reopened).file is reopened
+
+
+def test_threads_may_use_it_at_once():
+    cache, found = cache_of(64 * KIB), residence(300)
+    faults = []
+
+    def work(seed):
+        random = np.random.default_rng(seed)
+        for number in random.integers(0, 300, 2000).tolist():
+            content = cache.copy(found, number, KIB)
+            if content is None:
+                cache.insert([(found, number, raw(number))])
+            elif content != raw(number):
+                faults.append(number)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert faults == []
