@@ -58,7 +58,7 @@ def test_blocks_stay_within_the_budget(budget):
 
 def test_what_is_used_outlives_what_is_not():
     cache, found = cache_of(256 * KIB), residence(3000)
-    used = range(0, 20)
+    used = range(20)
     for number in range(3000):
         cache.insert([(found, number, raw(number))])
         for one in used:
