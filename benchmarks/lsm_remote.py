@@ -1,0 +1,272 @@
+"""The lsm backend where every request takes 5 ms: ``python -m benchmarks.lsm_remote`` (3 minutes).
+
+A cold batch of random keys, opening a large state in a fresh process, and what asynchrony is worth
+where no read can be foreseen: map entries chosen by a value that was just read. No Spark.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from benchmarks.lsm_state import (
+    GROUPS,
+    SPEC,
+    UNCOMPACTED,
+    SlowStorage,
+    State,
+    asked,
+    five_runs,
+    group_of,
+    key_of,
+)
+from benchmarks.memory import in_fresh_process
+from benchmarks.report import Line, as_data, environment_text, finish, lines_table
+from forebay_backend_lsm import LsmBackend
+from forebay_backend_lsm.cache import CACHE
+from forebay_state_api import KeyedProcessFunction, MapStateDescriptor, ValueStateDescriptor
+from forebay_state_api._engine.engine import Engine, EngineSettings
+from forebay_state_api.backend import ABSENT, Opening, ParentState
+from forebay_state_api.codecs import codec_for
+from forebay_state_api.context import RuntimeContext
+from forebay_state_api.storage import ObjectStorage, open_storage
+from forebay_state_api.testing.storage import CountingStorage
+
+COLD_KEYS: Final = 1_000
+LIMITS: Final = (1, 10, 100, 1_000, 6_000)
+"""Records in flight for which the throughput is shown."""
+ENTRIES: Final = 50
+"""Of each map."""
+
+
+def cold_batch(state: State, keys: int, seed: int) -> tuple[float, float]:
+    """Wall and CPU seconds of reading random keys of which nothing is in memory."""
+    CACHE.clear()
+    backend = LsmBackend.open(state.opening(SlowStorage(open_storage(state.folder))))
+    table = backend.table(SPEC)
+    batch = asked(random.Random(seed).sample(range(keys), COLD_KEYS))
+    wall, cpu = time.perf_counter(), time.process_time()
+    found = table.get_many(None, batch)
+    taken = time.perf_counter() - wall, time.process_time() - cpu
+    backend.close()
+    if ABSENT in found:
+        raise RuntimeError("a key was not found")
+    return taken
+
+
+def measure_cold(folder: str, keys: int, repetitions: int) -> list[Line]:
+    """Random keys out of five runs."""
+    state = five_runs(folder, keys)
+    cold_batch(state, keys, 99)
+    taken = [cold_batch(state, keys, seed) for seed in range(repetitions)]
+    what = f"{COLD_KEYS:,} random keys of {keys:,} in 5 runs, nothing in memory, 5 ms per request"
+    parts = zip(("", ", CPU"), (130, 200), zip(*taken, strict=True), strict=True)
+    return [
+        Line(
+            what=what + part,
+            values=[1e3 * seconds for seconds in values],
+            bound=bound,
+            at_least=False,
+            unit="ms",
+        )
+        for part, bound, values in parts
+    ]
+
+
+def open_once(opening: Opening) -> tuple[float, int, int]:
+    """Seconds of opening with the table ready for reading, bytes read and bytes of the state."""
+    storage = CountingStorage(opening.storage)
+    start = time.perf_counter()
+    backend = LsmBackend.open(opened_on(opening, storage))
+    backend.table(SPEC)
+    seconds = time.perf_counter() - start
+    backend.close()
+    files = [file for parent in opening.parents for file in parent.files]
+    return seconds, storage.bytes_read, sum(file.size for file in files)
+
+
+def opened_on(opening: Opening, storage: ObjectStorage) -> Opening:
+    """The same opening through another storage."""
+    import attrs
+
+    return attrs.evolve(opening, storage=storage)
+
+
+def open_in_process(folder: str, state: State) -> tuple[float, int, int]:
+    """`open_once` where nothing is known of the state."""
+    return open_once(State(folder, state.options, state.version, state.state).opening())
+
+
+def measure_opening(folder: str, keys: int, repetitions: int) -> Line:
+    """A state in ten files, as compaction leaves it."""
+    state = State(folder, options=UNCOMPACTED)
+    for run in range(10):
+        state.commit(range(run * keys // 10, (run + 1) * keys // 10), slice_cells=200_000)
+    taken = [in_fresh_process(open_in_process, folder, state) for _ in range(repetitions)]
+    _, read, size = taken[0]
+    return Line(
+        what=f"open {size / 1e9:.2f} GB of state, {keys:,} keys, in a fresh process",
+        values=[1e3 * seconds for seconds, _, _ in taken],
+        bound=100,
+        at_least=False,
+        unit="ms",
+        detail=f"{len(state.state.files)} files, {read / 1e6:.1f} MB read",
+    )
+
+
+class Chosen(KeyedProcessFunction[bytes, Any, int]):
+    """Reads a value, then the map entry that it names; one row out per row in."""
+
+    def open(self, context: Any) -> None:
+        """Declare the states."""
+        self.choice = context.get_state(ValueStateDescriptor("choice", int))
+        self.entries = context.get_map_state(MapStateDescriptor("entries", int, int))
+
+
+class ChosenSync(Chosen):
+    """With synchronous calls."""
+
+    def process_element(self, row: Any, ctx: Any) -> list[int]:  # noqa: ARG002
+        """Read twice."""
+        return [self.entries.get(self.choice.value())]
+
+
+class ChosenCoroutine(Chosen):
+    """As a coroutine."""
+
+    async def process_element(self, row: Any, ctx: Any) -> list[int]:  # noqa: ARG002
+        """Read twice."""
+        return [await self.entries.async_get(await self.choice.async_value())]
+
+
+class Filled(Chosen):
+    """Writes what the others read."""
+
+    def process_element(self, row: Any, ctx: Any) -> list[int]:  # noqa: ARG002
+        """Write a value and a map."""
+        self.choice.update(row % ENTRIES)
+        self.entries.put_all({entry: row + entry for entry in range(ENTRIES)})
+        return []
+
+
+def driven(
+    function: Any, opening: Opening, numbers: list[int], limit: int
+) -> tuple[float, list[int], Any]:
+    """Seconds and output of one function over some keys, and the state that a commit gives."""
+    backend = LsmBackend.open(opening)
+    context = RuntimeContext(
+        operator_uid="bench",
+        subtask_index=0,
+        parallelism=1,
+        max_parallelism=len(GROUPS),
+        attempt_number=0,
+        batch_id=0,
+    )
+    settings = EngineSettings(read_ahead=False, in_flight_limit=limit)
+    codec = codec_for(bytes, what="the key")
+    engine = Engine(function, backend, context, key_codec=codec, now_us=0, settings=settings)
+    engine.open()
+    keys = [key_of(number) for number in numbers]
+    start = time.perf_counter()
+    engine.process(numbers, keys, [group_of(number) for number in numbers])
+    engine.drain()
+    seconds = time.perf_counter() - start
+    rows = engine.take_rows()
+    engine.finish()
+    committed = backend.commit(opening.version + 1) if isinstance(function, Filled) else None
+    described = engine.descriptions()
+    engine.close()
+    backend.close()
+    return seconds, rows, (committed, described)
+
+
+def measure_asynchrony(
+    folder: str, keys: int, repetitions: int
+) -> tuple[list[Line], dict[int, float]]:
+    """Coroutine against synchronous calls, in turn; and rates by the in-flight limit."""
+    blank = State(folder, options={"block-cache-bytes": 0})
+    _, _, (committed, described) = driven(Filled(), blank.opening(), list(range(keys)), 6_000)
+    parent = ParentState(
+        manifest_id="1",
+        range=GROUPS,
+        whole=True,
+        files=committed.files,
+        meta=committed.meta,
+        descriptions=described,
+    )
+    slow = SlowStorage(open_storage(folder))
+
+    def rate(function: Any, count: int, limit: int, seed: int) -> float:
+        opening = blank.opening(slow)
+        opening = opened_version(opening, parent)
+        numbers = random.Random(seed).sample(range(keys), count)
+        seconds, rows, _ = driven(function, opening, numbers, limit)
+        if sorted(rows) != sorted(number + number % ENTRIES for number in numbers):
+            raise RuntimeError("wrong values were read")
+        return count / seconds
+
+    ratios, figures = [], []
+    for seed in range(repetitions):
+        slowly = rate(ChosenSync(), 50, 1, seed)
+        quickly = rate(ChosenCoroutine(), 5_000, 6_000, seed)
+        ratios.append(quickly / slowly)
+        figures.append((quickly, slowly))
+    medians = [statistics.median(column) for column in zip(*figures, strict=True)]
+    line = Line(
+        what="map entries chosen by a value just read, no cache, 5 ms per request: coroutine ÷ "
+        "synchronous",
+        values=ratios,
+        bound=30,
+        at_least=True,
+        detail=f"{medians[0]:,.0f} / {medians[1]:,.0f} records/s",
+    )
+    rates = {n: rate(ChosenCoroutine(), min(5_000, 50 * n), n, 7) for n in LIMITS}
+    return [line], rates
+
+
+def opened_version(opening: Opening, parent: ParentState) -> Opening:
+    """Version 1, made of ``parent``."""
+    import attrs
+
+    return attrs.evolve(opening, version=1, parents=[parent])
+
+
+@click.command()
+@click.option("--keys", default=1_000_000, show_default=True, help="Of the cold batch.")
+@click.option("--large", default=12_000_000, show_default=True, help="Keys of the opened state.")
+@click.option("--maps", default=20_000, show_default=True, help="Keys with a map each.")
+@click.option("--repetitions", default=5, show_default=True)
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write figures here.")
+@click.option("--write-readme", is_flag=True, help="Put the table into benchmarks/README.md.")
+def main(
+    *,
+    keys: int,
+    large: int,
+    maps: int,
+    repetitions: int,
+    json_path: Path | None,
+    write_readme: bool,
+) -> None:
+    """Measure reads of remote state; end with status 1 if a target is missed."""
+    with tempfile.TemporaryDirectory() as folder:
+        lines = measure_cold(f"{folder}/cold", keys, repetitions) if keys else []
+        lines += [measure_opening(f"{folder}/large", large, repetitions)] if large else []
+        more, rates = measure_asynchrony(f"{folder}/maps", maps, repetitions)
+        lines += more
+    shown = ", ".join(f"{limit:,}: {rate:,.0f}" for limit, rate in rates.items())
+    text = f"{lines_table(lines)}\n\nRecords/s by in-flight limit: {shown}.\n\n"
+    text += f"{environment_text()}\n"
+    data = {"lines": [as_data(line) for line in lines], "rates": rates}
+    finish("lsm-remote", text, data, json_path=json_path, readme=write_readme)
+    if not all(line.met for line in lines):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
