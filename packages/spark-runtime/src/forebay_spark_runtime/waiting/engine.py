@@ -90,7 +90,7 @@ class Engine:
             return self._work_in_batches
         if policy.keyed:
             return self._work_by_key
-        bare = policy.bare and self._caller.may_call_at_once
+        bare = policy.bare and policy.ordered and self._caller.may_call_at_once
         return self._work_bare if bare else self._work_guarded
 
     async def run(self) -> None:
@@ -144,13 +144,13 @@ class Engine:
         return self._window.blocked()
 
     def _taken(self, segment: Segment) -> None:
-        self._note_blocked()
+        self._note_blocked(self.blocked)
         self.counts.rows += len(segment.rows)
         self._window.add(segment)
         self.on_taken()
 
-    def _note_blocked(self) -> None:
-        self.counts.blocked_max = max(self.counts.blocked_max, self.blocked)
+    def _note_blocked(self, blocked: int) -> None:
+        self.counts.blocked_max = max(self.counts.blocked_max, blocked)
 
     def _spawn(self) -> bool:
         if self._group is None or self._workers == self._policy.capacity:
@@ -176,13 +176,17 @@ class Engine:
                 self._ended.set()
 
     async def _work_bare(self, slot: Slot) -> None:
-        """Nothing around the call: what costs time here, costs it for every record."""
+        """Ordered, and nothing around the call: what costs time here, costs it for every record.
+
+        A worker counts its answers and tells the window when it leaves the segment.
+        """
         feed, window, clock, caller = self.feed, self._window, self._clock, self._caller
-        put, call, client, took = window.put, caller.fn, caller.client, caller.took.append
+        assert isinstance(window, OrderedWindow)
+        call, client, took, waiting = caller.fn, caller.client, caller.took.append, window.waiting
         mask = 0
         segment = await feed.after(None)
         while segment is not None:
-            first, rows = segment.first, segment.rows
+            first, rows, answers, count = segment.first, segment.rows, segment.answers, 0
             caller.begin()
             try:
                 for position in segment.unread:
@@ -192,24 +196,29 @@ class Engine:
                         await self._enter(index)
                         caller.begin()
                     if position & mask:
-                        put(segment, position, await call(rows[position], client.current))
+                        answers[position] = await call(rows[position], client.current)
                     else:
                         began = clock()
-                        put(segment, position, await call(rows[position], client.current))
+                        answers[position] = await call(rows[position], client.current)
                         took(clock() - began)
+                    count += 1
+                    if waiting:
+                        window.look()
             except (Exception, asyncio.CancelledError) as error:
                 if isinstance(error, asyncio.CancelledError) and slot.task.cancelling():
                     raise
                 assert isinstance(slot.indexes, int)
                 raise caller.failure(slot.indexes, error, 1) from error
             caller.end()
+            window.count(segment, count)
             if len(caller.took) >= MEASURED_TRIES:
                 caller.count_latencies()
                 mask = SAMPLED - 1
             segment = await feed.after(segment)
 
     async def _enter(self, index: int) -> None:
-        self._note_blocked()
+        others = self.in_flight + sum(map(len, filter(None, self._busy.values())))
+        self._note_blocked(self._window.behind(index) - others)
         await self._window.enter(index)
 
     async def _work_guarded(self, slot: Slot) -> None:

@@ -60,6 +60,9 @@ class Window(Protocol):
     def blocked(self) -> int:
         """How many answers wait for an earlier one."""
 
+    def behind(self, index: int) -> int:
+        """How many rows were called from the first one without an answer on, before a row."""
+
 
 class _Gate:
     """Rows that wait until the window has moved on, in the order of their indexes."""
@@ -67,21 +70,23 @@ class _Gate:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self.open_below = limit
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self.waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        """Rows that wait to be called; while there are any, `look` is called after each answer."""
 
     async def enter(self, index: int) -> None:
-        self._look()
+        self.look()
         while index >= self.open_below:
             turn = asyncio.get_running_loop().create_future()
-            self._waiting.append((index, turn))
+            self.waiting.append((index, turn))
             await turn
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """See how far the window has moved on, and open it so far."""
         raise NotImplementedError
 
     def _open(self, floor: int) -> None:
         self.open_below = floor + self._limit
-        waiting = self._waiting
+        waiting = self.waiting
         while waiting and waiting[0][0] < self.open_below:
             turn = waiting.popleft()[1]
             if not turn.done():
@@ -102,17 +107,23 @@ class OrderedWindow(_Gate):
 
     def put(self, segment: Segment, position: int, answer: Any) -> None:
         segment.answers[position] = answer
-        segment.left -= 1
+        self.count(segment, 1)
+        if self.waiting:
+            self.look()
+
+    def count(self, segment: Segment, answers: int) -> None:
+        """So many answers, not counted before, are in the segment."""
+        segment.left -= answers
         if not segment.left:
             self._let_go()
-        if self._waiting:
-            self._look()
 
     def blocked(self) -> int:
         """Answers behind the first row that has none."""
-        self._look()
-        answered = sum(len(one.rows) - one.left for one in self._segments)
-        return answered - (self._head - self._segments[0].first) if self._segments else 0
+        self.look()
+        if not self._segments:
+            return 0
+        answered = sum(len(one.rows) - one.answers.count(PENDING) for one in self._segments)
+        return answered - (self._head - self._segments[0].first)
 
     def _let_go(self) -> None:
         segments = self._segments
@@ -121,16 +132,21 @@ class OrderedWindow(_Gate):
             self._head = segment.first + len(segment.rows)
             self._emit(segment, None)
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Find the first row without an answer; each row is passed over once."""
-        if self._segments:
-            segment = self._segments[0]
+        for segment in self._segments:
             position = max(self._head - segment.first, 0)
-            answers = segment.answers
-            while answers[position] is not PENDING:
+            answers, end = segment.answers, len(segment.answers)
+            while position < end and answers[position] is not PENDING:
                 position += 1
-            self._head = segment.first + position
+            self._head = max(self._head, segment.first + position)
+            if position < end:
+                break
         self._open(self._head)
+
+    def behind(self, index: int) -> int:
+        self.look()
+        return min(index, self.open_below) - self._head
 
 
 class UnorderedWindow(_Gate):
@@ -159,10 +175,13 @@ class UnorderedWindow(_Gate):
             for one in self._segments:
                 self._let_go(one)
         self.open_below = self._finished + self._limit
-        if self._waiting:
-            self._look()
+        if self.waiting:
+            self.look()
 
     def blocked(self) -> int:
+        return 0
+
+    def behind(self, index: int) -> int:  # noqa: ARG002 - no row is behind another one
         return 0
 
     def _let_go(self, segment: Segment) -> None:
@@ -171,5 +190,5 @@ class UnorderedWindow(_Gate):
             done, segment.done = segment.done, []
             self._emit(segment, done)
 
-    def _look(self) -> None:
+    def look(self) -> None:
         self._open(self._finished)
