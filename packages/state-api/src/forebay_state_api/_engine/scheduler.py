@@ -28,6 +28,9 @@ _log = logging.getLogger(__name__)
 READ_THREADS: Final = 4
 """Threads that execute batches of reads, for backends whose tables are not resident."""
 
+OWN_THREADS: Final = "forebay-"
+"""How the names of Forebay's own threads begin: none of them completes a user's future."""
+
 POLL_EVERY: Final = 32
 """While records wait, answers are looked for after so many admissions."""
 
@@ -355,10 +358,10 @@ class Scheduler:
         arrival()
 
     def _other_threads(self) -> bool:
-        own = {self._task_thread}
-        if self._executor is not None:
-            own.update(thread.ident or 0 for thread in self._executor._threads)
-        return any(thread.ident not in own for thread in threading.enumerate())
+        return any(
+            thread.ident != self._task_thread and not thread.name.startswith(OWN_THREADS)
+            for thread in threading.enumerate()
+        )
 
     def _stuck(self, why: str) -> FunctionError:
         self.current = record = next(iter(self.busy.values()))
