@@ -118,6 +118,11 @@ class LsmBackend(StateBackend):
             "compression": self._options.compression,
             "block_bytes": self._options.block_bytes,
             "ttl": {s.name: s.compaction_ttl_us for s in specs if s.compaction_ttl_us is not None},
+            "clock_every": {
+                s.name: s.compaction_clock_every
+                for s in specs
+                if s.compaction_clock_every is not None
+            },
         }
 
     def _applied(self) -> None:

@@ -9,12 +9,13 @@ from typing import Any, ClassVar, Final
 
 import attrs
 import numpy as np
-import pyarrow as pa
 
+from forebay_backend_lsm.expiry import Clock, Expiry, clock_us
 from forebay_backend_lsm.files.cells import Cells, Kind
 from forebay_backend_lsm.files.reading import FileTable, SortedFile, check_present
-from forebay_backend_lsm.files.writing import BLOCK_BYTES, FileWriter, TableHeader
+from forebay_backend_lsm.files.writing import TableHeader
 from forebay_backend_lsm.merging import Merged, Rules, Run, merge
+from forebay_backend_lsm.outputs import Outputs
 from forebay_state_api.backend import StateFile
 from forebay_state_api.compaction import CompactionJob, CompactionResult
 from forebay_state_api.errors import StorageError
@@ -40,6 +41,10 @@ class LsmCompactor:
 
     format: ClassVar[str] = FORMAT
 
+    def __init__(self, clock: Clock = clock_us) -> None:
+        """``clock`` is read for states that ask for it, in µs since the epoch."""
+        self._clock: Final = clock
+
     def compact(
         self, job: CompactionJob, storage: ObjectStorage, cancelled: Cancelled
     ) -> CompactionResult | None:
@@ -47,12 +52,14 @@ class LsmCompactor:
 
         Options of the job: ``bottom`` (no older run lies below the inputs, so that tombstones may
         go; required), ``ttl`` (state name → µs, of states whose expired cells are to go),
-        ``compression``, ``block_bytes``. Memory is bounded by some tens of megabytes, the target
-        file size, the indexes of inputs and the filters of outputs. Outputs of one ``lane`` (in
-        their meta) are disjoint by address within each table; those of a higher lane are newer.
+        ``clock_every`` (state name → after how many of its cells the clock is read again; of
+        others the job's clock decides to the end), ``compression``, ``block_bytes``. Memory is
+        bounded by some tens of megabytes, twice the target file size, the indexes of inputs and
+        the filters of outputs. Outputs of one ``lane`` (in their meta) are disjoint by address
+        within each table; those of a higher lane are newer.
         """
         try:
-            return _Compaction(job, storage, cancelled).run()
+            return _Compaction(job, storage, cancelled, self._clock).run()
         except _CancelledError:
             return None
 
@@ -78,13 +85,17 @@ class _Source:
 class _Compaction:
     """One run of a job."""
 
-    def __init__(self, job: CompactionJob, storage: ObjectStorage, cancelled: Cancelled) -> None:
+    def __init__(
+        self, job: CompactionJob, storage: ObjectStorage, cancelled: Cancelled, clock: Clock
+    ) -> None:
         self._job: Final = job
         self._storage: Final = storage
         self._cancelled: Final = cancelled
+        self._clock: Final = clock
         self._bottom: Final[bool] = job.options["bottom"]
         self._ttl: Final[Mapping[str, int]] = job.options.get("ttl", {})
-        self._outputs: Final = _Outputs(job, storage, self._check)
+        self._clock_every: Final[Mapping[str, int]] = job.options.get("clock_every", {})
+        self._outputs: Final = Outputs(job, storage, self._check)
         self._readers: Final = ThreadPoolExecutor(_READERS, "forebay-compaction-read")
 
     def run(self) -> CompactionResult:
@@ -92,6 +103,7 @@ class _Compaction:
             return self._run()
         finally:
             self._readers.shutdown(cancel_futures=True)
+            self._outputs.close()
 
     def _run(self) -> CompactionResult:
         inputs = [opened for file in self._job.inputs if (opened := self._open(file)) is not None]
@@ -136,15 +148,21 @@ class _Compaction:
 
     def _merged(self, sources: Sequence[_Source], *, bottom: bool) -> Iterator[Merged]:
         header = sources[0].header
-        ttl_us = self._ttl.get(header.name) if header.ttl else None
         rules = Rules(
             bottom=bottom,
-            expired_until=None if ttl_us is None else self._job.now_us - ttl_us,
+            expiry=self._expiry(header),
             stamped_lists=header.has_stamps,
         )
         least, most = _PART_BYTES
         size = min(max(_READ_AHEAD_BYTES // len(sources), least), most)
         return merge([Run(self._parts(source, size), source.lane) for source in sources], rules)
+
+    def _expiry(self, header: TableHeader) -> Expiry | None:
+        ttl_us = self._ttl.get(header.name) if header.ttl else None
+        if ttl_us is None:
+            return None
+        every = self._clock_every.get(header.name)
+        return Expiry(ttl_us, self._job.now_us, every, self._clock)
 
     def _parts(self, source: _Source, size: int) -> Iterator[tuple[int, Cells]]:
         """The cells of an input, some blocks at a time, for `Run`."""
@@ -194,64 +212,6 @@ def _spans(table: FileTable, size: int) -> list[range]:
             spans.append(range(block, block))
         spans[-1] = range(spans[-1].start, block + 1)
     return spans
-
-
-class _Outputs:
-    """The files that a job makes: one at a time in each lane."""
-
-    def __init__(
-        self, job: CompactionJob, storage: ObjectStorage, check: Callable[[], None]
-    ) -> None:
-        self._job: Final = job
-        self._storage: Final = storage
-        self._check: Final = check
-        ranges = [r for f in job.inputs if (r := f.range.intersection(job.range)) is not None]
-        self._range: Final = (
-            KeyGroupRange(min(r.start for r in ranges), max(r.end for r in ranges))
-            if ranges
-            else job.range
-        )
-        self._writers: Final[dict[int, tuple[FileWriter, str]]] = {}
-        self._files: Final[list[tuple[int, StateFile]]] = []
-
-    def add(self, lane: int, header: TableHeader, cells: Cells) -> None:
-        """Take cells; when a file is large enough, the next cells begin another one."""
-        self._check()
-        if not len(cells):
-            return
-        writer, name = self._writers.get(lane) or (self._writer(), "")
-        if name != header.name:
-            writer.begin(header)
-        writer.add(cells)
-        self._writers[lane] = writer, header.name
-        if writer.size >= self._job.target_bytes:
-            self._end(lane)
-
-    def finish(self) -> list[StateFile]:
-        """Write what is left; returns all files, oldest lane first."""
-        for lane in sorted(self._writers):
-            self._end(lane)
-        lanes = sorted({lane for lane, _ in self._files})
-        ordered = sorted(self._files, key=lambda found: found[0])
-        return [
-            attrs.evolve(file, meta={**file.meta, "lane": lanes.index(lane)})
-            for lane, file in ordered
-        ]
-
-    def _writer(self) -> FileWriter:
-        options = self._job.options
-        return FileWriter(
-            self._range,
-            compression=options.get("compression", "lz4"),
-            block_bytes=options.get("block_bytes", BLOCK_BYTES),
-        )
-
-    def _end(self, lane: int) -> None:
-        writer, _ = self._writers.pop(lane)
-        name = f"{self._job.output_prefix}{len(self._files):04d}"
-        self._check()
-        self._files.append((lane, writer.finish().put(self._storage, name, self._range)))
-        pa.default_memory_pool().release_unused()
 
 
 def _lanes(inputs: Sequence[tuple[KeyGroupRange, Mapping[str, Any]]]) -> list[int]:

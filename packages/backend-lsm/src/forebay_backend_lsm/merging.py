@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from forebay_backend_lsm.expiry import Expiry
 from forebay_backend_lsm.files.arrow import (
     binary_array,
     binary_from,
@@ -23,7 +24,17 @@ from forebay_backend_lsm.files.arrow import (
     taken,
 )
 from forebay_backend_lsm.files.blocks import Blobs
-from forebay_backend_lsm.files.cells import U8, U64, Cells, Kind, Mask, Positions, joined, order_of
+from forebay_backend_lsm.files.cells import (
+    I64,
+    U8,
+    U64,
+    Cells,
+    Kind,
+    Mask,
+    Positions,
+    joined,
+    order_of,
+)
 from forebay_backend_lsm.files.lists import Stamps, without_expired
 
 _MAP_PREFIX_SHIFT: Final = np.uint64(24)
@@ -36,9 +47,8 @@ class Rules:
 
     bottom: bool
     """No older run lies below: what only hides older cells may go."""
-    expired_until: int | None = None
-    """Values and elements whose time is at most this have expired, µs since the epoch; ``None``
-    in a table without TTL, or without clean-up of it."""
+    expiry: Expiry | None = None
+    """Says what has expired; ``None`` in a table without TTL, or without clean-up of it."""
     stamped_lists: bool = False
     """Values are lists whose elements have times."""
 
@@ -118,16 +128,14 @@ def _bound(runs: Sequence[Run]) -> int | None:
 def _merge_window(
     runs: Sequence[Run], bound: int | None, rules: Rules, clears: _Clears
 ) -> Iterator[Merged]:
-    ranks, parts = [], []
-    for rank, run in enumerate(runs):
-        for cells in run.before(bound):
-            ranks.append(np.full(len(cells), rank, np.int64))
-            parts.append(cells)
+    of_runs = [run.before(bound) for run in runs]
+    parts = [cells for of_run in of_runs for cells in of_run]
     if not parts:
         return
-    window = _Window(Cells.concat(parts), np.concatenate(ranks))
+    counts = [sum(map(len, of_run)) for of_run in of_runs]
+    window = _Window(Cells.concat(parts), np.repeat(np.arange(len(runs)), counts))
     lanes = np.array([run.lane for run in runs])
-    entries_in = sum(map(len, parts))
+    entries_in = sum(counts)
     window.keep(clears.alive(window, bound))
     cells, lane = window.folded(lanes[window.ranks], rules)
     for one in sorted(set(lanes.tolist())):
@@ -179,8 +187,9 @@ class _Window:
         if rules.bottom:
             kinds[(kinds == Kind.APPEND) & self.starts[heads]] = Kind.PUT
         cells = attrs.evolve(cells, kinds=kinds)
-        if rules.expired_until is not None:
-            cells = _expire(cells, rules.expired_until, stamped_lists=rules.stamped_lists)
+        if rules.expiry is not None:
+            until = rules.expiry.until(len(cells))
+            cells = _expire(cells, until, stamped_lists=rules.stamped_lists)
         stays = ~((cells.kinds == Kind.APPEND) & _empty(cells.values))
         if rules.bottom:
             stays &= (cells.kinds != Kind.DELETE) & (cells.kinds != Kind.CLEAR)
@@ -217,7 +226,7 @@ def _folded(cells: Cells, heads: Mask) -> Cells:
     return Cells(cells.addresses[at], kinds, times, taken(cells.keys, at), values)
 
 
-def _expire(cells: Cells, until: int, *, stamped_lists: bool) -> Cells:
+def _expire(cells: Cells, until: I64, *, stamped_lists: bool) -> Cells:
     """Turn what has expired into tombstones, and leave expired elements out of lists."""
     if stamped_lists:
         return _expire_elements(cells, until)
@@ -230,12 +239,14 @@ def _expire(cells: Cells, until: int, *, stamped_lists: bool) -> Cells:
     return attrs.evolve(cells, kinds=kinds, values=values)
 
 
-def _expire_elements(cells: Cells, until: int) -> Cells:
-    expired = Stamps.of(cells.values).expired(len(cells), until)
+def _expire_elements(cells: Cells, until: I64) -> Cells:
+    expired = Stamps.of(cells.values).expired(until)
     if not expired.any():
         return cells
     found = taken(cells.values, np.flatnonzero(expired)).to_pylist()
-    values = _replaced(cells.values, expired, [without_expired(v, until) for v in found])
+    times = until[expired].tolist()
+    kept = [without_expired(value, time) for value, time in zip(found, times, strict=True)]
+    values = _replaced(cells.values, expired, kept)
     kinds = cells.kinds.copy()
     kinds[expired & (kinds == Kind.PUT) & _empty(values)] = Kind.DELETE
     return attrs.evolve(cells, kinds=kinds, values=values)

@@ -65,7 +65,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
             minimum=1,
         ),
         Setting(
-            "target-file-bytes", BYTES, "64m", "About how large compacted files become.", minimum=1
+            "target-file-bytes", BYTES, "32m", "About how large compacted files become.", minimum=1
         ),
         Setting(
             "job-timeout",

@@ -41,7 +41,7 @@ class CompactionRules:
     """All layers are merged when they have so many times the bytes of the oldest one."""
     job_timeout_s: float = 600.0
     """A job that shows no sign of life for so long is submitted again."""
-    target_bytes: int = 64 << 20
+    target_bytes: int = 32 << 20
     """About how large an output file becomes."""
 
     @classmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +23,7 @@ def test_stamps_are_those_of_all_elements(model, values, until):
     assert sorted(zip(stamps.cells.tolist(), stamps.times.tolist(), strict=True)) == sorted(
         expected
     )
-    assert stamps.expired(len(values), until).tolist() == [
+    assert stamps.expired(np.full(len(values), until)).tolist() == [
         any(t <= until for chunk in chunks for t, _ in chunk) for chunks in values
     ]
 

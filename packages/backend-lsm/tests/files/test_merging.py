@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay_backend_lsm.compactor import LsmCompactor
+from forebay_backend_lsm.expiry import Expiry
 from forebay_backend_lsm.files import SortedFile
 from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.keys import KeyGroupRange
@@ -162,6 +163,45 @@ def test_an_expired_put_above_older_runs_becomes_a_tombstone(model, storage):
     job = model.job_of([file], now_us=15, ttl={"t": 10}, prefix="b/")
     (output,) = LsmCompactor().compact(job, storage, lambda: False).outputs
     assert model.read_all(storage, output) == {"t": {b"\x02": (PUT, b"w", 6)}}
+
+
+@pytest.mark.parametrize("kind", ["value", "list"])
+@pytest.mark.parametrize(
+    ("every", "readings", "left"),
+    [
+        (None, [], [0, 1, 2, 3, 4]),
+        (5, [], [0, 1, 2, 3, 4]),
+        (4, [30], [0, 1, 2, 3]),
+        (2, [19, 30], [0, 1]),
+        (2, [19, 1], [0, 1, 4]),
+        (1, [16, 18, 19, 29], [0, 2, 4]),
+    ],
+)
+def test_the_clock_is_read_again_every_so_many_cells(model, storage, kind, every, readings, left):
+    h = model.header(kind=kind, ttl=True)
+    keys = sorted(map(bytes, [[1], [2], [3], [4], [5]]), key=lambda k: (model.place_of(h)(k), k))
+    rows = {
+        key: (PUT, model.elements((time, b"v")), 0) if kind == "list" else (PUT, b"v", time)
+        for key, time in zip(keys, [6, 6, 9, 9, 20], strict=True)
+    }
+    file = model.write(storage, "a", [(h, rows)])
+    clock_every = {} if every is None else {"t": every}
+    for prefix in ("first/", "second/"):
+        times = iter(readings)
+        job = model.job_of([file], now_us=15, ttl={"t": 10}, clock_every=clock_every, prefix=prefix)
+        compactor = LsmCompactor(lambda: next(times))  # noqa: B023 - used before the next turn
+        (output,) = compactor.compact(job, storage, lambda: False).outputs
+        assert [keys.index(key) for key in model.read_all(storage, output)["t"]] == left
+        assert not [*times]
+    first, second = (storage.get(f"{prefix}0000") for prefix in ("first/", "second/"))
+    assert first == second
+
+
+def test_the_clock_counts_cells_from_window_to_window():
+    times = iter([200, 300])
+    expiry = Expiry(10, 100, 3, lambda: next(times))
+    parts = [expiry.until(count).tolist() for count in (2, 0, 3, 1, 2)]
+    assert parts == [[90, 90], [], [90, 190, 190], [190], [290, 290]]
 
 
 def test_a_state_without_clean_up_keeps_what_has_expired(model, storage):

@@ -103,6 +103,8 @@ class TableSpec:
 
     Not part of the description: a job may restart with another time.
     """
+    compaction_clock_every: int | None = None
+    """After so many cells compaction reads the clock again; ``None``: it never does."""
 
     @property
     def stored(self) -> ValueCodec:

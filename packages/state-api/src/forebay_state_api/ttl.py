@@ -60,7 +60,9 @@ class CleanupInCompaction:
     reading, so that every attempt gives the same bytes.
     """
 
-    clock_every: int | None = None
+    clock_every: int | None = attrs.field(
+        default=None, validator=attrs.validators.optional(_positive)
+    )
 
 
 Cleanup = CleanupOnRead | CleanupFullSnapshot | CleanupIncrementally | CleanupInCompaction

@@ -50,10 +50,10 @@ class Stamps:
             at = at + 4 + 12 * counts + sums[stops] - sums[stops - counts]
         return cls(np.concatenate(times), np.concatenate(owners))
 
-    def expired(self, count: int, until: int) -> Mask:
-        """Which of ``count`` values have an element whose time is at most ``until``."""
-        answer = np.zeros(count, np.bool_)
-        answer[self.cells[self.times <= until]] = True
+    def expired(self, until: I64) -> Mask:
+        """Which values have an element whose time is at most theirs in ``until``."""
+        answer = np.zeros(len(until), np.bool_)
+        answer[self.cells[self.times <= until[self.cells]]] = True
         return answer
 
 

@@ -113,14 +113,17 @@ def spec_of(
         value=codec,
         user_key=user_key,
         ttl=descriptor.ttl is not None,
-        compaction_ttl_us=_compaction_ttl_us(descriptor.ttl),
+        **_compaction_rules(descriptor.ttl),
     )
     return spec, codec
 
 
-def _compaction_ttl_us(ttl: StateTtlConfig | None) -> int | None:
-    asked = ttl is not None and any(isinstance(one, CleanupInCompaction) for one in ttl.cleanup)
-    return ttl.ttl_us if asked and ttl is not None else None
+def _compaction_rules(ttl: StateTtlConfig | None) -> dict[str, int | None]:
+    """What of the TTL compaction has to know, as fields of `TableSpec`."""
+    for one in () if ttl is None else ttl.cleanup:
+        if isinstance(one, CleanupInCompaction) and ttl is not None:
+            return {"compaction_ttl_us": ttl.ttl_us, "compaction_clock_every": one.clock_every}
+    return {}
 
 
 def _check_cleanup(backend: StateBackend, state: str, ttl: StateTtlConfig) -> None:

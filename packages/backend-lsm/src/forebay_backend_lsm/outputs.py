@@ -1,0 +1,105 @@
+"""The files that a compaction makes, written behind the merging."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final
+
+import attrs
+import pyarrow as pa
+
+from forebay_backend_lsm.files.cells import Cells
+from forebay_backend_lsm.files.writing import BLOCK_BYTES, FileBytes, FileWriter, TableHeader
+from forebay_state_api.backend import StateFile
+from forebay_state_api.compaction import CompactionJob
+from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.storage import ObjectStorage
+
+_PARTS_AHEAD: Final = 2
+"""Parts that were merged and wait to be written."""
+
+
+class Outputs:
+    """Takes cells in their order; one file at a time grows in each lane.
+
+    A thread cuts, compresses and checks, another one puts what is done, so that neither waits for
+    the merging. What they do is in the order of `add`, so the bytes do not depend on them.
+    """
+
+    def __init__(
+        self, job: CompactionJob, storage: ObjectStorage, check: Callable[[], None]
+    ) -> None:
+        """``check`` is called in the thread that adds; it raises when the job is cancelled."""
+        self._job: Final = job
+        self._storage: Final = storage
+        self._check: Final = check
+        ranges = [r for f in job.inputs if (r := f.range.intersection(job.range)) is not None]
+        self._range: Final = (
+            KeyGroupRange(min(r.start for r in ranges), max(r.end for r in ranges))
+            if ranges
+            else job.range
+        )
+        self._writers: Final[dict[int, tuple[FileWriter, str]]] = {}
+        self._files: Final[list[tuple[int, Future[StateFile]]]] = []
+        self._writing: Final = ThreadPoolExecutor(1, "forebay-compaction-write")
+        self._putting: Final = ThreadPoolExecutor(1, "forebay-compaction-put")
+        self._ahead: Final[list[Future[None]]] = []
+
+    def add(self, lane: int, header: TableHeader, cells: Cells) -> None:
+        """Take cells; when a file is large enough, the next cells begin another one."""
+        self._check()
+        if not len(cells):
+            return
+        self._ahead.append(self._writing.submit(self._write, lane, header, cells))
+        if len(self._ahead) > _PARTS_AHEAD:
+            self._ahead.pop(0).result()
+
+    def finish(self) -> list[StateFile]:
+        """Write what is left; returns all files, oldest lane first."""
+        for part in self._ahead:
+            part.result()
+        for lane in sorted(self._writers):
+            self._check()
+            self._writing.submit(self._end, lane).result()
+        lanes = sorted({lane for lane, _ in self._files})
+        ordered = sorted(self._files, key=lambda found: found[0])
+        return [
+            attrs.evolve(file, meta={**file.meta, "lane": lanes.index(lane)})
+            for lane, file in ((lane, put.result()) for lane, put in ordered)
+        ]
+
+    def close(self) -> None:
+        """Let go of the threads, once what they have begun is done."""
+        self._writing.shutdown(cancel_futures=True)
+        self._putting.shutdown(cancel_futures=True)
+
+    def _write(self, lane: int, header: TableHeader, cells: Cells) -> None:
+        writer, name = self._writers.get(lane) or (self._writer(), "")
+        if name != header.name:
+            writer.begin(header)
+        writer.add(cells)
+        self._writers[lane] = writer, header.name
+        if writer.size >= self._job.target_bytes:
+            self._end(lane)
+
+    def _writer(self) -> FileWriter:
+        options = self._job.options
+        return FileWriter(
+            self._range,
+            compression=options.get("compression", "lz4"),
+            block_bytes=options.get("block_bytes", BLOCK_BYTES),
+        )
+
+    def _end(self, lane: int) -> None:
+        writer, _ = self._writers.pop(lane)
+        if self._files:
+            # No more than one whole file is held beside those that grow.
+            self._files[-1][1].result()
+        name = f"{self._job.output_prefix}{len(self._files):04d}"
+        self._files.append((lane, self._putting.submit(self._put, writer.finish(), name)))
+
+    def _put(self, content: FileBytes, name: str) -> StateFile:
+        file = content.put(self._storage, name, self._range)
+        pa.default_memory_pool().release_unused()
+        return file
