@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
+from operator import itemgetter
 from typing import Any, Final, Self
 
 import attrs
@@ -31,6 +32,8 @@ _GROUP_SHIFT: Final = np.uint64(48)
 _HALF_SHIFT: Final = np.uint64(40)
 _ENTRY_SHIFT: Final = np.uint64(ENTRY_BITS)
 _ONE_BYTE: Final = 128
+_FIRST: Final = itemgetter(0)
+_SECOND: Final = itemgetter(1)
 
 
 class Batch:
@@ -110,8 +113,8 @@ class Addressing:
 
     def asked(self, namespace: Any, cells: Sequence[tuple[int, Any]]) -> Batch:
         """`cells` for (key group, key) pairs."""
-        groups = np.fromiter([cell[0] for cell in cells], np.uint64, len(cells))
-        return self.cells(namespace, groups, [cell[1] for cell in cells])
+        groups = np.fromiter(map(_FIRST, cells), np.uint64, len(cells))
+        return self.cells(namespace, groups, [*map(_SECOND, cells)])
 
     def entries(self, namespace: Any, cells: Sequence[tuple[int, Any, Any]]) -> Entries:
         """Cells of a map table for (key group, key, user key address)."""

@@ -70,6 +70,12 @@ class Hits:
     lengths: I64
     """Bytes of each value."""
 
+    @classmethod
+    def none(cls, *, has_times: bool) -> Self:
+        """No cell."""
+        nothing = np.zeros(0, np.int64)
+        return cls(nothing, nothing.astype(np.uint8), [] if has_times else None, b"", nothing)
+
     def split(self) -> list[bytes]:
         """The value of each cell."""
         ends = np.cumsum(self.lengths)
@@ -142,6 +148,9 @@ def search_pairs(arena: Arena, places: Places, batch: Batch, which: I64) -> tupl
     wanted = batch.addresses[which]
     found, at = _lower_bounds(arena, places, wanted)
     hit = np.flatnonzero((found < places.counts) & (arena.u64[at] == wanted))
+    if not len(hit):
+        # What filters let pass in vain, as a rule.
+        return Hits.none(has_times=places.has_times), hit
     if len(hit) < len(which):
         places, found, which = places.take(hit), found[hit], which[hit]
     columns = _Columns.of(places)

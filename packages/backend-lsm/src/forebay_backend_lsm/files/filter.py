@@ -67,6 +67,6 @@ class Filter:
 
     def passes(self, probes: Probes) -> Mask:
         """Whether each address may be there."""
-        found: U64 = self.words[probes.words(len(self.words))]
+        found: U64 = self.words.take(probes.words(len(self.words)).view(np.int64))
         answer: Mask = found & probes.masks == probes.masks
         return answer

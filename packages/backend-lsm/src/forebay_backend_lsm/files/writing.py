@@ -282,7 +282,7 @@ class _SectionWriter:
         count = len(cells)
         start = 0
         # The one of numpy gives other threads its place, for what takes a microsecond.
-        places = memoryview(ends)
+        places = ends.data
         while start < count:
             stop = bisect_left(places, places[start] + self._block_bytes)
             if stop < count and cells.addresses[stop] == cells.addresses[stop - 1]:
