@@ -142,7 +142,7 @@ class Scenarios:
         for bad in (
             lambda: keyed(df, "users", uid="u"),
             lambda: keyed(df, "user", uid="u").process(Count(), "user strng"),
-            lambda: keyed(df, "user", uid="u", backend="lsm"),
+            lambda: keyed(df, "user", uid="u", backend="heep"),
             lambda: keyed(df, "user", uid="u", parallelism=500),
         ):
             try:

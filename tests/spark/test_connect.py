@@ -72,7 +72,7 @@ def test_bad_input_is_found_on_the_client(found):
         (
             "no column 'users' to key by; the columns are user",
             "the output schema 'user strng' does not parse: [UNSUPPORTED_DATATYPE]",
-            "pip install forebay-backend-lsm",
+            "no state backend 'heep'",
             "parallelism 500 is above max_parallelism 128",
         ),
         strict=True,
