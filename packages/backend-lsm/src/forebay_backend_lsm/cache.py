@@ -91,6 +91,7 @@ class _Blocks:
             _ANONYMOUS, self._length + _PAGE + SLACK_BYTES, flags=_PRIVATE
         )
         self.arena: Final = Arena(self._memory)
+        self._view: Final = memoryview(self._memory)
         self._free: Final = deque(range(0, self._length, self._segment_bytes or 1))
         self._segments: Final[deque[_Segment]] = deque()
 
@@ -101,8 +102,8 @@ class _Blocks:
 
     def insert(self, residence: Residence, block: int, raw: Any, allowed: int) -> None:
         """Copy a block into the arena, which may hold ``allowed`` bytes; a huge one stays out."""
-        view = np.frombuffer(raw, np.uint8)
-        size = aligned(len(view))
+        view = memoryview(raw).cast("B")
+        size = aligned(view.nbytes)
         if size > self._segment_bytes or residence.bases[block] != _ABSENT:
             return
         segment = self._segments[-1] if self._segments else None
@@ -111,7 +112,7 @@ class _Blocks:
             if segment is None:
                 return
         base = segment.start + segment.used
-        self.arena.bytes[base : base + len(view)] = view
+        self._view[base : base + view.nbytes] = view
         self._settle(segment, residence, block, size)
 
     def shrink(self, allowed: int) -> None:
@@ -147,7 +148,7 @@ class _Blocks:
                 break
             base = segment.start + segment.used
             # Blocks only move down within the segment, one after the other.
-            self.arena.bytes[base : base + length] = self.arena.bytes[source : source + length]
+            self._view[base : base + length] = self._view[source : source + length]
             self._settle(segment, residence, block, length)
         return segment
 

@@ -41,13 +41,15 @@ class Arena:
     @classmethod
     def of(cls, blocks: Sequence[Any]) -> tuple[Self, I64]:
         """Copy raw blocks into an arena of their own; where each begins."""
-        sizes = np.fromiter([aligned(memoryview(b).nbytes) for b in blocks], np.int64, len(blocks))
-        ends = np.cumsum(sizes)
-        bases = ends - sizes
-        buffer = np.empty(int(ends[-1]) + SLACK_BYTES if len(ends) else SLACK_BYTES, np.uint8)
-        for base, block in zip(bases.tolist(), blocks, strict=True):
-            view = np.frombuffer(block, np.uint8)
-            buffer[base : base + len(view)] = view
+        views = [memoryview(block).cast("B") for block in blocks]
+        sizes = np.array([view.nbytes for view in views], np.int64)
+        room = -(-sizes // ALIGNMENT) * ALIGNMENT
+        ends = np.cumsum(room)
+        bases = ends - room
+        buffer = np.empty(int(room.sum()) + SLACK_BYTES, np.uint8)
+        whole = memoryview(buffer.data)
+        for base, view in zip(bases.tolist(), views, strict=True):
+            whole[base : base + view.nbytes] = view
         return cls(buffer), bases
 
 

@@ -11,7 +11,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import pairwise
 from typing import Any, Final, Self, TypeVar
 
 import attrs
@@ -58,7 +57,7 @@ class Source:
         def read_from(storage: ObjectStorage) -> list[RawBlock]:
             found = self._ranges(storage, spans)
             return [
-                (block, table.decode(block, memoryview(data)[start : start + length]).raw)
+                (block, table.raw(block, memoryview(data)[start : start + length]))
                 for span, data in zip(spans, found, strict=True)
                 for block, start, length in span.blocks
             ]
@@ -159,19 +158,20 @@ class Wanted:
             yield spans[start : start + RANGES_PER_CALL]
 
     def _spans(self) -> Iterator[_Span]:
-        places = [(block, *self.table.location(block)) for block in self.blocks]
-        cuts = [0]
-        first = places[0][1]
-        for i, ((_, start, length), (_, following, size)) in enumerate(pairwise(places), 1):
-            apart = following - start - length > _GAP_BYTES
-            if apart or following + size - first > _SPAN_BYTES:
-                cuts.append(i)
-                first = following
-        for low, high in pairwise([*cuts, len(places)]):
-            offset = places[low][1]
-            end = places[high - 1][1] + places[high - 1][2]
-            inner = [(block, start - offset, length) for block, start, length in places[low:high]]
-            yield _Span(offset, end - offset, inner)
+        location = self.table.location
+        inner: list[tuple[int, int, int]] = []
+        first = end = 0
+        for block in self.blocks:
+            start, length = location(block)
+            if inner and (start - end > _GAP_BYTES or start + length - first > _SPAN_BYTES):
+                yield _Span(first, end - first, inner)
+                inner = []
+            if not inner:
+                first = start
+            inner.append((block, start - first, length))
+            end = start + length
+        if inner:
+            yield _Span(first, end - first, inner)
 
 
 def fetch(wanted: Sequence[Wanted], requests: int) -> Iterator[tuple[int, list[RawBlock]]]:
@@ -211,7 +211,7 @@ def _blocks(
     data = memoryview(content)
     for block in range(len(residence.counts)):
         start, length = table.location(block)
-        yield residence, block, table.decode(block, data[start : start + length]).raw
+        yield residence, block, table.raw(block, data[start : start + length])
 
 
 def open_sources(place: Place, files: Sequence[StateFile], requests: int) -> dict[str, Source]:

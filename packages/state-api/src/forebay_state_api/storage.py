@@ -27,6 +27,7 @@ from forebay_state_api._storage.contract import (
 )
 from forebay_state_api._storage.obstores import (
     LocalDirectory,
+    LocalStorage,
     MemoryStorage,
     ObstoreStorage,
     Opened,
@@ -150,7 +151,7 @@ def _open_local(path: Path) -> ObstoreStorage:
     if path.exists() and not path.is_dir():
         msg = f"{path} is a file, not a directory for state"
         raise ConfigurationError(msg)
-    return ObstoreStorage(LocalDirectory(path), str(path))
+    return LocalStorage(path, LocalDirectory(path))
 
 
 def _open_cloud(url: str, scheme: str, options: StorageOptions) -> ObstoreStorage:

@@ -139,21 +139,22 @@ class FileTable:
 
         Raises `CorruptStateError`, which names file, state, block and offset.
         """
-        return Block(self._raw(block, data), int(self.cells[block]), has_times=self.has_times)
+        return Block(self.raw(block, data), int(self.cells[block]), has_times=self.has_times)
 
     def decode_many(self, blocks: range, data: Sequence[memoryview]) -> Cells:
         """`decode` some neighbouring blocks, of which there is at least one, into columns.
 
         Leaves out the cells that are not within the range read.
         """
-        raws = [self._raw(block, part) for block, part in zip(blocks, data, strict=True)]
+        raws = [self.raw(block, part) for block, part in zip(blocks, data, strict=True)]
         counts = self.cells[blocks.start : blocks.stop].tolist()
         cells = cells_of_blocks(raws, counts, has_times=self.has_times)
         bounds = np.array([self.first, self.last], np.uint64)
         start = int(np.searchsorted(cells.addresses, bounds[0], "left"))
         return cells.slice(start, int(np.searchsorted(cells.addresses, bounds[1], "right")))
 
-    def _raw(self, block: int, data: bytes | memoryview) -> pa.Buffer:
+    def raw(self, block: int, data: bytes | memoryview) -> pa.Buffer:
+        """The columns of a block, as `decode` has them."""
         blocks = self.section.blocks
         if len(data) != self._sizes[block] or xxh3_64_intdigest(data) != blocks.checksums[block]:
             raise CorruptStateError(
