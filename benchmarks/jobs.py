@@ -143,6 +143,7 @@ def _jvm_aggregation(events: DataFrame, _state_dir: Path) -> DataFrame:
     return events.groupBy("user").agg(F.count("*").alias("cnt"), F.sum("amount").alias("total"))
 
 
+_WITH_LSM: Final = {"spark.forebay.state.backend": "lsm"}
 _WITH_ROCKSDB: Final = {"spark.sql.streaming.stateStore.providerClass": ROCKSDB}
 
 JOBS: Final[Mapping[str, Job]] = {
@@ -150,6 +151,18 @@ JOBS: Final[Mapping[str, Job]] = {
     for job in (
         Job(name="ours-sync", about="keyed, plain function", build=_ours("CountSync")),
         Job(name="ours-coroutine", about="keyed, coroutine", build=_ours("CountCoroutine")),
+        Job(
+            name="ours-lsm-sync",
+            about="keyed on the lsm backend, plain function",
+            build=_ours("CountSync"),
+            conf=_WITH_LSM,
+        ),
+        Job(
+            name="ours-lsm-coroutine",
+            about="keyed on the lsm backend, coroutine",
+            build=_ours("CountCoroutine"),
+            conf=_WITH_LSM,
+        ),
         Job(name="dict", about="plain dict, not durable", build=_mapped(count_in_dict)),
         Job(name="floor-rows", about="rows, no state", build=_mapped(rows_without_state)),
         Job(name="floor-arrow", about="Arrow, no rows", build=_mapped(arrow_without_rows)),

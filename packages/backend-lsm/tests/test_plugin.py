@@ -38,3 +38,8 @@ def test_values_that_do_not_fit_are_refused(name, value):
 
 def test_defaults_are_those_of_the_settings():
     assert LsmOptions.of({}).requests_in_flight == SETTINGS["requests-in-flight"].default
+
+
+def test_a_disk_cache_is_on_a_disk():
+    with pytest.raises(ConfigurationError, match="disk-cache-dir"):
+        LsmOptions.of({"disk-cache-dir": "s3://bucket/cache"})

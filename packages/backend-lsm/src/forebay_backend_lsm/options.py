@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import attrs
 
-from forebay_state_api.settings import BYTES, DURATION, LOCATION, Setting, one_of
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.settings import BYTES, DURATION, LOCATION, PREFIX, Setting, one_of
 
 SETTINGS: Final[Mapping[str, Setting]] = {
     setting.name: setting
@@ -105,7 +106,15 @@ class LsmOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> LsmOptions:
-        """Take what is given, and the default of what is not."""
+        """Take what is given, and the default of what is not.
+
+        Raises `ConfigurationError` for a disk cache that is not on a disk of this host.
+        """
         value = with_defaults(given)
+        directory = value["disk-cache-dir"]
+        if directory is not None and "://" in directory:
+            raise ConfigurationError(
+                f"{PREFIX}lsm.disk-cache-dir = {directory!r}: expected a directory of this host"
+            )
         fields = [field.name for field in attrs.fields(cls)]
         return cls(**{field: value[field.replace("_", "-")] for field in fields})
