@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
-from forebay_backend_heap.backend import HeapBackend
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from forebay_backend_heap.backend import HeapBackend
 
 __all__ = ["HeapBackend"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the backend when it is asked for: the ``forebay`` command does without."""
+    if name == "HeapBackend":
+        from forebay_backend_heap.backend import HeapBackend
+
+        return HeapBackend
+    message = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(message)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from forebay_backend_heap.backend import HeapBackend
+from typing import TYPE_CHECKING
+
 from forebay_state_api.plugins import hookimpl
+
+if TYPE_CHECKING:
+    from forebay_backend_heap.backend import HeapBackend
 
 
 @hookimpl
 def forebay_state_backends() -> type[HeapBackend]:
     """Give the heap backend."""
+    from forebay_backend_heap.backend import HeapBackend
+
     return HeapBackend

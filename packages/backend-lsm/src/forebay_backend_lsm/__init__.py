@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
-from forebay_backend_lsm.backend import LsmBackend
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from forebay_backend_lsm.backend import LsmBackend
 
 __all__ = ["LsmBackend"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the backend when it is asked for: the ``forebay`` command does without."""
+    if name == "LsmBackend":
+        from forebay_backend_lsm.backend import LsmBackend
+
+        return LsmBackend
+    message = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(message)

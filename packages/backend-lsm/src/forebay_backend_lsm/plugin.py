@@ -5,23 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from forebay_backend_lsm.backend import LsmBackend
-from forebay_backend_lsm.compactor import LsmCompactor
 from forebay_state_api.plugins import hookimpl
 
 if TYPE_CHECKING:
     import click
 
+    from forebay_backend_lsm.backend import LsmBackend
+    from forebay_backend_lsm.compactor import LsmCompactor
+
 
 @hookimpl
 def forebay_state_backends() -> type[LsmBackend]:
     """Give the lsm backend."""
+    from forebay_backend_lsm.backend import LsmBackend
+
     return LsmBackend
 
 
 @hookimpl
 def forebay_compactors() -> LsmCompactor:
     """Give the compactor of its files."""
+    from forebay_backend_lsm.compactor import LsmCompactor
+
     return LsmCompactor()
 
 

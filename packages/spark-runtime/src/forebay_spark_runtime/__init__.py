@@ -6,12 +6,16 @@ ordinary DataFrames, of streams too.
 
 from __future__ import annotations
 
-from forebay_spark_runtime.keyed import ConnectedDataFrame, KeyedDataFrame, keyed
-from forebay_spark_runtime.waiting.arguments import Batch, Rate, Retry
-from forebay_spark_runtime.waiting.current import Call, current_call
-from forebay_spark_runtime.waiting.operators import ordered_wait, unordered_wait
-from forebay_spark_runtime.waiting.reports import BatchReport, WaitMetrics
-from forebay_spark_runtime.waiting.retry import ClientBrokenError, RetryLaterError
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from forebay_spark_runtime.keyed_dataframe import ConnectedDataFrame, KeyedDataFrame, keyed
+    from forebay_spark_runtime.waiting.arguments import Batch, Rate, Retry
+    from forebay_spark_runtime.waiting.current import Call, current_call
+    from forebay_spark_runtime.waiting.operators import ordered_wait, unordered_wait
+    from forebay_spark_runtime.waiting.reports import BatchReport, WaitMetrics
+    from forebay_spark_runtime.waiting.retry import ClientBrokenError, RetryLaterError
 
 __all__ = [
     "Batch",
@@ -29,3 +33,23 @@ __all__ = [
     "ordered_wait",
     "unordered_wait",
 ]
+
+_HOMES: Final = {
+    "keyed_dataframe": ("ConnectedDataFrame", "KeyedDataFrame", "keyed"),
+    "waiting.arguments": ("Batch", "Rate", "Retry"),
+    "waiting.current": ("Call", "current_call"),
+    "waiting.operators": ("ordered_wait", "unordered_wait"),
+    "waiting.reports": ("BatchReport", "WaitMetrics"),
+    "waiting.retry": ("ClientBrokenError", "RetryLaterError"),
+}
+"""Where each name lives: the plugin layer imports this package to learn what it offers, and the
+``forebay`` command would wait for pyspark each time."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for, when it is asked for."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{home}"), name)
+    message = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(message)

@@ -19,7 +19,7 @@ from forebay_spark_runtime.demo.carried import OUTPUT, CarriedDelay
 from forebay_spark_runtime.demo.check import Carried
 from forebay_spark_runtime.demo.flights import SCHEMA
 from forebay_spark_runtime.demo.place import Place
-from forebay_spark_runtime.keyed import keyed
+from forebay_spark_runtime.keyed_dataframe import keyed
 from forebay_state_api.errors import ConfigurationError
 
 UID: Final = "carried-delay"

@@ -1,0 +1,26 @@
+"""What the package gives, and when it imports it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import forebay_spark_runtime
+
+
+def test_all_names_are_there():
+    for name in forebay_spark_runtime.__all__:
+        assert getattr(forebay_spark_runtime, name).__name__ == name
+
+
+def test_what_is_not_there_is_no_attribute():
+    with pytest.raises(AttributeError, match="no attribute 'keyd'"):
+        _ = forebay_spark_runtime.keyd
+
+
+def test_the_plugin_layer_does_not_wait_for_pyspark():
+    code = "import sys, forebay_spark_runtime.plugin; print('pyspark' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
