@@ -8,13 +8,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from forebay_backend_lsm.cache import OpenFile, ProcessCache, Residence
+from forebay_backend_lsm.cache import NewBlocks, OpenFile, ProcessCache, Residence
 
 KIB = 1024
 
 
 def residence(blocks):
     return Residence(np.ones(blocks, np.int64), has_times=False)
+
+
+def put(cache, found, *numbers, size=KIB):
+    cache.insert(NewBlocks.of(found, [(number, raw(number, size)) for number in numbers]))
 
 
 def raw(number, size=KIB):
@@ -49,7 +53,7 @@ def opened(memory_bytes):
 def test_blocks_stay_within_the_budget(budget):
     cache, found = cache_of(budget), residence(5000)
     for number in range(5000):
-        cache.insert([(found, number, raw(number))])
+        put(cache, found, number)
         assert cache.held_bytes <= budget
     there = kept(cache, found)
     assert budget / 2 <= KIB * len(there) <= budget
@@ -60,10 +64,10 @@ def test_what_is_used_outlives_what_is_not():
     cache, found = cache_of(256 * KIB), residence(3000)
     used = range(20)
     for number in range(3000):
-        cache.insert([(found, number, raw(number))])
+        put(cache, found, number)
         for one in used:
             if cache.copy(found, one, KIB) is None:
-                cache.insert([(found, one, raw(one))])
+                put(cache, found, one)
     before = found.bases[:20].copy()
     assert set(used) <= set(kept(cache, found))
     assert (before >= 0).all()
@@ -71,16 +75,16 @@ def test_what_is_used_outlives_what_is_not():
 
 def test_used_blocks_are_kept_when_their_segment_makes_way():
     cache, found = cache_of(64 * KIB), residence(1000)
-    cache.insert([(found, 0, raw(0))])
+    put(cache, found, 0)
     for number in range(1, 1000):
         assert cache.copy(found, 0, KIB) == raw(0), f"gone when {number} came"
-        cache.insert([(found, number, raw(number))])
+        put(cache, found, number)
 
 
 @pytest.mark.parametrize("budget", [0, 1, 100])
 def test_without_a_budget_nothing_is_kept(budget):
     cache, found = cache_of(budget), residence(2)
-    cache.insert([(found, 0, raw(0))])
+    put(cache, found, 0)
     cache.keep(("path", "file"), opened(1000))
     assert kept(cache, found) == []
     assert cache.held_bytes == 0
@@ -88,29 +92,29 @@ def test_without_a_budget_nothing_is_kept(budget):
 
 def test_a_block_larger_than_a_segment_is_not_kept():
     cache, found = cache_of(64 * KIB), residence(2)
-    cache.insert([(found, 0, raw(0, 5 * KIB)), (found, 1, raw(1))])
+    cache.insert(NewBlocks.of(found, [(0, raw(0, 5 * KIB)), (1, raw(1))]))
     assert kept(cache, found) == [1]
 
 
 def test_another_budget_and_clearing_forget_every_block():
     cache, found = cache_of(64 * KIB), residence(4)
     for act in (lambda: cache.resize(128 * KIB), cache.clear):
-        cache.insert([(found, number, raw(number)) for number in range(4)])
+        put(cache, found, *range(4))
         assert kept(cache, found) == [0, 1, 2, 3]
         act()
         assert kept(cache, found) == []
-    cache.insert([(found, 1, raw(1))])
+    put(cache, found, 1)
     cache.resize(128 * KIB)
     assert kept(cache, found) == [1], "the same budget changes nothing"
 
 
 def test_open_files_take_room_from_blocks():
     cache, found = cache_of(64 * KIB), residence(200)
-    cache.insert([(found, number, raw(number)) for number in range(64)])
+    put(cache, found, *range(64))
     cache.keep(("path", "a"), opened(32 * KIB))
     assert cache.held_bytes <= 64 * KIB
     assert 20 <= len(kept(cache, found)) <= 32
-    cache.insert([(found, number, raw(number)) for number in range(64, 200)])
+    put(cache, found, *range(64, 200))
     assert cache.held_bytes <= 64 * KIB
 
 
@@ -137,7 +141,7 @@ def test_threads_may_use_it_at_once():
         for number in random.integers(0, 300, 2000).tolist():
             content = cache.copy(found, number, KIB)
             if content is None:
-                cache.insert([(found, number, raw(number))])
+                put(cache, found, number)
             elif content != raw(number):
                 faults.append(number)
 

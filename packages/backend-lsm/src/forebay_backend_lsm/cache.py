@@ -13,8 +13,8 @@ from __future__ import annotations
 import mmap
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Self
 
 import attrs
 import numpy as np
@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from forebay_backend_lsm.addressing import I64, Batch
 from forebay_backend_lsm.files import SortedFile
-from forebay_backend_lsm.search import SLACK_BYTES, Arena, Hits, Places, aligned, search_pairs
+from forebay_backend_lsm.search import SLACK_BYTES, Arena, Hits, Places, search_pairs
 
 _MOST_SEGMENT_BYTES: Final = 4 << 20
 _SEGMENTS: Final = 16
@@ -70,12 +70,35 @@ class OpenFile:
         )
 
 
+@attrs.frozen(eq=False)
+class NewBlocks:
+    """Raw blocks of one table in one file, in an arena of their own."""
+
+    residence: Residence
+    blocks: I64
+    arena: Arena
+    bases: I64
+    """Where each begins in ``arena``, one after the other."""
+
+    @classmethod
+    def of(cls, residence: Residence, blocks: Sequence[tuple[int, Any]]) -> Self:
+        """Copy blocks, given as numbers and raw bytes, into an arena."""
+        arena, bases = Arena.of([raw for _, raw in blocks])
+        return cls(residence, np.array([number for number, _ in blocks], np.int64), arena, bases)
+
+    @property
+    def sizes(self) -> I64:
+        """Bytes that each takes up."""
+        ends = np.append(self.bases[1:], len(self.arena.bytes) - SLACK_BYTES)
+        return ends - self.bases
+
+
 @attrs.define
 class _Segment:
     start: int
     used: int = 0
-    blocks: list[tuple[Residence, int, int]] = attrs.field(factory=list)
-    """Residence, block, size."""
+    chunks: list[tuple[Residence, I64, I64]] = attrs.field(factory=list)
+    """Residence, blocks, and the size of each."""
 
 
 class _Blocks:
@@ -100,20 +123,33 @@ class _Blocks:
         """Memory of the segments in use."""
         return len(self._segments) * self._segment_bytes
 
-    def insert(self, residence: Residence, block: int, raw: Any, allowed: int) -> None:
-        """Copy a block into the arena, which may hold ``allowed`` bytes; a huge one stays out."""
-        view = memoryview(raw).cast("B")
-        size = aligned(view.nbytes)
-        if size > self._segment_bytes or residence.bases[block] != _ABSENT:
+    def insert(self, new: NewBlocks, allowed: int) -> None:
+        """Copy blocks into the arena, which may hold ``allowed`` bytes; huge ones stay out."""
+        sizes, residence = new.sizes, new.residence
+        absent = residence.bases[new.blocks] == _ABSENT
+        left = np.flatnonzero(absent & (sizes <= self._segment_bytes))
+        while len(left):
+            segment = self._segments[-1] if self._segments else None
+            if segment is None or segment.used + sizes[left[0]] > self._segment_bytes:
+                segment = self._new_segment(allowed, int(sizes[left[0]]))
+                if segment is None:
+                    return
+            room = self._segment_bytes - segment.used
+            fits = int(np.searchsorted(np.cumsum(sizes[left]), room, "right"))
+            part, left = left[:fits], left[fits:]
+            self._copy(segment, new.arena.buffer, new.bases[part], sizes[part])
+            self._settle(segment, residence, new.blocks[part], sizes[part])
+
+    def _copy(self, segment: _Segment, source: memoryview, bases: I64, sizes: I64) -> None:
+        """Append what begins at ``bases`` of ``source``."""
+        to = segment.start + segment.used
+        first, end = int(bases[0]), int(bases[-1] + sizes[-1])
+        if end - first == int(sizes.sum()):
+            self._view[to : to + end - first] = source[first:end]
             return
-        segment = self._segments[-1] if self._segments else None
-        if segment is None or segment.used + size > self._segment_bytes:
-            segment = self._new_segment(allowed, size)
-            if segment is None:
-                return
-        base = segment.start + segment.used
-        self._view[base : base + view.nbytes] = view
-        self._settle(segment, residence, block, size)
+        for base, size in zip(bases.tolist(), sizes.tolist(), strict=True):
+            self._view[to : to + size] = source[base : base + size]
+            to += size
 
     def shrink(self, allowed: int) -> None:
         """Give memory back until no more than ``allowed`` bytes are held."""
@@ -133,36 +169,35 @@ class _Blocks:
         if not self._segments:
             return None
         oldest = self._segments.popleft()
-        kept = [
-            (residence, block, length)
-            for residence, block, length in oldest.blocks
-            if residence.used[block]
-        ]
-        sources = [int(residence.bases[block]) for residence, block, _ in kept]
+        kept = []
+        for residence, blocks, sizes in oldest.chunks:
+            if (used := residence.used[blocks]).any():
+                sources = residence.bases[blocks[used]]
+                kept.append((residence, blocks[used], sizes[used], sources))
         _empty(oldest)
         segment = _Segment(oldest.start)
         self._segments.append(segment)
         room = min(self._segment_bytes // 2, self._segment_bytes - size)
-        for (residence, block, length), source in zip(kept, sources, strict=True):
-            if segment.used + length > room:
-                break
-            base = segment.start + segment.used
-            # Blocks only move down within the segment, one after the other.
-            self._view[base : base + length] = self._view[source : source + length]
-            self._settle(segment, residence, block, length)
+        for residence, blocks, sizes, sources in kept:
+            fits = int(np.searchsorted(np.cumsum(sizes), room - segment.used, "right"))
+            if fits:
+                # Blocks only move down within the segment, one after the other.
+                self._copy(segment, self._view, sources[:fits], sizes[:fits])
+                self._settle(segment, residence, blocks[:fits], sizes[:fits])
         return segment
 
-    def _settle(self, segment: _Segment, residence: Residence, block: int, size: int) -> None:
-        residence.bases[block] = segment.start + segment.used
-        residence.used[block] = False
-        segment.blocks.append((residence, block, size))
-        segment.used += size
+    def _settle(self, segment: _Segment, residence: Residence, blocks: I64, sizes: I64) -> None:
+        ends = np.cumsum(sizes)
+        residence.bases[blocks] = segment.start + segment.used + ends - sizes
+        residence.used[blocks] = False
+        segment.chunks.append((residence, blocks, sizes))
+        segment.used += int(ends[-1])
 
 
 def _empty(segment: _Segment) -> None:
-    for residence, block, _ in segment.blocks:
-        residence.bases[block] = _ABSENT
-    segment.blocks.clear()
+    for residence, blocks, _ in segment.chunks:
+        residence.bases[blocks] = _ABSENT
+    segment.chunks.clear()
 
 
 class ProcessCache:
@@ -258,12 +293,10 @@ class ProcessCache:
             residence.used[block] = True
             return bytes(self._blocks.arena.buffer[base : base + size])
 
-    def insert(self, blocks: Iterable[tuple[Residence, int, Any]]) -> None:
-        """Keep raw blocks: (residence, block, bytes)."""
+    def insert(self, new: NewBlocks) -> None:
+        """Keep raw blocks."""
         with self._lock:
-            allowed = self._budget - self._file_bytes
-            for residence, block, raw in blocks:
-                self._blocks.insert(residence, block, raw, allowed)
+            self._blocks.insert(new, self._budget - self._file_bytes)
 
 
 def _joined(parts: Sequence[I64]) -> I64:

@@ -14,10 +14,10 @@ import attrs
 import numpy as np
 
 from forebay_backend_lsm.addressing import I64, Batch
-from forebay_backend_lsm.cache import CACHE
+from forebay_backend_lsm.cache import CACHE, NewBlocks
 from forebay_backend_lsm.files import Block, Kind
 from forebay_backend_lsm.runs import FileRun, MemoryRun, Run
-from forebay_backend_lsm.search import Arena, Hits, search
+from forebay_backend_lsm.search import Hits, search
 from forebay_backend_lsm.sources import RawBlock, Wanted, fetch
 from forebay_state_api.backend import TableSpec
 
@@ -105,7 +105,7 @@ class Reads:
         for position, blocks in fetch([each for _, each in absent], self._requests):
             i = absent[position][0]
             run = wanted[i][0]
-            CACHE.insert((run.residence, number, raw) for number, raw in blocks)
+            CACHE.insert(NewBlocks.of(run.residence, blocks))
             answers[i].update((number, run.view(number, raw)) for number, raw in blocks)
         return answers
 
@@ -223,14 +223,13 @@ def _resolved(
     """Look into blocks that have arrived, and keep them."""
     for position, blocks in arrived.items():
         one = stalled[position]
-        arena, bases = Arena.of([raw for _, raw in blocks])
-        numbers = np.array([number for number, _ in blocks])
-        at = np.minimum(np.searchsorted(numbers, one.blocks), len(numbers) - 1)
-        here = numbers[at] == one.blocks
+        new = NewBlocks.of(one.run.residence, blocks)
+        at = np.minimum(np.searchsorted(new.blocks, one.blocks), len(blocks) - 1)
+        here = new.blocks[at] == one.blocks
         asked = one.which[here]
-        places = one.run.residence.places(one.blocks[here], bases[at[here]])
-        yield one, search(arena, places, batch, asked), asked
-        CACHE.insert((one.run.residence, number, raw) for number, raw in blocks)
+        places = one.run.residence.places(one.blocks[here], new.bases[at[here]])
+        yield one, search(new.arena, places, batch, asked), asked
+        CACHE.insert(new)
 
 
 def _without(here: I64, away: Sequence[I64], count: int) -> I64:

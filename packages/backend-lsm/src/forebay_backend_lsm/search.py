@@ -53,11 +53,6 @@ class Arena:
         return cls(buffer), bases
 
 
-def aligned(size: int) -> int:
-    """The next multiple of `ALIGNMENT`."""
-    return -(-size // ALIGNMENT) * ALIGNMENT
-
-
 @attrs.frozen(eq=False)
 class Hits:
     """Cells that were found, copied out of the arena."""

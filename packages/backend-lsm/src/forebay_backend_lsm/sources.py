@@ -15,7 +15,7 @@ from typing import Any, Final, Self, TypeVar
 
 import attrs
 
-from forebay_backend_lsm.cache import CACHE, OpenFile, Residence
+from forebay_backend_lsm.cache import CACHE, NewBlocks, OpenFile, Residence
 from forebay_backend_lsm.disk_cache import CachedRanges
 from forebay_backend_lsm.files import FileTable, SortedFile
 from forebay_backend_lsm.files.layout import Tail
@@ -33,6 +33,7 @@ _GAP_BYTES: Final = 4 * 1024
 _SPAN_BYTES: Final = 512 * 1024
 """Neighbouring blocks are read together up to this."""
 _CALLS_AHEAD: Final = 64
+_BLOCKS_AT_ONCE: Final = 64
 
 _ALL_GROUPS: Final = KeyGroupRange(0, (1 << 16) - 1)
 """An open file is shared by all that read it, each for key groups of its own."""
@@ -108,7 +109,8 @@ class Place:
         opened = OpenFile(SortedFile(file, tail, _ALL_GROUPS))
         opened = CACHE.keep((self.path, file.name), opened)
         for name, table in opened.file.tables.items():
-            CACHE.insert(_blocks(table, opened.residences[name], content))
+            for blocks in _blocks(table, content):
+                CACHE.insert(NewBlocks.of(opened.residences[name], blocks))
         return Source(opened, self)
 
     def verified(self, read: Callable[[ObjectStorage], T]) -> T:
@@ -205,13 +207,15 @@ def fetch(wanted: Sequence[Wanted], requests: int) -> Iterator[tuple[int, list[R
             future.cancel()
 
 
-def _blocks(
-    table: FileTable, residence: Residence, content: bytes
-) -> Iterator[tuple[Residence, int, Any]]:
-    data = memoryview(content)
-    for block in range(len(residence.counts)):
-        start, length = table.location(block)
-        yield residence, block, table.raw(block, data[start : start + length])
+def _blocks(table: FileTable, content: bytes) -> Iterator[list[RawBlock]]:
+    """All blocks of a table, some at a time."""
+    data, count = memoryview(content), len(table.first_addresses)
+    for first in range(0, count, _BLOCKS_AT_ONCE):
+        found = []
+        for block in range(first, min(first + _BLOCKS_AT_ONCE, count)):
+            start, length = table.location(block)
+            found.append((block, table.raw(block, data[start : start + length])))
+        yield found
 
 
 def open_sources(place: Place, files: Sequence[StateFile], requests: int) -> dict[str, Source]:
