@@ -18,7 +18,7 @@ def residence(blocks):
 
 
 def put(cache, found, *numbers, size=KIB):
-    cache.insert(NewBlocks.of(found, [(number, raw(number, size)) for number in numbers]))
+    cache.insert(NewBlocks.of([(found, [(n, raw(n, size)) for n in numbers])]))
 
 
 def raw(number, size=KIB):
@@ -92,7 +92,7 @@ def test_without_a_budget_nothing_is_kept(budget):
 
 def test_a_block_larger_than_a_segment_is_not_kept():
     cache, found = cache_of(64 * KIB), residence(2)
-    cache.insert(NewBlocks.of(found, [(0, raw(0, 5 * KIB)), (1, raw(1))]))
+    cache.insert(NewBlocks.of([(found, [(0, raw(0, 5 * KIB)), (1, raw(1))])]))
     assert kept(cache, found) == [1]
 
 

@@ -45,10 +45,6 @@ class Residence:
         self.bases: Final = np.full(len(counts), _ABSENT, np.int64)
         self.used: Final = np.zeros(len(counts), np.bool_)
 
-    def places(self, blocks: I64, bases: I64) -> Places:
-        """Where cells are looked for that would be in ``blocks``."""
-        return Places(bases, self.counts[blocks], self.has_times)
-
     @property
     def memory_bytes(self) -> int:
         """Bytes of its arrays."""
@@ -78,19 +74,24 @@ class NewBlocks:
     blocks: I64
     arena: Arena
     bases: I64
-    """Where each begins in ``arena``, one after the other."""
+    """Where each begins in ``arena``, one after the other; and where the last one ends."""
 
     @classmethod
-    def of(cls, residence: Residence, blocks: Sequence[tuple[int, Any]]) -> Self:
-        """Copy blocks, given as numbers and raw bytes, into an arena."""
-        arena, bases = Arena.of([raw for _, raw in blocks])
-        return cls(residence, np.array([number for number, _ in blocks], np.int64), arena, bases)
+    def of(cls, found: Sequence[tuple[Residence, Sequence[tuple[int, Any]]]]) -> list[Self]:
+        """Copy blocks, given as numbers and raw bytes for each file, into one arena."""
+        arena, bases = Arena.of([raw for _, blocks in found for _, raw in blocks])
+        answers, start = [], 0
+        for residence, blocks in found:
+            stop = start + len(blocks)
+            numbers = np.array([number for number, _ in blocks], np.int64)
+            answers.append(cls(residence, numbers, arena, bases[start : stop + 1]))
+            start = stop
+        return answers
 
     @property
     def sizes(self) -> I64:
         """Bytes that each takes up."""
-        ends = np.append(self.bases[1:], len(self.arena.bytes) - SLACK_BYTES)
-        return ends - self.bases
+        return self.bases[1:] - self.bases[:-1]
 
 
 @attrs.define
@@ -293,10 +294,11 @@ class ProcessCache:
             residence.used[block] = True
             return bytes(self._blocks.arena.buffer[base : base + size])
 
-    def insert(self, new: NewBlocks) -> None:
+    def insert(self, found: Sequence[NewBlocks]) -> None:
         """Keep raw blocks."""
         with self._lock:
-            self._blocks.insert(new, self._budget - self._file_bytes)
+            for new in found:
+                self._blocks.insert(new, self._budget - self._file_bytes)
 
 
 def _joined(parts: Sequence[I64]) -> I64:

@@ -17,7 +17,7 @@ from forebay_backend_lsm.addressing import I64, Batch
 from forebay_backend_lsm.cache import CACHE, NewBlocks
 from forebay_backend_lsm.files import Block, Kind
 from forebay_backend_lsm.runs import FileRun, MemoryRun, Run
-from forebay_backend_lsm.search import Hits, search
+from forebay_backend_lsm.search import Hits, Places, search_pairs
 from forebay_backend_lsm.sources import RawBlock, Wanted, fetch
 from forebay_state_api.backend import TableSpec
 
@@ -105,7 +105,7 @@ class Reads:
         for position, blocks in fetch([each for _, each in absent], self._requests):
             i = absent[position][0]
             run = wanted[i][0]
-            CACHE.insert(NewBlocks.of(run.residence, blocks))
+            CACHE.insert(NewBlocks.of([(run.residence, blocks)]))
             answers[i].update((number, run.view(number, raw)) for number, raw in blocks)
         return answers
 
@@ -220,16 +220,31 @@ def _newest_of(batch: Batch, asked: Sequence[_Asked], stalled: list[_Asked]) -> 
 def _resolved(
     batch: Batch, stalled: Sequence[_Asked], arrived: dict[int, list[RawBlock]]
 ) -> Iterator[tuple[_Asked, Hits, I64]]:
-    """Look into blocks that have arrived, and keep them."""
-    for position, blocks in arrived.items():
-        one = stalled[position]
-        new = NewBlocks.of(one.run.residence, blocks)
-        at = np.minimum(np.searchsorted(new.blocks, one.blocks), len(blocks) - 1)
+    """Look into blocks that have arrived, all at once, and keep them."""
+    if not arrived:
+        return
+    waiting = [stalled[position] for position in arrived]
+    found = NewBlocks.of(
+        [(one.run.residence, arrived[p]) for p, one in zip(arrived, waiting, strict=True)]
+    )
+    asked: list[_Asked] = []
+    bases = []
+    for one, new in zip(waiting, found, strict=True):
+        at = np.minimum(np.searchsorted(new.blocks, one.blocks), len(new.blocks) - 1)
         here = new.blocks[at] == one.blocks
-        asked = one.which[here]
-        places = one.run.residence.places(one.blocks[here], new.bases[at[here]])
-        yield one, search(new.arena, places, batch, asked), asked
-        CACHE.insert(new)
+        asked.append(one.take(here))
+        bases.append(new.bases[at[here]])
+    counts = [one.run.residence.counts[one.blocks] for one in asked]
+    places = Places(
+        np.concatenate(bases), np.concatenate(counts), waiting[0].run.residence.has_times
+    )
+    which = np.concatenate([one.which for one in asked])
+    hits, at = search_pairs(found[0].arena, places, batch, which)
+    CACHE.insert(found)
+    ends = np.cumsum([len(one.which) for one in asked])
+    cuts = [0, *np.searchsorted(at, ends, "left").tolist()]
+    for one, part in zip(asked, hits.cut(cuts), strict=True):
+        yield one, part, one.which
 
 
 def _without(here: I64, away: Sequence[I64], count: int) -> I64:

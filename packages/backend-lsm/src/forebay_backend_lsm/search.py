@@ -7,7 +7,8 @@ arrays, and every step of a search is done for all cells of the batch at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Final, Self
 
 import attrs
@@ -40,15 +41,14 @@ class Arena:
 
     @classmethod
     def of(cls, blocks: Sequence[Any]) -> tuple[Self, I64]:
-        """Copy raw blocks into an arena of their own; where each begins."""
+        """Copy raw blocks into an arena of their own; where each begins, and the last one ends."""
         views = [memoryview(block).cast("B") for block in blocks]
         sizes = np.array([view.nbytes for view in views], np.int64)
         room = -(-sizes // ALIGNMENT) * ALIGNMENT
-        ends = np.cumsum(room)
-        bases = ends - room
-        buffer = np.empty(int(room.sum()) + SLACK_BYTES, np.uint8)
+        bases = np.concatenate(([0], np.cumsum(room)))
+        buffer = np.empty(int(bases[-1]) + SLACK_BYTES, np.uint8)
         whole = memoryview(buffer.data)
-        for base, view in zip(bases.tolist(), views, strict=True):
+        for base, view in zip(bases.tolist(), views, strict=False):
             whole[base : base + view.nbytes] = view
         return cls(buffer), bases
 
@@ -78,6 +78,18 @@ class Hits:
         ends = np.cumsum(self.lengths)
         starts = (ends - self.lengths).tolist()
         return [self.values[a:b] for a, b in zip(starts, ends.tolist(), strict=True)]
+
+    def cut(self, bounds: Sequence[int]) -> Iterator[Hits]:
+        """Neighbours together, from each of ``bounds``, which end with the number of all."""
+        ends = np.concatenate(([0], np.cumsum(self.lengths)))
+        for start, stop in pairwise(bounds):
+            yield Hits(
+                self.which[start:stop],
+                self.kinds[start:stop],
+                None if self.times is None else self.times[start:stop],
+                self.values[int(ends[start]) : int(ends[stop])],
+                self.lengths[start:stop],
+            )
 
     def only(self, kind: Kind) -> Hits:
         """Those of one kind."""

@@ -110,7 +110,7 @@ class Place:
         opened = CACHE.keep((self.path, file.name), opened)
         for name, table in opened.file.tables.items():
             for blocks in _blocks(table, content):
-                CACHE.insert(NewBlocks.of(opened.residences[name], blocks))
+                CACHE.insert(NewBlocks.of([(opened.residences[name], blocks)]))
         return Source(opened, self)
 
     def verified(self, read: Callable[[ObjectStorage], T]) -> T:
