@@ -44,12 +44,15 @@ class Replacing(LocalFileSystem):
     """Renames as HDFS does behind pyarrow: a file replaces a file, a directory goes into one."""
 
     protocol = "hdfs"
+    _at_once = threading.Lock()
+    """A rename there is one step, whoever else renames meanwhile."""
 
     def mv(self, path1: str, path2: str, **_: Any) -> None:
         target = Path(path2)
-        if Path(path1).is_dir() and target.is_dir():
-            target = target / Path(path1).name
-        Path(path1).replace(target)
+        with self._at_once:
+            if Path(path1).is_dir() and target.is_dir():
+                target = target / Path(path1).name
+            Path(path1).replace(target)
 
 
 @pytest.fixture
