@@ -23,4 +23,4 @@ def in_force(plugins: Plugins) -> None:
     settings = resolve_settings({}, overrides={"batch-size": 1}, backends=plugins.backends())
     assert_type(settings, Settings)
     assert_type(settings["batch-size"], Any)
-    assert_type(settings.storage_options(), dict[str, str])
+    assert_type(settings.storage_options(), dict[str, Any])
