@@ -7,6 +7,14 @@ per record, by ``await``, by callbacks or synchronously. Backend authors impleme
 
 from __future__ import annotations
 
+from forebay_state_api.checkpointed import (
+    CheckpointedFunction,
+    CheckpointListener,
+    InitializationContext,
+    ListCheckpointed,
+    OperatorStateStore,
+    SnapshotContext,
+)
 from forebay_state_api.codecs import Codec
 from forebay_state_api.context import RuntimeContext
 from forebay_state_api.descriptors import (
@@ -73,6 +81,8 @@ __all__ = [
     "AggregateFunction",
     "AggregatingState",
     "AggregatingStateDescriptor",
+    "CheckpointListener",
+    "CheckpointedFunction",
     "CleanupFullSnapshot",
     "CleanupInCompaction",
     "CleanupIncrementally",
@@ -84,20 +94,24 @@ __all__ = [
     "FlatMapFunction",
     "ForebayError",
     "FunctionError",
+    "InitializationContext",
     "KeyGroupRange",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
+    "ListCheckpointed",
     "ListState",
     "ListStateDescriptor",
     "MapFunction",
     "MapState",
     "MapStateDescriptor",
+    "OperatorStateStore",
     "OutputSchemaError",
     "PluginError",
     "ReduceFunction",
     "ReducingState",
     "ReducingStateDescriptor",
     "RuntimeContext",
+    "SnapshotContext",
     "State",
     "StateAccessError",
     "StateFuture",

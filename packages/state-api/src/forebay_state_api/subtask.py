@@ -8,7 +8,7 @@ users' tests and the conformance kit. A subtask is used by one thread, and ends 
         rows = subtask.take_rows()              # at any time
         subtask.drain()                         # every record has ended
         last = subtask.take_rows()
-        report = subtask.commit()               # the version is durable
+        report = subtask.commit()               # snapshot_state; the version is durable
 
 Leaving the block without `Subtask.commit`, by an exception or not, leaves no version behind: the
 next attempt opens what this one opened. Without ``versions`` nothing is read or stored at all: the
@@ -27,6 +27,7 @@ import attrs
 from obstore.store import MemoryStore
 
 from forebay_state_api._engine.engine import Engine, EngineMetrics, EngineSettings
+from forebay_state_api._operator_state.operator_state import OperatorState
 from forebay_state_api.backend import CommittedState, Opening, StateBackend
 from forebay_state_api.context import RuntimeContext
 from forebay_state_api.errors import StateAccessError
@@ -146,7 +147,7 @@ class Subtask:
     # -- life ---------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begin the version, open it and call the function's ``open``."""
+        """Begin the version, open it and call what the function has before its first record."""
         started = time.perf_counter()
         try:
             self._making = self._begin_version()
@@ -178,7 +179,7 @@ class Subtask:
         self.engine.drain()
 
     def commit(self) -> SubtaskReport:
-        """Drain, make the state durable, and make it the version.
+        """Drain, call ``snapshot_state``, make the state durable, and make it the version.
 
         Call it once, before the last rows are handed on: when it raises, nothing was committed.
         """
@@ -188,6 +189,7 @@ class Subtask:
         engine = self.engine
         engine.drain()
         started = time.perf_counter()
+        engine.snapshot()
         engine.hand_over()
         committed, manifest_id = self._commit_version(engine)
         self._report = self._reported(committed, manifest_id, time.perf_counter() - started)
@@ -294,9 +296,12 @@ class Subtask:
             key_codec=self._key_codec,
             now_us=self._now_us,
             settings=self._settings,
+            operator_state=OperatorState(self._function, task, self._making),
         )
 
     def _log_undeclared(self) -> None:
+        if self.engine.operator_state is not None:
+            self.engine.operator_state.log_undeclared()
         parents = () if self._making is None else self._making.parents
         stored = {name for parent in parents for name in parent.descriptions}
         if kept := sorted(stored - self.engine.states.keys()):
@@ -310,10 +315,13 @@ class Subtask:
     def _commit_version(self, engine: Engine) -> tuple[CommittedState | None, str | None]:
         if self._making is None:
             return None, None
+        operator_state = engine.operator_state
+        content = None if operator_state is None else operator_state.content()
         committed = engine.backend.commit(self._making.version)
         manifest_id = self._making.commit(
             committed,
             descriptions=engine.descriptions(),
+            operator_state=content,
             metrics={"opening_s": self._opening_s},
         )
         engine.backend.installed(manifest_id)

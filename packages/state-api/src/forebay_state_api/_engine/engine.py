@@ -30,6 +30,7 @@ from forebay_state_api.futures import enter_scheduler
 from forebay_state_api.iterators import no_event_loop
 
 if TYPE_CHECKING:
+    from forebay_state_api._operator_state.operator_state import OperatorState
     from forebay_state_api.backend import StateBackend
     from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.descriptors import StateDescriptor
@@ -110,8 +111,11 @@ class Engine:
         key_codec: ValueCodec,
         now_us: int,
         settings: EngineSettings | None = None,
+        operator_state: OperatorState | None = None,
     ) -> None:
+        """``operator_state`` is that of ``function``; without it only keyed state is run."""
         self.function = function
+        self.operator_state = operator_state
         self.backend = backend
         self.context = context
         self.key_codec = key_codec
@@ -147,13 +151,23 @@ class Engine:
     # -- life ---------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Call the function's ``open``, in which it declares its states."""
-        self._opening = True
+        """Call what the function has of the methods before its first record.
+
+        In ``initialize_state`` and ``open`` it declares its states.
+        """
+        operator = self.operator_state
+        self._declaring(is_open=True)
         self._opened = True
+        if operator is not None:
+            with _UserCode(self, operator.first_phase):
+                operator.initialize(self.context)
         with _UserCode(self, "open"):
             if isinstance(self.function, Function):
                 self.function.open(self.context)
-        self._opening = False
+        self._declaring(is_open=False)
+        if operator is not None:
+            with _UserCode(self, "notify_checkpoint_complete"):
+                operator.notify()
 
     def process(
         self, rows: Iterable[Any], keys: Sequence[Any], groups: Sequence[int], side: int = 0
@@ -183,6 +197,13 @@ class Engine:
         self.context._key = NO_KEY
         for state in self.states.values():
             state.hand_over()
+
+    def snapshot(self) -> None:
+        """Call the function's ``snapshot_state``, after the last record."""
+        if self.operator_state is not None:
+            self.context.collect = _collect_after_end
+            with _UserCode(self, "snapshot_state"):
+                self.operator_state.snapshot()
 
     def take_rows(self) -> list[Any]:
         """The rows given out since the last call."""
@@ -250,10 +271,18 @@ class Engine:
             )
             raise ConfigurationError(message)
         if not self._opening:
-            message = f"declare state {descriptor.name!r} in open(), before the first record"
+            message = (
+                f"declare state {descriptor.name!r} in open() or initialize_state(), before the "
+                "first record"
+            )
             raise ConfigurationError(message)
         self.states[descriptor.name] = declared = declare(self, descriptor)
         return declared.state
+
+    def _declaring(self, *, is_open: bool) -> None:
+        self._opening = is_open
+        if self.operator_state is not None:
+            self.operator_state.store.is_open = is_open
 
     def _set_namespace(self, namespace: Any) -> None:
         self.scheduler.current_record()

@@ -46,7 +46,7 @@ class Manifest:
     descriptions: Mapping[str, Mapping[str, Any]]
     """State name → description, also of states that are no longer declared."""
     operator_state: Mapping[str, Any]
-    """Plain data of the operator's own."""
+    """Plain data: what belongs to no key; `_operator_state.content` says what is where."""
     metrics: Mapping[str, Any]
     """For people: ``keys``, ``bytes_total`` and ``bytes_written`` of the commit, ``opening_s``."""
 

@@ -12,7 +12,7 @@ Within the run that is opened, each key group is read from the manifest of the h
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -169,6 +169,14 @@ def parents_of(
         if name not in read:
             read[name] = _read(storage, name)
         yield clipped(read[name], part, opened), read[name]
+
+
+def manifests_of(
+    storage: ObjectStorage, segments: Sequence[Segment], known: Mapping[str, Manifest]
+) -> Sequence[Manifest]:
+    """The manifests of ``segments``, in the order of subtasks; ``known`` are not read again."""
+    made = sorted({s.made.name: s.made for s in segments}.values(), key=lambda m: m.by.subtask)
+    return [known.get(one.by.random_id) or _read(storage, one.name) for one in made]
 
 
 def _read(storage: ObjectStorage, name: str) -> Manifest:

@@ -24,6 +24,7 @@ from forebay_state_api.versions.manifest import Manifest, put_manifest
 from forebay_state_api.versions.markers import list_version, put_marker
 
 if TYPE_CHECKING:
+    from forebay_state_api._operator_state.content import Content
     from forebay_state_api.backend import CommittedState, ParentState
     from forebay_state_api.keys import KeyGroupRange
     from forebay_state_api.storage import ObjectStorage
@@ -99,7 +100,7 @@ class OperatorVersions:
         segments = opening.segments_of(listing, self.max_parallelism, self.uid, self.storage.url)
         parents = list(opening.parents_of(self.storage, segments, made.range))
         self._check_backend([manifest for _, manifest in parents])
-        return _Opened(listing.version, parents)
+        return _Opened(listing.version, parents, segments)
 
     def _check_backend(self, manifests: Sequence[Manifest]) -> None:
         for manifest in manifests:
@@ -116,10 +117,14 @@ class OperatorVersions:
 class _Opened:
     """The version that was opened, and what of it the task's range needs."""
 
-    def __init__(self, version: int, parents: opening.Parents) -> None:
+    def __init__(
+        self, version: int, parents: opening.Parents, segments: Sequence[opening.Segment] = ()
+    ) -> None:
         self.version = version
         self.parents = [parent for parent, _ in parents]
+        self.clipped = [(parent.range, manifest) for parent, manifest in parents]
         self.manifests = list({m.id: m for _, m in parents}.values())
+        self.segments = segments
 
 
 class TaskVersion:
@@ -156,6 +161,25 @@ class TaskVersion:
         return self._opened.manifests
 
     @property
+    def clipped_manifests(self) -> Sequence[tuple[KeyGroupRange, Manifest]]:
+        """The manifests behind `parents`, each with the key groups that the task needs of it."""
+        return self._opened.clipped
+
+    def every_manifest(self) -> Sequence[Manifest]:
+        """The manifests of all subtasks that made the opened version, in the order of subtasks.
+
+        Reads those that `manifests` does not hold, one request each.
+        """
+        return opening.manifests_of(
+            self.storage, self._opened.segments, {m.id: m for m in self._opened.manifests}
+        )
+
+    @property
+    def storage(self) -> ObjectStorage:
+        """Where the operator's files are."""
+        return self._operator.storage
+
+    @property
     def is_restored(self) -> bool:
         """Whether an earlier version was opened."""
         return self._opened.version > 0
@@ -170,7 +194,7 @@ class TaskVersion:
         committed: CommittedState,
         *,
         descriptions: Mapping[str, Mapping[str, Any]],
-        operator_state: Mapping[str, Any] | None = None,
+        operator_state: Content | None = None,
         metrics: Mapping[str, Any] | None = None,
     ) -> str:
         """Make the version durable for this task's range; return the manifest's identity.
@@ -184,7 +208,7 @@ class TaskVersion:
             raise StateAccessError(msg)
         check_not_committed(self._operator.storage, self._made, self._operator.uid)
         told = {**(metrics or {}), **metrics_of(committed)}
-        manifest = self._manifest(committed, descriptions, operator_state or {}, told)
+        manifest = self._manifest(committed, descriptions, operator_state, told)
         put_manifest(self._operator.storage, manifest)
         self._committed = True
         return manifest.id
@@ -193,9 +217,10 @@ class TaskVersion:
         self,
         committed: CommittedState,
         descriptions: Mapping[str, Mapping[str, Any]],
-        operator_state: Mapping[str, Any],
+        operator_state: Content | None,
         metrics: Mapping[str, Any],
     ) -> Manifest:
+        own_files = [] if operator_state is None else [b.name for b in operator_state.files()]
         return Manifest(
             made=self._made,
             uid=self._operator.uid,
@@ -205,8 +230,8 @@ class TaskVersion:
             now_us=self._now_us,
             files=committed.files,
             meta=committed.meta,
-            protected=list(committed.protected),
+            protected=[*committed.protected, *own_files],
             descriptions=merged_descriptions(descriptions, self.manifests),
-            operator_state=operator_state,
+            operator_state={} if operator_state is None else operator_state.stored(),
             metrics=metrics,
         )

@@ -12,6 +12,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from forebay_state_api._operator_state.content import Content
 from forebay_state_api.errors import ConfigurationError, CorruptStateError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.versions import layout, opening
@@ -21,7 +22,8 @@ from forebay_state_api.versions.pins import LEASE, Pin
 from forebay_state_api.versions.timeline import newest_complete
 
 if TYPE_CHECKING:
-    from forebay_state_api.backend import ParentState
+    from forebay_state_api._operator_state.blobs import FileBlob
+    from forebay_state_api.backend import ParentState, StateFile
     from forebay_state_api.storage import ObjectStorage
     from forebay_state_api.versions.manifest import Manifest
 
@@ -122,7 +124,10 @@ def _checked_files(
     storage: ObjectStorage, origin: Origin, uid: str, found: opening.Parents
 ) -> frozenset[str]:
     sizes = {info.name: info.size for info in storage.list(layout.DATA)}
-    for file in (file for parent, _ in found for file in parent.files):
+    files: list[StateFile | FileBlob] = [file for parent, _ in found for file in parent.files]
+    for _, manifest in found:
+        files += Content.loaded(manifest.operator_state).files()
+    for file in files:
         if sizes.get(file.name) != file.size:
             state = "is missing" if file.name not in sizes else f"has {sizes[file.name]} bytes"
             msg = (

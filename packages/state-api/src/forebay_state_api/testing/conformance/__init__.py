@@ -16,6 +16,7 @@ _PARTS = (
     "iterators",
     "kinds",
     "machine",
+    "operator_state",
     "order",
     "rescale",
     "subject",
@@ -32,6 +33,10 @@ from forebay_state_api.testing.conformance.histories import HistoryTests  # noqa
 from forebay_state_api.testing.conformance.iterators import IteratorTests  # noqa: E402
 from forebay_state_api.testing.conformance.kinds import KeysOfMapsTests, KindTests  # noqa: E402
 from forebay_state_api.testing.conformance.machine import StateMachineTests  # noqa: E402
+from forebay_state_api.testing.conformance.operator_state import (  # noqa: E402
+    CheckpointListenerTests,
+    OperatorStateTests,
+)
 from forebay_state_api.testing.conformance.order import OrderTests  # noqa: E402
 from forebay_state_api.testing.conformance.rescale import RescaleTests  # noqa: E402
 from forebay_state_api.testing.conformance.tables import CommitTests, TableTests  # noqa: E402
@@ -59,6 +64,8 @@ class StateBackendTests(
     VersionTests,
     VerificationTests,
     MigrationTests,
+    OperatorStateTests,
+    CheckpointListenerTests,
     StateMachineTests,
     HistoryTests,
 ):
