@@ -35,6 +35,11 @@ class Word(NamedTuple):
     y: int
 
 
+class Counted(NamedTuple):
+    word: str
+    count: int
+
+
 class Value(NamedTuple):
     key: int
     value: int
@@ -64,6 +69,20 @@ def test_the_counting_window_begins_anew_after_every_two_values():
         assert harness.state(module.WINDOW, 2) == (1, 9)
         assert harness.process([Value(1, 7), Value(1, 4), Value(1, 2)]) == [(1, 5.5)]
         assert harness.state(module.WINDOW, 1) == (1, 2)
+
+
+def test_the_buffering_sink_keeps_what_waits_over_batches_and_rescales():
+    module = example("buffering_sink")
+    words = [Counted(f"word{n}", n) for n in range(20)]
+    with FunctionHarness(module.BufferingSink(4), key_by="word", parallelism=3) as harness:
+        sent = harness.process(words[:9])
+        for number, parallelism in enumerate((1, 5, 2)):
+            harness.restart(parallelism=parallelism)
+            sent += harness.process(words[9 + number * 3 : 12 + number * 3])
+        sent += harness.restart(module.BufferingSink(1), parallelism=1).process(words[18:])
+    elements = [element for _, line in sent for element in line.split(", ")]
+    assert sorted(elements) == sorted(f"word{n} {n}" for n in range(20))
+    assert any(line.count(",") == 3 for _, line in sent)
 
 
 @pytest.mark.parametrize("way", ["AsyncJoin", "MixedJoin"])
@@ -124,6 +143,12 @@ def test_the_counting_window_on_spark(session):
         (1, 4.0),
         (1, 5.5),
     ]
+
+
+@pytest.mark.spark
+def test_the_buffering_sink_on_spark(session):
+    rows = on_spark("buffering_sink").run(session).collect()
+    assert list(map(tuple, rows)) == [(0, "to 1, be 1, or 1"), (0, "not 1, to 2, be 2")]
 
 
 @pytest.mark.spark

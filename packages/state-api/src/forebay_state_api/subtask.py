@@ -27,6 +27,7 @@ import attrs
 from obstore.store import MemoryStore
 
 from forebay_state_api._engine.engine import Engine, EngineMetrics, EngineSettings
+from forebay_state_api._operator_state.content import Content
 from forebay_state_api._operator_state.operator_state import OperatorState
 from forebay_state_api.backend import CommittedState, Opening, StateBackend
 from forebay_state_api.context import RuntimeContext
@@ -316,12 +317,13 @@ class Subtask:
         if self._making is None:
             return None, None
         operator_state = engine.operator_state
-        content = None if operator_state is None else operator_state.content()
+        content = Content() if operator_state is None else operator_state.content()
         committed = engine.backend.commit(self._making.version)
         manifest_id = self._making.commit(
             committed,
             descriptions=engine.descriptions(),
-            operator_state=content,
+            operator_state=content.stored(),
+            operator_files=[blob.name for blob in content.files()],
             metrics={"opening_s": self._opening_s},
         )
         engine.backend.installed(manifest_id)

@@ -66,12 +66,16 @@ class StateContent:
 class Content:
     """All operator state of one subtask and version."""
 
+    exists: bool = False
+    """Whether the operator has, or had, operator state; all of its subtasks agree in that."""
     states: Mapping[str, StateContent] = attrs.field(factory=dict)
     raw: Sequence[Blob] = ()
     keyed_raw: Blob | None = None
 
     def stored(self) -> dict[str, Any]:
         """As plain data of a manifest."""
+        if not self.exists:
+            return {}
         keyed = {} if self.keyed_raw is None else {"keyed_raw": stored_blob(self.keyed_raw)}
         return {
             "states": {name: _stored(state) for name, state in self.states.items()},
@@ -86,6 +90,7 @@ class Content:
             return cls()
         keyed = stored.get("keyed_raw")
         return cls(
+            exists=True,
             states={name: _loaded(state) for name, state in stored["states"].items()},
             raw=[loaded_blob(blob) for blob in stored["raw"]],
             keyed_raw=None if keyed is None else loaded_blob(keyed),

@@ -95,14 +95,13 @@ class OperatorState:
         elif isinstance(function, CheckpointedFunction):
             _called(function.snapshot_state, _Snapshot(self._version, self._raw, self._task))
 
-    def content(self) -> Content | None:
-        """What the manifest is to hold, made durable; ``None`` for no operator state at all."""
-        if self._making is None:
-            return None
+    def content(self) -> Content:
+        """What the manifest is to hold, made durable."""
         kinds = (CheckpointedFunction, ListCheckpointed)
         if not (isinstance(self._function, kinds) or self._restored.exists):
-            return None
+            return Content()
         return Content(
+            exists=True,
             states=self.store.contents(self._put),
             raw=self._raw.stored(self._put),
             keyed_raw=self._raw.stored_keyed(self._put),

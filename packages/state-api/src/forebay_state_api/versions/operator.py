@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from forebay_state_api.errors import ConfigurationError, StateAccessError
 from forebay_state_api.versions import fencing, layout, opening
 from forebay_state_api.versions.commit import (
@@ -24,7 +26,6 @@ from forebay_state_api.versions.manifest import Manifest, put_manifest
 from forebay_state_api.versions.markers import list_version, put_marker
 
 if TYPE_CHECKING:
-    from forebay_state_api._operator_state.content import Content
     from forebay_state_api.backend import CommittedState, ParentState
     from forebay_state_api.keys import KeyGroupRange
     from forebay_state_api.storage import ObjectStorage
@@ -194,12 +195,14 @@ class TaskVersion:
         committed: CommittedState,
         *,
         descriptions: Mapping[str, Mapping[str, Any]],
-        operator_state: Content | None = None,
+        operator_state: Mapping[str, Any] | None = None,
+        operator_files: Sequence[str] = (),
         metrics: Mapping[str, Any] | None = None,
     ) -> str:
         """Make the version durable for this task's range; return the manifest's identity.
 
-        ``descriptions`` are those of the declared states; ``metrics`` are plain data for people,
+        ``descriptions`` are those of the declared states; ``operator_state`` is plain data, and
+        ``operator_files`` are the files that it needs; ``metrics`` are plain data for people,
         beside the sizes of the commit. Call it once, before the last output batch is handed on.
         Raises `ConfigurationError` when this attempt has committed already.
         """
@@ -208,7 +211,11 @@ class TaskVersion:
             raise StateAccessError(msg)
         check_not_committed(self._operator.storage, self._made, self._operator.uid)
         told = {**(metrics or {}), **metrics_of(committed)}
-        manifest = self._manifest(committed, descriptions, operator_state, told)
+        manifest = attrs.evolve(
+            self._manifest(committed, descriptions, told),
+            operator_state=operator_state or {},
+            protected=[*committed.protected, *operator_files],
+        )
         put_manifest(self._operator.storage, manifest)
         self._committed = True
         return manifest.id
@@ -217,10 +224,8 @@ class TaskVersion:
         self,
         committed: CommittedState,
         descriptions: Mapping[str, Mapping[str, Any]],
-        operator_state: Content | None,
         metrics: Mapping[str, Any],
     ) -> Manifest:
-        own_files = [] if operator_state is None else [b.name for b in operator_state.files()]
         return Manifest(
             made=self._made,
             uid=self._operator.uid,
@@ -230,8 +235,8 @@ class TaskVersion:
             now_us=self._now_us,
             files=committed.files,
             meta=committed.meta,
-            protected=[*committed.protected, *own_files],
+            protected=(),
             descriptions=merged_descriptions(descriptions, self.manifests),
-            operator_state={} if operator_state is None else operator_state.stored(),
+            operator_state={},
             metrics=metrics,
         )

@@ -1,0 +1,89 @@
+"""State of subtasks on Spark: kept from batch to batch, over failures and other parallelism."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay_spark_runtime import keyed
+from forebay_state_api import (
+    CheckpointedFunction,
+    CheckpointListener,
+    KeyedProcessFunction,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateMigrationError,
+)
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "user string, n long"
+
+
+class Buffer(KeyedProcessFunction, CheckpointedFunction, CheckpointListener):
+    """Gives rows out in threes; tells the version it was told of with them."""
+
+    threshold = 3
+    element_type = str
+    trouble = False
+
+    def initialize_state(self, context):
+        store = context.operator_state_store
+        self.waiting = store.get_list_state(ListStateDescriptor("waiting", self.element_type))
+        self.union = store.get_union_list_state(ListStateDescriptor("union", int))
+        self.told = store.get_broadcast_state(MapStateDescriptor("told", str, int))
+        self.rows = list(self.waiting.get())
+        self.complete = 0
+
+    def notify_checkpoint_complete(self, version):
+        assert version > (self.told.get("version") or 0)
+        self.complete = version
+
+    def process_element(self, row, ctx):
+        assert self.complete == ctx.batch_id
+        if self.trouble:
+            message = "trouble"
+            raise ValueError(message)
+        self.rows.append(row.user)
+        if len(self.rows) >= self.threshold:
+            yield from ((user, ctx.batch_id) for user in self.rows)
+            self.rows.clear()
+
+    def snapshot_state(self, context):
+        self.waiting.update(self.rows)
+        self.union.update([context.version])
+        self.told.put("version", self.complete)
+
+
+class Flushing(Buffer):
+    threshold = 1
+
+
+class Numbers(Buffer):
+    element_type = int
+
+
+class Troubled(Buffer):
+    trouble = True
+
+
+def buffered(stage, function, parallelism):
+    operator = keyed(stage.source(), "user", uid="buffer", parallelism=parallelism)
+    return operator.process(function, SCHEMA)
+
+
+def test_what_waits_is_kept_over_batches_failures_and_rescales(stage):
+    users = [f"user{n}" for n in range(23)]
+    for number, parallelism in enumerate((2, 3, 1)):
+        for start in (0, 3):
+            first = number * 6 + start
+            stage.put(*[{"user": user} for user in users[first : first + 3]])
+        if number == 1:
+            with pytest.raises(Exception, match="trouble"):
+                stage.run(buffered(stage, Troubled(), 2))
+        stage.run(buffered(stage, Buffer(), parallelism))
+    stage.put({"user": "user18"}, {"user": "user19"}, {"user": "user20"})
+    stage.put({"user": "user21"}, {"user": "user22"})
+    with pytest.raises(Exception, match=StateMigrationError.__name__):
+        stage.run(buffered(stage, Numbers(), 1))
+    stage.run(buffered(stage, Flushing(), 1))
+    assert sorted(user for user, _ in stage.rows(SCHEMA)) == sorted(users)
