@@ -108,7 +108,7 @@ class Compactions:
         if not status.phase.ended:
             self._pending.append(pending.seen_alive(now_us))
         elif (result := found_result(job, self._opening.storage)) is not None:
-            self._install(job, result)
+            self._install(job, result, service)
         elif status.phase in _GIVEN_UP:
             _check_fault(job, status.fault, status.message)
             self._lost.append(job)
@@ -121,13 +121,16 @@ class Compactions:
             else:
                 self._pending.append(still)
 
-    def _install(self, job: CompactionJob, result: CompactionResult) -> None:
+    def _install(
+        self, job: CompactionJob, result: CompactionResult, service: CompactionService
+    ) -> None:
         self._release.append(job.id)
         outputs = outputs_of(job, result)
         files = replaced(self.files, [place_of(file) for file in job.inputs], outputs)
         if files is None:
             _log.info("compaction %s of %s: its inputs are gone", job.id, job.operator)
             return
+        service.verify(job, result)
         self.files = files
 
     def _drop_dead(self) -> None:
@@ -180,7 +183,13 @@ class Compactions:
 
     def _submit_lost(self, version: int) -> None:
         for lost in self._lost:
-            self._add(attrs.evolve(lost, id=random_id(), output_prefix=compaction_prefix(version)))
+            again = attrs.evolve(
+                lost,
+                id=random_id(),
+                output_prefix=compaction_prefix(version),
+                attempt=lost.attempt + 1,
+            )
+            self._add(again)
 
     def _relieve(self, version: int, options: Mapping[str, Any]) -> int:
         layers = layers_of(self.files)
@@ -275,3 +284,5 @@ def _check_fault(job: CompactionJob, fault: CompactionFault | None, message: str
         raise CorruptStateError(what)
     if fault is CompactionFault.PERMANENT:
         raise PluginError(what)
+    if fault is CompactionFault.UNAVAILABLE:
+        raise StorageError(what)

@@ -12,13 +12,14 @@ import numpy as np
 
 from forebay_backend_lsm.expiry import Clock, Expiry, clock_us
 from forebay_backend_lsm.files.cells import Cells, Kind
+from forebay_backend_lsm.files.checking import damage_of
 from forebay_backend_lsm.files.reading import FileTable, SortedFile, check_present
 from forebay_backend_lsm.files.writing import TableHeader
 from forebay_backend_lsm.merging import Merged, Rules, Run, merge
 from forebay_backend_lsm.outputs import Outputs
 from forebay_state_api.backend import StateFile
 from forebay_state_api.compaction import CompactionJob, CompactionResult
-from forebay_state_api.errors import StorageError
+from forebay_state_api.errors import CorruptStateError, StorageError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage import ObjectStorage
 
@@ -62,6 +63,17 @@ class LsmCompactor:
             return _Compaction(job, storage, cancelled, self._clock).run()
         except _CancelledError:
             return None
+
+    def verify(self, file: StateFile, storage: ObjectStorage, *, full: bool) -> None:
+        """As `forebay_state_api.compaction.VerifyingCompactor.verify` says."""
+        if full:
+            if damage := damage_of(storage, file):
+                raise CorruptStateError("; ".join(damage))
+            return
+        entries = sum(sum(t.counts) for t in SortedFile.open(storage, file).tables.values())
+        if entries != file.meta["entries"]:
+            message = f"file {file.name!r} holds {entries} cells, not {file.meta['entries']}"
+            raise CorruptStateError(message)
 
 
 class _CancelledError(Exception):

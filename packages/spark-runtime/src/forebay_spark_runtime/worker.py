@@ -117,7 +117,7 @@ class SubtaskJob:
         return service_of(
             name,
             self._state_directory(),
-            settings.options_of(name),
+            settings.service_options(plugins().compaction_service(name)),
             storage_options=settings.storage_options(),
         )
 

@@ -123,7 +123,11 @@ class Configurable(Protocol):
 
     @property
     def options(self) -> Mapping[str, Setting]:
-        """Its settings, by their names without the first part."""
+        """Its settings, by their names without the first part.
+
+        A class may also have ``options_prefix``, the first part where that is not the name, and
+        ``required_option``: see `CompactionService`.
+        """
 
 
 @attrs.frozen
@@ -181,8 +185,12 @@ class Settings(Mapping[str, Any]):
         return self.options_of(self["state.backend"])
 
     def options_of(self, name: str) -> dict[str, Any]:
-        """Return the options of a backend or compaction service, without its name before them."""
+        """Return the options of a backend, without its name before them."""
         return self._below(f"{name}.")
+
+    def service_options(self, service: Any) -> dict[str, Any]:
+        """Return the options of a compaction service, given its class, without their prefix."""
+        return self.options_of(_prefix_of(service.name, service))
 
     def storage_options(self) -> dict[str, Any]:
         """Return what `open_storage` takes: what is set of ``storage.*``, by the ``*``."""
@@ -226,7 +234,30 @@ def resolve_settings(
         for name, value in values.items():
             setting = _find(name, declared)
             in_force[name] = _in_force(setting, setting.value_of(value), source)
-    return Settings(in_force)
+    settings = Settings(in_force)
+    for owner, configurable in (backends or {}).items():
+        _check_required(owner, configurable, settings)
+    return settings
+
+
+def _prefix_of(owner: str, configurable: Any) -> str:
+    return getattr(configurable, "options_prefix", "") or owner
+
+
+def _check_required(owner: str, configurable: Any, settings: Settings) -> None:
+    option = getattr(configurable, "required_option", "")
+    if not option:
+        return
+    name = f"{_prefix_of(owner, configurable)}.{option}"
+    chosen = settings["compaction.service"]
+    if chosen == owner and settings[name] is None:
+        raise ConfigurationError(f"{PREFIX}compaction.service={owner} needs {PREFIX}{name}")
+    if chosen != owner and settings[name] is not None:
+        message = (
+            f"{PREFIX}{name} is set, but {PREFIX}compaction.service is {chosen!r}: set it to "
+            f"{owner!r}, or leave the other out"
+        )
+        raise ConfigurationError(message)
 
 
 def _declared(owners: Mapping[str, Any]) -> dict[str, Setting]:
@@ -234,7 +265,7 @@ def _declared(owners: Mapping[str, Any]) -> dict[str, Setting]:
     for owner, configurable in owners.items():
         options: Mapping[str, Setting] = getattr(configurable, "options", {})
         for option, setting in options.items():
-            name = f"{owner}.{option}"
+            name = f"{_prefix_of(owner, configurable)}.{option}"
             declared[name] = attrs.evolve(setting, name=name)
     return declared
 

@@ -7,7 +7,7 @@ deletes: a finished job leaves a result object under its own prefix, and whichev
 state next installs it in the manifest that it commits. A service is asked for progress only.
 """
 
-from forebay_state_api.compaction.compactor import Compactor, perform
+from forebay_state_api.compaction.compactor import Compactor, VerifyingCompactor, perform
 from forebay_state_api.compaction.job import CompactionJob, CompactionResult
 from forebay_state_api.compaction.local import LocalCompactionService
 from forebay_state_api.compaction.opened import close_services, service_of
@@ -27,6 +27,7 @@ __all__ = [
     "CompactionStatus",
     "Compactor",
     "LocalCompactionService",
+    "VerifyingCompactor",
     "close_services",
     "perform",
     "service_of",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, runtime_checkable
 
 from forebay_state_api.sealed import seal
 
 if TYPE_CHECKING:
+    from forebay_state_api.backend import StateFile
     from forebay_state_api.compaction.job import CompactionJob, CompactionResult
     from forebay_state_api.storage import ObjectStorage
 
@@ -28,6 +29,18 @@ class Compactor(Protocol):
         least once a block, and returns ``None`` soon after it says yes; what it wrote until then
         is the janitor's. Raises `StorageError` for what may succeed later, `CorruptStateError` for
         inputs that are not what was written.
+        """
+
+
+@runtime_checkable
+class VerifyingCompactor(Protocol):
+    """A compactor that can also tell whether a file of its format is whole."""
+
+    def verify(self, file: StateFile, storage: ObjectStorage, *, full: bool) -> None:
+        """Raise `CorruptStateError` unless ``file`` is what its name, size and meta say.
+
+        Reads what opening the file would read; with ``full`` every block. ``storage`` is rooted at
+        the operator's directory.
         """
 
 

@@ -36,6 +36,8 @@ class CompactionJob:
     so long may give it up."""
     heartbeat_s: float = 60.0
     """How often whoever runs the job shows that it does."""
+    attempt: int = 1
+    """How often this work has been submitted, each time under an id and a prefix of its own."""
     options: Mapping[str, Any] = attrs.field(factory=dict)
     """Plain data of the format's own."""
 

@@ -12,7 +12,7 @@ import attrs
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from forebay_state_api.compaction.job import CompactionJob
+    from forebay_state_api.compaction.job import CompactionJob, CompactionResult
     from forebay_state_api.storage import ObjectStorage
 
 
@@ -45,6 +45,8 @@ class CompactionFault(enum.Enum):
     """A fault in the job or the compactor: another submission fails too."""
     CORRUPTION = "corruption"
     """An input is not what was written: the job's owner must learn of it."""
+    UNAVAILABLE = "unavailable"
+    """The service gave up, and was told that the task shall fail then: not the job's fault."""
 
 
 @attrs.frozen
@@ -68,7 +70,11 @@ class CompactionService(abc.ABC):
     """The `CONTRACT_VERSION` that the class was written for."""
     options: ClassVar[Mapping[str, Any]] = {}
     """Settings of the service: name → `forebay_state_api.settings.Setting`; users set them as
-    ``spark.forebay.<service name>.<setting>``."""
+    ``spark.forebay.<prefix>.<setting>``."""
+    options_prefix: ClassVar[str] = ""
+    """What the names of its settings begin with; empty stands for the service's name."""
+    required_option: ClassVar[str] = ""
+    """A setting without which the service cannot work, and which means nothing without it."""
 
     @classmethod
     @abc.abstractmethod
@@ -100,6 +106,13 @@ class CompactionService(abc.ABC):
     @abc.abstractmethod
     def release(self, job_id: str) -> None:
         """Forget a job that has ended; one that has not is aborted first. Deletes no object."""
+
+    def verify(self, job: CompactionJob, result: CompactionResult) -> None:
+        """Check a result that is about to be installed, beyond what its owner checks of any.
+
+        Called once for a result, by the task that installs it, whether or not this object ever saw
+        the job. Raises `CorruptStateError` for outputs that are not what the result says.
+        """
 
     @abc.abstractmethod
     def close(self) -> None:
