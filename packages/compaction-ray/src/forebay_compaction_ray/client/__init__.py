@@ -1,0 +1,1 @@
+"""The side of Spark: where jobs are sent, and what is done when that fails."""

@@ -1,0 +1,325 @@
+"""The compaction service ``ray``: sends jobs to gateways, and does what is left to do here."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import secrets
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from forebay_compaction_ray.client.crew import Crew
+from forebay_compaction_ray.client.endpoints import Endpoints, KnownEndpoints
+from forebay_compaction_ray.client.errand import Ending, Errand, Failed, Lost, NotGiven
+from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
+from forebay_compaction_ray.client.tracked import TrackedJob
+from forebay_compaction_ray.client.verifying import Verifier
+from forebay_compaction_ray.options import PREFIX, SETTINGS, RemoteOptions
+from forebay_compaction_ray.wire import RefusedError
+from forebay_state_api.backend import CONTRACT_VERSION
+from forebay_state_api.compaction import (
+    CompactionFault,
+    CompactionJob,
+    CompactionPhase,
+    CompactionResult,
+    CompactionService,
+    CompactionStatus,
+    Compactor,
+    LocalCompactionService,
+)
+from forebay_state_api.errors import CorruptStateError, ForebayError, StorageError
+from forebay_state_api.plugins import plugins
+from forebay_state_api.settings import Setting
+from forebay_state_api.storage import ObjectNotFoundError, ObjectStorage
+
+_log = logging.getLogger(__name__)
+
+_REMEMBERED: Final = 256
+_FIRST_ANSWER_S: Final = 0.25
+"""Longest that a task waits to learn of a job that another process submitted."""
+_END_S: Final = 5.0
+
+
+class RemoteCompactionService(CompactionService):
+    """Sends jobs to gateways. A call waits for the network at most a quarter of a second.
+
+    Jobs go on when this process ends; whoever opens the state next asks the gateways for them, and
+    finds their results in storage in any case. What no gateway takes, and what has failed as often
+    as the settings allow, is compacted by a thread of this process, or fails the task, as
+    ``request.failure-strategy`` says. A permanent fault and corruption are never hidden by that.
+    """
+
+    name: ClassVar[str] = "ray"
+    contract_version: ClassVar[int] = CONTRACT_VERSION
+    options: ClassVar[Mapping[str, Setting]] = SETTINGS
+    options_prefix: ClassVar[str] = PREFIX
+    required_option: ClassVar[str] = "address"
+
+    def __init__(
+        self,
+        storage: ObjectStorage,
+        options: RemoteOptions,
+        *,
+        find_compactor: Callable[[str], Compactor] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Send jobs of ``storage``, the state directory. Nothing is opened yet."""
+        find = find_compactor or plugins().compactor
+        self._options: Final = options
+        self._clock: Final = clock
+        self._storage: Final = storage
+        self._local: Final = LocalCompactionService(storage, find)
+        self._verifier: Final = Verifier(storage, find, options.verify)
+        self._endpoints: Final = KnownEndpoints(
+            Endpoints(storage), options.addresses, clock=clock, warn=self._endpoints_unread
+        )
+        self._client: Final = f"{platform.node()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._jobs: OrderedDict[str, TrackedJob] = OrderedDict()
+        self._gateways: dict[str, Gateway] = {}
+        self._turn = 0
+        self._lock: Final = threading.Lock()
+        self._crew: Final = Crew(options.max_inflight)
+        self._errands: Final = Crew(1)
+        self.counters: Final[Counter[str]] = Counter()
+        """What happened so far, by name: ``submitted``, ``done``, ``lost``, ``fallbacks`` …"""
+
+    @classmethod
+    def open(cls, storage: ObjectStorage, options: Mapping[str, Any]) -> RemoteCompactionService:
+        """Return a client without threads and connections; reads the files that options name."""
+        return cls(storage, RemoteOptions.of(options))
+
+    # -- the contract -------------------------------------------------------------------------
+
+    def submit(self, job: CompactionJob) -> None:
+        with self._lock:
+            if job.id in self._jobs:
+                return
+            tracked = self._jobs[job.id] = TrackedJob(job.id, job)
+            self._forget_some()
+        if sum(file.size for file in job.inputs) < self._options.min_bytes:
+            self.counters["small"] += 1
+            self._compact_here(tracked, job)
+        elif job.attempt > self._options.request_retries + 1:
+            self._give_up(tracked, job, f"{job.attempt - 1} attempts have failed")
+        else:
+            self.counters["submitted"] += 1
+            self._crew.do(lambda: self._send(tracked, job))
+
+    def poll(self, job_id: str, timeout_s: float = 0.0) -> CompactionStatus:
+        with self._lock:
+            tracked = self._jobs.get(job_id)
+            if tracked is None:
+                tracked = self._jobs[job_id] = TrackedJob(job_id, None)
+                self._forget_some()
+                self._crew.do(lambda: self._adopt(tracked))
+        if tracked.job is None and not tracked.asked.is_set() and self._anyone_answers():
+            tracked.asked.wait(max(timeout_s, _FIRST_ANSWER_S))
+        began_s = self._clock()
+        status = tracked.wait(timeout_s)
+        if tracked.local:
+            left_s = timeout_s - (self._clock() - began_s)
+            return self._local.poll(job_id, max(0.0, left_s))
+        if tracked.job is None and status.phase is CompactionPhase.UNKNOWN:
+            self._forget(job_id)  # the next question is asked of the gateways again
+        return status
+
+    def abort(self, job_id: str) -> None:
+        with self._lock:
+            tracked = self._jobs.get(job_id)
+        if tracked is not None and tracked.local:
+            self._local.abort(job_id)
+        elif tracked is not None and tracked.job is not None:
+            tracked.stop.set()
+            self._errands.do(lambda: self._tell(tracked.address, lambda g: g.abort(job_id)))
+        else:
+            self._errands.do(lambda: self._tell("", lambda g: g.abort(job_id)))
+
+    def release(self, job_id: str) -> None:
+        tracked = self._forget(job_id)
+        if tracked is not None and tracked.local:
+            self._local.release(job_id)
+            return
+        address = ""
+        if tracked is not None:
+            tracked.stop.set()
+            address = tracked.address
+        self._errands.do(lambda: self._tell(address, lambda g: g.release(job_id)))
+
+    def verify(self, job: CompactionJob, result: CompactionResult) -> None:
+        with self._lock:
+            tracked = self._jobs.get(job.id)
+        if tracked is not None and (tracked.verified or tracked.local):
+            return
+        try:
+            self._verifier.verify(job, result)
+        except CorruptStateError:
+            self.counters["verify_failures"] += 1
+            raise
+
+    def close(self) -> None:
+        """Let go of connections and threads. Jobs at gateways go on."""
+        with self._lock:
+            tracked, gateways = list(self._jobs.values()), list(self._gateways.values())
+        self._errands.close(_END_S if self._gateways else 0.0)
+        for gateway in gateways:
+            gateway.close()
+        for job in tracked:
+            job.stop.set()
+        self._crew.close(_END_S)
+        self._local.close()
+
+    def addresses(self) -> tuple[str, ...]:
+        """The gateways in force, as far as this process has read."""
+        return self._endpoints.last_known()
+
+    # -- errands ------------------------------------------------------------------------------
+
+    def _send(self, tracked: TrackedJob, job: CompactionJob) -> None:
+        errand = self._errand(tracked)
+        try:
+            ending = errand.run(job)
+        except ForebayError as error:
+            ending = Lost(str(error))
+        self._settle(tracked, job, ending)
+
+    def _adopt(self, tracked: TrackedJob) -> None:
+        errand = self._errand(tracked)
+        try:
+            gateway = errand.find()
+        finally:
+            tracked.asked.set()
+        if gateway is None:
+            return
+        tracked.address = gateway.address
+        try:
+            ending = errand.follow(gateway, gateway.poll(tracked.id))
+        except (UnreachableError, RefusedError) as error:
+            ending = Lost(str(error))
+        self._settle(tracked, None, ending)
+
+    def _settle(self, tracked: TrackedJob, job: CompactionJob | None, ending: Ending) -> None:
+        if tracked.stop.is_set():
+            tracked.set(CompactionPhase.ABORTED)
+        elif isinstance(ending, NotGiven) and job is not None:
+            self._give_up(tracked, job, ending.why)
+        elif isinstance(ending, NotGiven | Lost):
+            self._lose(tracked, job, ending.why)
+        elif isinstance(ending, Failed):
+            self.counters["failed"] += 1
+            _log.error("compaction %s failed: %s", tracked.id, ending.why)
+            tracked.set(CompactionPhase.FAILED, ending.fault, ending.why)
+        elif job is None:
+            self._done(tracked)
+        else:
+            self._check(tracked, job)
+
+    def _check(self, tracked: TrackedJob, job: CompactionJob) -> None:
+        """The gateway says done: read the result, here, so that no task has to wait for that."""
+        try:
+            self._verifier.verify(job, self._verifier.stored_result(job))
+        except CorruptStateError as corrupt:
+            self.counters["verify_failures"] += 1
+            tracked.set(CompactionPhase.FAILED, CompactionFault.CORRUPTION, str(corrupt))
+        except ObjectNotFoundError as missing:
+            self._lose(tracked, job, f"the gateway says done, but {missing}")
+        except StorageError as error:
+            _log.warning("compaction %s is verified when it is installed: %s", job.id, error)
+            self._done(tracked)
+        else:
+            tracked.verified = True
+            self._done(tracked)
+
+    def _done(self, tracked: TrackedJob) -> None:
+        self.counters["done"] += 1
+        tracked.set(CompactionPhase.DONE)
+
+    def _lose(self, tracked: TrackedJob, job: CompactionJob | None, why: str) -> None:
+        self.counters["lost"] += 1
+        _log.warning("compaction %s is lost: %s", tracked.id, why)
+        last = job is not None and job.attempt > self._options.request_retries
+        if last and not self._options.fall_back:
+            self._fail(tracked, why)
+        else:
+            tracked.set(CompactionPhase.LOST, None, why)
+
+    def _give_up(self, tracked: TrackedJob, job: CompactionJob, why: str) -> None:
+        """No gateway has the job: do as the failure strategy says."""
+        if not self._options.fall_back:
+            self._fail(tracked, why)
+            return
+        self.counters["fallbacks"] += 1
+        _log.warning("compaction %s runs in this process: %s", job.id, why)
+        self._compact_here(tracked, job)
+
+    def _fail(self, tracked: TrackedJob, why: str) -> None:
+        self.counters["failed"] += 1
+        what = f"remote compaction gave up, and request.failure-strategy is 'fail': {why}"
+        tracked.set(CompactionPhase.FAILED, CompactionFault.UNAVAILABLE, what)
+
+    def _compact_here(self, tracked: TrackedJob, job: CompactionJob) -> None:
+        try:
+            self._local.submit(job)
+        except (ForebayError, ValueError) as error:
+            tracked.set(CompactionPhase.FAILED, CompactionFault.PERMANENT, str(error))
+        else:
+            tracked.turn_local()
+
+    def _tell(self, address: str, what: Callable[[Gateway], object]) -> None:
+        """Tell the gateway that has the job, or all of them where that is not known."""
+        gateways = [self._gateway(address)] if address else self._in_turn()
+        for gateway in gateways:
+            if not gateway.breaker.allows():
+                continue
+            try:
+                what(gateway)
+            except (UnreachableError, RefusedError) as error:
+                _log.info("%s", error)
+
+    # -- gateways -----------------------------------------------------------------------------
+
+    def _errand(self, tracked: TrackedJob) -> Errand:
+        return Errand(tracked, self._options, self._in_turn, self._client, clock=self._clock)
+
+    def _in_turn(self) -> Sequence[Gateway]:
+        """The gateways in force, beginning with another one each time."""
+        addresses = self._endpoints.current()
+        if not addresses:
+            return []
+        with self._lock:
+            self._turn += 1
+            first = self._turn % len(addresses)
+        return [self._gateway(address) for address in (*addresses[first:], *addresses[:first])]
+
+    def _gateway(self, address: str) -> Gateway:
+        options = self._options
+        with self._lock:
+            if address not in self._gateways:
+                self._gateways[address] = Gateway(
+                    address,
+                    options.security,
+                    timeout_s=options.connect_timeout_s,
+                    clock=self._clock,
+                )
+            return self._gateways[address]
+
+    def _anyone_answers(self) -> bool:
+        with self._lock:
+            known = dict(self._gateways)
+        addresses = self._endpoints.last_known()
+        return any(a not in known or known[a].breaker.closed for a in addresses)
+
+    def _endpoints_unread(self, why: str) -> None:
+        _log.warning("the list of compaction gateways cannot be read: %s", why)
+
+    def _forget(self, job_id: str) -> TrackedJob | None:
+        with self._lock:
+            return self._jobs.pop(job_id, None)
+
+    def _forget_some(self) -> None:
+        ended = [job_id for job_id, t in self._jobs.items() if t.status.phase.ended and not t.local]
+        for job_id in ended[: max(0, len(self._jobs) - _REMEMBERED)]:
+            del self._jobs[job_id]

@@ -1,0 +1,57 @@
+"""What a gateway takes: names that stay below the storage's root, sizes within the limits."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from forebay_compaction_ray.gateway.limits import GatewayLimits
+from forebay_compaction_ray.messages import Submission
+from forebay_compaction_ray.wire import permanent
+from forebay_state_api.storage import checked_name
+
+_LONGEST_ID = 128
+
+
+def check_submission(
+    submission: Submission, limits: GatewayLimits, storages: Collection[str]
+) -> None:
+    """Raise a permanent `RefusedError` for a job that can never run here."""
+    if submission.storage not in storages:
+        raise permanent(
+            "unknown_storage",
+            f"this gateway has no storage {submission.storage!r}, only "
+            f"{', '.join(sorted(storages))}: start it with --storage {submission.storage}=URL, or "
+            "set spark.forebay.compaction.remote.storage",
+        )
+    _check_names(submission)
+    _check_size(submission, limits)
+
+
+def _check_names(submission: Submission) -> None:
+    job = submission.job
+    if not 0 < len(job.id) <= _LONGEST_ID:
+        raise permanent("malformed", f"a job's id has 1 to {_LONGEST_ID} characters")
+    if not job.output_prefix.endswith("/"):
+        raise permanent("names", f"the output prefix {job.output_prefix!r} does not end in '/'")
+    names = [job.operator, job.output_prefix[:-1], *(file.name for file in job.inputs)]
+    for name in names:
+        if "://" in name:
+            raise permanent("names", f"{name!r} is a URL, not a name below a storage's root")
+        try:
+            checked_name(name)
+        except ValueError as error:
+            raise permanent("names", str(error)) from error
+    if any(file.name.startswith(job.output_prefix) for file in job.inputs):
+        raise permanent("names", f"an input lies below the output prefix {job.output_prefix!r}")
+
+
+def _check_size(submission: Submission, limits: GatewayLimits) -> None:
+    job = submission.job
+    if len(job.inputs) > limits.inputs:
+        raise permanent("too_large", f"{len(job.inputs)} inputs, at most {limits.inputs}")
+    if any(file.size < 0 for file in job.inputs):
+        raise permanent("malformed", "an input of a negative size")
+    if submission.bytes_in > limits.job_bytes:
+        raise permanent(
+            "too_large", f"{submission.bytes_in} bytes of input, at most {limits.job_bytes}"
+        )

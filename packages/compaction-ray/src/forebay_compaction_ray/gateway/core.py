@@ -1,0 +1,389 @@
+"""The gateway itself: jobs, a queue, workers. No network and no Ray: an asyncio class over a pool.
+
+Everything runs on one event loop. Time is a function, and whatever depends on it happens in `tick`,
+which the owner calls every `GatewayLimits.ping_every_s`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from typing import Any, Final
+
+from forebay_compaction_ray.gateway.admission import check_submission
+from forebay_compaction_ray.gateway.crew import Crew
+from forebay_compaction_ray.gateway.jobs import Entry
+from forebay_compaction_ray.gateway.limits import GatewayLimits
+from forebay_compaction_ray.gateway.metrics import Metrics
+from forebay_compaction_ray.gateway.pool import Pool, WorkerLostError
+from forebay_compaction_ray.gateway.workers import Policy, Worker, least_occupied
+from forebay_compaction_ray.messages import JobView, Outcome, Submission
+from forebay_compaction_ray.wire import permanent, transient
+from forebay_state_api.compaction import CompactionFault, CompactionPhase
+
+_log = logging.getLogger(__name__)
+
+_BUSY_RETRY_S: Final = 1.0
+_DEATHS_REMEMBERED: Final = 4096
+
+
+class GatewayCore:
+    """Takes jobs, gives them to workers, and knows how they stand.
+
+    A job ends once: as done, failed, aborted, or lost with its worker. It is never given to a
+    second worker; whoever wants it done submits it again, under another id and prefix.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        limits: GatewayLimits,
+        *,
+        storages: Collection[str],
+        policy: Policy = least_occupied,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Have no workers yet: see `scale`."""
+        self.boot: Final = secrets.token_hex(8)
+        self.limits: Final = limits
+        self.storages: Final = tuple(sorted(storages))
+        self.metrics: Final = Metrics()
+        self._policy: Final = policy
+        self._clock: Final = clock
+        self._jobs: dict[str, Entry] = {}
+        self._queue: list[Entry] = []
+        self._deaths: OrderedDict[str, int] = OrderedDict()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._draining_s: float | None = None
+        self.drained: Final = asyncio.Event()
+        self.crew: Final = Crew(
+            pool,
+            limits,
+            clock=clock,
+            metrics=self.metrics,
+            spawn=self._spawn,
+            changed=self._dispatch,
+            lost=self._lose,
+        )
+
+    # -- what clients ask ---------------------------------------------------------------------
+
+    def hello(self) -> dict[str, Any]:
+        """What a client wants to know before it submits."""
+        return {
+            "boot": self.boot,
+            "state": "serving" if self._draining_s is None else "draining",
+            "formats": sorted(self.crew.formats),
+            "storages": list(self.storages),
+            "workers": self.crew.ready,
+        }
+
+    def submit(self, submission: Submission) -> JobView:
+        """Take a job; one that is known already is answered, not taken again.
+
+        Raises `RefusedError`.
+        """
+        try:
+            known = self._jobs.get(submission.job.id)
+            if known is not None and known.submission.job.attempt == submission.job.attempt:
+                known.asked_s = self._clock()
+                return self._view(known)
+            return self._view(self._take(submission, known))
+        except Exception as refused:
+            self.metrics.add("jobs_rejected_total", reason=getattr(refused, "code", "error"))
+            raise
+
+    async def poll(self, job_id: str, wait_s: float = 0.0) -> JobView:
+        """How a job stands; waits for its end, at most ``wait_s`` seconds."""
+        entry = self._jobs.get(job_id)
+        if entry is None:
+            return JobView(job_id=job_id, phase=CompactionPhase.UNKNOWN, boot=self.boot)
+        entry.asked_s = self._clock()
+        if wait_s > 0 and not entry.phase.ended:
+            try:
+                async with asyncio.timeout(min(wait_s, self.limits.poll_wait_s)):
+                    await entry.ended.wait()
+            except TimeoutError:
+                pass
+            entry.asked_s = self._clock()
+        return self._view(entry)
+
+    def abort(self, job_id: str, cause: str = "asked") -> JobView:
+        """Ask a job to stop; a job that nobody knows is stopped already."""
+        entry = self._jobs.get(job_id)
+        if entry is None:
+            return JobView(job_id=job_id, phase=CompactionPhase.UNKNOWN, boot=self.boot)
+        self._abort(entry, cause)
+        return self._view(entry)
+
+    def release(self, job_id: str) -> None:
+        """Forget a job; one that has not ended is aborted first. No object is deleted."""
+        entry = self._jobs.pop(job_id, None)
+        if entry is not None:
+            self._abort(entry, "released")
+
+    def describe(self) -> dict[str, Any]:
+        """Everything there is to see."""
+        self._gauge()
+        return {
+            **self.hello(),
+            "queue": len(self._queue),
+            "running": sum(e.phase is CompactionPhase.RUNNING for e in self._jobs.values()),
+            "remembered": len(self._jobs),
+            "worker_list": self.crew.to_plain(),
+            "metrics": self.metrics.to_plain(),
+        }
+
+    async def check(self, storage: str) -> Mapping[str, str]:
+        """Let a worker probe a storage; raises `RefusedError` where none is up."""
+        if storage not in self.storages:
+            raise permanent("unknown_storage", f"this gateway has no storage {storage!r}")
+        worker = self.crew.any_ready()
+        if worker is None:
+            raise transient("no_worker", "no worker is up", retry_after_s=_BUSY_RETRY_S)
+        try:
+            return await worker.handle.check(storage)
+        except WorkerLostError as lost:
+            raise transient("no_worker", str(lost), retry_after_s=_BUSY_RETRY_S) from lost
+
+    # -- what its owner asks ------------------------------------------------------------------
+
+    def scale(self, count: int) -> None:
+        """Have so many workers: begins some, or ends some as soon as their jobs have."""
+        self.crew.scale(count)
+
+    def drain(self) -> None:
+        """Take no job any more; `drained` is set when the last one has ended."""
+        if self._draining_s is None:
+            self._draining_s = self._clock()
+        self._check_drained()
+
+    def tick(self) -> None:
+        """Look at the clock: leases, silent workers, drains."""
+        now = self._clock()
+        for entry in list(self._jobs.values()):
+            if now - entry.asked_s >= entry.submission.job.lease_s:
+                self.release(entry.id)
+        for worker in list(self.crew.workers.values()):
+            self._kill_if_deaf(worker, now)
+        self.crew.tick()
+        if self._draining_s is not None:
+            if now - self._draining_s >= self.limits.drain_timeout_s:
+                for entry in list(self._jobs.values()):
+                    self._abort(entry, "drain")
+            self._check_drained()
+        self._dispatch()
+        self._gauge()
+
+    async def close(self) -> None:
+        """End all workers; jobs that run are lost."""
+        self.crew.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # -- jobs ---------------------------------------------------------------------------------
+
+    def _take(self, submission: Submission, known: Entry | None) -> Entry:
+        if self._draining_s is not None:
+            raise transient("draining", "the gateway takes no more jobs", retry_after_s=0.0)
+        check_submission(submission, self.limits, self.storages)
+        self._check_format(submission)
+        work = submission.work
+        self._supersede(submission, work, known)
+        self._check_room(submission)
+        now = self._clock()
+        entry = Entry(submission=submission, work=work, submitted_s=now, asked_s=now)
+        self._jobs[entry.id] = entry
+        self.metrics.add("jobs_submitted_total")
+        if self._deaths.get(work, 0) >= self.limits.deaths:
+            self._fail_crashed(entry)
+        else:
+            self._queue.append(entry)
+            self._dispatch()
+        self._forget_some()
+        return entry
+
+    def _check_format(self, submission: Submission) -> None:
+        formats = self.crew.formats
+        if formats and submission.job.format not in formats:
+            raise permanent(
+                "unknown_format",
+                f"no worker has a compactor for files of format {submission.job.format!r}; "
+                f"installed there: {', '.join(sorted(formats))}",
+            )
+
+    def _check_room(self, submission: Submission) -> None:
+        if len(self._queue) >= self.limits.queue:
+            raise transient(
+                "queue_full", f"{len(self._queue)} jobs wait", retry_after_s=_BUSY_RETRY_S
+            )
+        own = sum(
+            not entry.phase.ended and entry.submission.client == submission.client
+            for entry in self._jobs.values()
+        )
+        if own >= self.limits.jobs_per_client:
+            raise transient("client_full", f"{own} of your jobs wait", retry_after_s=_BUSY_RETRY_S)
+
+    def _supersede(self, submission: Submission, work: str, known: Entry | None) -> None:
+        """Stop older attempts at the same work; refuse the job if it is the older one."""
+        same = [entry for entry in self._jobs.values() if entry.work == work or entry is known]
+        attempt = submission.job.attempt
+        if any(entry.submission.job.attempt > attempt for entry in same):
+            raise transient("superseded", f"a later attempt than {attempt} was submitted")
+        prefix = submission.job.output_prefix
+        if any(entry.submission.job.output_prefix == prefix for entry in same):
+            raise permanent("names", f"the output prefix {prefix!r} was used before")
+        for entry in same:
+            if entry.submission.job.attempt < attempt:
+                self._abort(entry, "superseded")
+
+    def _dispatch(self) -> None:
+        """Give waiting jobs to workers, in the order in which they came."""
+        for entry in list(self._queue):
+            workers = self.crew.takers(entry.submission.job.format)
+            if workers:
+                self._queue.remove(entry)
+                self._start(entry, self._policy(workers))
+            elif not self.crew.may_take(entry.submission.job.format):
+                self._queue.remove(entry)
+                what = f"no worker has a compactor for {entry.submission.job.format!r}"
+                self._end(
+                    entry, CompactionPhase.FAILED, CompactionFault.PERMANENT, "unknown_format", what
+                )
+
+    def _start(self, entry: Entry, worker: Worker) -> None:
+        now = self._clock()
+        entry.phase, entry.worker, entry.started_s = CompactionPhase.RUNNING, worker, now
+        worker.jobs[entry.id] = entry
+        worker.given += 1
+        self.metrics.add("queue_seconds_total", now - entry.submitted_s)
+        self._spawn(self._run(entry, worker))
+
+    async def _run(self, entry: Entry, worker: Worker) -> None:
+        try:
+            outcome = await worker.handle.run(entry.submission)
+        except WorkerLostError as lost:
+            if entry.id in worker.jobs:  # else the worker was killed, and has begun again
+                self.crew.died(worker, f"died: {lost}")
+        except Exception as fault:  # noqa: BLE001 - a job must end
+            _log.exception("job %s on %s", entry.id, worker.id)
+            what = f"the worker could not be given the job: {fault!r}"
+            self._end(entry, CompactionPhase.FAILED, CompactionFault.PERMANENT, "internal", what)
+        else:
+            self._account(entry, outcome)
+            self._end(entry, outcome.phase, outcome.fault, "", outcome.message)
+        finally:
+            worker.jobs.pop(entry.id, None)
+            self._dispatch()
+            self._check_drained()
+
+    def _account(self, entry: Entry, outcome: Outcome) -> None:
+        if entry.phase.ended:
+            return
+        self.metrics.add("run_seconds_total", outcome.seconds)
+        self.metrics.add("cpu_seconds_total", outcome.cpu_seconds)
+        self.metrics.add("bytes_in_total", outcome.bytes_in)
+        self.metrics.add("bytes_out_total", outcome.bytes_out)
+
+    def _lose(self, entry: Entry, cause: str, message: str) -> None:
+        """The worker of a job is gone; the job may go on, or have been done, and nobody knows."""
+        if entry.phase.ended:
+            return
+        if entry.abort_asked_s is not None:
+            self._end(entry, CompactionPhase.ABORTED, None, "", message)
+            return
+        self.metrics.add("jobs_lost_total", cause=cause)
+        deaths = self._deaths[entry.work] = self._deaths.pop(entry.work, 0) + 1
+        while len(self._deaths) > _DEATHS_REMEMBERED:
+            self._deaths.popitem(last=False)
+        if deaths >= self.limits.deaths:
+            self._fail_crashed(entry)
+        else:
+            self._end(entry, CompactionPhase.LOST, None, "worker_lost", message)
+
+    def _fail_crashed(self, entry: Entry) -> None:
+        deaths = self._deaths[entry.work]
+        what = f"{deaths} workers died at this work; it gets no further one"
+        fault = CompactionFault.TRANSIENT
+        self._end(entry, CompactionPhase.FAILED, fault, "worker_crashed", what)
+
+    def _abort(self, entry: Entry, cause: str) -> None:
+        if entry.phase.ended or entry.abort_asked_s is not None:
+            return
+        self.metrics.add("aborts_total", cause=cause)
+        entry.code = cause
+        if entry.phase is CompactionPhase.QUEUED:
+            self._queue.remove(entry)
+            self._end(entry, CompactionPhase.ABORTED, None, cause, f"aborted: {cause}")
+            return
+        entry.abort_asked_s = self._clock()
+        assert entry.worker is not None
+        self._spawn(self._ask_to_stop(entry, entry.worker))
+
+    async def _ask_to_stop(self, entry: Entry, worker: Worker) -> None:
+        try:
+            await worker.handle.abort(entry.id)
+        except WorkerLostError as lost:
+            if entry.id in worker.jobs:
+                self.crew.died(worker, f"died: {lost}")
+
+    def _end(
+        self,
+        entry: Entry,
+        phase: CompactionPhase,
+        fault: CompactionFault | None,
+        code: str,
+        message: str,
+    ) -> None:
+        if entry.phase.ended:
+            return
+        entry.phase, entry.fault = phase, fault
+        entry.code, entry.message = code or entry.code, message
+        entry.ended_s = self._clock()
+        entry.ended.set()
+        self.metrics.add("jobs_finished_total", outcome=phase.value)
+        _log.info("job %s attempt %d: %s %s", entry.id, entry.submission.job.attempt, phase, code)
+        self._check_drained()
+
+    # -- time ---------------------------------------------------------------------------------
+
+    def _kill_if_deaf(self, worker: Worker, now: float) -> None:
+        for entry in worker.jobs.values():
+            asked = entry.abort_asked_s
+            if asked is not None and now - asked >= self.limits.abort_timeout_s:
+                self.crew.kill(worker, "abort", "a job did not stop when asked to")
+                return
+
+    def _forget_some(self) -> None:
+        over = len(self._jobs) - self.limits.remembered
+        if over <= 0:
+            return
+        ended = [entry for entry in self._jobs.values() if entry.phase.ended]
+        for entry in sorted(ended, key=lambda e: e.asked_s)[:over]:
+            del self._jobs[entry.id]
+
+    def _check_drained(self) -> None:
+        if self._draining_s is None:
+            return
+        busy = any(worker.jobs for worker in self.crew.workers.values())
+        if not busy and all(entry.phase.ended for entry in self._jobs.values()):
+            self.drained.set()
+
+    def _gauge(self) -> None:
+        self.metrics.set("queue_depth", len(self._queue))
+        for phase, count in self.crew.counts().items():
+            self.metrics.set("workers", count, state=phase)
+
+    def _view(self, entry: Entry) -> JobView:
+        waiting = entry.phase is CompactionPhase.QUEUED
+        return entry.view(position=self._queue.index(entry) if waiting else 0, boot=self.boot)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,241 @@
+"""The workers of a gateway: begun, described, pinged, killed, taken away."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
+
+from forebay_compaction_ray.gateway.jobs import Entry
+from forebay_compaction_ray.gateway.limits import GatewayLimits
+from forebay_compaction_ray.gateway.metrics import Metrics
+from forebay_compaction_ray.gateway.pool import Pool, WorkerLostError
+from forebay_compaction_ray.gateway.workers import Worker, WorkerPhase
+from forebay_compaction_ray.messages import Pulse, WorkerInfo
+
+_log = logging.getLogger(__name__)
+
+
+class Crew:
+    """All workers. A worker counts as up only after it has said what it is."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        limits: GatewayLimits,
+        *,
+        clock: Callable[[], float],
+        metrics: Metrics,
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        changed: Callable[[], None],
+        lost: Callable[[Entry, str, str], None],
+    ) -> None:
+        """``changed`` is called when a worker can take jobs, ``lost`` for each job of a dead one.
+
+        ``lost`` gets the job, a word for the cause, and a sentence.
+        """
+        self._pool: Final = pool
+        self._limits: Final = limits
+        self._clock: Final = clock
+        self._metrics: Final = metrics
+        self._spawn: Final = spawn
+        self._changed: Final = changed
+        self._lost: Final = lost
+        self._numbers: Final = itertools.count()
+        self.workers: Final[dict[str, Worker]] = {}
+        self.formats: set[str] = set()
+        """File formats that some worker, of now or before, can compact."""
+
+    @property
+    def ready(self) -> int:
+        """Workers that are up."""
+        return sum(worker.phase is WorkerPhase.READY for worker in self.workers.values())
+
+    def any_ready(self) -> Worker | None:
+        """A worker that is up, the least busy one."""
+        ready = [w for w in self.workers.values() if w.phase is WorkerPhase.READY]
+        return min(ready, key=lambda w: len(w.jobs), default=None)
+
+    def takers(self, file_format: str) -> Sequence[Worker]:
+        """Workers that can be given a job of this format now."""
+        slots = self._limits.slots
+        return [w for w in self.workers.values() if w.takes(file_format, slots)]
+
+    def may_take(self, file_format: str) -> bool:
+        """Whether a job of this format has something to wait for."""
+        return not self.formats or file_format in self.formats
+
+    def counts(self) -> dict[str, int]:
+        """How many workers are in each state."""
+        found = Counter(worker.phase for worker in self.workers.values())
+        return {phase.value: found[phase] for phase in WorkerPhase}
+
+    def to_plain(self) -> list[dict[str, Any]]:
+        """What is known of each worker, for those who look."""
+        now = self._clock()
+        return [
+            {
+                "id": worker.id,
+                "state": worker.phase.value,
+                "boot": worker.boot,
+                "pid": 0 if worker.info is None else worker.info.pid,
+                "node": "" if worker.info is None else worker.info.node,
+                "version": "" if worker.info is None else worker.info.version,
+                "jobs": list(worker.jobs),
+                "given": worker.given,
+                "remaining": worker.remaining,
+                "silent_s": round(now - worker.seen_s, 3),
+            }
+            for worker in self.workers.values()
+        ]
+
+    # -- more and fewer -----------------------------------------------------------------------
+
+    def scale(self, count: int) -> None:
+        """Have ``count`` workers that are not on their way out."""
+        staying = [w for w in self.workers.values() if w.phase is not WorkerPhase.DRAINING]
+        for _ in range(count - len(staying)):
+            self._begin()
+        staying.sort(key=lambda w: (w.phase is WorkerPhase.READY, len(w.jobs), w.remaining))
+        for worker in staying[: max(0, len(staying) - count)]:
+            worker.phase, worker.draining_s = WorkerPhase.DRAINING, self._clock()
+            self._end_if_idle(worker)
+
+    def close(self) -> None:
+        """End all of them at once."""
+        for worker in list(self.workers.values()):
+            self._remove(worker)
+
+    def _begin(self) -> None:
+        worker_id = f"w{next(self._numbers)}"
+        handle = self._pool.start(worker_id)
+        worker = Worker(id=worker_id, handle=handle, seen_s=self._clock())
+        self.workers[worker_id] = worker
+        self._describe(worker)
+
+    def _end_if_idle(self, worker: Worker) -> None:
+        if worker.phase is WorkerPhase.DRAINING and not worker.jobs:
+            self._remove(worker)
+
+    def _remove(self, worker: Worker) -> None:
+        del self.workers[worker.id]
+        worker.handle.kill(restart=False)
+        self._lose_jobs(worker, "removed", "its worker was taken away")
+
+    # -- life and death -----------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Ping all, and see who has not answered."""
+        for worker in list(self.workers.values()):
+            self._look_at(worker)
+
+    def died(self, worker: Worker, why: str) -> None:
+        """A call has failed because the worker's process ended; it will come back by itself."""
+        if worker.id not in self.workers:
+            return
+        _log.warning("worker %s %s", worker.id, why)
+        self._metrics.add("worker_restarts_total")
+        self._begin_again(worker)
+        self._lose_jobs(worker, "died", f"its worker {worker.id} {why}")
+
+    def kill(self, worker: Worker, cause: str, why: str) -> None:
+        """End a worker's process; its jobs are lost, and it begins again."""
+        if worker.id not in self.workers:
+            return
+        _log.warning("worker %s is killed: %s", worker.id, why)
+        self._metrics.add("worker_restarts_total")
+        worker.handle.kill(restart=True)
+        self._begin_again(worker)
+        self._lose_jobs(worker, cause, f"its worker {worker.id} was killed: {why}")
+
+    def _begin_again(self, worker: Worker) -> None:
+        worker.info, worker.seen_s = None, self._clock()
+        if worker.phase is WorkerPhase.DRAINING:
+            self._spawn(self._later_end(worker))
+            return
+        worker.phase = WorkerPhase.STARTING
+        self._describe(worker)
+
+    async def _later_end(self, worker: Worker) -> None:
+        if worker.id in self.workers:
+            self._remove(worker)
+
+    def _lose_jobs(self, worker: Worker, cause: str, message: str) -> None:
+        for entry in list(worker.jobs.values()):
+            self._lost(entry, cause, message)
+        worker.jobs.clear()
+
+    def _look_at(self, worker: Worker) -> None:
+        now, limits = self._clock(), self._limits
+        if worker.phase is WorkerPhase.STARTING:
+            self._describe(worker)
+            return
+        silent_s = now - worker.seen_s
+        if worker.phase is WorkerPhase.DRAINING:
+            self._end_if_idle(worker)
+            began = worker.draining_s or now
+            if worker.id in self.workers and now - began >= limits.drain_timeout_s:
+                self._remove(worker)
+                return
+        elif silent_s >= limits.ping_every_s * limits.ping_misses:
+            worker.phase = WorkerPhase.SUSPECT
+        if silent_s >= limits.stall_timeout_s:
+            self.kill(worker, "silent", f"no answer for {silent_s:.0f} s")
+        elif (age_s := _oldest_step(worker)) >= limits.stall_timeout_s:
+            self.kill(worker, "stalled", f"no step in a job for {age_s:.0f} s")
+        elif not worker.pinged and worker.id in self.workers:
+            worker.pinged = True
+            self._spawn(self._ping(worker))
+
+    async def _ping(self, worker: Worker) -> None:
+        boot = worker.boot
+        try:
+            pulse = await worker.handle.ping()
+        except WorkerLostError as lost:
+            if worker.boot == boot:
+                self.died(worker, f"died: {lost}")
+        else:
+            self._seen(worker, pulse)
+        finally:
+            worker.pinged = False
+
+    def _seen(self, worker: Worker, pulse: Pulse) -> None:
+        if pulse.boot != worker.boot:
+            if worker.info is not None:
+                self.died(worker, "began again unnoticed")
+            return
+        worker.seen_s = self._clock()
+        for job_id, progress in pulse.jobs.items():
+            if (entry := worker.jobs.get(job_id)) is not None:
+                entry.progress = progress
+        if worker.phase is WorkerPhase.SUSPECT:
+            worker.phase = WorkerPhase.READY
+            self._changed()
+
+    def _describe(self, worker: Worker) -> None:
+        if not worker.describing:
+            worker.describing = True
+            self._spawn(self._ask_what_it_is(worker))
+
+    async def _ask_what_it_is(self, worker: Worker) -> None:
+        try:
+            info = await worker.handle.describe()
+        except WorkerLostError as lost:
+            _log.info("worker %s is not up: %s", worker.id, lost)
+        else:
+            self._up(worker, info)
+        finally:
+            worker.describing = False
+
+    def _up(self, worker: Worker, info: WorkerInfo) -> None:
+        if worker.id not in self.workers or worker.phase is not WorkerPhase.STARTING:
+            return
+        worker.info, worker.seen_s, worker.phase = info, self._clock(), WorkerPhase.READY
+        self.formats.update(info.formats)
+        self._changed()
+
+
+def _oldest_step(worker: Worker) -> float:
+    return max((entry.progress.age_s for entry in worker.jobs.values()), default=0.0)

@@ -1,0 +1,146 @@
+"""What is said between client and gateway, and between gateway and workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import attrs
+import msgpack
+import xxhash
+
+from forebay_compaction_ray.wire import MalformedMessageError
+from forebay_state_api.compaction import CompactionFault, CompactionJob, CompactionPhase
+
+
+@attrs.frozen(kw_only=True)
+class Submission:
+    """A job, and whose it is."""
+
+    job: CompactionJob
+    storage: str
+    """Which of the storages that the gateway was started with holds the job's files."""
+    client: str
+    """Who submits: limits are counted per client."""
+
+    @property
+    def work(self) -> str:
+        """What is to be done, whoever submits it for the how-many-th time."""
+        plain = self.job.to_plain()
+        for name in ("id", "attempt", "output_prefix"):
+            del plain[name]
+        packed = msgpack.packb([self.storage, plain], use_bin_type=True)
+        return xxhash.xxh3_128_hexdigest(packed)
+
+    @property
+    def bytes_in(self) -> int:
+        """What the inputs hold."""
+        return sum(file.size for file in self.job.inputs)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return plain data for a message."""
+        return {"job": self.job.to_plain(), "storage": self.storage, "client": self.client}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
+        """Return the submission of a message; raises `MalformedMessageError`."""
+        try:
+            job = CompactionJob.from_plain(_known(CompactionJob, plain["job"]))
+            return cls(job=job, storage=str(plain["storage"]), client=str(plain["client"]))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise MalformedMessageError(f"a submission that is none: {error!r}") from error
+
+
+@attrs.frozen(kw_only=True)
+class JobView:
+    """How a job stands at a gateway."""
+
+    job_id: str
+    attempt: int = 0
+    phase: CompactionPhase
+    started: bool = False
+    """Whether a worker was ever given the job: if not, nothing was written."""
+    position: int = 0
+    """Jobs before it in the queue."""
+    worker: str = ""
+    bytes_in: int = 0
+    """Read until now."""
+    bytes_out: int = 0
+    """Written until now."""
+    age_s: float = 0.0
+    """Since the last step that the worker is known to have made."""
+    fault: CompactionFault | None = None
+    code: str = ""
+    message: str = ""
+    boot: str = ""
+    """Which life of the gateway this is: another one knows nothing of the jobs of this one."""
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return plain data for a message."""
+        plain = attrs.asdict(self)
+        plain["phase"] = self.phase.value
+        plain["fault"] = None if self.fault is None else self.fault.value
+        return plain
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
+        """Return the view of a message; raises `MalformedMessageError`."""
+        try:
+            known = _known(cls, plain)
+            known["phase"] = CompactionPhase(known["phase"])
+            if known.get("fault") is not None:
+                known["fault"] = CompactionFault(known["fault"])
+            return cls(**known)
+        except (KeyError, TypeError, ValueError) as error:
+            raise MalformedMessageError(f"a job's state that is none: {error!r}") from error
+
+
+@attrs.frozen(kw_only=True)
+class Outcome:
+    """What became of a job on a worker that lived to tell it."""
+
+    phase: CompactionPhase
+    """`DONE`, `FAILED` or `ABORTED`."""
+    fault: CompactionFault | None = None
+    message: str = ""
+    bytes_in: int = 0
+    bytes_out: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+
+
+@attrs.frozen(kw_only=True)
+class WorkerInfo:
+    """What a worker says of itself when it is up."""
+
+    boot: str
+    """Differs for each life of a worker."""
+    pid: int
+    node: str
+    version: str
+    formats: tuple[str, ...]
+    """File formats for which a compactor is installed there."""
+
+
+@attrs.frozen(kw_only=True)
+class JobProgress:
+    """How far a worker is with a job."""
+
+    bytes_in: int
+    bytes_out: int
+    age_s: float
+    """Since the compactor last asked whether to go on."""
+
+
+@attrs.frozen(kw_only=True)
+class Pulse:
+    """What a worker answers when it is pinged."""
+
+    boot: str
+    jobs: Mapping[str, JobProgress]
+
+
+def _known(kind: type[Any], plain: Mapping[str, Any]) -> dict[str, Any]:
+    """What this release knows of a message of a newer one."""
+    names = {field.name for field in attrs.fields(kind)}
+    return {name: value for name, value in plain.items() if name in names}

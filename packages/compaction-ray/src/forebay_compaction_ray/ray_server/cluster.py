@@ -1,0 +1,112 @@
+"""Starts a gateway: in a Ray of its own on this machine, or in a cluster that runs already."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+from typing import Any, Final
+
+import attrs
+import ray
+import ray.exceptions
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from forebay_compaction_ray.ray_server.gateway import gateway_class
+from forebay_compaction_ray.ray_server.spec import GatewaySpec
+from forebay_state_api.errors import ConfigurationError
+
+NAMESPACE: Final = "forebay"
+LOCAL: Final = "local"
+_STORE_BYTES: Final = 80 * 1024 * 1024
+"""Ray's shared memory; jobs and their outcomes are small."""
+_PROBE_S: Final = 3.0
+_START_S: Final = 120.0
+
+
+@contextlib.contextmanager
+def connected(address: str, *, cpus: int) -> Iterator[None]:
+    """Connect to Ray, or start one that ends with the block (``local``, with ``cpus``).
+
+    Raises `ConfigurationError` where nothing listens: Ray itself would wait for minutes.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    common: dict[str, Any] = {
+        "namespace": NAMESPACE,
+        "log_to_driver": False,
+        "configure_logging": False,
+    }
+    if address == LOCAL:
+        ray.init(
+            address=LOCAL,
+            num_cpus=cpus,
+            include_dashboard=False,
+            object_store_memory=_STORE_BYTES,
+            _node_ip_address="127.0.0.1",
+            **common,
+        )
+    else:
+        _probe(address)
+        try:
+            ray.init(address=address, **common)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise ConfigurationError(f"no Ray at {address}: {error}") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def start_gateway(spec: GatewaySpec, *, name: str, detached: bool) -> tuple[Any, str]:
+    """Begin a gateway on this node; gives its actor and its address.
+
+    ``detached``: it stays when this process ends. Raises `ConfigurationError` if one of this name
+    runs, or if it cannot listen.
+    """
+    spec.security.check(spec.host)
+    spec = attrs.evolve(spec, port=spec.port or free_port(spec.host))
+    node = ray.get_runtime_context().get_node_id()
+    options: dict[str, Any] = {"lifetime": "detached"} if detached else {}
+    try:
+        actor = (
+            gateway_class()
+            .options(
+                name=actor_name(name),
+                namespace=NAMESPACE,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+                **options,
+            )
+            .remote(spec)
+        )
+    except ValueError as error:
+        message = f"a gateway named {name!r} runs already: stop it, or choose another --name"
+        raise ConfigurationError(message) from error
+    try:
+        return actor, ray.get(actor.address.remote(), timeout=_START_S)
+    except ray.exceptions.RayTaskError as error:
+        ray.kill(actor, no_restart=True)
+        raise ConfigurationError(str(error.cause)) from error
+
+
+def actor_name(name: str) -> str:
+    """What Ray calls the gateway ``name``."""
+    return f"forebay-compaction-{name}"
+
+
+def free_port(host: str) -> int:
+    """A port that nothing listens on now."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def _probe(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    if not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _PROBE_S).close()
+    except OSError as error:
+        raise ConfigurationError(f"no Ray at {address}: {error}") from error

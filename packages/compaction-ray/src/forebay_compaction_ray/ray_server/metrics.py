@@ -1,0 +1,32 @@
+"""A gateway's numbers among Ray's own metrics, where Ray exports any (``ray[default]``)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import ray.util.metrics
+
+from forebay_compaction_ray.gateway.metrics import HELP, PREFIX, Metrics
+
+_LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
+
+
+class RayMetrics:
+    """Copies the numbers of `Metrics` to Ray."""
+
+    def __init__(self) -> None:
+        self._gauges: dict[str, Any] = {}
+
+    def show(self, metrics: Metrics) -> None:
+        """Set all of them as they stand; counters become gauges that only grow."""
+        for shown, value in metrics.to_plain().items():
+            name, _, inside = shown.partition("{")
+            labels = dict(_LABEL.findall(inside))
+            self._gauge(name, tuple(labels)).set(value, tags=labels)
+
+    def _gauge(self, name: str, keys: tuple[str, ...]) -> Any:
+        if name not in self._gauges:
+            gauge: Any = ray.util.metrics.Gauge
+            self._gauges[name] = gauge(PREFIX + name, description=HELP[name], tag_keys=keys)
+        return self._gauges[name]

@@ -1,0 +1,113 @@
+"""Workers as Ray actors: a process each, one job per slot, answering pings beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+import attrs
+import ray
+import ray.exceptions
+
+from forebay_compaction_ray.gateway.pool import WorkerLostError
+from forebay_compaction_ray.messages import JobProgress, Outcome, Pulse, Submission, WorkerInfo
+from forebay_compaction_ray.ray_server.spec import GatewaySpec
+from forebay_compaction_ray.wire import decode, pack
+from forebay_compaction_ray.worker.body import StoragePlace, WorkerBody
+
+CONTROL: Final = "control"
+_CONTROL_CALLS: Final = 4
+
+
+class WorkerActor:
+    """A `WorkerBody` in a process of its own. Never raises while it begins: it would not return."""
+
+    def __init__(self, storages: Mapping[str, StoragePlace]) -> None:
+        self._body: Final = WorkerBody(storages)
+
+    def describe(self) -> WorkerInfo:
+        """As `WorkerHandle.describe`."""
+        return self._body.describe()
+
+    def run(self, submission: bytes) -> Outcome:
+        """As `WorkerHandle.run`; a job travels as it came."""
+        return self._body.run(Submission.from_plain(decode(submission)))
+
+    def ping(self) -> tuple[str, dict[str, tuple[int, int, float]]]:
+        """As `WorkerHandle.ping`."""
+        pulse = self._body.ping()
+        return pulse.boot, {job: attrs.astuple(progress) for job, progress in pulse.jobs.items()}
+
+    def abort(self, job_id: str) -> None:
+        """As `WorkerHandle.abort`."""
+        self._body.abort(job_id)
+
+    def check(self, storage: str) -> dict[str, str]:
+        """As `WorkerHandle.check`."""
+        return self._body.check(storage)
+
+
+class RayWorker:
+    """The handle of one actor; implements `WorkerHandle`."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor: Final = actor
+
+    async def describe(self) -> WorkerInfo:
+        return cast("WorkerInfo", await self._control("describe"))
+
+    async def run(self, submission: Submission) -> Outcome:
+        data = pack(submission.to_plain())
+        return cast("Outcome", await _answer(self._actor.run.remote(data)))
+
+    async def ping(self) -> Pulse:
+        boot, jobs = await self._control("ping")
+        progress = {
+            job: JobProgress(bytes_in=read, bytes_out=written, age_s=age_s)
+            for job, (read, written, age_s) in jobs.items()
+        }
+        return Pulse(boot=boot, jobs=progress)
+
+    async def abort(self, job_id: str) -> None:
+        await self._control("abort", job_id)
+
+    async def check(self, storage: str) -> Mapping[str, str]:
+        return cast("Mapping[str, str]", await self._control("check", storage))
+
+    def kill(self, *, restart: bool) -> None:
+        ray.kill(self._actor, no_restart=not restart)
+
+    async def _control(self, method: str, *args: object) -> Any:
+        call = getattr(self._actor, method).options(concurrency_group=CONTROL)
+        return await _answer(call.remote(*args))
+
+
+class RayPool:
+    """Begins actors; implements `Pool`. Ray's own retries are off: they would run a job twice."""
+
+    def __init__(self, spec: GatewaySpec) -> None:
+        self._spec: Final = spec
+        self._actor_class: Final = ray.remote(
+            max_restarts=-1, max_task_retries=0, concurrency_groups={CONTROL: _CONTROL_CALLS}
+        )(WorkerActor)
+
+    def start(self, worker_id: str) -> RayWorker:  # noqa: ARG002 - Ray has ids of its own
+        """Begin an actor; it waits where no node has room for it."""
+        spec = self._spec
+        actor = self._actor_class.options(
+            num_cpus=spec.worker_cpus,
+            resources=dict(spec.worker_resources),
+            max_concurrency=spec.limits.slots,
+            scheduling_strategy="SPREAD",
+        ).remote(dict(spec.storages))
+        return RayWorker(actor)
+
+
+async def _answer(ref: Any) -> Any:
+    try:
+        return await ref
+    except ray.exceptions.RayTaskError:
+        raise
+    except ray.exceptions.RayError as error:
+        first_line = str(error).strip().partition("\n")[0]
+        raise WorkerLostError(f"{type(error).__name__}: {first_line}") from error

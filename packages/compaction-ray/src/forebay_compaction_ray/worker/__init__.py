@@ -1,0 +1,1 @@
+"""What runs a job: the inside of a worker. Knows nothing of Ray."""

@@ -1,0 +1,150 @@
+"""A worker without what carries it: runs jobs, tells how far they are, stops them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import attrs
+
+from forebay_compaction_ray.messages import JobProgress, Outcome, Pulse, Submission, WorkerInfo
+from forebay_compaction_ray.worker.guard import JobStorage, Traffic
+from forebay_state_api.compaction import CompactionPhase, Compactor, perform
+from forebay_state_api.compaction.local import fault_of
+from forebay_state_api.plugins import plugins
+from forebay_state_api.storage import ObjectStorage, open_storage
+from forebay_state_api.versions.doctor import examine
+
+_ABORTED_REMEMBERED: Final = 256
+
+
+@attrs.frozen
+class StoragePlace:
+    """A storage that jobs may name."""
+
+    url: str
+    options: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
+    """As `open_storage` takes them; not in the repr, for they may be secret."""
+
+
+class _Run:
+    """A job under way."""
+
+    def __init__(self, submission: Submission) -> None:
+        self.submission: Final = submission
+        self.stop: Final = threading.Event()
+        self.traffic: Final = Traffic()
+        self.step_s = time.monotonic()
+
+    def cancelled(self) -> bool:
+        """What the compactor asks once a block."""
+        self.step_s = time.monotonic()
+        return self.stop.is_set()
+
+    def progress(self) -> JobProgress:
+        """How far it is."""
+        return JobProgress(
+            bytes_in=self.traffic.bytes_in,
+            bytes_out=self.traffic.bytes_out,
+            age_s=time.monotonic() - self.step_s,
+        )
+
+
+class WorkerBody:
+    """Runs jobs on the threads that call `run`; everything else answers at once, on any thread."""
+
+    def __init__(
+        self,
+        storages: Mapping[str, StoragePlace],
+        *,
+        compactors: Callable[[], Mapping[str, Compactor]] | None = None,
+        open_: Callable[[str, Mapping[str, Any]], ObjectStorage] = open_storage,
+    ) -> None:
+        """Run jobs on ``storages``, by the names under which jobs ask for them."""
+        self.boot: Final = secrets.token_hex(8)
+        self._places: Final = storages
+        self._compactors: Final = compactors or plugins().compactors
+        self._open: Final = open_
+        self._opened: dict[str, ObjectStorage] = {}
+        self._runs: dict[str, _Run] = {}
+        self._aborted: OrderedDict[str, None] = OrderedDict()
+        self._lock: Final = threading.Lock()
+
+    def describe(self) -> WorkerInfo:
+        """What it is; raises `PluginError` for installed plugins that do not go together."""
+        return WorkerInfo(
+            boot=self.boot,
+            pid=os.getpid(),
+            node=platform.node(),
+            version=importlib.metadata.version("forebay-compaction-ray"),
+            formats=tuple(sorted(self._compactors())),
+        )
+
+    def run(self, submission: Submission) -> Outcome:
+        """Do a job, to its end or until it is aborted; whatever goes wrong is in the outcome."""
+        run = self._begin(submission)
+        started_s, cpu_s = time.monotonic(), time.thread_time()
+        try:
+            outcome = self._perform(run)
+        except Exception as fault:  # noqa: BLE001 - whatever a compactor raises is its outcome
+            what = str(fault) or repr(fault)
+            outcome = Outcome(phase=CompactionPhase.FAILED, fault=fault_of(fault), message=what)
+        finally:
+            with self._lock:
+                self._runs.pop(submission.job.id, None)
+        return attrs.evolve(
+            outcome,
+            bytes_in=run.traffic.bytes_in,
+            bytes_out=run.traffic.bytes_out,
+            seconds=time.monotonic() - started_s,
+            cpu_seconds=time.thread_time() - cpu_s,
+        )
+
+    def ping(self) -> Pulse:
+        """That it lives, and how far its jobs are."""
+        with self._lock:
+            runs = dict(self._runs)
+        return Pulse(boot=self.boot, jobs={job_id: run.progress() for job_id, run in runs.items()})
+
+    def abort(self, job_id: str) -> None:
+        """Ask a job to stop, also one that is still on its way here."""
+        with self._lock:
+            self._aborted[job_id] = None
+            while len(self._aborted) > _ABORTED_REMEMBERED:
+                self._aborted.popitem(last=False)
+            if (run := self._runs.get(job_id)) is not None:
+                run.stop.set()
+
+    def check(self, storage: str) -> dict[str, str]:
+        """Probe a storage: what it must promise → what is wrong with that."""
+        return {found.promise: found.problem for found in examine(self._storage(storage))}
+
+    def _begin(self, submission: Submission) -> _Run:
+        run = _Run(submission)
+        with self._lock:
+            self._runs[submission.job.id] = run
+            if submission.job.id in self._aborted:
+                run.stop.set()
+        return run
+
+    def _perform(self, run: _Run) -> Outcome:
+        job = run.submission.job
+        compactor = self._compactors()[job.format]
+        prefix = f"{job.operator}/{job.output_prefix}"
+        storage = JobStorage(self._storage(run.submission.storage), prefix, run.traffic)
+        done = perform(job, compactor, storage, run.cancelled)
+        return Outcome(phase=CompactionPhase.DONE if done else CompactionPhase.ABORTED)
+
+    def _storage(self, name: str) -> ObjectStorage:
+        with self._lock:
+            if name not in self._opened:
+                place = self._places[name]
+                self._opened[name] = self._open(place.url, place.options)
+            return self._opened[name]
