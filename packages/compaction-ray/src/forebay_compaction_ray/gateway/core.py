@@ -59,6 +59,7 @@ class GatewayCore:
         self._deaths: OrderedDict[str, int] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining_s: float | None = None
+        self._closed = False
         self.drained: Final = asyncio.Event()
         self.crew: Final = Crew(
             pool,
@@ -180,7 +181,8 @@ class GatewayCore:
         self._gauge()
 
     async def close(self) -> None:
-        """End all workers; jobs that run are lost."""
+        """End all workers; jobs that run are lost, and those that wait begin no more."""
+        self._closed = True
         self.crew.close()
         for task in self._tasks:
             task.cancel()
@@ -244,6 +246,8 @@ class GatewayCore:
 
     def _dispatch(self) -> None:
         """Give waiting jobs to workers, in the order in which they came."""
+        if self._closed:
+            return
         for entry in list(self._queue):
             workers = self.crew.takers(entry.submission.job.format)
             if workers:

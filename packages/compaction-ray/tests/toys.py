@@ -1,0 +1,280 @@
+"""What the tests run against: a worker pool of threads, one that is scripted, and toy files."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from typing import ClassVar
+
+from forebay_compaction_ray.gateway.core import GatewayCore
+from forebay_compaction_ray.gateway.limits import GatewayLimits
+from forebay_compaction_ray.gateway.pool import WorkerLostError
+from forebay_compaction_ray.gateway.server import GatewayServer, ServerSecurity
+from forebay_compaction_ray.messages import JobProgress, Outcome, Pulse, Submission, WorkerInfo
+from forebay_compaction_ray.worker.body import StoragePlace, WorkerBody
+from forebay_state_api.backend import StateFile
+from forebay_state_api.compaction import CompactionJob, CompactionPhase, CompactionResult
+from forebay_state_api.errors import CorruptStateError
+from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.storage import ObjectStorage
+
+ALL = KeyGroupRange(0, 127)
+PATIENCE_S = 30.0
+
+
+def job(number=1, *, file_format="toy", inputs=(), attempt=1, lease_s=600.0, now_us=1, size=100):
+    """A job of its own work, unless the number is the same."""
+    return CompactionJob(
+        id=secrets.token_hex(12),
+        operator="query/op",
+        format=file_format,
+        inputs=list(inputs)
+        or [StateFile(name=f"data/in{number}", size=size, range=ALL, meta={"entries": 1})],
+        output_prefix=f"data/000000000000/compaction-{secrets.token_hex(12)}/",
+        range=ALL,
+        now_us=now_us,
+        target_bytes=1 << 20,
+        lease_s=lease_s,
+        attempt=attempt,
+        options={"number": number},
+    )
+
+
+def submission(number=1, *, client="c", storage="default", **of_job):
+    return Submission(job=job(number, **of_job), storage=storage, client=client)
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+class ScriptedWorker:
+    """Does nothing by itself: the test says how its jobs end, and whether it answers."""
+
+    def __init__(self, worker_id, formats=("toy",)):
+        self.id = worker_id
+        self.formats = formats
+        self.life = 0
+        self.up = True
+        self.answers = True
+        self.aborts_at_once = True
+        self.killed = []
+        self.running: dict[str, asyncio.Future] = {}
+        self.ran: list[str] = []
+        self.aborted: list[str] = []
+        self.progress: dict[str, JobProgress] = {}
+
+    async def _wait_while(self, wrong: Callable[[], bool]):
+        life = self.life
+        while wrong():
+            await asyncio.sleep(0)
+            if self.life != life:
+                raise WorkerLostError("gone")
+
+    async def describe(self):
+        while not (self.up and self.answers):
+            await asyncio.sleep(0)
+        return WorkerInfo(
+            boot=f"{self.id}-{self.life}", pid=1, node="n", version="1", formats=self.formats
+        )
+
+    async def run(self, given):
+        self.ran.append(given.job.id)
+        future = self.running[given.job.id] = asyncio.get_running_loop().create_future()
+        return await future
+
+    async def ping(self):
+        await self._wait_while(lambda: not self.answers)
+        return Pulse(
+            boot=f"{self.id}-{self.life}",
+            jobs={
+                j: self.progress.get(j, JobProgress(bytes_in=0, bytes_out=0, age_s=0.0))
+                for j in self.running
+            },
+        )
+
+    async def abort(self, job_id):
+        self.aborted.append(job_id)
+        if self.aborts_at_once and job_id in self.running:
+            self.end(job_id, CompactionPhase.ABORTED)
+
+    async def check(self, storage):
+        return {"it is there": ""}
+
+    def kill(self, *, restart):
+        self.killed.append(restart)
+        self.die()
+
+    def end(self, job_id, phase=CompactionPhase.DONE, fault=None):
+        future = self.running.pop(job_id)
+        if not future.done():
+            future.set_result(Outcome(phase=phase, fault=fault, bytes_in=7))
+
+    def die(self):
+        self.life += 1
+        self.answers = True
+        running, self.running = self.running, {}
+        for future in running.values():
+            if not future.done():
+                future.set_exception(WorkerLostError("it died"))
+
+
+class ScriptedPool:
+    def __init__(self, **of_workers):
+        self.workers: list[ScriptedWorker] = []
+        self.of_workers = of_workers
+
+    def start(self, worker_id):
+        self.workers.append(ScriptedWorker(worker_id, **self.of_workers))
+        return self.workers[-1]
+
+
+async def settle():
+    """Let everything that is ready to run do so."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+class Concatenation:
+    """Joins its inputs into one file; can be held up, and can be made to fail."""
+
+    format: ClassVar[str] = "toy"
+
+    def __init__(self):
+        self.go = threading.Event()
+        self.go.set()
+        self.began = threading.Event()
+        self.fault: Exception | None = None
+        self.damage = False
+        self.runs = 0
+        self.threads: list[str] = []
+        self.verified: list[str] = []
+
+    def compact(self, job, storage, cancelled) -> CompactionResult | None:
+        self.runs += 1
+        self.threads.append(threading.current_thread().name)
+        self.began.set()
+        while not self.go.wait(0.005):
+            if cancelled():
+                return None
+        if cancelled():
+            return None
+        if self.fault is not None:
+            raise self.fault
+        data = b"".join(storage.get(file.name) for file in job.inputs)
+        meta = {"entries": len(job.inputs), "sum": sum(data)}
+        name = f"{job.output_prefix}0000"
+        output = StateFile(name=name, size=len(data), range=ALL, meta=meta)
+        storage.put_if_absent(name, data[::-1] if not self.damage else b"?" * len(data))
+        count = len(job.inputs)
+        return CompactionResult(
+            outputs=[output], entries_in=count, entries_out=count, entries_dropped=0
+        )
+
+    def verify(self, file: StateFile, storage: ObjectStorage, *, full: bool) -> None:
+        self.verified.append(file.name)
+        if sum(storage.get(file.name)) != file.meta["sum"]:
+            raise CorruptStateError(f"{file.name} is not what was written")
+
+
+class ThreadWorker:
+    """A `WorkerBody` on threads of this process."""
+
+    def __init__(self, body: WorkerBody):
+        self._body = body
+
+    async def describe(self):
+        return self._body.describe()
+
+    async def run(self, given):
+        return await asyncio.to_thread(self._body.run, given)
+
+    async def ping(self):
+        return self._body.ping()
+
+    async def abort(self, job_id):
+        self._body.abort(job_id)
+
+    async def check(self, storage):
+        return self._body.check(storage)
+
+    def kill(self, *, restart):
+        for job_id in self._body.ping().jobs:
+            self._body.abort(job_id)
+
+
+class ThreadPool:
+    def __init__(self, storages: dict[str, str], compactors):
+        self._places = {name: StoragePlace(url) for name, url in storages.items()}
+        self._compactors = compactors
+
+    def start(self, worker_id):
+        return ThreadWorker(WorkerBody(self._places, compactors=lambda: self._compactors))
+
+
+class RunningGateway:
+    """A gateway on a thread of this process: real gRPC, workers on threads."""
+
+    def __init__(self, pool, *, storages, limits=None, security=None, workers=1, port=0):
+        self.limits = limits or GatewayLimits(ping_every_s=0.05)
+        self.security = security or ServerSecurity()
+        self.stopped = threading.Event()
+        self._pool, self._storages, self._workers, self._port = pool, storages, workers, port
+        self._up = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        assert self._up.wait(PATIENCE_S)
+
+    def _run(self):
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._serve())
+        self._loop.close()
+
+    async def _serve(self):
+        self._end = asyncio.Event()
+        self.core = GatewayCore(self._pool, self.limits, storages=self._storages)
+        self.server = GatewayServer(self.core, self.security, stop=self.stopped.set)
+        self.core.scale(self._workers)
+        self.address = await self.server.start("127.0.0.1", self._port)
+        self.core.tick()
+        await settle()
+        self._up.set()
+        while not self._end.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._end.wait(), self.limits.ping_every_s)
+            self.core.tick()
+        await self.server.close(0)
+        await self.core.close()
+
+    def on_loop(self, what: Callable[[], object]):
+        """Do something where the core lives."""
+        done, found = threading.Event(), []
+
+        def do():
+            found.append(what())
+            done.set()
+
+        self._loop.call_soon_threadsafe(do)
+        assert done.wait(PATIENCE_S)
+        return found[0]
+
+    def close(self):
+        self._loop.call_soon_threadsafe(self._end.set)
+        self._thread.join(PATIENCE_S)
+
+
+@contextlib.contextmanager
+def running(pool, **given) -> Iterator[RunningGateway]:
+    gateway = RunningGateway(pool, **given)
+    try:
+        yield gateway
+    finally:
+        gateway.close()
