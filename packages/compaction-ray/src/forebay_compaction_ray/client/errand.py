@@ -103,7 +103,7 @@ class Errand:
             return given
         return self.follow(given.gateway, given.view)
 
-    def find(self) -> Gateway | None:
+    def find(self) -> Given | None:
         """Ask all gateways for a job that another process submitted; begin nothing."""
         for gateway in self._gateways():
             if not gateway.breaker.allows():
@@ -115,7 +115,7 @@ class Errand:
                 continue
             if view.phase is not CompactionPhase.UNKNOWN:
                 self._show(view)
-                return gateway
+                return Given(gateway, view)
         return None
 
     # -- to a gateway -------------------------------------------------------------------------
@@ -178,7 +178,8 @@ class Errand:
             if (ending := self._too_long(gateway, view)) is not None:
                 return ending
             if self._tracked.stop.is_set():
-                self._leave(gateway)
+                if self._tracked.unwanted:
+                    self._leave(gateway)
                 return None
             try:
                 view, heard_s = gateway.poll(self._tracked.id, self._wait_s()), self._clock()

@@ -64,6 +64,7 @@ class Gateway:
         self._lock: Final = threading.Lock()
         self._channel: grpc.Channel | None = None
         self._methods: dict[str, Any] = {}
+        self._closed = False
 
     def hello(self) -> dict[str, Any]:
         """What the gateway says of itself."""
@@ -99,6 +100,8 @@ class Gateway:
             answer = unpack(data)
         except grpc.RpcError as error:
             raise self._told(error) from error
+        except ValueError as error:  # what gRPC raises for a channel that was closed meanwhile
+            raise UnreachableError(f"the way to {self.address} was closed") from error
         except MalformedMessageError as error:
             self.breaker.failed()
             raise UnreachableError(
@@ -108,8 +111,9 @@ class Gateway:
         return answer
 
     def close(self) -> None:
-        """Give the channel up; calls under way end as unreachable."""
+        """Give the channel up; calls, also those under way, end as unreachable."""
         with self._lock:
+            self._closed = True
             channel, self._channel, self._methods = self._channel, None, {}
         if channel is not None:
             channel.close()
@@ -125,6 +129,8 @@ class Gateway:
 
     def _method(self, name: str) -> Any:
         with self._lock:
+            if self._closed:
+                raise UnreachableError(f"the way to the gateway {self.address} was closed")
             if self._channel is None:
                 self._channel = self._open()
                 self._methods = {

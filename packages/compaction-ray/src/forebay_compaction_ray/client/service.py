@@ -123,7 +123,7 @@ class RemoteCompactionService(CompactionService):
         if tracked.local:
             left_s = timeout_s - (self._clock() - began_s)
             return self._local.poll(job_id, max(0.0, left_s))
-        if tracked.job is None and status.phase is CompactionPhase.UNKNOWN:
+        if tracked.nowhere.is_set():
             self._forget(job_id)  # the next question is asked of the gateways again
         return status
 
@@ -133,7 +133,7 @@ class RemoteCompactionService(CompactionService):
         if tracked is not None and tracked.local:
             self._local.abort(job_id)
         elif tracked is not None and tracked.job is not None:
-            tracked.stop.set()
+            tracked.drop()
             self._errands.do(lambda: self._tell(tracked.address, lambda g: g.abort(job_id)))
         else:
             self._errands.do(lambda: self._tell("", lambda g: g.abort(job_id)))
@@ -145,7 +145,7 @@ class RemoteCompactionService(CompactionService):
             return
         address = ""
         if tracked is not None:
-            tracked.stop.set()
+            tracked.drop()
             address = tracked.address
         self._errands.do(lambda: self._tell(address, lambda g: g.release(job_id)))
 
@@ -165,10 +165,10 @@ class RemoteCompactionService(CompactionService):
         with self._lock:
             tracked, gateways = list(self._jobs.values()), list(self._gateways.values())
         self._errands.close(_END_S if self._gateways else 0.0)
-        for gateway in gateways:
-            gateway.close()
         for job in tracked:
             job.stop.set()
+        for gateway in gateways:
+            gateway.close()
         self._crew.close(_END_S)
         self._local.close()
 
@@ -187,19 +187,18 @@ class RemoteCompactionService(CompactionService):
         self._settle(tracked, job, ending)
 
     def _adopt(self, tracked: TrackedJob) -> None:
-        errand = self._errand(tracked)
         try:
-            gateway = errand.find()
+            errand = self._errand(tracked)
+            found = errand.find()
+            if found is None:
+                tracked.nowhere.set()
+                return
+            tracked.address = found.gateway.address
+            if not found.view.phase.ended:
+                tracked.asked.set()
+            self._settle(tracked, None, errand.follow(found.gateway, found.view))
         finally:
-            tracked.asked.set()
-        if gateway is None:
-            return
-        tracked.address = gateway.address
-        try:
-            ending = errand.follow(gateway, gateway.poll(tracked.id))
-        except (UnreachableError, RefusedError) as error:
-            ending = Lost(str(error))
-        self._settle(tracked, None, ending)
+            tracked.wake()
 
     def _settle(self, tracked: TrackedJob, job: CompactionJob | None, ending: Ending) -> None:
         if tracked.stop.is_set():

@@ -21,7 +21,9 @@ class TrackedJob:
         self.id: Final = job_id
         self.job: Final = job
         self.stop: Final = threading.Event()
-        """Set when nobody wants the job any more."""
+        """Set when nobody here follows the job any more."""
+        self.unwanted = False
+        """Nobody anywhere wants it any more."""
         self.address = ""
         """The gateway that has it; empty before one has, and for good if it is done here."""
         self.local = False
@@ -30,6 +32,8 @@ class TrackedJob:
         """Its outputs were read as the settings ask for, and are sound."""
         self.asked = threading.Event()
         """A gateway, or all of them, have been asked at least once."""
+        self.nowhere: Final = threading.Event()
+        """No gateway knows of it."""
         self._changed: Final = threading.Condition()
         first = CompactionPhase.UNKNOWN if job is None else CompactionPhase.QUEUED
         self._status = CompactionStatus(job_id, first)
@@ -42,8 +46,18 @@ class TrackedJob:
     def wait(self, timeout_s: float) -> CompactionStatus:
         """As it stands when it has ended, or after ``timeout_s``."""
         with self._changed:
-            self._changed.wait_for(lambda: self.local or self._status.phase.ended, timeout_s)
+            self._changed.wait_for(self._is_settled, timeout_s)
             return self._status
+
+    def _is_settled(self) -> bool:
+        unknown = self._status.phase is CompactionPhase.UNKNOWN
+        return self.local or self.nowhere.is_set() or (self._status.phase.ended and not unknown)
+
+    def wake(self) -> None:
+        """All there is to learn from gateways has been learnt."""
+        self.asked.set()
+        with self._changed:
+            self._changed.notify_all()
 
     def set(
         self,
@@ -57,6 +71,11 @@ class TrackedJob:
             if not ended:
                 self._status = CompactionStatus(self.id, phase, fault, message)
             self._changed.notify_all()
+
+    def drop(self) -> None:
+        """Nobody wants it any more."""
+        self.unwanted = True
+        self.stop.set()
 
     def turn_local(self) -> None:
         """From now on the local service knows how it stands."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from typing import Any, Final
 
 import ray
@@ -57,6 +58,10 @@ class GatewayActor:
         """Wait until it has been stopped, and has no jobs any more."""
         await self._stopped.wait()
         return True
+
+    async def pid(self) -> int:
+        """Of its process."""
+        return os.getpid()
 
     async def stop(self) -> None:
         """As the request `Stop`."""

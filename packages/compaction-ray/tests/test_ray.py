@@ -1,0 +1,367 @@
+"""The real thing: a Ray of this machine, actors, gRPC, files; processes are killed and stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import textwrap
+import time
+
+import pytest
+from compaction_ray_toys import PATIENCE_S, Concatenation, job
+
+ray = pytest.importorskip("ray")
+
+from forebay_compaction_ray.client.gateway import Gateway, UnreachableError  # noqa: E402
+from forebay_compaction_ray.client.service import RemoteCompactionService  # noqa: E402
+from forebay_compaction_ray.gateway.limits import GatewayLimits  # noqa: E402
+from forebay_compaction_ray.options import ClientSecurity, RemoteOptions  # noqa: E402
+from forebay_compaction_ray.ray_server.cluster import connected, start_gateway  # noqa: E402
+from forebay_compaction_ray.ray_server.spec import GatewaySpec  # noqa: E402
+from forebay_compaction_ray.worker.body import StoragePlace  # noqa: E402
+from forebay_state_api.compaction import CompactionFault, CompactionPhase  # noqa: E402
+from forebay_state_api.errors import ConfigurationError  # noqa: E402
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(170)]
+
+THIRD_PARTY = '''
+"""A plugin that nobody here knows: its compactor does what a job's options say."""
+import os, time
+from forebay_state_api.backend import StateFile
+from forebay_state_api.compaction import CompactionResult
+from forebay_state_api.errors import CorruptStateError
+from forebay_state_api.plugins import hookimpl
+
+
+class Compactor:
+    format = "toy"
+
+    def compact(self, job, storage, cancelled):
+        here = f"{job.options.get('dir', '')}/{job.id}"
+        do = job.options.get("do", "")
+        if do == "exit":
+            os._exit(3)
+        if do == "corrupt":
+            raise CorruptStateError("an input is not what was written")
+        if do in ("wait", "deaf"):
+            open(here + ".began", "w").write(str(os.getpid()))
+            while not os.path.exists(here + ".go"):
+                time.sleep(0.01)
+                if do == "wait" and cancelled():
+                    return None
+        data = b"".join(storage.get(file.name) for file in job.inputs)
+        output = StateFile(name=job.output_prefix + "0000", size=len(data), range=job.range,
+                           meta={"entries": len(job.inputs), "sum": sum(data)})
+        storage.put_if_absent(output.name, data[::-1])
+        if do in ("wait", "deaf"):
+            open(here + ".ended", "w").close()
+        count = len(job.inputs)
+        return CompactionResult(outputs=[output], entries_in=count, entries_out=count,
+                                entries_dropped=0)
+
+
+@hookimpl
+def forebay_compactors():
+    return Compactor()
+'''
+
+
+def install_plugin(folder):
+    """What ``pip install`` of a third party's backend leaves."""
+    (folder / "toy_of_tests.py").write_text(textwrap.dedent(THIRD_PARTY))
+    info = folder / "toy_of_tests-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-of-tests\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[forebay]\ntoy = toy_of_tests\n")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """One Ray for all; its processes find the third party's plugin."""
+    folder = tmp_path_factory.mktemp("site")
+    install_plugin(folder)
+    paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(paths))
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        with connected("local", cpus=3):
+            yield
+
+
+LIMITS = GatewayLimits(
+    ping_every_s=0.3, ping_misses=2, stall_timeout_s=3.0, abort_timeout_s=1.0, drain_timeout_s=5.0
+)
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    return tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("signals")
+
+
+class Service:
+    """A gateway and a client of it."""
+
+    def __init__(self, actor, address, state_dir, storage, **options):
+        self.actor, self.address, self.state_dir = actor, address, state_dir
+        self.gateway = Gateway(address, ClientSecurity(), timeout_s=10.0)
+        given = {"min_bytes": 0, "connect_timeout_s": 10.0, **options}
+        self.own = Concatenation()
+        self.client = RemoteCompactionService(
+            storage,
+            RemoteOptions(addresses=(address,), **given),
+            find_compactor=lambda _: self.own,
+        )
+
+    def workers_up(self, count):
+        """Wait until so many are."""
+        until(lambda: self.hello()["workers"] == count)
+
+    def hello(self):
+        return self.gateway.hello()
+
+    def workers(self):
+        return self.gateway.call("Describe", {})["worker_list"]
+
+    def pid_of(self, job_id):
+        (found,) = [w["pid"] for w in self.workers() if job_id in w["jobs"]]
+        return found
+
+
+def until(what, patience_s=PATIENCE_S):
+    """Wait for other processes."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            if found := what():
+                return found
+        except UnreachableError:
+            pass
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def started(cluster, tmp_path_factory):
+    from forebay_state_api.storage import open_storage
+
+    state_dir = str(tmp_path_factory.mktemp("state"))
+    storage = open_storage(state_dir, {})
+    for number in range(1, 10):
+        storage.put(f"query/op/data/in{number}", bytes([number]) * 100)
+    spec = GatewaySpec(
+        host="127.0.0.1",
+        port=0,
+        workers=1,
+        storages={"default": StoragePlace(state_dir)},
+        limits=LIMITS,
+    )
+    actor, address = start_gateway(spec, name="tests", detached=False)
+    found = Service(actor, address, state_dir, storage)
+    found.spec, found.storage = spec, storage
+    yield found
+    found.client.close()
+
+
+@pytest.fixture
+def service(started):
+    until(lambda: started.hello()["workers"] >= 1 and started.hello()["state"] == "serving")
+    return started
+
+
+@pytest.fixture
+def signals(tmp_path):
+    return tmp_path
+
+
+def told(number, do, signals, **given):
+    import attrs
+
+    made = job(number, now_us=time.time_ns(), **given)  # a time of its own: work of its own
+    return attrs.evolve(made, options={"do": do, "dir": str(signals)})
+
+
+def begun(signals, given):
+    path = signals / f"{given.id}.began"
+    until(lambda: path.exists() and path.read_text())
+    return int(path.read_text())
+
+
+def go_on(signals, given):
+    (signals / f"{given.id}.go").touch()
+
+
+def has_result(service, given):
+    names = [info.name for info in service.storage.child(given.operator).list(given.output_prefix)]
+    return given.result_name in names
+
+
+def test_a_third_partys_format_is_compacted(service, signals):
+    given = told(1, "", signals)
+    service.client.submit(given)
+    assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
+    assert has_result(service, given)
+    assert {"toy", "nothing-1"} <= set(service.hello()["formats"])
+
+
+def test_corruption_is_told_as_what_it_is(service, signals):
+    given = told(1, "corrupt", signals)
+    service.client.submit(given)
+    status = service.client.poll(given.id, PATIENCE_S)
+    assert (status.phase, status.fault) == (CompactionPhase.FAILED, CompactionFault.CORRUPTION)
+
+
+def test_a_worker_that_is_killed_loses_its_job_and_comes_back(service, signals):
+    given = told(1, "wait", signals)
+    service.client.submit(given)
+    pid = begun(signals, given)
+    assert pid == service.pid_of(given.id)
+    os.kill(pid, signal.SIGKILL)
+    assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.LOST
+    again = told(1, "", signals, attempt=2)
+    service.client.submit(again)
+    assert service.client.poll(again.id, PATIENCE_S).phase is CompactionPhase.DONE
+    assert not has_result(service, given)
+
+
+def test_work_that_kills_two_workers_gets_no_third(service, signals):
+    import attrs
+
+    first = told(1, "exit", signals)
+    statuses = []
+    for attempt in (1, 2, 3):
+        fresh = job(1, attempt=attempt)
+        again = attrs.evolve(
+            first, id=fresh.id, output_prefix=fresh.output_prefix, attempt=attempt
+        )
+        service.client.submit(again)
+        statuses.append(service.client.poll(again.id, PATIENCE_S))
+    assert [status.phase for status in statuses] == [CompactionPhase.LOST] * 3
+    assert "no further one" in statuses[1].message
+    assert "no further one" in statuses[2].message
+
+
+def test_a_stopped_worker_is_noticed_killed_and_its_late_end_changes_nothing(service, signals):
+    """The zombie: it is declared lost, its process goes on later, and nothing of it goes live."""
+    given = told(1, "wait", signals)
+    service.client.submit(given)
+    pid = begun(signals, given)
+    os.kill(pid, signal.SIGSTOP)
+    status = service.client.poll(given.id, PATIENCE_S)
+    assert status.phase is CompactionPhase.LOST
+    again = told(1, "", signals, attempt=2)
+    service.client.submit(again)
+    assert service.client.poll(again.id, PATIENCE_S).phase is CompactionPhase.DONE
+    assert not has_result(service, given)
+
+
+def test_a_worker_that_makes_no_step_is_killed(service, signals):
+    given = told(1, "deaf", signals)
+    service.client.submit(given)
+    pid = begun(signals, given)
+    assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.LOST
+    until(lambda: pid not in [w["pid"] for w in service.workers()])
+
+
+def test_aborting_is_asked_for(service, signals):
+    given = told(1, "wait", signals)
+    service.client.submit(given)
+    pid = begun(signals, given)
+    service.client.abort(given.id)
+    assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.ABORTED
+    until(lambda: not service.workers()[0]["jobs"])
+    assert service.workers()[0]["pid"] == pid
+
+
+def test_a_job_that_does_not_listen_is_aborted_by_killing(service, signals):
+    given = told(1, "deaf", signals)
+    service.client.submit(given)
+    pid = begun(signals, given)
+    service.client.abort(given.id)
+    until(lambda: pid not in [w["pid"] for w in service.workers()])
+    assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.ABORTED
+
+
+def test_scaling_while_jobs_run(service, signals):
+    one, two = told(1, "wait", signals), told(2, "wait", signals)
+    service.client.submit(one)
+    begun(signals, one)
+    service.client.submit(two)
+    service.gateway.call("Scale", {"workers": 2})
+    begun(signals, two)
+    assert len(service.workers()) == 2
+    service.gateway.call("Scale", {"workers": 1})
+    go_on(signals, one)
+    go_on(signals, two)
+    for given in (one, two):
+        assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
+    until(lambda: len(service.workers()) == 1)
+
+
+def test_more_workers_than_there_is_room_for(service, signals):
+    service.gateway.call("Scale", {"workers": 5})
+    service.workers_up(3)
+    given = told(1, "", signals)
+    service.client.submit(given)
+    assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
+    service.gateway.call("Scale", {"workers": 1})
+    until(lambda: len(service.workers()) == 1)
+    until(lambda: service.hello()["workers"] == 1)
+
+
+def test_the_storages_can_be_checked(service):
+    found = service.gateway.call("Check", {"storage": "default"})["found"]
+    assert found
+    assert not any(found.values())
+
+
+def test_a_second_gateway_on_the_port_is_refused(service, cluster):
+    import attrs
+
+    port = int(service.address.rpartition(":")[2])
+    with pytest.raises(ConfigurationError, match="listen"):
+        start_gateway(attrs.evolve(service.spec, port=port), name="rival", detached=False)
+    with pytest.raises(ConfigurationError, match="runs already"):
+        start_gateway(service.spec, name="tests", detached=False)
+
+
+def test_a_gateway_that_is_killed_comes_back_where_it_was(service, signals):
+    given = told(1, "wait", signals)
+    service.client.submit(given)
+    begun(signals, given)
+    boot = service.hello()["boot"]
+    os.kill(gateway_pid(service), signal.SIGKILL)
+    assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.LOST
+    until(lambda: service.hello()["workers"] == 1)
+    assert service.hello()["boot"] != boot
+    again = told(1, "", signals, attempt=2)
+    service.client.submit(again)
+    assert service.client.poll(again.id, PATIENCE_S).phase is CompactionPhase.DONE
+
+
+def gateway_pid(service):
+    return ray.get(service.actor.pid.remote())
+
+
+def test_stopping_waits_for_jobs(service, signals):
+    """The last test of this gateway."""
+    given = told(1, "wait", signals)
+    service.client.submit(given)
+    begun(signals, given)
+    service.gateway.call("Stop", {})
+    until(lambda: service.hello()["state"] == "draining")
+    go_on(signals, given)
+    assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
+    assert ray.get(service.actor.stopped.remote(), timeout=PATIENCE_S)
+    with pytest.raises(UnreachableError):
+        Gateway(service.address, ClientSecurity(), timeout_s=2.0).hello()
+
+
+def test_no_ray_at_an_address():
+    if ray.is_initialized():
+        pytest.skip("this process is connected already")
+    with pytest.raises(ConfigurationError, match="no Ray"), connected("127.0.0.1:1", cpus=1):
+        pass
+
+
