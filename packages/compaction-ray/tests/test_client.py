@@ -268,7 +268,9 @@ def test_a_full_queue_is_waited_for_and_then_left(state_dir, storage, remote, cl
     assert (remote.runs, own.runs) == (0, 1)
 
 
-def test_a_job_that_waits_too_long_in_the_queue_comes_back(state_dir, storage, remote, client_of, own):
+def test_a_job_that_waits_too_long_in_the_queue_comes_back(
+    state_dir, storage, remote, client_of, own
+):
     pool = ThreadPool({"default": state_dir}, {"toy": remote})
     with running(pool, storages=["default"], limits=QUICK, workers=0) as gateway:
         client = client_of(gateway.address, queue_timeout_s=0.3)

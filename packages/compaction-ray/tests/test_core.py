@@ -143,9 +143,7 @@ async def test_a_prefix_is_used_once():
     await stage.up()
     first = submission()
     stage.core.submit(first)
-    reused = attrs.evolve(
-        first, job=attrs.evolve(first.job, attempt=2, id="another")
-    )
+    reused = attrs.evolve(first, job=attrs.evolve(first.job, attempt=2, id="another"))
     with pytest.raises(RefusedError, match="used before") as refused:
         stage.core.submit(reused)
     assert refused.value.fault is CompactionFault.PERMANENT

@@ -232,9 +232,7 @@ def test_work_that_kills_two_workers_gets_no_third(service, signals):
     statuses = []
     for attempt in (1, 2, 3):
         fresh = job(1, attempt=attempt)
-        again = attrs.evolve(
-            first, id=fresh.id, output_prefix=fresh.output_prefix, attempt=attempt
-        )
+        again = attrs.evolve(first, id=fresh.id, output_prefix=fresh.output_prefix, attempt=attempt)
         service.client.submit(again)
         statuses.append(service.client.poll(again.id, PATIENCE_S))
     assert [status.phase for status in statuses] == [CompactionPhase.LOST] * 3
@@ -363,5 +361,3 @@ def test_no_ray_at_an_address():
         pytest.skip("this process is connected already")
     with pytest.raises(ConfigurationError, match="no Ray"), connected("127.0.0.1:1", cpus=1):
         pass
-
-

@@ -1,0 +1,178 @@
+"""What the commands ask of a running gateway, and how they show it."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import attrs
+import click
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from forebay_compaction_ray.addresses import address_of
+from forebay_compaction_ray.client.gateway import Gateway
+from forebay_compaction_ray.messages import Submission
+from forebay_compaction_ray.options import ClientSecurity
+from forebay_state_api.compaction import CompactionJob, CompactionPhase
+from forebay_state_api.keys import KeyGroupRange
+
+_TIMEOUT_S: Final = 10.0
+_ROUND_TRIP_S: Final = 10.0
+
+
+@attrs.frozen
+class Asked:
+    """The gateway that a command is about."""
+
+    address: str
+    gateway: Gateway
+
+    def call(self, method: str, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask; raises what `Gateway.call` raises."""
+        return self.gateway.call(method, message)
+
+
+def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the parameter ``gateway``, from ``--gateway`` and how to get in there."""
+
+    @click.option("--gateway", "address", required=True, metavar="IP:PORT")
+    @click.option("--token-file", type=click.Path(), help="File with the gateway's token.")
+    @click.option("--tls-ca", type=click.Path(), help="PEM file: who signed its certificate.")
+    @click.option("--tls-cert", type=click.Path(), help="PEM file: this side's certificate.")
+    @click.option("--tls-key", type=click.Path(), help="PEM file: the key of it.")
+    @functools.wraps(command)
+    def asked(
+        address: str,
+        token_file: str | None,
+        tls_ca: str | None,
+        tls_cert: str | None,
+        tls_key: str | None,
+        **given: Any,
+    ) -> None:
+        security = ClientSecurity.of(
+            token_file=token_file, ca=tls_ca, certificate=tls_cert, key=tls_key
+        )
+        gateway = Gateway(address_of(address), security, timeout_s=_TIMEOUT_S)
+        try:
+            command(gateway=Asked(gateway.address, gateway), **given)
+        finally:
+            gateway.close()
+
+    return asked
+
+
+def show(asked: Asked, *, watch: bool) -> None:
+    """Print workers, queue and rates; with ``watch`` again and again."""
+    before = asked.call("Describe", {})
+    if not watch:
+        Console().print(_table(asked.address, before, before, 0.0))
+        return
+    with Live(_table(asked.address, before, before, 0.0), auto_refresh=False) as live:
+        while True:
+            time.sleep(1.0)
+            now = asked.call("Describe", {})
+            live.update(_table(asked.address, now, before, 1.0), refresh=True)
+            before = now
+
+
+def _table(
+    address: str, now: Mapping[str, Any], before: Mapping[str, Any], seconds: float
+) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
+    table.title = "   ".join(_summary(address, now, before, seconds))
+    for column in ("worker", "state", "node", "pid", "jobs", "done", "left"):
+        table.add_column(column)
+    for worker in now["worker_list"]:
+        table.add_row(
+            worker["id"],
+            worker["state"],
+            worker["node"] or "-",
+            str(worker["pid"] or "-"),
+            str(len(worker["jobs"])),
+            str(worker["given"] - len(worker["jobs"])),
+            _bytes(worker["remaining"]),
+        )
+    return table
+
+
+def _summary(
+    address: str, now: Mapping[str, Any], before: Mapping[str, Any], seconds: float
+) -> Iterator[str]:
+    yield f"{address} {now['state']}"
+    yield f"{now['queue']} waiting, {now['running']} running"
+    numbers = now["metrics"]
+    yield f"read {_bytes(numbers.get('bytes_in_total', 0))}"
+    yield f"written {_bytes(numbers.get('bytes_out_total', 0))}"
+    if seconds:
+        rate = (_finished(now) - _finished(before)) / seconds
+        read = numbers.get("bytes_in_total", 0) - before["metrics"].get("bytes_in_total", 0)
+        yield f"{rate:g} jobs/s, {_bytes(read / seconds)}/s"
+
+
+def _finished(described: Mapping[str, Any]) -> float:
+    numbers: Mapping[str, float] = described["metrics"]
+    return sum(v for name, v in numbers.items() if name.startswith("jobs_finished_total"))
+
+
+def _bytes(size: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:  # noqa: PLR2004 - a unit
+            return f"{size:.0f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def examine(asked: Asked) -> bool:
+    """Print what was found; returns whether all is well."""
+    described = asked.call("Describe", {})
+    well = [
+        _finding("the gateway takes jobs", _unless(described["state"] == "serving", "it drains"))
+    ]
+    well.append(_finding("workers are up", _unless(described["workers"] > 0, "none is")))
+    own = importlib.metadata.version("forebay-compaction-ray")
+    for worker in described["worker_list"]:
+        other = worker["version"]
+        wrong = "" if other in ("", own) else f"it has {other}, this side {own}"
+        well.append(_finding(f"worker {worker['id']} has the release of this side", wrong))
+    click.echo(f"     formats: {', '.join(described['formats']) or '-'}")
+    for storage in described["storages"]:
+        for promise, problem in asked.call("Check", {"storage": storage})["found"].items():
+            well.append(_finding(f"storage {storage}: {promise}", problem))
+        well.append(_finding(f"storage {storage}: a job comes back", _round_trip(asked, storage)))
+    return all(well)
+
+
+def _round_trip(asked: Asked, storage: str) -> str:
+    number = secrets.token_hex(12)
+    job = CompactionJob(
+        id=number,
+        operator=".compaction/doctor",
+        format="nothing-1",
+        inputs=[],
+        output_prefix=f"{number}/",
+        range=KeyGroupRange(0, 0),
+        now_us=0,
+        target_bytes=1,
+        options={"number": number},
+    )
+    submission = Submission(job=job, storage=storage, client="doctor")
+    view = asked.gateway.submit(submission)
+    if not view.phase.ended:
+        view = asked.gateway.poll(number, _ROUND_TRIP_S)
+    asked.gateway.release(number)
+    return "" if view.phase is CompactionPhase.DONE else f"{view.phase.value} {view.message}"
+
+
+def _unless(well: bool, problem: str) -> str:  # noqa: FBT001 - a plain value
+    return "" if well else problem
+
+
+def _finding(what: str, problem: str) -> bool:
+    click.echo(f"{'ok  ' if not problem else 'BAD '} {what}{': ' + problem if problem else ''}")
+    return not problem
