@@ -79,7 +79,7 @@ class ScriptedWorker:
                 raise WorkerLostError("gone")
 
     async def describe(self):
-        while not (self.up and self.answers):
+        while not (self.up and self.answers):  # noqa: ASYNC110 - the test drives the loop
             await asyncio.sleep(0)
         return WorkerInfo(
             boot=f"{self.id}-{self.life}", pid=1, node="n", version="1", formats=self.formats
