@@ -11,13 +11,11 @@ import pytest
 
 from forebay_state_api.storage import open_storage
 
-if "compaction_ray_toys" not in sys.modules:
-    spec = importlib.util.spec_from_file_location(
-        "compaction_ray_toys", Path(__file__).with_name("toys.py")
-    )
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["compaction_ray_toys"] = module
-    spec.loader.exec_module(module)
+for name in ("toys", "signals"):
+    if (full := f"compaction_ray_{name}") not in sys.modules:
+        spec = importlib.util.spec_from_file_location(full, Path(__file__).with_name(f"{name}.py"))
+        sys.modules[full] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[full])
 
 
 @pytest.fixture

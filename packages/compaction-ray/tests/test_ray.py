@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-import textwrap
-import time
 
 import pytest
-from compaction_ray_toys import PATIENCE_S, Concatenation, job
+from compaction_ray_signals import Service, begun, go_on, install_plugin, told, until
+from compaction_ray_toys import PATIENCE_S, job
 
 ray = pytest.importorskip("ray")
 
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError  # noqa: E402
-from forebay_compaction_ray.client.service import RemoteCompactionService  # noqa: E402
 from forebay_compaction_ray.gateway.limits import GatewayLimits  # noqa: E402
-from forebay_compaction_ray.options import ClientSecurity, RemoteOptions  # noqa: E402
+from forebay_compaction_ray.options import ClientSecurity  # noqa: E402
 from forebay_compaction_ray.ray_server.cluster import connected, start_gateway  # noqa: E402
 from forebay_compaction_ray.ray_server.spec import GatewaySpec  # noqa: E402
 from forebay_compaction_ray.worker.body import StoragePlace  # noqa: E402
@@ -23,56 +21,6 @@ from forebay_state_api.compaction import CompactionFault, CompactionPhase  # noq
 from forebay_state_api.errors import ConfigurationError  # noqa: E402
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(170)]
-
-THIRD_PARTY = '''
-"""A plugin that nobody here knows: its compactor does what a job's options say."""
-import os, time
-from forebay_state_api.backend import StateFile
-from forebay_state_api.compaction import CompactionResult
-from forebay_state_api.errors import CorruptStateError
-from forebay_state_api.plugins import hookimpl
-
-
-class Compactor:
-    format = "toy"
-
-    def compact(self, job, storage, cancelled):
-        here = f"{job.options.get('dir', '')}/{job.id}"
-        do = job.options.get("do", "")
-        if do == "exit":
-            os._exit(3)
-        if do == "corrupt":
-            raise CorruptStateError("an input is not what was written")
-        if do in ("wait", "deaf"):
-            open(here + ".began", "w").write(str(os.getpid()))
-            while not os.path.exists(here + ".go"):
-                time.sleep(0.01)
-                if do == "wait" and cancelled():
-                    return None
-        data = b"".join(storage.get(file.name) for file in job.inputs)
-        output = StateFile(name=job.output_prefix + "0000", size=len(data), range=job.range,
-                           meta={"entries": len(job.inputs), "sum": sum(data)})
-        storage.put_if_absent(output.name, data[::-1])
-        if do in ("wait", "deaf"):
-            open(here + ".ended", "w").close()
-        count = len(job.inputs)
-        return CompactionResult(outputs=[output], entries_in=count, entries_out=count,
-                                entries_dropped=0)
-
-
-@hookimpl
-def forebay_compactors():
-    return Compactor()
-'''
-
-
-def install_plugin(folder):
-    """What ``pip install`` of a third party's backend leaves."""
-    (folder / "toy_of_tests.py").write_text(textwrap.dedent(THIRD_PARTY))
-    info = folder / "toy_of_tests-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-of-tests\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[forebay]\ntoy = toy_of_tests\n")
 
 
 @pytest.fixture(scope="module")
@@ -98,48 +46,6 @@ LIMITS = GatewayLimits(
 @pytest.fixture(scope="module")
 def places(tmp_path_factory):
     return tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("signals")
-
-
-class Service:
-    """A gateway and a client of it."""
-
-    def __init__(self, actor, address, state_dir, storage, **options):
-        self.actor, self.address, self.state_dir = actor, address, state_dir
-        self.gateway = Gateway(address, ClientSecurity(), timeout_s=10.0)
-        given = {"min_bytes": 0, "connect_timeout_s": 10.0, **options}
-        self.own = Concatenation()
-        self.client = RemoteCompactionService(
-            storage,
-            RemoteOptions(addresses=(address,), **given),
-            find_compactor=lambda _: self.own,
-        )
-
-    def workers_up(self, count):
-        """Wait until so many are."""
-        until(lambda: self.hello()["workers"] == count)
-
-    def hello(self):
-        return self.gateway.hello()
-
-    def workers(self):
-        return self.gateway.call("Describe", {})["worker_list"]
-
-    def pid_of(self, job_id):
-        (found,) = [w["pid"] for w in self.workers() if job_id in w["jobs"]]
-        return found
-
-
-def until(what, patience_s=PATIENCE_S):
-    """Wait for other processes."""
-    deadline = time.monotonic() + patience_s
-    while True:
-        try:
-            if found := what():
-                return found
-        except UnreachableError:
-            pass
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
@@ -173,23 +79,6 @@ def service(started):
 @pytest.fixture
 def signals(tmp_path):
     return tmp_path
-
-
-def told(number, do, signals, **given):
-    import attrs
-
-    made = job(number, now_us=time.time_ns(), **given)  # a time of its own: work of its own
-    return attrs.evolve(made, options={"do": do, "dir": str(signals)})
-
-
-def begun(signals, given):
-    path = signals / f"{given.id}.began"
-    until(lambda: path.exists() and path.read_text())
-    return int(path.read_text())
-
-
-def go_on(signals, given):
-    (signals / f"{given.id}.go").touch()
 
 
 def has_result(service, given):

@@ -1,4 +1,4 @@
-"""Sorted files compacted by a gateway's worker and in the job: the same bytes, whatever is in them."""
+"""Sorted files compacted by a worker and in the job: the same bytes, whatever is in them."""
 
 from __future__ import annotations
 
