@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, Final
 
@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 
 _BUSY_RETRY_S: Final = 1.0
 _DEATHS_REMEMBERED: Final = 4096
+_FORGOTTEN_AT_ONCE: Final = 32
+"""So that sorting them is not the price of every job."""
 
 
 class GatewayCore:
@@ -55,6 +57,9 @@ class GatewayCore:
         self._policy: Final = policy
         self._clock: Final = clock
         self._jobs: dict[str, Entry] = {}
+        self._by_work: defaultdict[str, list[Entry]] = defaultdict(list)
+        self._active: Counter[str] = Counter()
+        """Jobs that have not ended, by client."""
         self._queue: list[Entry] = []
         self._deaths: OrderedDict[str, int] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -123,8 +128,9 @@ class GatewayCore:
 
     def release(self, job_id: str) -> None:
         """Forget a job; one that has not ended is aborted first. No object is deleted."""
-        entry = self._jobs.pop(job_id, None)
+        entry = self._jobs.get(job_id)
         if entry is not None:
+            self._forget(entry)
             self._abort(entry, "released")
 
     def describe(self) -> dict[str, Any]:
@@ -200,7 +206,11 @@ class GatewayCore:
         self._check_room(submission)
         now = self._clock()
         entry = Entry(submission=submission, work=work, submitted_s=now, asked_s=now)
+        if known is not None:
+            self._forget(known)
         self._jobs[entry.id] = entry
+        self._by_work[work].append(entry)
+        self._active[submission.client] += 1
         self.metrics.add("jobs_submitted_total")
         if self._deaths.get(work, 0) >= self.limits.deaths:
             self._fail_crashed(entry)
@@ -224,16 +234,15 @@ class GatewayCore:
             raise transient(
                 "queue_full", f"{len(self._queue)} jobs wait", retry_after_s=_BUSY_RETRY_S
             )
-        own = sum(
-            not entry.phase.ended and entry.submission.client == submission.client
-            for entry in self._jobs.values()
-        )
+        own = self._active[submission.client]
         if own >= self.limits.jobs_per_client:
             raise transient("client_full", f"{own} of your jobs wait", retry_after_s=_BUSY_RETRY_S)
 
     def _supersede(self, submission: Submission, work: str, known: Entry | None) -> None:
         """Stop older attempts at the same work; refuse the job if it is the older one."""
-        same = [entry for entry in self._jobs.values() if entry.work == work or entry is known]
+        same = list(self._by_work.get(work, ()))
+        if known is not None and known not in same:
+            same.append(known)
         attempt = submission.job.attempt
         if any(entry.submission.job.attempt > attempt for entry in same):
             raise transient("superseded", f"a later attempt than {attempt} was submitted")
@@ -349,6 +358,10 @@ class GatewayCore:
         entry.phase, entry.fault = phase, fault
         entry.code, entry.message = code or entry.code, message
         entry.ended_s = self._clock()
+        client = entry.submission.client
+        self._active[client] -= 1
+        if not self._active[client]:
+            del self._active[client]
         entry.ended.set()
         self.metrics.add("jobs_finished_total", outcome=phase.value)
         _log.info("job %s attempt %d: %s %s", entry.id, entry.submission.job.attempt, phase, code)
@@ -368,8 +381,15 @@ class GatewayCore:
         if over <= 0:
             return
         ended = [entry for entry in self._jobs.values() if entry.phase.ended]
-        for entry in sorted(ended, key=lambda e: e.asked_s)[:over]:
-            del self._jobs[entry.id]
+        for entry in sorted(ended, key=lambda e: e.asked_s)[: over + _FORGOTTEN_AT_ONCE]:
+            self._forget(entry)
+
+    def _forget(self, entry: Entry) -> None:
+        del self._jobs[entry.id]
+        same = self._by_work[entry.work]
+        same.remove(entry)
+        if not same:
+            del self._by_work[entry.work]
 
     def _check_drained(self) -> None:
         if self._draining_s is None:
