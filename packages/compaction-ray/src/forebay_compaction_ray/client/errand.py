@@ -29,6 +29,8 @@ _LONGEST_PAUSE_S: Final = 2.0
 _NO_GATEWAY: Final = "there is no gateway"
 _POLL_S: Final = 10.0
 """One long poll; a submission that waits for a thread waits no longer for one to end."""
+_SHORT_S: Final = 0.2
+"""A job that is done within this is answered in one go."""
 _SILENCE_S: Final = 10.0
 """A gateway that had the job and does not answer for so long is given up."""
 
@@ -160,7 +162,7 @@ class Errand:
         if hello.get("state") != "serving":
             raise RefusedError(CompactionFault.TRANSIENT, "draining", "it takes no more jobs")
         try:
-            view = gateway.submit(submission)
+            view = gateway.submit(submission, _SHORT_S)
         except UnreachableError as error:
             return Lost(f"it may or may not have been taken: {error}")
         self._tracked.address = gateway.address

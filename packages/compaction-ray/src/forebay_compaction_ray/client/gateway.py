@@ -70,9 +70,10 @@ class Gateway:
         """What the gateway says of itself."""
         return self.call("Hello", {})
 
-    def submit(self, submission: Submission) -> JobView:
-        """Hand a job over."""
-        return JobView.from_plain(self.call("Submit", submission.to_plain()))
+    def submit(self, submission: Submission, wait_s: float = 0.0) -> JobView:
+        """Hand a job over, and wait a little for its end, which saves a poll of a short one."""
+        message = {**submission.to_plain(), "wait_s": wait_s}
+        return self._view("Submit", message, self._timeout_s + wait_s)
 
     def poll(self, job_id: str, wait_s: float = 0.0) -> JobView:
         """How a job stands."""

@@ -201,7 +201,10 @@ class GatewayServer:
         return self._core.hello()
 
     async def _submit(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self._core.submit(Submission.from_plain(request)).to_plain()
+        view = self._core.submit(Submission.from_plain(request))
+        if (wait_s := float(request.get("wait_s", 0.0))) > 0 and not view.phase.ended:
+            view = await self._core.poll(view.job_id, wait_s)
+        return view.to_plain()
 
     async def _poll(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         view = await self._core.poll(str(request["job_id"]), float(request.get("wait_s", 0.0)))
