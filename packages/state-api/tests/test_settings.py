@@ -6,7 +6,7 @@ import datetime
 import pickle
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -144,6 +144,34 @@ def test_options_of_the_backend_lose_its_name() -> None:
     settings = resolve({"heap.snapshot-ratio": "3"})
     assert settings.backend_options() == {"snapshot-ratio": 3.0, "codec": "zstd"}
     assert settings.options_of("lsm") == {}
+
+
+class Away:
+    """A service whose settings are not called after it."""
+
+    name = "away"
+    options: ClassVar = {"address": Setting("address", str, None, "Where.")}
+    options_prefix = "compaction.remote"
+    required_option = "address"
+
+
+def test_a_service_may_call_its_settings_otherwise() -> None:
+    given = {
+        "spark.forebay.compaction.service": "away",
+        "spark.forebay.compaction.remote.address": "there:1",
+    }
+    settings = resolve_settings(given, backends={"away": Away})
+    assert settings.service_options(Away) == {"address": "there:1"}
+    with pytest.raises(ConfigurationError, match=r"away\.address"):
+        resolve_settings({"spark.forebay.away.address": "x"}, backends={"away": Away})
+
+
+def test_a_service_and_the_setting_it_cannot_work_without_go_together() -> None:
+    with pytest.raises(ConfigurationError, match=r"needs spark.forebay.compaction.remote.address"):
+        resolve_settings({"spark.forebay.compaction.service": "away"}, backends={"away": Away})
+    unused = {"spark.forebay.compaction.remote.address": "there:1"}
+    with pytest.raises(ConfigurationError, match=r"compaction\.service is 'local'"):
+        resolve_settings(unused, backends={"away": Away})
 
 
 def test_storage_options_are_passed_on() -> None:

@@ -110,7 +110,8 @@ class Compactions:
         elif (result := found_result(job, self._opening.storage)) is not None:
             self._install(job, result, service)
         elif status.phase in _GIVEN_UP:
-            _check_fault(job, status.fault, status.message)
+            if _inputs(job) <= {place_of(file) for file in self.files}:
+                _check_fault(job, status.fault, status.message)
             self._lost.append(job)
         else:
             timeout_s = self._rules.job_timeout_s

@@ -8,7 +8,13 @@ import pytest
 from forebay_backend_lsm.layers import layers_of
 from forebay_backend_lsm.picking import CompactionRules
 from forebay_state_api.backend import StateFile
-from forebay_state_api.compaction import CompactionJob, CompactionResult
+from forebay_state_api.compaction import (
+    CompactionFault,
+    CompactionJob,
+    CompactionPhase,
+    CompactionResult,
+    CompactionStatus,
+)
 from forebay_state_api.errors import CorruptStateError, PluginError, StorageError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.sealed import seal, unseal
@@ -102,7 +108,8 @@ def test_a_job_without_a_sign_of_life_is_submitted_again(chain: Chain) -> None:
     (again,) = chain.service.submitted
     assert chain.pending() == [again.id]
     assert again.output_prefix != job.output_prefix
-    fresh = {"id": job.id, "output_prefix": job.output_prefix}
+    assert (job.attempt, again.attempt) == (1, 2)
+    fresh = {"id": job.id, "output_prefix": job.output_prefix, "attempt": 1}
     assert attrs.evolve(again, **fresh) == job
 
 
@@ -305,6 +312,36 @@ def test_a_fault_that_will_not_go_away_surfaces(
     chain.run_jobs()
     with pytest.raises(error, match="compaction"):
         chain.commit()
+
+
+def test_a_service_that_gives_up_fails_the_task_with_its_reason(chain: Chain) -> None:
+    job = until_pending(chain)
+    gave_up = CompactionStatus(
+        job.id, CompactionPhase.FAILED, CompactionFault.UNAVAILABLE, "nobody answers"
+    )
+    chain.service.poll = lambda job_id, timeout_s=0.0: gave_up  # type: ignore[method-assign]
+    with pytest.raises(StorageError, match="nobody answers"):
+        chain.commit()
+
+
+def test_the_service_verifies_what_is_installed(
+    chain: Chain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verified: list[str] = []
+
+    def verify(job: CompactionJob, result: CompactionResult) -> None:
+        verified.append(job.id)
+        assert result.outputs
+        raise CorruptStateError("an output is not what was written")
+
+    job = until_pending(chain)
+    chain.run_jobs()
+    monkeypatch.setattr(chain.service, "verify", verify)
+    with pytest.raises(CorruptStateError, match="not what was written"):
+        chain.commit()
+    monkeypatch.undo()
+    chain.commit()
+    assert verified == [job.id]
 
 
 def test_a_transient_fault_leads_to_another_submission(chain: Chain) -> None:

@@ -107,7 +107,7 @@ class CompactionService(abc.ABC):
     def release(self, job_id: str) -> None:
         """Forget a job that has ended; one that has not is aborted first. Deletes no object."""
 
-    def verify(self, job: CompactionJob, result: CompactionResult) -> None:
+    def verify(self, job: CompactionJob, result: CompactionResult) -> None:  # noqa: B027 - most have nothing to add
         """Check a result that is about to be installed, beyond what its owner checks of any.
 
         Called once for a result, by the task that installs it, whether or not this object ever saw
