@@ -18,6 +18,9 @@ def settings() -> Iterator[Setting]:
     for backend in ("heap", "lsm"):
         for name, setting in plugins().backend(backend).options.items():
             yield attrs.evolve(setting, name=f"{backend}.{name}")
+    remote = plugins().compaction_service("ray")
+    for name, setting in remote.options.items():
+        yield attrs.evolve(setting, name=f"{remote.options_prefix}.{name}")
 
 
 def line(setting: Setting) -> str:
