@@ -12,9 +12,15 @@ from compaction_ray_toys import PATIENCE_S
 ray = pytest.importorskip("ray")
 
 from ray.cluster_utils import Cluster  # noqa: E402
+from ray.util import list_named_actors  # noqa: E402
 
 from forebay_compaction_ray.gateway.limits import GatewayLimits  # noqa: E402
-from forebay_compaction_ray.ray_server.cluster import connected, start_gateway  # noqa: E402
+from forebay_compaction_ray.ray_server.cluster import (  # noqa: E402
+    NAMESPACE,
+    actor_name,
+    connected,
+    start_gateway,
+)
 from forebay_compaction_ray.ray_server.spec import GatewaySpec  # noqa: E402
 from forebay_compaction_ray.worker.body import StoragePlace  # noqa: E402
 from forebay_state_api.compaction import CompactionPhase  # noqa: E402
@@ -65,7 +71,6 @@ def service(cluster, tmp_path_factory):
     found.storage = storage
     yield found
     found.client.close()
-    ray.kill(actor, no_restart=True)
 
 
 def result_of(service, given):
@@ -118,3 +123,11 @@ def test_a_zombie_that_finishes_late_never_goes_live(cluster, service, tmp_path)
     assert given.output_prefix.encode() not in live
     assert result_of(service, again) == live
     cluster.remove_node(other, allow_graceful=False)
+
+
+def test_a_detached_gateway_ends_when_it_is_stopped(service):
+    """The last test of this gateway."""
+    name = actor_name("nodes")
+    assert {"name": name, "namespace": NAMESPACE} in list_named_actors(all_namespaces=True)
+    service.gateway.call("Stop", {})
+    until(lambda: name not in [a["name"] for a in list_named_actors(all_namespaces=True)])

@@ -33,6 +33,7 @@ from forebay_state_api.compaction import (
 )
 from forebay_state_api.errors import CorruptStateError, ForebayError, StorageError
 from forebay_state_api.plugins import plugins
+from forebay_state_api.sealed import TornObjectError
 from forebay_state_api.settings import Setting
 from forebay_state_api.storage import ObjectNotFoundError, ObjectStorage
 
@@ -220,6 +221,8 @@ class RemoteCompactionService(CompactionService):
         """The gateway says done: read the result, here, so that no task has to wait for that."""
         try:
             self._verifier.verify(job, self._verifier.stored_result(job))
+        except TornObjectError as torn:
+            self._lose(tracked, job, f"the gateway says done, but {torn}")
         except CorruptStateError as corrupt:
             self.counters["verify_failures"] += 1
             tracked.set(CompactionPhase.FAILED, CompactionFault.CORRUPTION, str(corrupt))

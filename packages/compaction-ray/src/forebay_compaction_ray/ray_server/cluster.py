@@ -65,7 +65,7 @@ def start_gateway(spec: GatewaySpec, *, name: str, detached: bool) -> tuple[Any,
     runs, or if it cannot listen.
     """
     spec.security.check(spec.host)
-    spec = attrs.evolve(spec, port=spec.port or free_port(spec.host))
+    spec = attrs.evolve(spec, port=spec.port or free_port(spec.host), detached=detached)
     node = ray.get_runtime_context().get_node_id()
     options: dict[str, Any] = {"lifetime": "detached"} if detached else {}
     try:

@@ -8,7 +8,6 @@ import os
 from typing import Any, Final
 
 import ray
-import ray.actor
 
 from forebay_compaction_ray.gateway.core import GatewayCore
 from forebay_compaction_ray.gateway.prometheus import serve_metrics
@@ -24,6 +23,8 @@ _log = logging.getLogger(__name__)
 
 _REBIND_S: Final = 60.0
 """How long a gateway that begins again waits for its port."""
+_LAST_WORDS_S: Final = 0.2
+"""For whoever waits in `stopped`."""
 
 
 class GatewayActor:
@@ -102,6 +103,9 @@ class GatewayActor:
         await self._server.close()
         await self._core.close()
         self._stopped.set()
+        if self._spec.detached:
+            await asyncio.sleep(_LAST_WORDS_S)
+            ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
 
 
 def gateway_class() -> Any:

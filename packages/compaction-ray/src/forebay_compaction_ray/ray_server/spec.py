@@ -24,6 +24,8 @@ class GatewaySpec:
     """What a worker takes of Ray's CPUs."""
     worker_resources: Mapping[str, float] = attrs.field(factory=dict)
     """What else it takes, such as ``{"ssd": 1}``."""
+    detached: bool = False
+    """Whether it ends itself when it is stopped: nobody waits for it."""
     policy: str = "least-occupied"
     metrics_port: int | None = None
     """Prometheus text on the same host; ``None`` for none."""
