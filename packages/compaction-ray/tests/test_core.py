@@ -257,6 +257,19 @@ async def test_work_that_kills_two_workers_gets_no_third():
 
 
 @in_loop
+async def test_a_worker_that_was_taken_away_says_nothing_about_its_work():
+    stage = Stage()
+    await stage.up(1)
+    for attempt in (1, 2, 3):
+        job_id = await stage.submit(attempt=attempt)
+        stage.core.scale(0)
+        await stage.later(LIMITS.drain_timeout_s)
+        assert await stage.phase(job_id) is CompactionPhase.LOST
+        await stage.up(1)
+    assert await stage.phase(await stage.submit(attempt=4)) is CompactionPhase.RUNNING
+
+
+@in_loop
 async def test_a_silent_worker_gets_no_jobs_and_is_killed_in_the_end():
     stage = Stage()
     (worker,) = await stage.up()

@@ -112,6 +112,15 @@ def test_a_storage_is_probed(body, storage):
     assert storage.list("") == before
 
 
+def test_what_examinations_left_is_cleared(body, storage):
+    storage.put(".compaction/doctor/abc/result", b"x")
+    storage.put(".compaction/endpoints-000000000001", b"y")
+    body.check("default")
+    assert [info.name for info in storage.list(".compaction")] == [
+        ".compaction/endpoints-000000000001"
+    ]
+
+
 def test_secrets_of_storages_are_in_no_repr():
     assert "hush" not in repr(StoragePlace("s3://bucket", {"aws_secret_access_key": "hush"}))
 

@@ -19,6 +19,7 @@ from forebay_compaction_ray.addresses import address_of
 from forebay_compaction_ray.client.gateway import Gateway
 from forebay_compaction_ray.messages import Submission
 from forebay_compaction_ray.options import ClientSecurity
+from forebay_compaction_ray.worker.body import EXAMINED
 from forebay_state_api.compaction import CompactionJob, CompactionPhase
 from forebay_state_api.keys import KeyGroupRange
 
@@ -142,9 +143,9 @@ def examine(asked: Asked) -> bool:
         well.append(_finding(f"worker {worker['id']} has the release of this side", wrong))
     click.echo(f"     formats: {', '.join(described['formats']) or '-'}")
     for storage in described["storages"]:
+        well.append(_finding(f"storage {storage}: a job comes back", _round_trip(asked, storage)))
         for promise, problem in asked.call("Check", {"storage": storage})["found"].items():
             well.append(_finding(f"storage {storage}: {promise}", problem))
-        well.append(_finding(f"storage {storage}: a job comes back", _round_trip(asked, storage)))
     return all(well)
 
 
@@ -152,7 +153,7 @@ def _round_trip(asked: Asked, storage: str) -> str:
     number = secrets.token_hex(12)
     job = CompactionJob(
         id=number,
-        operator=".compaction/doctor",
+        operator=EXAMINED,
         format="nothing-1",
         inputs=[],
         output_prefix=f"{number}/",

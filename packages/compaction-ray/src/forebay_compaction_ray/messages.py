@@ -107,6 +107,7 @@ class Outcome:
     bytes_out: int = 0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
+    """Of the worker's process meanwhile: a compactor may have threads of its own."""
 
 
 @attrs.frozen(kw_only=True)

@@ -10,17 +10,28 @@ import attrs
 
 from forebay_compaction_ray.addresses import addresses_of
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.settings import BYTES, DURATION, LOCATION, Setting, one_of
+from forebay_state_api.settings import BYTES, DURATION, LOCATION, Setting, SettingType, one_of
 
 PREFIX: Final = "compaction.remote"
 FALLBACK: Final = "fallback"
 FAIL: Final = "fail"
 RESULT, FOOTER, FULL = "result", "footer", "full"
 
+
+def _addresses(given: object) -> tuple[str, ...]:
+    try:
+        return addresses_of(",".join(given) if isinstance(given, tuple) else str(given))
+    except ConfigurationError as error:
+        raise ValueError(given) from error
+
+
+ADDRESSES: Final = SettingType("a list such as ip:port,ip:port", _addresses, ",".join)
+"""A tuple of ``host:port``."""
+
 SETTINGS: Final[Mapping[str, Setting]] = {
     setting.name: setting
     for setting in (
-        Setting("address", str, None, "Gateways, as ip:port,ip:port."),
+        Setting("address", ADDRESSES, None, "The gateways to send compactions to."),
         Setting(
             "request.timeout",
             DURATION,
@@ -122,11 +133,11 @@ class RemoteOptions:
         """
         if unknown := sorted(given.keys() - SETTINGS.keys()):
             raise ConfigurationError(f"the compaction service 'ray' has no settings {unknown}")
-        value = {name: given.get(name, s.default_value()) for name, s in SETTINGS.items()}
+        value = {name: _value(setting, given.get(name)) for name, setting in SETTINGS.items()}
         if value["address"] is None:
             raise ConfigurationError(f"compaction.service=ray needs spark.forebay.{PREFIX}.address")
         return cls(
-            addresses=addresses_of(value["address"]),
+            addresses=value["address"],
             request_timeout_s=value["request.timeout"],
             request_retries=value["request.retries"],
             fall_back=value["request.failure-strategy"] == FALLBACK,
@@ -143,6 +154,12 @@ class RemoteOptions:
                 key=value["tls-key"],
             ),
         )
+
+
+def _value(setting: Setting, given: object) -> Any:
+    if given is None:
+        return setting.default_value()
+    return setting.value_of(given, key=f"spark.forebay.{PREFIX}.{setting.name}")
 
 
 def read_token(path: str) -> str:

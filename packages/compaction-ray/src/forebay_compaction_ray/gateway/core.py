@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 
 _BUSY_RETRY_S: Final = 1.0
 _DEATHS_REMEMBERED: Final = 4096
+_FATAL: Final = frozenset({"died", "silent", "stalled"})
+"""Causes of a worker's end that the work may have to do with."""
 _FORGOTTEN_AT_ONCE: Final = 32
 """So that sorting them is not the price of every job."""
 
@@ -311,10 +313,11 @@ class GatewayCore:
             self._end(entry, CompactionPhase.ABORTED, None, "", message)
             return
         self.metrics.add("jobs_lost_total", cause=cause)
-        deaths = self._deaths[entry.work] = self._deaths.pop(entry.work, 0) + 1
-        while len(self._deaths) > _DEATHS_REMEMBERED:
-            self._deaths.popitem(last=False)
-        if deaths >= self.limits.deaths:
+        if cause in _FATAL:
+            self._deaths[entry.work] = self._deaths.pop(entry.work, 0) + 1
+            while len(self._deaths) > _DEATHS_REMEMBERED:
+                self._deaths.popitem(last=False)
+        if self._deaths.get(entry.work, 0) >= self.limits.deaths:
             self._fail_crashed(entry)
         else:
             self._end(entry, CompactionPhase.LOST, None, "worker_lost", message)

@@ -96,10 +96,10 @@ class GatewayActor:
                 _log.exception("a tick failed")
             await asyncio.wait([waiting], timeout=self._spec.limits.ping_every_s)
         self._core.drain()
-        while not self._core.drained.is_set():
+        drained = asyncio.create_task(self._core.drained.wait())
+        while not drained.done():
             self._core.tick()
-            done = asyncio.create_task(self._core.drained.wait())
-            await asyncio.wait([done], timeout=self._spec.limits.ping_every_s)
+            await asyncio.wait([drained], timeout=self._spec.limits.ping_every_s)
         await self._server.close()
         await self._core.close()
         self._stopped.set()

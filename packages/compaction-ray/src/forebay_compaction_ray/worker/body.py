@@ -22,6 +22,9 @@ from forebay_state_api.plugins import plugins
 from forebay_state_api.storage import ObjectStorage, open_storage
 from forebay_state_api.versions.doctor import examine
 
+EXAMINED: Final = ".compaction/doctor"
+"""Where ``forebay compaction doctor`` lets a job write its result; no query is called so."""
+
 _ABORTED_REMEMBERED: Final = 256
 
 
@@ -90,7 +93,7 @@ class WorkerBody:
     def run(self, submission: Submission) -> Outcome:
         """Do a job, to its end or until it is aborted; whatever goes wrong is in the outcome."""
         run = self._begin(submission)
-        started_s, cpu_s = time.monotonic(), time.thread_time()
+        started_s, cpu_s = time.monotonic(), time.process_time()
         try:
             outcome = self._perform(run)
         except Exception as fault:  # noqa: BLE001 - whatever a compactor raises is its outcome
@@ -104,7 +107,7 @@ class WorkerBody:
             bytes_in=run.traffic.bytes_in,
             bytes_out=run.traffic.bytes_out,
             seconds=time.monotonic() - started_s,
-            cpu_seconds=time.thread_time() - cpu_s,
+            cpu_seconds=time.process_time() - cpu_s,
         )
 
     def ping(self) -> Pulse:
@@ -123,8 +126,14 @@ class WorkerBody:
                 run.stop.set()
 
     def check(self, storage: str) -> dict[str, str]:
-        """Probe a storage: what it must promise → what is wrong with that."""
-        return {found.promise: found.problem for found in examine(self._storage(storage))}
+        """Probe a storage: what it must promise → what is wrong with that.
+
+        Clears what earlier examinations have left.
+        """
+        opened = self._storage(storage)
+        left = opened.child(EXAMINED)
+        left.delete([info.name for info in left.list()])
+        return {found.promise: found.problem for found in examine(opened)}
 
     def _begin(self, submission: Submission) -> _Run:
         run = _Run(submission)
