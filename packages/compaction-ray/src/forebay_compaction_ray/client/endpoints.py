@@ -7,6 +7,7 @@ changes at once one is put, and the other is made again on top of it.
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 import time
@@ -19,6 +20,8 @@ from forebay_compaction_ray.addresses import address_of
 from forebay_state_api.errors import CorruptStateError, StorageError
 from forebay_state_api.sealed import TornObjectError, seal, unseal
 from forebay_state_api.storage import ObjectStorage
+
+_log = logging.getLogger(__name__)
 
 FOLDER: Final = ".compaction"
 """No query is called so: its folder has no dot."""
@@ -133,7 +136,13 @@ class KnownEndpoints:
             if self._read_s is None or now - self._read_s >= REREAD_S:
                 self._read_s = now
                 try:
-                    self._known = self._endpoints.read()
+                    self._learn(self._endpoints.read())
                 except (StorageError, CorruptStateError) as error:
                     self._warn(str(error))
             return self.last_known()
+
+    def _learn(self, found: EndpointList) -> None:
+        before, self._known = self.last_known(), found
+        if self.last_known() != before:
+            shown = ", ".join(self.last_known()) or "none: compaction runs in the job"
+            _log.info("gateways for compaction: %s", shown)
