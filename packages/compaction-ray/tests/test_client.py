@@ -12,6 +12,7 @@ import pytest
 from compaction_ray_toys import (
     ALL,
     PATIENCE_S,
+    Clock,
     Concatenation,
     ThreadPool,
     job,
@@ -27,7 +28,7 @@ from forebay_compaction_ray.wire import SERVICE, decode, pack
 from forebay_state_api.backend import StateFile
 from forebay_state_api.compaction import CompactionFault, CompactionPhase, CompactionResult
 from forebay_state_api.errors import ConfigurationError, CorruptStateError, StorageError
-from forebay_state_api.sealed import unseal
+from forebay_state_api.sealed import seal, unseal
 from forebay_state_api.storage import ObjectNotFoundError
 
 QUICK = GatewayLimits(ping_every_s=0.05, stall_timeout_s=5.0)
@@ -312,16 +313,40 @@ def test_outputs_that_are_not_what_the_result_says(client_of, gateway, remote, s
         another.verify(given, result_of(storage, given))
 
 
-def test_an_undecodable_result_is_corruption(client_of, gateway, remote, storage):
+@pytest.mark.parametrize(
+    ("data", "phase"),
+    [
+        (seal({"outputs": []})[:-1], CompactionPhase.LOST),  # torn: it counts as not there
+        (seal({"outputs": []})[:-1] + b"?", CompactionPhase.FAILED),
+        (seal({"outputs": [{"whatever": 1}]}), CompactionPhase.FAILED),
+        (b"something else", CompactionPhase.FAILED),
+    ],
+)
+def test_a_result_that_cannot_be_decoded(client_of, gateway, remote, storage, data, phase):
     remote.go.clear()
     client, given = client_of(gateway.address), job()
     client.submit(given)
     assert remote.began.wait(PATIENCE_S)
-    storage.child(given.operator).put(given.result_name, b"FBAY\x01 no result" + bytes(40))
+    storage.child(given.operator).put(given.result_name, data)
     remote.go.set()
     status = client.poll(given.id, PATIENCE_S)
-    assert status.phase in (CompactionPhase.FAILED, CompactionPhase.LOST)
-    assert status.fault is not CompactionFault.UNAVAILABLE
+    assert status.phase is phase
+    if phase is CompactionPhase.FAILED:
+        assert status.fault is CompactionFault.CORRUPTION
+
+
+def test_a_job_that_was_given_up_is_tried_again_when_the_query_is(client_of, gateway, remote):
+    clock = Clock()
+    client = client_of(dead_address(), fall_back=False, request_retries=0)
+    client._clock = clock
+    given = job(attempt=7)
+    assert ended(client, given).fault is CompactionFault.UNAVAILABLE
+    clock.now += 29
+    assert client.poll(given.id).fault is CompactionFault.UNAVAILABLE
+    clock.now += 1
+    assert client.poll(given.id).phase is CompactionPhase.UNKNOWN
+    back = client_of(gateway.address, fall_back=False, request_retries=0)
+    assert ended(back, job(attempt=8)).phase is CompactionPhase.DONE
 
 
 @pytest.mark.parametrize("strategy", ["fallback", "fail"])

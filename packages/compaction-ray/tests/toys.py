@@ -19,7 +19,7 @@ from forebay_state_api.backend import StateFile
 from forebay_state_api.compaction import CompactionJob, CompactionPhase, CompactionResult
 from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.storage import ObjectStorage
+from forebay_state_api.storage import ObjectStorage, open_storage
 
 ALL = KeyGroupRange(0, 127)
 PATIENCE_S = 30.0
@@ -211,12 +211,24 @@ class ThreadWorker:
 
 
 class ThreadPool:
-    def __init__(self, storages: dict[str, str], compactors):
-        self._places = {name: StoragePlace(url) for name, url in storages.items()}
+    """Workers of this process; ``storages`` are URLs, or storages that are open already."""
+
+    worker_class = ThreadWorker
+
+    def __init__(self, storages, compactors):
+        self._storages = storages
         self._compactors = compactors
+        self.bodies: list[WorkerBody] = []
 
     def start(self, worker_id):
-        return ThreadWorker(WorkerBody(self._places, compactors=lambda: self._compactors))
+        places = {name: StoragePlace(name) for name in self._storages}
+        body = WorkerBody(places, compactors=lambda: self._compactors, open_=self._open)
+        self.bodies.append(body)
+        return self.worker_class(body)
+
+    def _open(self, name, options):
+        found = self._storages[name]
+        return open_storage(found, options) if isinstance(found, str) else found
 
 
 class RunningGateway:

@@ -42,6 +42,9 @@ _log = logging.getLogger(__name__)
 _REMEMBERED: Final = 256
 _FIRST_ANSWER_S: Final = 0.25
 """Longest that a task waits to learn of a job that another process submitted."""
+_FAILED_S: Final = 30.0
+"""How long a job that was given up fails each task that asks: Spark's retries are over by then, and
+a query that is started again in the same worker processes finds it open."""
 _END_S: Final = 5.0
 
 
@@ -104,7 +107,7 @@ class RemoteCompactionService(CompactionService):
         if sum(file.size for file in job.inputs) < self._options.min_bytes:
             self.counters["small"] += 1
             self._compact_here(tracked, job)
-        elif job.attempt > self._options.request_retries + 1:
+        elif self._options.fall_back and job.attempt > self._options.request_retries + 1:
             self._give_up(tracked, job, f"{job.attempt - 1} attempts have failed")
         else:
             self.counters["submitted"] += 1
@@ -112,7 +115,7 @@ class RemoteCompactionService(CompactionService):
 
     def poll(self, job_id: str, timeout_s: float = 0.0) -> CompactionStatus:
         with self._lock:
-            tracked = self._jobs.get(job_id)
+            tracked = self._remembered(job_id)
             if tracked is None:
                 tracked = self._jobs[job_id] = TrackedJob(job_id, None)
                 self._forget_some()
@@ -259,6 +262,7 @@ class RemoteCompactionService(CompactionService):
 
     def _fail(self, tracked: TrackedJob, why: str) -> None:
         self.counters["failed"] += 1
+        tracked.gave_up_s = self._clock()
         what = f"remote compaction gave up, and request.failure-strategy is 'fail': {why}"
         tracked.set(CompactionPhase.FAILED, CompactionFault.UNAVAILABLE, what)
 
@@ -316,6 +320,16 @@ class RemoteCompactionService(CompactionService):
 
     def _endpoints_unread(self, why: str) -> None:
         _log.warning("the list of compaction gateways cannot be read: %s", why)
+
+    def _remembered(self, job_id: str) -> TrackedJob | None:
+        """The job; one that was given up long ago is asked for anew."""
+        tracked = self._jobs.get(job_id)
+        if tracked is None or tracked.gave_up_s is None:
+            return tracked
+        if self._clock() - tracked.gave_up_s < _FAILED_S:
+            return tracked
+        del self._jobs[job_id]
+        return None
 
     def _forget(self, job_id: str) -> TrackedJob | None:
         with self._lock:

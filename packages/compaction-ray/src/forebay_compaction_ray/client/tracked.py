@@ -30,6 +30,8 @@ class TrackedJob:
         """Given to the local service."""
         self.verified = False
         """Its outputs were read as the settings ask for, and are sound."""
+        self.gave_up_s: float | None = None
+        """When it was failed because no gateway did it."""
         self.asked = threading.Event()
         """A gateway, or all of them, have been asked at least once."""
         self.nowhere: Final = threading.Event()
