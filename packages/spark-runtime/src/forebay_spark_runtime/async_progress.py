@@ -4,6 +4,9 @@ It is an option of the writer, which neither a DataFrame nor a task can see. The
 running query tells it, and Spark calls listeners with the query before its first batch: ours marks
 the query's own session, whose settings reach the tasks, and the operator's tasks refuse the mark.
 Under Spark Connect nothing shows the client the query's class, so there it cannot be refused.
+
+In the same way queries are marked whose trigger lets them end by themselves, which only operators
+that leave rows to the next micro-batch refuse.
 """
 
 # ruff: noqa: SLF001 - pyspark has no public way to what its JVM knows
@@ -24,7 +27,11 @@ _log = logging.getLogger(__name__)
 MARK: Final = "spark.sql.forebay.asyncProgressTracking"
 """Set to ``true`` in the session of a query that tracks its progress asynchronously."""
 
+ENDS: Final = "spark.sql.forebay.endsByItself"
+"""Set to ``true`` in the session of a query that runs what is there and ends."""
+
 _CLASS: Final = "AsyncProgressTracking"
+_ENDING_TRIGGERS: Final = ("AvailableNowTrigger", "OneTimeTrigger")
 _watched: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
 
 
@@ -81,6 +88,11 @@ def _is_asynchronous(execution: Any) -> bool:
     return _CLASS in execution.getClass().getName()
 
 
+def _ends_by_itself(execution: Any) -> bool:
+    trigger = execution.trigger().getClass().getName()
+    return any(name in trigger for name in _ENDING_TRIGGERS)
+
+
 class _Listener:
     """Called by the JVM; a progress event is not even read."""
 
@@ -93,6 +105,8 @@ class _Listener:
         if execution is not None and _is_asynchronous(execution):
             execution.sparkSessionForStream().conf().set(MARK, "true")
             _log.warning("query %s was started with asyncProgressTrackingEnabled", event.id())
+        if execution is not None and _ends_by_itself(execution):
+            execution.sparkSessionForStream().conf().set(ENDS, "true")
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Java's name
         """Not needed."""

@@ -19,7 +19,6 @@ from pyspark import cloudpickle
 
 from forebay_spark_runtime import async_progress
 from forebay_spark_runtime import options as checks
-from forebay_spark_runtime import session as sessions
 from forebay_spark_runtime.feeding import Layout
 from forebay_spark_runtime.key_columns import KeyColumns, key_columns
 from forebay_spark_runtime.options import KeyedOptions
@@ -41,8 +40,6 @@ from forebay_state_api.functions import (
     MapFunction,
     ReduceFunction,
 )
-from forebay_state_api.plugins import plugins
-from forebay_state_api.settings import resolve_settings
 
 __all__ = ["ConnectedDataFrame", "KeyedDataFrame", "keyed"]
 
@@ -151,12 +148,15 @@ def keyed(
     The other arguments are the settings of the same names; see ``forebay config``. Raises
     `ConfigurationError` for whatever cannot work.
     """
-    uid = checks.checked_uid(uid)
-    session = df.sparkSession
-    given = sessions.configuration(session)
-    sessions.refuse_speculation(session, given)
-    settings = resolve_settings(
-        given,
+    options = checks.operator_options(
+        df,
+        uid=uid,
+        parallelism=parallelism,
+        max_parallelism=max_parallelism,
+        query=query,
+        batch_id=batch_id,
+        order_by=order_by,
+        new_state=new_state,
         overrides={
             "state.dir": None if state_dir is None else str(state_dir),
             "state.backend": backend,
@@ -166,23 +166,8 @@ def keyed(
             "read-ahead": read_ahead,
             "drain-timeout": drain_timeout,
         },
-        backends={**plugins().backends(), **plugins().compaction_services()},
     )
-    plugins().backend(settings["state.backend"])
-    plugins().compaction_service(settings["compaction.service"])
-    keys = key_columns(df.schema, columns, uid)
-    max_parallelism = checks.checked_max_parallelism(max_parallelism, uid)
-    batch = checks.checked_batch(df, query, batch_id, uid)
-    options = KeyedOptions(
-        uid=uid,
-        parallelism=checks.checked_parallelism(session, parallelism, max_parallelism, uid),
-        max_parallelism=max_parallelism,
-        batch=batch,
-        state_dir=checks.checked_directory(df, settings, batch, uid),
-        order_by=checks.checked_order(df, order_by, uid),
-        new_state=new_state,
-        settings=settings,
-    )
+    keys = key_columns(df.schema, columns, options.uid)
     return KeyedDataFrame(df, keys, options)
 
 

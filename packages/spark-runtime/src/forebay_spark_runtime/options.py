@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -10,7 +10,8 @@ import attrs
 from forebay_spark_runtime import session as sessions
 from forebay_state_api._engine.engine import EngineSettings
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.settings import PREFIX, Settings
+from forebay_state_api.plugins import plugins
+from forebay_state_api.settings import PREFIX, Settings, resolve_settings
 from forebay_state_api.storage import located, open_storage
 from forebay_state_api.versions.layout import escaped
 
@@ -43,6 +44,44 @@ class KeyedOptions:
             read_ahead=self.settings["read-ahead"],
             drain_timeout_s=self.settings["drain-timeout"],
         )
+
+
+def operator_options(
+    df: Any,
+    *,
+    uid: object,
+    parallelism: object,
+    max_parallelism: object,
+    query: Any,
+    batch_id: Any,
+    order_by: str | Sequence[str] | None,
+    new_state: bool,
+    overrides: Mapping[str, Any],
+) -> KeyedOptions:
+    """Everything that an operator with state is told, checked on the driver.
+
+    ``overrides`` are settings that were given as arguments, by their names; ``None`` is not given.
+    """
+    uid = checked_uid(uid)
+    session = df.sparkSession
+    given = sessions.configuration(session)
+    sessions.refuse_speculation(session, given)
+    backends = {**plugins().backends(), **plugins().compaction_services()}
+    settings = resolve_settings(given, overrides=dict(overrides), backends=backends)
+    plugins().backend(settings["state.backend"])
+    plugins().compaction_service(settings["compaction.service"])
+    most = checked_max_parallelism(max_parallelism, uid)
+    batch = checked_batch(df, query, batch_id, uid)
+    return KeyedOptions(
+        uid=uid,
+        parallelism=checked_parallelism(session, parallelism, most, uid),
+        max_parallelism=most,
+        batch=batch,
+        state_dir=checked_directory(df, settings, batch, uid),
+        order_by=checked_order(df, order_by, uid),
+        new_state=new_state,
+        settings=settings,
+    )
 
 
 def checked_uid(uid: object) -> str:

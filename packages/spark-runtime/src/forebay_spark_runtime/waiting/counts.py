@@ -25,6 +25,8 @@ class Counts:
     """Tries that a server answered with 429, or 503 and Retry-After."""
     failed: int = 0
     """Rows whose error went to ``on_error``."""
+    carried: int = 0
+    """Rows that were left for the next micro-batch."""
     hedges: int = 0
     """Second calls that were started because the first one took long."""
     hedges_won: int = 0
@@ -67,8 +69,9 @@ class Counts:
         return (
             f"{self.rows:,} rows, {self.tries:,} tries, {self.retries:,} retries, "
             f"{self.timeouts:,} timeouts, {self.laters:,} asked to call later, "
-            f"{self.failed:,} rows failed; at most {self.in_flight_max:,} in flight and "
-            f"{self.blocked_max:,} blocked; calls took {self.latency.quantile(0.5) * 1e3:.1f} ms "
+            f"{self.failed:,} rows failed, {self.carried:,} carried over; at most "
+            f"{self.in_flight_max:,} in flight and {self.blocked_max:,} blocked; "
+            f"calls took {self.latency.quantile(0.5) * 1e3:.1f} ms "
             f"at 50 % and {self.latency.quantile(0.99) * 1e3:.1f} ms at 99 %; "
             f"all in {self.work_s:.2f} s, {self.drain_s:.2f} s of it after the end of the input"
         )

@@ -129,6 +129,24 @@ class Engine:
         self._workers = self._policy.capacity
         self.feed.stop()
 
+    def leave(self) -> list[tuple[Segment, int]]:
+        """End without the answers that are not there yet: their calls are cancelled.
+
+        Returns the rows that have not gone out, in order; `run` returns soon after. Call it when
+        the feed is spent.
+        """
+        left = self._window.leave()
+        self.counts.carried += len(left)
+        self._stop()
+        for slot in tuple(self._slots):
+            slot.task.cancel()
+        return left
+
+    @property
+    def first_open(self) -> int | None:
+        """Index of the first row, of those taken, that has no answer."""
+        return self._window.first_open()
+
     def _go_out(self, segment: Segment, positions: list[int] | None) -> None:
         if not self._stopped:
             self._emit(segment, positions)
@@ -205,8 +223,9 @@ class Engine:
                     if waiting:
                         window.look()
             except (Exception, asyncio.CancelledError) as error:
-                if isinstance(error, asyncio.CancelledError) and slot.task.cancelling():
-                    raise
+                cancelled = self._stopped or isinstance(error, asyncio.CancelledError)
+                if cancelled and slot.task.cancelling():
+                    raise asyncio.CancelledError from error
                 assert isinstance(slot.indexes, int)
                 raise caller.failure(slot.indexes, error, 1) from error
             caller.end()

@@ -44,7 +44,8 @@ class Feed:
 
     def end(self) -> None:
         """No segment comes after those that were pushed."""
-        self.ended_at = self._clock()
+        if self.ended_at is None:
+            self.ended_at = self._clock()
         self._wake_all()
 
     def stop(self) -> None:
@@ -66,6 +67,13 @@ class Feed:
     def ended(self) -> bool:
         """Whether no further segment will be pushed."""
         return self.ended_at is not None
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether workers have taken all rows that there will ever be."""
+        current = self._current
+        at_hand = current is not None and length_hint(current.unread)
+        return self.ended and not self._segments and not at_hand
 
     @property
     def has_rows(self) -> bool:

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
+import attrs
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql.types import StructField, StructType
 
+from forebay_spark_runtime import async_progress
 from forebay_spark_runtime import session as sessions
 from forebay_spark_runtime.plan import Hidden, OutputSchema, output_schema
 from forebay_spark_runtime.waiting.answers import ERROR_DDL
 from forebay_spark_runtime.waiting.arguments import Batch, Duration, Rate, Retry
 from forebay_spark_runtime.waiting.arrow_in import InputLayout
+from forebay_spark_runtime.waiting.carry import WAIT, CarryJob
+from forebay_spark_runtime.waiting.carry_plan import check_pending, columns_of, routed_to_subtasks
 from forebay_spark_runtime.waiting.reports import WaitMetrics
 from forebay_spark_runtime.waiting.spec import COLUMN, WaitSpec, checked, pickled
 from forebay_spark_runtime.waiting.task import WaitJob
@@ -48,6 +53,12 @@ def ordered_wait(
     query: str | None = None,
     batch_id: int | None = None,
     metrics: WaitMetrics | None = None,
+    pending: str = WAIT,
+    uid: str | None = None,
+    state_dir: str | Path | None = None,
+    parallelism: int | None = None,
+    carry_after: Duration | None = None,
+    new_state: bool = False,
 ) -> Any:
     """Call ``fn`` for each row of ``df``, many at a time, and append the answers in row order.
 
@@ -80,6 +91,19 @@ def ordered_wait(
     :param query: with ``batch_id``, for idempotency keys where Spark names no query: in
         ``foreachBatch`` under Spark Connect, and on bounded DataFrames.
     :param metrics: collects what is counted.
+    :param pending: ``"wait"``: the micro-batch ends when every row has its answer. ``"carry"``:
+        rows that have none in time are stored, and called for again in the next micro-batch. Only
+        on streams that go on, with asynchronous functions; the reference says what else it takes.
+
+    The others go with ``pending="carry"`` alone:
+
+    :param uid: names the stored rows within the query. Keep it when the job changes.
+    :param state_dir: directory or URL below which they are (``spark.forebay.state.dir``).
+    :param parallelism: subtasks that the rows are shuffled to, at most 128; Spark's default
+        parallelism if not given. Another number at the next start is a rescale.
+    :param carry_after: seconds after the last row was taken until late rows are stored; 1 if not
+        given.
+    :param new_state: begin with nothing stored although the query is past its first batch.
 
     Raises `ConfigurationError` for whatever cannot work.
     """
@@ -108,6 +132,12 @@ def unordered_wait(
     query: str | None = None,
     batch_id: int | None = None,
     metrics: WaitMetrics | None = None,
+    pending: str = WAIT,
+    uid: str | None = None,
+    state_dir: str | Path | None = None,
+    parallelism: int | None = None,
+    carry_after: Duration | None = None,
+    new_state: bool = False,
 ) -> Any:
     """`ordered_wait`, with the answers as they come instead of in row order."""
     return _wait(ordered=False, **locals())
@@ -138,25 +168,41 @@ def _wait(
     query: Any,
     batch_id: Any,
     metrics: Any,
+    pending: Any,
+    uid: Any,
+    state_dir: Any,
+    parallelism: Any,
+    carry_after: Any,
+    new_state: Any,
     **options: Any,
 ) -> Any:
     spec = checked(fn, ordered=ordered, **options)
     session = df.sparkSession
+    stateful = check_pending(
+        df,
+        spec,
+        pending,
+        uid=uid,
+        state_dir=state_dir,
+        parallelism=parallelism,
+        carry_after=carry_after,
+        new_state=new_state,
+    )
     answers = _answers(session, output, spec)
     schema = _schema(df, answers, spec, error_column)
     inner = [f"c{position}" for position in range(len(schema))]
     known_query, known_batch = _batch(df, query, batch_id, spec.name)
-    job = WaitJob(
-        spec=pickled(spec, spec.name),
-        name=spec.name,
-        layout=pickled(_layout(df, columns, spec), spec.name),
-        schema=answers.arrow,
-        names=inner,
-        time_zone=session.conf.get("spark.sql.session.timeZone"),
-        query=known_query,
-        batch_id=known_batch,
-        metrics=_sink(metrics, session, spec.name),
-    )
+    told: dict[str, Any] = {
+        "spec": pickled(spec, spec.name),
+        "name": spec.name,
+        "layout": pickled(_layout(df, columns, spec), spec.name),
+        "schema": answers.arrow,
+        "names": inner,
+        "time_zone": session.conf.get("spark.sql.session.timeZone"),
+        "query": known_query,
+        "batch_id": known_batch,
+        "metrics": _sink(metrics, session, spec.name),
+    }
     # Columns may have any names, two the same one: on their way they have ours.
     carried = df.toDF(*inner[: len(df.columns)]).withColumn(_PARTITION, F.spark_partition_id())
     target = StructType(
@@ -165,7 +211,12 @@ def _wait(
             for name, field in zip(inner, schema, strict=True)
         ]
     )
-    return carried.mapInArrow(job, target).toDF(*schema.names)
+    if stateful is None:
+        return carried.mapInArrow(WaitJob(**told), target).toDF(*schema.names)
+    carrying = CarryJob(**told, columns=columns_of(df), **attrs.asdict(stateful, recurse=False))
+    async_progress.watch(session)
+    routed = routed_to_subtasks(carried, _PARTITION, stateful.options)
+    return routed.mapInArrow(carrying, target).toDF(*schema.names)
 
 
 def _answers(session: Any, output: Any, spec: WaitSpec) -> OutputSchema:

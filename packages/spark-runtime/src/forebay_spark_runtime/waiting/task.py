@@ -1,7 +1,8 @@
 """What runs in a Python worker: the calls of one task, between two Arrow streams.
 
 Three threads: one reads ahead, one runs the event loop, and the task's own one, on which the output
-is made. The task ends when every answer has gone out: nothing is carried over and nothing stored.
+is made. The task ends when every answer has gone out: nothing is carried over and nothing stored,
+except by `forebay_spark_runtime.waiting.carry`, which tells `TaskRun` when to leave late rows.
 A failure fails the task, and with it the micro-batch, which Spark runs again from the beginning.
 """
 
@@ -36,6 +37,7 @@ from forebay_spark_runtime.waiting.reports import TaskReport
 from forebay_spark_runtime.waiting.resources import CLOSING_S, KeptClient, process_clients
 from forebay_spark_runtime.waiting.spec import COLUMN, FAIL, WaitSpec
 from forebay_spark_runtime.waiting.threads import Threads
+from forebay_spark_runtime.waiting.window import Segment
 
 _log = logging.getLogger(__name__)
 
@@ -96,11 +98,23 @@ class WaitJob:
             return
         task = TaskContext.get()
         assert task is not None
-        spec: WaitSpec = pickle.loads(self.spec)  # noqa: S301 - it comes from the job's own driver
-        layout: InputLayout = pickle.loads(self.layout)  # noqa: S301 - the same
+        spec, layout = self.unpickled()
         check_partition(task.partitionId(), spec.policy.rate, spec.name)
         place = self._place(spec, task, partition_of(first, task.partitionId()))
-        writer = AnswerWriter(
+        writer = self.writer(spec, place)
+        run = TaskRun(spec, place, layout, itertools.chain([first], batches))
+        with run:
+            for segment, positions in run.chunks():
+                yield writer.batch(segment, positions)
+        self.told(run)
+
+    def unpickled(self) -> tuple[WaitSpec, InputLayout]:
+        """Copies of the functions and of the layout for one task."""
+        return pickle.loads(self.spec), pickle.loads(self.layout)  # noqa: S301 - of our own driver
+
+    def writer(self, spec: WaitSpec, place: Place) -> AnswerWriter:
+        """What makes the output of one task."""
+        return AnswerWriter(
             self.schema,
             function=spec.function_name,
             time_zone=self.time_zone,
@@ -108,13 +122,13 @@ class WaitJob:
             with_error=spec.on_error == COLUMN,
             names=self.names,
         )
-        run = TaskRun(spec, place, layout, itertools.chain([first], batches))
-        with run:
-            for segment, positions in run.chunks():
-                yield writer.batch(segment, positions)
-        _log.info("operator %s, partition %s: %s", spec.name, place.partition, run.counts)
+
+    def told(self, run: TaskRun) -> None:
+        """Log what a task counted, and tell the driver."""
+        report = run.report()
+        _log.info("operator %s, partition %s: %s", report.name, report.partition, run.counts)
         if self.metrics is not None:
-            self.metrics.report(run.report())
+            self.metrics.report(report)
 
     def _place(self, spec: WaitSpec, task: Any, partition: str) -> Place:
         query, batch_id = self.query, self.batch_id
@@ -130,12 +144,32 @@ class WaitJob:
         )
 
 
+@attrs.frozen(kw_only=True)
+class Leaving:
+    """When a task leaves the rows that have no answer yet, and ends."""
+
+    after_s: float
+    """Seconds after the last row was taken."""
+    rows_kept: int
+    """So many of the first rows are waited for, whatever they take."""
+
+
+LOOK_S: Final = 0.02
+"""How often a task that may leave rows looks whether it is to."""
+
+
 class TaskRun:
     """The calls of one task, from the first to the last; a context manager."""
 
     def __init__(
-        self, spec: WaitSpec, place: Place, layout: InputLayout, batches: Iterator[Any]
+        self,
+        spec: WaitSpec,
+        place: Place,
+        layout: InputLayout,
+        batches: Iterator[Any],
+        leaving: Leaving | None = None,
     ) -> None:
+        """With ``leaving`` late rows end up in ``left``; without it every row is waited for."""
         self._spec = spec
         self._place = place
         self._layout = layout
@@ -149,6 +183,9 @@ class TaskRun:
         self._running: Future[None] | None = None
         self._ended = threading.Event()
         """Set when no call is under way any more, and the client is closed if it is to be."""
+        self._leaving = leaving
+        self.left: list[tuple[Segment, int]] = []
+        """Rows that have not gone out, in order; complete when `chunks` has ended."""
         self.counts = Counts()
 
     def __enter__(self) -> Self:
@@ -229,11 +266,14 @@ class TaskRun:
         self._reader = Reader(self._batches, cutter, engine.feed, loop, self._input_failed(running))
         engine.on_taken = self._reader.make_room
         self._reader.start()
-        telling = loop.create_task(self._tell(engine))
+        beside = [loop.create_task(self._tell(engine))]
+        if self._leaving is not None:
+            beside.append(loop.create_task(self._leave(engine, self._leaving)))
         try:
             await running
         finally:
-            telling.cancel()
+            for task in beside:
+                task.cancel()
             running.cancel()
             self._reader.stop()
             if threads is not None:
@@ -265,6 +305,17 @@ class TaskRun:
             assert self._engine is not None
             self._engine.feed.hold(held=False)
 
+    async def _leave(self, engine: Engine, leaving: Leaving) -> None:
+        """Leave late rows when the time is over, and those that are to be kept are done."""
+        clock = asyncio.get_running_loop().time
+        # The end of the feed is seen by workers alone, and all of them may be busy.
+        while not engine.feed.is_spent:  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_S)
+        end = clock() + leaving.after_s
+        while clock() < end or _has_open(engine, leaving.rows_kept):  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_S)
+        self.left = engine.leave()
+
     async def _tell(self, engine: Engine) -> None:
         """Say now and then what a long task waits for."""
         while True:
@@ -277,3 +328,8 @@ class TaskRun:
                 engine.blocked,
                 engine.counts,
             )
+
+
+def _has_open(engine: Engine, rows: int) -> bool:
+    first = engine.first_open
+    return first is not None and first < rows

@@ -63,6 +63,15 @@ class Window(Protocol):
     def behind(self, index: int) -> int:
         """How many rows were called from the first one without an answer on, before a row."""
 
+    def first_open(self) -> int | None:
+        """Index of the first row that has no answer; ``None`` if all that were taken have one."""
+
+    def leave(self) -> list[tuple[Segment, int]]:
+        """Let go what can go; return the other rows that were taken, in order, and forget them.
+
+        In order, these are all rows from the first one without an answer on.
+        """
+
 
 class _Gate:
     """Rows that wait until the window has moved on, in the order of their indexes."""
@@ -148,6 +157,22 @@ class OrderedWindow(_Gate):
         self.look()
         return min(index, self.open_below) - self._head
 
+    def first_open(self) -> int | None:
+        self.look()
+        end = self._segments[-1].first + len(self._segments[-1].rows) if self._segments else 0
+        return self._head if self._head < end else None
+
+    def leave(self) -> list[tuple[Segment, int]]:
+        self.look()
+        left: list[tuple[Segment, int]] = []
+        for segment in self._segments:
+            gone = min(max(self._head - segment.first, 0), len(segment.rows))
+            if gone:
+                self._emit(segment, None if gone == len(segment.rows) else list(range(gone)))
+            left += [(segment, position) for position in range(gone, len(segment.rows))]
+        self._segments.clear()
+        return left
+
 
 class UnorderedWindow(_Gate):
     """Answers go out as they come."""
@@ -184,6 +209,17 @@ class UnorderedWindow(_Gate):
     def behind(self, index: int) -> int:  # noqa: ARG002 - no row is behind another one
         return 0
 
+    def first_open(self) -> int | None:
+        rows = (one.first + position for one in self._segments for position in _without_answer(one))
+        return min(rows, default=None)
+
+    def leave(self) -> list[tuple[Segment, int]]:
+        segments = sorted(self._segments, key=lambda one: one.first)
+        self._segments.clear()
+        for segment in segments:
+            self._let_go(segment)
+        return [(one, position) for one in segments for position in _without_answer(one)]
+
     def _let_go(self, segment: Segment) -> None:
         if segment.done:
             self._ready -= len(segment.done)
@@ -192,3 +228,7 @@ class UnorderedWindow(_Gate):
 
     def look(self) -> None:
         self._open(self._finished)
+
+
+def _without_answer(segment: Segment) -> Iterator[int]:
+    return (n for n, answer in enumerate(segment.answers) if answer is PENDING)

@@ -1,0 +1,122 @@
+"""The ordered wait that carries rows over: what runs in a worker with ``pending="carry"``.
+
+A subtask begins with the rows that the micro-batch before has left it, in their order, and then
+calls for its own. Rows that have no answer some time after the last one was taken are left for the
+next micro-batch, in operator state; rows that were left once are waited for. The version is
+committed before the last output batch is handed on.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import attrs
+from pyspark import TaskContext
+
+from forebay_spark_runtime import async_progress, place
+from forebay_spark_runtime.options import KeyedOptions
+from forebay_spark_runtime.subtasks import OperatorTask
+from forebay_spark_runtime.waiting.arrow_in import check_partition
+from forebay_spark_runtime.waiting.pending import Columns, PendingRows, carried_batch
+from forebay_spark_runtime.waiting.task import Leaving, Place, TaskRun, WaitJob
+from forebay_state_api.codecs import codec_for
+from forebay_state_api.errors import ConfigurationError
+
+CARRY: Final = "carry"
+WAIT: Final = "wait"
+
+_NO_KEYS: Final = codec_for(None, what="a key")
+
+
+@attrs.frozen(kw_only=True)
+class CarryingPlace(Place):
+    """A task's place, which also knows the rows that came from the micro-batch before."""
+
+    carried: Sequence[str]
+    """Idempotency keys of the first rows."""
+
+    def key_of(self, index: int) -> str:
+        """The idempotency key of a row: a row that was carried over keeps its first one."""
+        own = index - len(self.carried)
+        return self.carried[index] if own < 0 else super().key_of(own)
+
+    def describe(self, index: int) -> str:
+        """A row, for messages."""
+        own = index - len(self.carried)
+        if own >= 0:
+            return super().describe(own)
+        return (
+            f"{self.function_name} (operator {self.name!r}, batch {self.batch_id}, partition "
+            f"{self.partition}, row carried over, {self.carried[index]})"
+        )
+
+
+@attrs.frozen(kw_only=True)
+class CarryJob(WaitJob):
+    """The function given to ``mapInArrow``; travels to the workers."""
+
+    options: KeyedOptions
+    columns: Columns
+    """Of the input, as the user has them."""
+    carry_after_s: float
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Run one subtask: what ``mapInArrow`` calls."""
+        task = TaskContext.get()
+        assert task is not None
+        refuse_ending(task, self.options.uid)
+        where = place.Place.of(self.options, task, streaming=True)
+        spec, layout = self.unpickled()
+        check_partition(task.partitionId(), spec.policy.rate, spec.name)
+        source = (batch for batch in batches if batch.num_rows)
+        first = next(source, None)
+        operator = OperatorTask(self.options, where)
+        pending = PendingRows(self.columns, self.options.uid)
+        held = None
+        with operator.subtask(pending, _NO_KEYS, now_us=0) as subtask:
+            at = CarryingPlace(
+                name=spec.name,
+                function_name=spec.function_name,
+                query=where.query or self.query,
+                batch_id=where.identity.batch_id,
+                partition=str(where.identity.subtask),
+                carried=pending.keys,
+            )
+            writer = self.writer(spec, at)
+            leaving = Leaving(after_s=self.carry_after_s, rows_kept=len(pending.rows))
+            run = TaskRun(spec, at, layout, self._input(pending, first, source), leaving)
+            with run:
+                for segment, positions in run.chunks():
+                    if held is not None:
+                        yield held
+                    held = writer.batch(segment, positions)
+            pending.leave(
+                (at.key_of(segment.first + position), segment.data.slice(position, 1))
+                for segment, position in run.left
+            )
+            operator.commit(subtask)
+        self.told(run)
+        if held is not None:
+            yield held
+
+    def _input(self, pending: PendingRows, first: Any, rest: Iterator[Any]) -> Iterator[Any]:
+        """The rows that were carried here, and then the micro-batch's own."""
+        own = () if first is None else (first,)
+        if not pending.rows:
+            return itertools.chain(own, rest)
+        width = len(self.columns)
+        schema = None if first is None else first.select(list(range(width))).schema
+        return itertools.chain((carried_batch(pending.rows, schema),), own, rest)
+
+
+def refuse_ending(task: Any, uid: str) -> None:
+    """Refuse a query that ends by itself: no later batch would call for the rows left."""
+    if task.getLocalProperty(async_progress.ENDS) == "true":
+        message = (
+            f"operator {uid!r}: with pending='carry' rows are left to the next micro-batch, and "
+            "with the triggers availableNow and once no next one comes. Use pending='wait', or a "
+            "trigger that goes on"
+        )
+        raise ConfigurationError(message)

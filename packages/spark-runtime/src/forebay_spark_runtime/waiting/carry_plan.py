@@ -1,0 +1,124 @@
+"""What ``pending="carry"`` is told, checked on the driver, and how rows get to their subtasks."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+from pyspark.sql import functions as F  # noqa: N812 - the customary name
+
+from forebay_spark_runtime import session as sessions
+from forebay_spark_runtime.options import KeyedOptions, operator_options
+from forebay_spark_runtime.routing import route
+from forebay_spark_runtime.waiting.arguments import seconds
+from forebay_spark_runtime.waiting.carry import CARRY, WAIT
+from forebay_state_api.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from forebay_spark_runtime.waiting.pending import Columns
+    from forebay_spark_runtime.waiting.spec import WaitSpec
+
+MAX_SUBTASKS: Final = 128
+"""The max parallelism of operators without keys: what it decides is how many subtasks may be."""
+
+CARRY_AFTER_S: Final = 1.0
+"""How long late rows are waited for unless told otherwise."""
+
+
+@attrs.frozen(kw_only=True)
+class Carrying:
+    """What a carrying operator is told beyond what every wait is told."""
+
+    options: KeyedOptions
+    carry_after_s: float
+
+
+def check_pending(
+    df: Any,
+    spec: WaitSpec,
+    pending: Any,
+    *,
+    uid: Any,
+    state_dir: Any,
+    parallelism: Any,
+    carry_after: Any,
+    new_state: Any,
+) -> Carrying | None:
+    """What was told about rows that are late; ``None`` where every row is waited for."""
+    if pending == CARRY:
+        _check_possible(df, spec, uid)
+        options = operator_options(
+            df,
+            uid=uid,
+            parallelism=parallelism,
+            max_parallelism=MAX_SUBTASKS,
+            query=None,
+            batch_id=None,
+            order_by=None,
+            new_state=bool(new_state),
+            overrides={"state.dir": None if state_dir is None else str(state_dir)},
+        )
+        after = CARRY_AFTER_S if carry_after is None else carry_after
+        return Carrying(
+            options=attrs.evolve(options, keyed_uuid=str(uuid.uuid4())),
+            carry_after_s=seconds(after, f"{spec.name}: carry_after"),
+        )
+    if pending != WAIT:
+        raise ConfigurationError(f"{spec.name}: pending is 'wait' or 'carry', not {pending!r}")
+    given = {
+        "uid": uid,
+        "state_dir": state_dir,
+        "parallelism": parallelism,
+        "carry_after": carry_after,
+        "new_state": new_state or None,
+    }
+    named = [f"{name}=" for name, value in given.items() if value is not None]
+    if named:
+        raise ConfigurationError(
+            f"{spec.name}: {', '.join(named)} go with pending='carry'; a wait that carries nothing "
+            "over stores nothing"
+        )
+    return None
+
+
+def columns_of(df: Any) -> Columns:
+    """Names and types of the input's columns, as they are stored with pending rows."""
+    return [(field.name, field.dataType.simpleString()) for field in df.schema]
+
+
+def routed_to_subtasks(df: Any, partition: str, options: KeyedOptions) -> Any:
+    """``df`` in as many partitions as there are subtasks, all of which run in every micro-batch.
+
+    Column ``partition`` tells from which of the input's partitions a row is; the rows of one go to
+    one subtask.
+    """
+    rows_in = F.count(F.lit(1)).alias("rows_in")
+    # Without this node an empty micro-batch runs no task, and rows that wait would wait on.
+    observed = df.observe(f"forebay:{options.uid}:{options.keyed_uuid}", rows_in)
+    subtask = F.expr(f"cast({partition} % {options.parallelism} as int)")
+    return route(observed, subtask, options.parallelism)
+
+
+def _check_possible(df: Any, spec: WaitSpec, uid: Any) -> None:
+    name = spec.name
+    if not df.isStreaming:
+        raise ConfigurationError(
+            f"{name}: pending='carry' needs a stream: rows are left to the next micro-batch, and a "
+            "bounded DataFrame, also that of a foreachBatch, has none. Use pending='wait'"
+        )
+    if sessions.is_connect(df.sparkSession):
+        raise ConfigurationError(
+            f"{name}: pending='carry' needs a classic session: under Spark Connect nothing tells "
+            "whether the query's trigger is one that ends. Use pending='wait'"
+        )
+    if not spec.asynchronous:
+        raise ConfigurationError(
+            f"{name}: pending='carry' needs an async function: the call of a plain one cannot be "
+            "cancelled, and would run on beside that of the next micro-batch"
+        )
+    if not isinstance(uid, str) or not uid:
+        raise ConfigurationError(
+            f"{name}: pending='carry' needs uid=: a name that the stored rows are found under "
+            f"after a restart, not {uid!r}"
+        )
