@@ -1,0 +1,294 @@
+"""Rows that are left for the next micro-batch: what the engine leaves, stores and calls again."""
+
+from __future__ import annotations
+
+import asyncio
+import types
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from forebay_spark_runtime import async_progress, current_call
+from forebay_spark_runtime.options import KeyedOptions
+from forebay_spark_runtime.session import Batch
+from forebay_spark_runtime.waiting import carry
+from forebay_spark_runtime.waiting.arrow_in import InputLayout
+from forebay_spark_runtime.waiting.caller import CallPolicy
+from forebay_spark_runtime.waiting.carry import CarryJob
+from forebay_spark_runtime.waiting.engine import Engine
+from forebay_spark_runtime.waiting.pending import carried_batch, packed_row
+from forebay_spark_runtime.waiting.spec import WaitSpec, pickled
+from forebay_spark_runtime.waiting.window import Segment
+from forebay_state_api.errors import ConfigurationError, FunctionError, StateMigrationError
+from forebay_state_api.plugins import plugins
+from forebay_state_api.settings import resolve_settings
+
+
+def leave(virtual_loop, fn, rows, **policy):
+    """Answers that went out and rows left when the engine is left 5 s after all rows were taken."""
+    out = []
+
+    def emit(segment, positions):
+        positions = range(len(segment.rows)) if positions is None else positions
+        out.extend(segment.answers[position] for position in positions)
+
+    async def run():
+        loop = asyncio.get_running_loop()
+        engine = Engine(fn, CallPolicy(capacity=10, **policy), emit=emit, clock=loop.time)
+        running = loop.create_task(engine.run())
+        for start in range(0, len(rows), 4):
+            engine.feed.push(Segment(start, rows[start : start + 4]))
+        engine.feed.end()
+        await asyncio.sleep(5)
+        assert engine.feed.is_spent
+        left = engine.leave()
+        await running
+        assert engine.counts.carried == len(left)
+        return [segment.first + position for segment, position in left]
+
+    with asyncio.Runner(loop_factory=virtual_loop) as runner:
+        return out, runner.run(run())
+
+
+async def slow_from_100(row, client):
+    del client
+    await asyncio.sleep(1000 if row >= 100 else 1)
+    return row
+
+
+@pytest.mark.parametrize("policy", [{}, {"timeout": 5000.0}], ids=["bare", "guarded"])
+class TestLeaving:
+    def test_in_order_everything_from_the_first_late_row_on_is_left(self, virtual_loop, policy):
+        out, left = leave(virtual_loop, slow_from_100, [0, 1, 2, 3, 4, 100, 6, 7, 8], **policy)
+        assert out == [0, 1, 2, 3, 4]
+        assert left == [5, 6, 7, 8]
+
+    def test_out_of_order_only_late_rows_are_left(self, virtual_loop, policy):
+        rows = [0, 100, 2, 3, 4, 101, 6]
+        out, left = leave(virtual_loop, slow_from_100, rows, ordered=False, **policy)
+        assert sorted(out) == [0, 2, 3, 4, 6]
+        assert left == [1, 5]
+
+    def test_nothing_is_left_when_all_have_answered(self, virtual_loop, policy):
+        out, left = leave(virtual_loop, slow_from_100, list(range(9)), **policy)
+        assert (out, left) == (list(range(9)), [])
+
+    def test_a_call_that_makes_something_of_its_cancellation_has_no_outcome(
+        self, virtual_loop, policy
+    ):
+        async def stubborn(row, client):
+            try:
+                return await slow_from_100(row, client)
+            except asyncio.CancelledError:
+                if row == 100:
+                    return "late"
+                raise LookupError(row) from None
+
+        out, left = leave(virtual_loop, stubborn, [0, 100, 101], **policy)
+        assert (out, left) == ([0], [1, 2])
+
+
+class Task:
+    """What the worker sees of Spark."""
+
+    def __init__(self, batch, subtask, attempt, **properties):
+        self._batch, self._subtask, self._attempt = batch, subtask, attempt
+        self._properties = properties
+
+    def getLocalProperty(self, name):
+        known = {
+            "sql.streaming.queryId": "query",
+            "streaming.sql.batchId": str(self._batch),
+            "spark.app.id": "app",
+            "spark.jobGroup.id": "run",
+            **self._properties,
+        }
+        return known.get(name)
+
+    def partitionId(self):
+        return self._subtask
+
+    def taskAttemptId(self):
+        return self._attempt
+
+    def attemptNumber(self):
+        return 0
+
+
+class Query:
+    """Micro-batches of a carrying wait without Spark; ``calls`` are the keys and rows called."""
+
+    def __init__(self, folder: Path, monkeypatch):
+        self.folder = folder
+        self.monkeypatch = monkeypatch
+        self.batch = 0
+        self.attempts = 0
+        self.late = set()
+        self.failing = set()
+        self.calls = []
+        self.run_name = "first"
+
+    def job(self, schema, parallelism, **more):
+        async def ask(row, client):
+            del client
+            self.calls.append((current_call().key, row.id))
+            if row.id in self.failing:
+                raise LookupError(row.id)
+            await asyncio.sleep(60 if row.id in self.late else 0)
+            return f"a{row.id}"
+
+        spec = WaitSpec(
+            name="ask",
+            function_name="ask",
+            fn=ask,
+            asynchronous=True,
+            policy=CallPolicy(**{"capacity": 10, **more}),
+            on_error="fail",
+            key=None,
+            resources=None,
+        )
+        known = {**plugins().backends(), **plugins().compaction_services()}
+        settings = resolve_settings({}, overrides={}, backends=known)
+        options = KeyedOptions(
+            uid="wait",
+            parallelism=parallelism,
+            max_parallelism=128,
+            batch=Batch(),
+            state_dir=str(self.folder),
+            order_by=(),
+            new_state=False,
+            settings=settings,
+            keyed_uuid=self.run_name,
+        )
+        names = tuple(schema.names)
+        return spec, CarryJob(
+            spec=b"",
+            name="ask",
+            layout=pickled(
+                InputLayout(names=names, shown=tuple(range(len(names))), key=None), "ask"
+            ),
+            schema=pa.schema([("answer", pa.string())]),
+            names=[*names, "answer"],
+            time_zone="UTC",
+            query="query",
+            batch_id=None,
+            metrics=None,
+            options=options,
+            columns=[(field.name, str(field.type)) for field in schema],
+            carry_after_s=0.05,
+        )
+
+    def run(self, ids, parallelism=1, kind=None, *, commit=True, properties=None, **more):
+        """The rows that go out of one micro-batch, subtask by subtask."""
+        schema = pa.schema([("id", kind or pa.int64())])
+        spec, job = self.job(schema, parallelism, **more)
+        layout = InputLayout(names=("id",), shown=(0,), key=None)
+        # The function stays in this process, so that the test sees its calls.
+        self.monkeypatch.setattr(CarryJob, "unpickled", lambda _: (spec, layout))
+        out = []
+        for subtask in range(parallelism):
+            own = [one for one in ids if one % parallelism == subtask]
+            batch = pa.record_batch(
+                [pa.array(own, schema.field(0).type), pa.array([subtask] * len(own), pa.int32())],
+                names=["id", "__partition"],
+            )
+            self.attempts += 1
+            task = Task(self.batch, subtask, self.attempts, **(properties or {}))
+            self.monkeypatch.setattr(
+                carry, "TaskContext", types.SimpleNamespace(get=lambda task=task: task)
+            )
+            for made in job(iter([batch])):
+                out += [tuple(row.values()) for row in made.to_pylist()]
+        if commit:
+            self.batch += 1
+        return out
+
+    def restart(self):
+        self.run_name += "+"
+
+
+@pytest.fixture
+def query(tmp_path, monkeypatch):
+    return Query(tmp_path, monkeypatch)
+
+
+def answered(*ids):
+    return [(one, f"a{one}") for one in ids]
+
+
+class TestCarrying:
+    def test_late_rows_go_out_first_in_the_next_batch_under_their_first_key(self, query):
+        query.late = {2}
+        assert query.run([0, 1, 2, 3]) == answered(0, 1)
+        query.late = set()
+        assert query.run([4, 5]) == answered(2, 3, 4, 5)
+        keys = {}
+        for key, row in query.calls:
+            keys.setdefault(row, set()).add(key)
+        assert keys[2] == {"query/0/ask/0/2"}
+        assert keys[3] == {"query/0/ask/0/3"}
+        assert keys[4] == {"query/1/ask/0/0"}
+
+    def test_rows_go_out_without_new_ones(self, query):
+        query.late = {1}
+        assert query.run([0, 1]) == answered(0)
+        query.late = set()
+        assert query.run([]) == answered(1)
+        assert query.run([]) == []
+
+    def test_a_repeated_batch_carries_the_same_rows(self, query):
+        query.late = {1}
+        query.run([0, 1])
+        query.late = {3}
+        first = query.run([2, 3], commit=False)
+        query.restart()
+        assert query.run([2, 3]) == first == answered(1, 2)
+        query.late = set()
+        assert query.run([]) == answered(3)
+
+    @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 5), (4, 3), (8, 1)])
+    def test_no_row_is_lost_or_doubled_by_a_rescale(self, query, before, after):
+        query.late = set(range(8, 16))
+        out = query.run(list(range(16)), before)
+        query.late = set()
+        query.restart()
+        out += query.run(list(range(16, 20)), after)
+        assert sorted(out) == answered(*range(20))
+
+    def test_out_of_order_only_late_rows_are_carried(self, query):
+        query.late = {1}
+        assert query.run([0, 1, 2], ordered=False) == answered(0, 2)
+        query.late = set()
+        assert sorted(query.run([3], ordered=False)) == answered(1, 3)
+
+    def test_pending_rows_of_other_columns_are_refused_and_none_are_fine(self, query):
+        query.late = {1}
+        query.run([0, 1])
+        query.restart()
+        with pytest.raises(StateMigrationError, match=r"1 rows.*id int64.*id int32.*carry_after"):
+            query.run([2], kind=pa.int32())
+        query.late = set()
+        assert query.run([2]) == answered(1, 2)
+        query.restart()
+        assert query.run([3], kind=pa.int32()) == answered(3)
+
+    def test_other_arrow_types_of_the_same_columns_are_cast(self, query):
+        stored = pa.record_batch([pa.array(["x"])], names=["s"])
+        wanted = pa.schema([("s", pa.large_string())])
+        batch = carried_batch([packed_row(stored), packed_row(stored)], wanted)
+        assert batch.schema == wanted
+        assert batch.to_pylist() == [{"s": "x"}, {"s": "x"}]
+
+    def test_a_query_that_ends_by_itself_is_refused(self, query):
+        with pytest.raises(ConfigurationError, match="availableNow"):
+            query.run([0], properties={async_progress.ENDS: "true"})
+
+    def test_a_failed_call_fails_the_batch_and_stores_nothing(self, query):
+        query.late = {1}
+        query.run([0, 1])
+        query.late, query.failing = set(), {2}
+        with pytest.raises(FunctionError, match="raised LookupError"):
+            query.run([2], commit=False)
+        query.failing = set()
+        assert query.run([2]) == answered(1, 2)
