@@ -158,12 +158,15 @@ class MergingState(PointState):
 
     def _settle(self) -> None:
         """Have the deferred operations of the current key take effect now."""
-        read = self._pending.get((self._namespace, self._context._key))
+        namespace = self._namespace
+        read = self._pending.get((namespace, self._context._key))
         if read is not None:
             if not read._done:
                 self._fetch()
                 read._fulfil(None)
             read._deliver()
+            # They ran in the record's own namespace; a merge is in another one.
+            self.bind(namespace)
 
 
 class KeyedReducingState(MergingState, ReducingState[Any]):

@@ -1,0 +1,33 @@
+"""Namespaces are merged while additions to them are under way."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay_state_api import KeyedProcessFunction, ReducingStateDescriptor
+
+
+class MergesWhatIsUnderWay(KeyedProcessFunction):
+    """The addition waits for its cell, in another namespace than the record is in by then."""
+
+    def open(self, context):
+        self.total = context.get_reducing_state(
+            ReducingStateDescriptor("total", lambda a, b: a + b, int)
+        )
+
+    def process_element(self, row, ctx):
+        self.total.async_add(row[1])
+        ctx.set_current_namespace("elsewhere")
+        self.total.merge_namespaces("merged", [None])
+        in_elsewhere = self.total.get()
+        ctx.set_current_namespace("merged")
+        in_merged = self.total.get()
+        ctx.set_current_namespace(None)
+        yield in_elsewhere, in_merged, self.total.get()
+
+
+@pytest.mark.filterwarnings("ignore:operator .* mixes asynchronous:RuntimeWarning")
+def test_an_addition_under_way_is_merged(new_job):
+    job = new_job(read_ahead=False)
+    assert job.run(MergesWhatIsUnderWay(), [("k", 3)]) == [(None, 3, None)]
+    assert job.run(MergesWhatIsUnderWay(), [("k", 4)]) == [(None, 7, None)]
