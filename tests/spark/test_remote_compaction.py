@@ -68,6 +68,11 @@ class Service:
     def finished(self):
         return self.described()["metrics"].get('jobs_finished_total{outcome="done"}', 0)
 
+    def idle(self):
+        """What earlier queries have left behind is done."""
+        described = self.described()
+        return not described["queue"] and not described["running"]
+
     def close(self):
         self.gateway.close()
         self.process.send_signal(signal.SIGTERM)
@@ -156,6 +161,7 @@ def test_a_worker_that_is_killed_again_and_again_changes_nothing(remote, service
 
 
 def test_without_a_gateway_the_job_compacts_itself(remote, service):
+    until(service.idle)
     remote.spark.conf.set("spark.forebay.compaction.remote.address", dead_address())
     before = service.finished()
     run(remote, "alone")
