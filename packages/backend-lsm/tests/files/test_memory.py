@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import tracemalloc
 from contextlib import contextmanager
 
@@ -48,9 +49,13 @@ def peak_bytes(model, storage, count):
 
 
 def test_memory_is_bounded_whatever_the_inputs(model, tmp_path):
-    storage = open_storage(tmp_path)  # storage in memory would keep what is written
-    small, large = (peak_bytes(model, storage, count) for count in (30_000, 120_000))
-    # 56 MB of input against 14 MB: what grows are the indexes. How much waits to be written at the
-    # peak depends on how the threads take turns.
-    assert large < small + 8 * 1024 * 1024
-    assert large < 24 * 1024 * 1024
+    # How much waits to be written at the peak depends on how the threads take turns.
+    peaks = [
+        # Storage in memory would keep what is written.
+        [peak_bytes(model, open_storage(tmp_path / str(n)), count) for n in range(3)]
+        for count in (30_000, 120_000)
+    ]
+    small, large = map(statistics.median, peaks)
+    # 56 MB of input against 14 MB: what grows are the indexes.
+    assert large < small + 2 * 1024 * 1024
+    assert max(map(max, peaks)) < 24 * 1024 * 1024
