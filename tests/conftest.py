@@ -63,6 +63,11 @@ class Stage:
         aside.rename(folder / f"{self._files:06d}.json")
         self._files += 1
 
+    def put_ids(self, batches, size=50):
+        """Files of rows that have consecutive numbers as ``id``."""
+        for batch in range(batches):
+            self.put(*[{"id": batch * size + n} for n in range(size)])
+
     def source(self, schema="user string, n long", *, folder=None):
         """The files as a stream."""
         folder = Path(folder or self.input)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pyspark
@@ -23,19 +19,8 @@ JOB = Path(__file__).parents[1] / "jobs" / "waiting_connected.py"
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    pytest.importorskip("grpc", reason="the extra [connect] brings it")
-    folder = tmp_path_factory.mktemp("connect")
-    done = subprocess.run(
-        [sys.executable, str(JOB), str(folder)],
-        env={**os.environ, "SPARK_TESTING": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=280,
-    )
-    assert done.returncode == 0, done.stderr[-8000:]
-    return json.loads((folder / "found.json").read_text())
+def found(run_connected):
+    return run_connected(JOB)
 
 
 def test_on_a_bounded_dataframe_in_order(found):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import os
@@ -10,13 +9,12 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import pytest
 
-web = pytest.importorskip("aiohttp.web")
+pytest.importorskip("aiohttp")
 
 pytestmark = pytest.mark.spark
 
@@ -26,50 +24,10 @@ RESTARTS = 3
 ASKED = "id long, answer string"
 
 
-class Service:
-    """Answers each row after some milliseconds, and remembers who asked."""
-
-    def __init__(self):
-        self.calls = []
-        self.port = None
-        self._loop = asyncio.new_event_loop()
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-        assert self._ready.wait(10)
-
-    async def answer(self, request):
-        row = int(request.match_info["row"])
-        self.calls.append((row, request.headers["Idempotency-Key"]))
-        await asyncio.sleep(0.02)
-        return web.Response(text=f"a:{row}")
-
-    async def _serve(self):
-        app = web.Application()
-        app.router.add_get("/{row}", self.answer)
-        self._runner = web.AppRunner(app)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        self.port = site._server.sockets[0].getsockname()[1]
-        self._ready.set()
-
-    def _run(self):
-        self._loop.run_until_complete(self._serve())
-        self._loop.run_forever()
-        self._loop.run_until_complete(self._runner.cleanup())
-        self._loop.close()
-
-    def close(self):
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-
-
 @pytest.fixture
-def service():
-    service = Service()
-    yield service
-    service.close()
+def service(http_service):
+    http_service.delay_s = lambda _: 0.02
+    return http_service
 
 
 @pytest.fixture
@@ -82,7 +40,7 @@ def drive(stage, service):
     started = []
 
     def start(**told):
-        told = {"folder": str(stage.folder), "url": f"http://127.0.0.1:{service.port}", **told}
+        told = {"folder": str(stage.folder), "url": service.url(), **told}
         with log.open("ab") as out:
             process = subprocess.Popen(
                 [sys.executable, str(JOB), json.dumps(told)],
@@ -108,11 +66,11 @@ def wait_for_calls(service, count, process):
 
 
 def check(stage, service):
-    everything = [(n, f"a:{n}") for n in range(BATCHES * ROWS)]
+    everything = service.answers(range(BATCHES * ROWS))
     assert stage.rows(ASKED) == everything
     # A row that was asked about again was asked under the same key, and no two rows share one.
     keys = set(service.calls)
-    assert len(keys) == len({key for _, key in keys}) == len(everything)
+    assert len(keys) == len({key for *_, key in keys}) == len(everything)
 
 
 @pytest.mark.timeout(300)

@@ -1,0 +1,91 @@
+"""Arguments of ordered waits that cannot work are errors where the pipeline is built."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from forebay_spark_runtime import Batch, Rate, Retry, ordered_wait, unordered_wait
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.plugins import plugins
+
+pytestmark = pytest.mark.spark
+
+
+async def two(row, client):
+    return 1
+
+
+BAD = [
+    ({"fn": 3}, "the function is async def fn(row, client)"),
+    ({"fn": lambda row: row}, "does not take these two"),
+    ({"fn": dict}, "the function is async def"),
+    ({"output": "n lng"}, "the output schema 'n lng' does not parse"),
+    ({"output": ""}, "the output schema"),
+    ({"output": "ID int"}, "the output column 'ID' is there already; the columns are id"),
+    ({"output": "n int, n int"}, "two columns of one name"),
+    ({"on_error": "column", "error_column": "id"}, "the output column 'id' is there already"),
+    ({"on_error": "column", "output": "n int not null"}, "without NOT NULL"),
+    ({"on_error": "ignore"}, 'on_error is "fail", "column" or a function'),
+    ({"on_error": lambda row: row}, "on_error is"),
+    ({"columns": ["name"]}, "columns: there is no column 'name'; the columns are id"),
+    ({"key": "name"}, "key: there is no column 'name'"),
+    ({"key": 5}, "key is a column, several of them or a function"),
+    ({"key": "id", "batch": Batch(2)}, "they do not go together"),
+    ({"capacity": 0}, "capacity is a whole number from 1, not 0"),
+    ({"capacity": 1.5}, "capacity is a whole number"),
+    ({"buffer": -1}, "buffer is a whole number from 0, not -1"),
+    ({"try_timeout": 0}, "try_timeout is above 0"),
+    ({"timeout": "1s"}, "timeout is seconds or a timedelta"),
+    ({"timeout": 1, "try_timeout": 2}, "try_timeout is longer than timeout"),
+    ({"hedge": 3, "try_timeout": 2}, "hedge is longer than try_timeout"),
+    ({"hedge": 3, "fn": lambda row, client: 1}, "hedge= needs an async function"),
+    ({"retry": Retry(3)}, "retry= needs timeout="),
+    ({"retry": 3, "timeout": 3}, "retry is a Retry(...), not 3"),
+    ({"rate": 10}, "rate is a Rate(...), not 10"),
+    ({"batch": 10}, "batch is a Batch(...), not 10"),
+    ({"resources": 10}, "resources is a function without arguments"),
+    ({"resources": threading.Lock()}, "resources is a function without arguments"),
+    ({"name": ""}, "name= is a word"),
+    ({"query": "q"}, "query= and batch_id= are passed together"),
+    ({"metrics": 3}, "metrics is a WaitMetrics()"),
+]
+
+
+@pytest.mark.parametrize(("bad", "says"), BAD, ids=[says[:40] for _, says in BAD])
+@pytest.mark.parametrize("wait", [ordered_wait, unordered_wait])
+def test_bad_arguments_are_errors_when_the_pipeline_is_built(spark, wait, bad, says):
+    arguments = {"fn": two, "output": "n int", **bad}
+    with pytest.raises(ConfigurationError) as caught:
+        wait(spark.range(1), **arguments)
+    assert says in str(caught.value)
+
+
+def test_what_cannot_travel_is_said_when_the_pipeline_is_built(spark):
+    lock = threading.Lock()
+
+    async def fn(row, client):
+        with lock:
+            return 1
+
+    with pytest.raises(ConfigurationError, match="Open clients in resources="):
+        ordered_wait(spark.range(1), fn, "n int")
+
+
+def test_a_stream_s_query_is_named_by_spark(stage):
+    stage.put({"id": 1})
+    with pytest.raises(ConfigurationError, match="leave query= and batch_id= out"):
+        ordered_wait(stage.source("id long"), two, "n int", query="q", batch_id=1)
+
+
+def test_a_total_rate_over_fewer_partitions_than_there_are(spark):
+    df = ordered_wait(spark.range(0, 9, 1, 3), two, "n int", rate=Rate(1000, partitions=2))
+    with pytest.raises(Exception, match=r"Rate\.partitions is 2, and there is a partition 2"):
+        df.collect()
+
+
+def test_the_operators_are_found_by_name(spark):
+    for name in ("ordered_wait", "unordered_wait"):
+        df = plugins().operator(name).apply(spark.range(3), two, "n int")
+        assert sorted(tuple(row) for row in df.collect()) == [(0, 1), (1, 1), (2, 1)]
