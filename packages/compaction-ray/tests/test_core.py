@@ -388,6 +388,20 @@ async def test_a_job_that_nobody_asks_about_is_given_up_after_its_lease():
 
 
 @in_loop
+async def test_a_submission_that_comes_after_its_job_was_given_up_begins_nothing():
+    stage = Stage()
+    (worker,) = await stage.up()
+    late = submission(1)
+    stage.core.submit(late)
+    await settle()
+    await stage.later(late.job.lease_s + 1)
+    with pytest.raises(RefusedError, match="was taken before") as refused:
+        stage.core.submit(late)
+    assert refused.value.fault is CompactionFault.TRANSIENT
+    assert worker.ran == [late.job.id]
+
+
+@in_loop
 async def test_a_result_is_remembered_as_long_as_the_trigger_needs():
     stage = Stage()
     (worker,) = await stage.up()

@@ -29,6 +29,7 @@ _log = logging.getLogger(__name__)
 
 _BUSY_RETRY_S: Final = 1.0
 _DEATHS_REMEMBERED: Final = 4096
+_IDS_REMEMBERED: Final = 16384
 _FATAL: Final = frozenset({"died", "silent", "stalled"})
 """Causes of a worker's end that the work may have to do with."""
 _FORGOTTEN_AT_ONCE: Final = 32
@@ -64,6 +65,8 @@ class GatewayCore:
         """Jobs that have not ended, by client."""
         self._queue: list[Entry] = []
         self._deaths: OrderedDict[str, int] = OrderedDict()
+        self._forgotten: OrderedDict[str, None] = OrderedDict()
+        """Ids of jobs that were taken: a submission that comes late must not begin one again."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining_s: float | None = None
         self._closed = False
@@ -201,6 +204,8 @@ class GatewayCore:
     def _take(self, submission: Submission, known: Entry | None) -> Entry:
         if self._draining_s is not None:
             raise transient("draining", "the gateway takes no more jobs", retry_after_s=0.0)
+        if submission.job.id in self._forgotten:
+            raise transient("forgotten", "the job was taken before, and was released or given up")
         check_submission(submission, self.limits, self.storages)
         self._check_format(submission)
         work = submission.work
@@ -209,7 +214,7 @@ class GatewayCore:
         now = self._clock()
         entry = Entry(submission=submission, work=work, submitted_s=now, asked_s=now)
         if known is not None:
-            self._forget(known)
+            self._remove(known)
         self._jobs[entry.id] = entry
         self._by_work[work].append(entry)
         self._active[submission.client] += 1
@@ -388,6 +393,12 @@ class GatewayCore:
             self._forget(entry)
 
     def _forget(self, entry: Entry) -> None:
+        self._remove(entry)
+        self._forgotten[entry.id] = None
+        if len(self._forgotten) > _IDS_REMEMBERED:
+            self._forgotten.popitem(last=False)
+
+    def _remove(self, entry: Entry) -> None:
         del self._jobs[entry.id]
         same = self._by_work[entry.work]
         same.remove(entry)

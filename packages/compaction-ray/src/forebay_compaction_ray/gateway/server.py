@@ -43,6 +43,7 @@ _STATUS: Final = {
     "draining": grpc.StatusCode.UNAVAILABLE,
     "no_worker": grpc.StatusCode.UNAVAILABLE,
     "superseded": grpc.StatusCode.ABORTED,
+    "forgotten": grpc.StatusCode.ABORTED,
     "token": grpc.StatusCode.UNAUTHENTICATED,
 }
 
