@@ -69,7 +69,7 @@ def admit(type_info: Any, value: Any) -> Any:
         (dict[str, int], [("a", 1)], r"a list, not dict\[str, int\]"),
         (None, {"a": [1, {2}]}, r"expected Any, got .*: \['a'\]\[1\] is a set, not None, bool"),
         (None, MyInt(1), "MyInt, not None, bool"),
-        (dict[str, Any], {"a": object()}, r"\['a'\] is an object, not None"),
+        (dict[str, Any], {"a": Ellipsis}, r"\['a'\] is an ellipsis, not None"),
     ],
     ids=repr,
 )
@@ -214,7 +214,7 @@ def test_a_list_is_admitted_iff_all_elements_are_of_the_type(values):
 
 @pytest.mark.parametrize(
     "type_info",
-    [set, frozenset[int], complex, int | str, object(), 3, list["Nowhere"], Exception, type],  # noqa: F821 - it is what is tested
+    [set, frozenset[int], complex, int | str, Ellipsis, 3, list["Nowhere"], Exception, type],  # noqa: F821 - it is what is tested
     ids=str,
 )
 def test_other_types_are_an_error_that_names_codec_and_state(type_info):
