@@ -1,14 +1,15 @@
-"""Which tests share a process when `./run test` uses several: those with Spark, or of a file."""
+"""Which tests share a process where `./run test` uses two: the Spark session's, those of a file."""
 
 from __future__ import annotations
 
 import pytest
 
 
+@pytest.hookimpl(tryfirst=True)  # the names of groups become parts of node ids
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """All tests with Spark run on one session; the others share what their file sets up."""
+    """One process has the shared Spark session; other tests share what their file sets up."""
     if not config.pluginmanager.has_plugin("xdist"):
         return
     for item in items:
-        of_spark = item.get_closest_marker("spark") is not None
-        item.add_marker(pytest.mark.xdist_group("spark" if of_spark else item.location[0]))
+        on_session = "spark" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("spark" if on_session else item.location[0]))

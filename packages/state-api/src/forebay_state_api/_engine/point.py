@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from forebay_state_api._engine.keyed import KeyedState
@@ -28,7 +29,7 @@ class PointState(KeyedState):
                 points[namespace] = PointChanges(
                     keys=list(space.dirty),
                     groups=list(space.dirty.values()),
-                    values=[cells.get(key, ABSENT) for key in space.dirty],
+                    values=[*map(cells.get, space.dirty, repeat(ABSENT))],
                 )
         return Changes(points=points)
 
