@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -234,3 +236,44 @@ def test_ended_jobs_are_forgotten_some_time(service: LocalCompactionService) -> 
         assert service.poll(one.id, PATIENCE_S).phase is CompactionPhase.DONE
     assert service.poll(jobs[0].id).phase is CompactionPhase.UNKNOWN
     assert service.poll(jobs[-1].id).phase is CompactionPhase.DONE
+
+
+ENDS = """
+import atexit, logging
+from concurrent.futures import ThreadPoolExecutor
+from forebay_state_api.compaction import CompactionJob, LocalCompactionService
+from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.storage import open_storage
+
+class UntilRefused:
+    format = "toy"
+    def compact(self, job, storage, cancelled):
+        if job.options["bug"]:
+            raise ValueError("a bug")
+        with ThreadPoolExecutor(1) as pool:
+            while True:
+                pool.submit(int).result()
+
+logging.basicConfig()
+service = LocalCompactionService(open_storage("memory://ends", {}), {"toy": UntilRefused()}.get)
+everything = KeyGroupRange(0, 127)
+job = CompactionJob(
+    id="j", operator="q/o", format="toy", inputs=[], output_prefix="compacted/j/",
+    range=everything, now_us=1, target_bytes=1, options={"bug": BUG},
+)
+atexit.register(lambda: print(service.poll("j", 30.0)))
+service.submit(job)
+"""
+
+
+@pytest.mark.parametrize(("bug", "phase"), [(False, "ABORTED"), (True, "FAILED")])
+def test_a_process_that_ends_meanwhile_aborts_and_does_not_complain(bug: bool, phase: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", ENDS.replace("BUG", str(bug))],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert f"CompactionPhase.{phase}" in ended.stdout
+    assert ("Traceback" in ended.stderr) is bug

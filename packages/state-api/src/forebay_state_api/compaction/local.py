@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import attrs
@@ -51,7 +52,8 @@ class LocalCompactionService(CompactionService):
 
     Jobs are known to this object only: after the process is gone, what it had not done is left
     for whoever opens the state next. The process does not wait for them when it ends: the thread
-    is a daemon, and `close` waits for the block that is being read, a few seconds at most.
+    is a daemon, and `close` waits for the block that is being read, a few seconds at most. A job
+    that fails because the process ends meanwhile counts as aborted, not as failed.
     """
 
     name: ClassVar[str] = "local"
@@ -159,6 +161,9 @@ class LocalCompactionService(CompactionService):
         try:
             done = perform(run.job, run.compactor, self._storage, run.cancelled.is_set)
         except Exception as fault:  # noqa: BLE001 - whatever a compactor raises is its outcome
+            if isinstance(fault, RuntimeError) and _process_ends():
+                self._set(run, CompactionPhase.ABORTED)
+                return
             _log.exception("compaction %s of %s failed", run.job.id, run.job.operator)
             self._set(run, CompactionPhase.FAILED, fault_of(fault), str(fault) or repr(fault))
         else:
@@ -183,3 +188,16 @@ def fault_of(fault: Exception) -> CompactionFault:
     if isinstance(fault, CorruptStateError):
         return CompactionFault.CORRUPTION
     return CompactionFault.PERMANENT
+
+
+def _process_ends() -> bool:
+    """Whether executors take no work any more: Python has begun to end, daemons still run.
+
+    `sys.is_finalizing` says so only when the daemons are gone.
+    """
+    try:
+        with ThreadPoolExecutor(1) as probe:
+            probe.submit(int)
+    except RuntimeError as refused:
+        return "shutdown" in str(refused)  # otherwise it is a limit on threads
+    return False
