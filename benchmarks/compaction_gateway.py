@@ -20,6 +20,7 @@ from typing import Any, Final
 import click
 import numpy as np
 
+from benchmarks.report import Line, as_data, environment_text, finish, lines_table
 from forebay_backend_lsm.compactor import LsmCompactor
 from forebay_backend_lsm.files import Cells, Kind, TableHeader, write_file
 from forebay_compaction_ray.client.gateway import Gateway
@@ -37,7 +38,7 @@ from forebay_state_api.storage import open_storage
 GROUPS: Final = KeyGroupRange(0, 127)
 OPERATOR: Final = "query/op"
 RUNS: Final = 6
-CELLS: Final = 150_000
+REPETITIONS: Final = 5
 
 
 def job_of(inputs: list[StateFile], file_format: str) -> CompactionJob:
@@ -97,7 +98,7 @@ def jobs_per_second(address: str, count: int, threads: int) -> float:
     return count / seconds
 
 
-def runs_of(state_dir: str, name: str) -> list[StateFile]:
+def runs_of(state_dir: str, name: str, cells: int) -> list[StateFile]:
     """Sorted files of one operator, which overlap by half."""
     storage = open_storage(state_dir, {}).child(OPERATOR)
     kinds = {"kind": "value", "key": "bytes", "value": "bytes", "user_key": None, "ttl": False}
@@ -105,12 +106,12 @@ def runs_of(state_dir: str, name: str) -> list[StateFile]:
     generator = np.random.default_rng(7)
     files = []
     for run in range(RUNS):
-        numbers = np.sort(generator.choice(2 * CELLS, CELLS, replace=False))
+        numbers = np.sort(generator.choice(2 * cells, cells, replace=False))
         addresses = (numbers % 128 << 48 | numbers).astype(np.uint64)
         keys = [b"k%012d" % n for n in numbers]
         values = [os.urandom(32) * 2 for _ in numbers]
-        cells = Cells.of(addresses, Kind.PUT, keys, values).sorted()
-        files.append(write_file(storage, f"data/{name}-{run}", [(header, [cells])], range=GROUPS))
+        found = Cells.of(addresses, Kind.PUT, keys, values).sorted()
+        files.append(write_file(storage, f"data/{name}-{run}", [(header, [found])], range=GROUPS))
     return files
 
 
@@ -134,47 +135,118 @@ def merged_there(gateway: Gateway, inputs: list[StateFile], at_once: int, each: 
         return seconds_of(lambda: list(crowd.map(one, range(at_once * each))))
 
 
-def memory_of(pid: int) -> str:
+def mebibytes_of(pid: int) -> float:
+    """Memory of a process, its share of what it has in common with others."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8").splitlines():
         if line.startswith("Pss:"):
-            return f"{int(line.split()[1]) / 1024:.0f} MiB"
-    return "unknown"
+            return int(line.split()[1]) / 1024
+    raise RuntimeError(f"/proc tells no memory of process {pid}")
+
+
+def measure_trips(gateway: Gateway, trips: int) -> Line:
+    """Empty jobs, one after the other."""
+    round_trips(gateway, min(50, trips))
+    times = [1e3 * seconds for seconds in round_trips(gateway, trips)]
+    return Line(
+        what="empty job, submitted until known to be done, one at a time",
+        values=times,
+        bound=3,
+        at_least=False,
+        unit="ms",
+        detail=f"95 % within {sorted(times)[int(len(times) * 0.95)]:.2f} ms",
+    )
+
+
+def measure_rate(address: str, jobs: int, repetitions: int) -> Line:
+    """Empty jobs from many threads at once."""
+    few = jobs_per_second(address, jobs, 4)
+    return Line(
+        what="empty jobs, 16 threads submit",
+        values=[jobs_per_second(address, jobs, 16) for _ in range(repetitions)],
+        bound=500,
+        at_least=True,
+        unit="jobs/s",
+        detail=f"4 threads: {few:.0f} jobs/s",
+    )
+
+
+def measure_merges(
+    gateway: Gateway, state_dir: str, cells: int, merges: int, repetitions: int
+) -> list[Line]:
+    """Here, by one worker, by two at once, in turn."""
+    inputs = runs_of(state_dir, "runs", cells)
+    mebibytes = sum(file.size for file in inputs) / 2**20
+    here, one, two = [], [], []
+    for _ in range(repetitions):
+        here.append(statistics.median(merged_here(state_dir, inputs) for _ in range(merges)))
+        one.append(merged_there(gateway, inputs, 1, merges) / merges)
+        two.append(merged_there(gateway, inputs, 2, merges) / merges / 2)
+    mine, single, double = (statistics.median(column) for column in (here, one, two))
+    return [
+        Line(
+            what=f"merge of {mebibytes:.0f} MiB: a worker's speed ÷ that of this process",
+            values=[a / b for a, b in zip(here, one, strict=True)],
+            bound=0.9,
+            at_least=True,
+            detail=f"{single:.2f} / {mine:.2f} s a merge",
+        ),
+        Line(
+            what="the same: two workers at once ÷ one, merges/s",
+            values=[a / b for a, b in zip(one, two, strict=True)],
+            bound=1.7,
+            at_least=True,
+            detail=f"{double:.2f} / {single:.2f} s a merge",
+        ),
+    ]
+
+
+def measure(state_dir: str, *, trips: int, jobs: int, cells: int, merges: int) -> list[Line]:
+    """All of it, on a Ray of its own."""
+    import ray
+
+    limits = GatewayLimits(queue=1000, jobs_per_client=1000)
+    storages = {"default": StoragePlace(state_dir)}
+    spec = GatewaySpec(host="127.0.0.1", port=0, workers=2, storages=storages, limits=limits)
+    actor, address = start_gateway(spec, name="benchmark", detached=False)
+    gateway = Gateway(address, ClientSecurity(), timeout_s=10.0)
+    while gateway.hello()["workers"] < 2:
+        time.sleep(0.1)
+    pid = ray.get(actor.pid.remote())
+    idle = mebibytes_of(pid)
+    lines = [
+        measure_trips(gateway, trips),
+        measure_rate(address, jobs, REPETITIONS),
+        *measure_merges(gateway, state_dir, cells, merges, REPETITIONS),
+    ]
+    used = mebibytes_of(pid)
+    gateway.close()
+    memory = Line(
+        what="memory of the idle gateway",
+        values=[idle * 2**20 / 1e6],
+        bound=120,
+        at_least=False,
+        unit="MB",
+        detail=f"after all of this {used * 2**20 / 1e6:.0f} MB",
+    )
+    return [*lines, memory]
 
 
 @click.command()
 @click.option("--trips", default=500, show_default=True)
-@click.option("--jobs", default=2000, show_default=True)
-@click.option("--merges", default=3, show_default=True)
-def main(trips: int, jobs: int, merges: int) -> None:
-    """Measure, and print."""
-    import ray
-
+@click.option("--jobs", default=2000, show_default=True, help="Empty jobs of one repetition.")
+@click.option("--cells", default=150_000, show_default=True, help="Of each of the merged files.")
+@click.option("--merges", default=3, show_default=True, help="Merges of one repetition.")
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write figures here.")
+@click.option("--write-readme", is_flag=True, help="Put the table into benchmarks/README.md.")
+def main(*, json_path: Path | None, write_readme: bool, **sizes: int) -> None:
+    """Measure the compaction service; end with status 1 if a target is missed."""
     with tempfile.TemporaryDirectory() as state_dir, connected("local", cpus=2):
-        limits = GatewayLimits(queue=1000, jobs_per_client=1000)
-        storages = {"default": StoragePlace(state_dir)}
-        spec = GatewaySpec(host="127.0.0.1", port=0, workers=2, storages=storages, limits=limits)
-        actor, address = start_gateway(spec, name="benchmark", detached=False)
-        gateway = Gateway(address, ClientSecurity(), timeout_s=10.0)
-        while gateway.hello()["workers"] < 2:
-            time.sleep(0.1)
-        print(f"gateway idle: {memory_of(ray.get(actor.pid.remote()))} PSS")
-        round_trips(gateway, 50)
-        times = sorted(round_trips(gateway, trips))
-        p50, p95 = statistics.median(times), times[int(len(times) * 0.95)]
-        print(f"empty job, there and back: p50 {p50 * 1e3:.2f} ms, p95 {p95 * 1e3:.2f} ms")
-        for threads in (4, 16):
-            rate = jobs_per_second(address, jobs, threads)
-            print(f"empty jobs, {threads} threads: {rate:.0f} jobs/s")
-        print(f"gateway after that: {memory_of(ray.get(actor.pid.remote()))} PSS")
-        inputs = runs_of(state_dir, "runs")
-        size = sum(file.size for file in inputs) / 2**20
-        here = min(merged_here(state_dir, inputs) for _ in range(merges))
-        print(f"merge of {size:.0f} MiB here: {here:.2f} s")
-        one = merged_there(gateway, inputs, 1, merges) / merges
-        print(f"the same by one worker: {one:.2f} s, {here / one:.2f} of the speed")
-        two = merged_there(gateway, inputs, 2, merges) / merges / 2
-        print(f"the same by two workers: {two:.2f} s a merge, {one / two:.2f} times one worker")
-        gateway.close()
+        lines = measure(state_dir, **sizes)
+    text = f"{lines_table(lines)}\n\n{environment_text()}\n"
+    data = {"lines": [as_data(line) for line in lines]}
+    finish("compaction-gateway", text, data, json_path=json_path, readme=write_readme)
+    if not all(line.met for line in lines):
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ PACKAGES: Final = (
     "forebay-state-api",
     "forebay-backend-heap",
     "forebay-backend-lsm",
+    "forebay-compaction-ray",
     "forebay-spark-runtime",
     "pyspark",
     "pyarrow",

@@ -24,6 +24,7 @@ from benchmarks.machine import ForeignLoad
 from benchmarks.report import Line, as_data, environment_text, finish, lines_table, table
 
 OURS: Final = ("ours-sync", "ours-coroutine")
+LSM: Final = "ours-lsm-sync"
 FOREIGN_LIMIT: Final = 0.25
 """Cores that others may use before a run is marked as disturbed."""
 
@@ -83,8 +84,13 @@ SCENARIOS: Final = (
     Scenario(
         name="83k-100k",
         dataset=Dataset(keys=100_000, rows_per_file=83_334, files=12),
-        jobs=("dict", *OURS, "jvmagg", "tws"),
-        targets=(*_against_dict(0.70, 0.65), *_against("jvmagg", 1.2), *_against("tws", 15)),
+        jobs=("dict", *OURS, LSM, "jvmagg", "tws"),
+        targets=(
+            *_against_dict(0.70, 0.65),
+            *_against("jvmagg", 1.2),
+            *_against("tws", 15),
+            Target(ours=LSM, peer="dict", ratio=0.5),
+        ),
         length=Length(files=12, skip=2),
         short={"tws": Length(files=4, skip=1)},
     ),
