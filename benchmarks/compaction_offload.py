@@ -17,63 +17,89 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import click
 
 from benchmarks.cpu_by_process import CpuOfTrees
+from benchmarks.offload_chart import Samples, chart, rates
+from benchmarks.report import (
+    Line,
+    as_data,
+    environment_text,
+    finish,
+    lines_table,
+    table,
+    write_section,
+)
 
 ROOT: Final = Path(__file__).resolve().parents[1]
+PAGE: Final = ROOT / "docs" / "explanation" / "remote-compaction.md"
+PICTURE: Final = PAGE.with_name("remote-compaction-cpu.svg")
+SECTION: Final = "compaction-offload"
 JOB_CORE: Final = 0
 SERVICE_CORE: Final = 1
 PATIENCE_S: Final = 120.0
 
 SITE: Final = '''
 """Imported by every Python process of the job: writes down what threads of compaction used."""
-import json, os, threading, time
+import glob, json, os, threading, time
 
-folder, ended = os.environ["OFFLOAD_FOLDER"], {}
+folder, used = os.environ["OFFLOAD_FOLDER"], {}
 plain_run = threading.Thread.run
+TICKS = os.sysconf("SC_CLK_TCK")
+GRPC = ("grpc", "event_engine", "lifeguard")
 
 
 def run(self):
     try:
         plain_run(self)
     finally:
-        if self.name.startswith("forebay-"):
-            key = f"{self.name}-{threading.get_native_id()}-{time.monotonic_ns()}"
-            ended[key] = time.thread_time()
+        if "compaction" in self.name:
+            used[f"{self.name}/{time.monotonic_ns()}"] = time.thread_time()
+            used.pop(f"{self.name}/{threading.get_native_id()}", None)
 
 
-def cpu_s(thread):
-    with open(f"/proc/self/task/{thread.native_id}/stat") as file:
-        fields = file.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def threads():
+    """Native id and name: those that compact or talk to the service, and those of gRPC itself."""
+    for thread in threading.enumerate():
+        if "compaction" in thread.name:
+            yield thread.native_id, thread.name
+    for path in glob.glob("/proc/self/task/*/comm"):
+        with open(path) as file:
+            name = file.read().strip()
+        if name.startswith(GRPC):
+            yield path.split("/")[4], name
+
+
+def look():
+    for number, name in threads():
+        with open(f"/proc/self/task/{number}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+        used[f"{name}/{number}"] = (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def sample():
     path = f"{folder}/{os.getpid()}.json"
     while True:
-        now = dict(ended)
-        for thread in threading.enumerate():
-            if thread.name.startswith("forebay-"):
-                try:
-                    now[f"{thread.name}-{thread.native_id}"] = cpu_s(thread)
-                except OSError:
-                    pass
-        if now:
+        try:
+            look()
+        except OSError:
+            pass  # a thread ended under our eyes
+        if used:
             with open(path + ".new", "w") as file:
-                json.dump(now, file)
+                json.dump(dict(used), file)
             os.replace(path + ".new", path)
         time.sleep(0.5)
 
 
 def begin():
-    ended.clear()
+    used.clear()
     threading.Thread(target=sample, daemon=True).start()
 
 
@@ -100,10 +126,15 @@ class Run:
     batch_ms: Sequence[int]
     job_cpu_s: float
     service_cpu_s: float
-    compaction_cpu_s: float
-    """Of the job's processes: threads that compact, or that talk to the service."""
+    thread_cpu_s: Mapping[str, float]
+    """Of the job's processes: threads that compact, or that talk to the service, by name."""
     state_bytes: int
-    samples: Sequence[tuple[float, Mapping[str, float]]]
+    samples: Samples
+
+    @property
+    def compaction_cpu_s(self) -> float:
+        """What compaction takes of the job's own processes."""
+        return sum(self.thread_cpu_s.values())
 
     @property
     def p50_ms(self) -> float:
@@ -167,15 +198,19 @@ def run_job(name: str, load: Load, folder: Path, gateway: str | None, service_pi
         batch_ms=told["batch_ms"],
         job_cpu_s=cpu.total("job"),
         service_cpu_s=cpu.total("service") if service_pid else 0.0,
-        compaction_cpu_s=threads_cpu_s(threads),
+        thread_cpu_s=cpu_by_thread(threads),
         state_bytes=live_bytes(folder / "state"),
         samples=cpu.samples,
     )
 
 
-def threads_cpu_s(folder: Path) -> float:
-    files = folder.glob("*.json")
-    return sum(sum(json.loads(f.read_text(encoding="utf-8")).values()) for f in files)
+def cpu_by_thread(folder: Path) -> dict[str, float]:
+    """Add up what all processes of a run wrote down."""
+    found: Counter[str] = Counter()
+    for file in folder.glob("*.json"):
+        for thread, seconds in json.loads(file.read_text(encoding="utf-8")).items():
+            found[thread.partition("/")[0]] += seconds
+    return dict(found)
 
 
 def live_bytes(state_dir: Path) -> int:
@@ -188,95 +223,125 @@ def live_bytes(state_dir: Path) -> int:
         return sum(file.size for parent in reader.parents for file in parent.files)
 
 
-def chart(runs: Sequence[Run]) -> str:
-    """CPU (in cores) over time, as an SVG: one line per curve."""
-    local, remote = runs
-    curves = {
-        "job, local compaction": ("#c0392b", rates(local, ["job"])),
-        "job + service": ("#7f8c8d", rates(remote, ["job", "service"])),
-        "job, remote compaction": ("#2471a3", rates(remote, ["job"])),
-    }
-    width, height, left, bottom = 860, 340, 50, 40
-    end = max(at for _, points in curves.values() for at, _ in points)
-    size = f'viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12"'
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size}>',
-        f'<rect width="{width}" height="{height}" fill="white"/>',
+def lines(pairs: Sequence[tuple[Run, Run]]) -> list[Line]:
+    """What is to be reached."""
+    local, remote = pairs[0]
+    falls = [100 * (1 - there.compaction_cpu_s / here.compaction_cpu_s) for here, there in pairs]
+    totals = [(there.job_cpu_s + there.service_cpu_s) / here.job_cpu_s for here, there in pairs]
+    return [
+        Line(
+            what="CPU on compaction in the job's processes, remote against local: falls by",
+            values=falls,
+            bound=95,
+            at_least=True,
+            unit="%",
+            detail=f"{local.compaction_cpu_s:.1f} to {remote.compaction_cpu_s:.1f} s",
+        ),
+        Line(
+            what="CPU of everything: job and service ÷ job with local compaction",
+            values=totals,
+            bound=1.2,
+            at_least=False,
+            detail=f"{remote.job_cpu_s:.0f} + {remote.service_cpu_s:.0f} / {local.job_cpu_s:.0f} s",
+        ),
+        Line(
+            what="state at the end",
+            values=[run.state_bytes / 1e9 for pair in pairs for run in pair],
+            bound=1,
+            at_least=True,
+            unit="GB",
+        ),
     ]
-    top = 2.0
-    for cores in (0.0, 0.5, 1.0, 1.5, 2.0):
-        y = height - bottom - cores / top * (height - bottom - 20)
-        parts.append(f'<path d="M{left} {y:.1f}H{width - 10}" stroke="#ddd"/>')
-        parts.append(f'<text x="8" y="{y + 4:.1f}">{cores:g} cores</text>')
-    for number, (name, (colour, points)) in enumerate(curves.items()):
-        line = " ".join(
-            f"{left + at / end * (width - left - 10):.1f},"
-            f"{height - bottom - min(cores, top) / top * (height - bottom - 20):.1f}"
-            for at, cores in points
-        )
-        parts.append(
-            f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.6"/>'
-        )
-        x = left + number * 250
-        parts.append(f'<text x="{x}" y="{height - 10}" fill="{colour}">{name}</text>')
-    parts.append(f'<text x="{width - 70}" y="{height - bottom + 15}">{end:.0f} s</text></svg>')
-    return "\n".join(parts)
 
 
-def rates(run: Run, names: Sequence[str], *, smooth_s: float = 4.0) -> list[tuple[float, float]]:
-    """Cores in use over time, each the mean of some seconds."""
-    points, first = [], 0
-    totals = [(at, sum(now.get(name, 0.0) for name in names)) for at, now in run.samples]
-    for at, total in totals:
-        while at - totals[first][0] > smooth_s:
-            first += 1
-        passed_s = at - totals[first][0]
-        if passed_s > 0:
-            points.append((at, (total - totals[first][1]) / passed_s))
-    return points
+def runs_table(runs: Iterable[Run]) -> str:
+    """Lay out what each run took."""
+    rows = [
+        [
+            run.name,
+            f"{run.job_cpu_s:.0f}",
+            f"{run.compaction_cpu_s:.1f}",
+            f"{run.service_cpu_s:.0f}",
+            f"{run.p50_ms:,.0f}",
+            f"{run.p99_ms:,.0f}",
+            f"{run.p99_ms / run.p50_ms:.2f}",
+        ]
+        for run in runs
+    ]
+    header = ["compaction", "CPU s of the job", "of it compaction", "CPU s of the service"]
+    return table(rows, [*header, "micro-batch ms, 50 %", "99 %", "99 % ÷ 50 %"])
 
 
-def report(runs: Sequence[Run]) -> dict[str, Any]:
-    local, remote = runs
-    fall = 1 - remote.compaction_cpu_s / local.compaction_cpu_s
-    total = (remote.job_cpu_s + remote.service_cpu_s) / local.job_cpu_s
-    for run in runs:
-        print(
-            f"{run.name}: job {run.job_cpu_s:.0f} CPU s, of it compaction "
-            f"{run.compaction_cpu_s:.1f}; service {run.service_cpu_s:.0f} CPU s; state "
-            f"{run.state_bytes / 2**30:.2f} GiB; micro-batches p50 {run.p50_ms:.0f}, "
-            f"p99 {run.p99_ms:.0f} ms, p99/p50 {run.p99_ms / run.p50_ms:.2f}"
-        )
-    print(f"compaction in the job falls by {fall:.1%} (to reach: 95 %)")
-    print(f"total against local: {total:.2f} (to reach: at most 1.2)")
-    return {"fall": fall, "total": total}
+def drawn(local: Run, remote: Run) -> str:
+    """Draw the three curves of one pair."""
+    return chart(
+        {
+            "job, local compaction": rates(local.samples, ["job"]),
+            "job + service": rates(remote.samples, ["job", "service"]),
+            "job, remote compaction": rates(remote.samples, ["job"]),
+        }
+    )
+
+
+def run_pair(load: Load, folder: Path | None) -> tuple[Run, Run]:
+    """With local, then with remote compaction, each in an empty directory."""
+    work = Path(tempfile.mkdtemp(prefix="offload-", dir=folder))
+    try:
+        here, there = work / "local", work / "remote"
+        here.mkdir()
+        there.mkdir()
+        local = run_job("local", load, here, None, 0)
+        shutil.rmtree(here)
+        with service(there / "state", there) as (pid, address):
+            return local, run_job("remote", load, there, address, pid)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
 
 
 @click.command()
 @click.option("--keys", default=1_300_000, show_default=True)
-@click.option("--rows", default=100_000, show_default=True)
+@click.option("--rows", default=100_000, show_default=True, help="Of a micro-batch.")
 @click.option("--batches", default=40, show_default=True)
 @click.option("--value-bytes", default=900, show_default=True)
-@click.option("--picture", type=click.Path(path_type=Path), default=Path("offload.svg"))
-@click.option("--folder", type=click.Path(path_type=Path), default=None, help="Where to work.")
-def main(*, picture: Path, folder: Path | None, **given: int) -> None:
-    """Run both, print the figures, write the picture and the figures beside it."""
-    load = Load(**given)
-    work = Path(tempfile.mkdtemp(prefix="offload-", dir=folder))
-    try:
-        local_folder, remote_folder = work / "local", work / "remote"
-        local_folder.mkdir()
-        remote_folder.mkdir()
-        local = run_job("local", load, local_folder, None, 0)
-        shutil.rmtree(local_folder)
-        with service(remote_folder / "state", remote_folder) as (pid, address):
-            remote = run_job("remote", load, remote_folder, address, pid)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    runs = [local, remote]
-    figures = {**report(runs), "runs": [attrs.asdict(run) for run in runs]}
-    picture.write_text(chart(runs), encoding="utf-8")
-    picture.with_suffix(".json").write_text(json.dumps(figures), encoding="utf-8")
+@click.option("--pairs", default=1, show_default=True, help="Runs of each.")
+@click.option("--folder", type=click.Path(path_type=Path), help="Where to work [default: /tmp].")
+@click.option("--picture", type=click.Path(path_type=Path), help="Draw the chart here (SVG).")
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write figures here.")
+@click.option(
+    "--write-readme",
+    is_flag=True,
+    help="Put the tables into benchmarks/README.md, and with the chart into the docs.",
+)
+def main(
+    *,
+    pairs: int,
+    folder: Path | None,
+    picture: Path | None,
+    json_path: Path | None,
+    write_readme: bool,
+    **of_load: int,
+) -> None:
+    """Measure what remote compaction takes off a job; end with status 1 if a target is missed."""
+    load = Load(**of_load)
+    found = [run_pair(load, folder) for _ in range(pairs)]
+    runs = [run for pair in found for run in pair]
+    measured = lines(found)
+    about = (
+        f"{load.batches} micro-batches of {load.rows:,} random keys of {load.keys:,}, values of "
+        f"{load.value_bytes} bytes. The job has one core, the service the other; what is said of "
+        "micro-batches holds for that."
+    )
+    parts = [lines_table(measured), runs_table(runs), about, environment_text()]
+    text = "\n\n".join(parts) + "\n"
+    if picture is not None:
+        picture.write_text(drawn(*found[0]), encoding="utf-8")
+    if write_readme:
+        PICTURE.write_text(drawn(*found[0]), encoding="utf-8")
+        write_section(PAGE, SECTION, f"![CPU over time]({PICTURE.name})\n\n{text}")
+    data = {"lines": [as_data(line) for line in measured], "runs": [attrs.asdict(r) for r in runs]}
+    finish(SECTION, text, data, json_path=json_path, readme=write_readme)
+    if not all(line.met for line in measured):
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

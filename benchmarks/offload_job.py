@@ -24,7 +24,7 @@ from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
 SCHEMA: Final = "user long"
 
 
-class Overwrite(KeyedProcessFunction):
+class Overwrite(KeyedProcessFunction[Any, Any, Any]):
     """Puts fresh bytes under the key of each row; gives out nothing."""
 
     def __init__(self, value_bytes: int) -> None:
