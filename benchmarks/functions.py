@@ -19,7 +19,7 @@ class CountSync(KeyedProcessFunction[str, Event, CountRow]):
         """Declare the state."""
         self.acc = context.get_state(ValueStateDescriptor("acc", tuple[int, int]))
 
-    def process_element(self, row: Event, ctx: Any) -> Iterable[CountRow]:  # noqa: ARG002
+    def process_element(self, row: Event, ctx: Any) -> Iterable[CountRow]:
         """Count and add."""
         count, total = self.acc.value() or (0, 0)
         count += 1
@@ -35,7 +35,7 @@ class CountCoroutine(KeyedProcessFunction[str, Event, CountRow]):
         """Declare the state."""
         self.acc = context.get_state(ValueStateDescriptor("acc", tuple[int, int]))
 
-    async def process_element(self, row: Event, ctx: Any) -> Iterable[CountRow]:  # noqa: ARG002
+    async def process_element(self, row: Event, ctx: Any) -> Iterable[CountRow]:
         """Count and add."""
         count, total = await self.acc.async_value() or (0, 0)
         count += 1

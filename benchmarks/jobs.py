@@ -40,7 +40,7 @@ class CountTransformWithState(StatefulProcessor):  # type: ignore[misc]  # pyspa
         self,
         key: Any,
         rows: Iterator[Row],
-        timerValues: Any,  # noqa: ARG002, N803
+        timerValues: Any,  # noqa: N803 - Spark's name
     ) -> Iterator[Row]:
         """Count and add all rows that a key has in the micro-batch."""
         stored = self.acc.get()

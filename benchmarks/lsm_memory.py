@@ -46,7 +46,7 @@ class Rewrite(KeyedProcessFunction[bytes, int, int]):
         """Declare the state."""
         self.state = context.get_state(ValueStateDescriptor("s", bytes))
 
-    def process_element(self, row: int, ctx: Any) -> list[int]:  # noqa: ARG002
+    def process_element(self, row: int, ctx: Any) -> list[int]:
         """Change the first bytes."""
         value = self.state.value()
         self.state.update(row.to_bytes(8, "big") + value[8:])

@@ -132,7 +132,7 @@ class Chosen(KeyedProcessFunction[bytes, Any, int]):
 class ChosenSync(Chosen):
     """With synchronous calls."""
 
-    def process_element(self, row: Any, ctx: Any) -> list[int]:  # noqa: ARG002
+    def process_element(self, row: Any, ctx: Any) -> list[int]:
         """Read twice."""
         return [self.entries.get(self.choice.value())]
 
@@ -140,7 +140,7 @@ class ChosenSync(Chosen):
 class ChosenCoroutine(Chosen):
     """As a coroutine."""
 
-    async def process_element(self, row: Any, ctx: Any) -> list[int]:  # noqa: ARG002
+    async def process_element(self, row: Any, ctx: Any) -> list[int]:
         """Read twice."""
         return [await self.entries.async_get(await self.choice.async_value())]
 
@@ -148,7 +148,7 @@ class ChosenCoroutine(Chosen):
 class Filled(Chosen):
     """Writes what the others read."""
 
-    def process_element(self, row: Any, ctx: Any) -> list[int]:  # noqa: ARG002
+    def process_element(self, row: Any, ctx: Any) -> list[int]:
         """Write a value and a map."""
         self.choice.update(row % ENTRIES)
         self.entries.put_all({entry: row + entry for entry in range(ENTRIES)})

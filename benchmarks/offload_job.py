@@ -33,7 +33,7 @@ class Overwrite(KeyedProcessFunction[Any, Any, Any]):
     def open(self, context: Any) -> None:
         self.value = context.get_state(ValueStateDescriptor("value", bytes))
 
-    def process_element(self, row: Any, ctx: Any) -> Iterator[Any]:  # noqa: ARG002 - the key is all
+    def process_element(self, row: Any, ctx: Any) -> Iterator[Any]:
         self.value.update(random.randbytes(self._value_bytes))
         return iter(())
 

@@ -11,14 +11,14 @@ from compaction_ray_toys import PATIENCE_S, job
 
 ray = pytest.importorskip("ray")
 
-from forebay_compaction_ray.client.gateway import Gateway, UnreachableError  # noqa: E402
-from forebay_compaction_ray.gateway.limits import GatewayLimits  # noqa: E402
-from forebay_compaction_ray.options import ClientSecurity  # noqa: E402
-from forebay_compaction_ray.ray_server.cluster import connected, start_gateway  # noqa: E402
-from forebay_compaction_ray.ray_server.spec import GatewaySpec  # noqa: E402
-from forebay_compaction_ray.worker.body import StoragePlace  # noqa: E402
-from forebay_state_api.compaction import CompactionFault, CompactionPhase  # noqa: E402
-from forebay_state_api.errors import ConfigurationError  # noqa: E402
+from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
+from forebay_compaction_ray.gateway.limits import GatewayLimits
+from forebay_compaction_ray.options import ClientSecurity
+from forebay_compaction_ray.ray_server.cluster import connected, start_gateway
+from forebay_compaction_ray.ray_server.spec import GatewaySpec
+from forebay_compaction_ray.worker.body import StoragePlace
+from forebay_state_api.compaction import CompactionFault, CompactionPhase
+from forebay_state_api.errors import ConfigurationError
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(170)]
 

@@ -11,20 +11,20 @@ from compaction_ray_toys import PATIENCE_S
 
 ray = pytest.importorskip("ray")
 
-from ray.cluster_utils import Cluster  # noqa: E402
-from ray.util import list_named_actors  # noqa: E402
+from ray.cluster_utils import Cluster
+from ray.util import list_named_actors
 
-from forebay_compaction_ray.gateway.limits import GatewayLimits  # noqa: E402
-from forebay_compaction_ray.ray_server.cluster import (  # noqa: E402
+from forebay_compaction_ray.gateway.limits import GatewayLimits
+from forebay_compaction_ray.ray_server.cluster import (
     NAMESPACE,
     actor_name,
     connected,
     start_gateway,
 )
-from forebay_compaction_ray.ray_server.spec import GatewaySpec  # noqa: E402
-from forebay_compaction_ray.worker.body import StoragePlace  # noqa: E402
-from forebay_state_api.compaction import CompactionPhase  # noqa: E402
-from forebay_state_api.storage import open_storage  # noqa: E402
+from forebay_compaction_ray.ray_server.spec import GatewaySpec
+from forebay_compaction_ray.worker.body import StoragePlace
+from forebay_state_api.compaction import CompactionPhase
+from forebay_state_api.storage import open_storage
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(170)]
 

@@ -54,7 +54,7 @@ class Entry:
 
 
 def installed(*entries: Entry) -> Plugins:
-    return Plugins(lambda: entries)  # type: ignore[arg-type,return-value]
+    return Plugins(lambda: entries)
 
 
 def test_every_hook_has_a_test() -> None:

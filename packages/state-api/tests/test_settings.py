@@ -217,7 +217,7 @@ def test_settings_travel_and_do_not_change() -> None:
     assert copy == settings
     assert copy["batch-size"] == 10
     with pytest.raises(AttributeError):
-        settings.x = 1  # type: ignore[attr-defined]
+        settings.x = 1
 
 
 def test_every_setting_is_documented_and_has_a_fitting_default() -> None:

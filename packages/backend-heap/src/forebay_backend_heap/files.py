@@ -189,7 +189,7 @@ def file_bytes(role: Role, version: int, sections: Sequence[Section]) -> FileByt
     prefix = _PREFIX.pack(MAGIC, FORMAT_VERSION, len(header), xxh3_64_intdigest(header))
     body = [chunk.data for section in sections for chunk in section.chunks]
     assert None not in body
-    data = b"".join([prefix, header, *body])  # type: ignore[list-item]
+    data = b"".join([prefix, header, *body])  # type: ignore[list-item]  # as just asserted
     return FileBytes(data, len(prefix) + len(header), seal_of(prefix + header))
 
 

@@ -119,7 +119,8 @@ def _tier(layers: Sequence[Layer], busy: Collection[Place], stop: int) -> Window
         start -= 1
         size += layers[start].size
     window = (start, stop)
-    return None if stop - start < 2 or _is_lanes(layers, window) else window  # noqa: PLR2004
+    alone = stop - start < 2  # noqa: PLR2004 - one layer is nothing to merge
+    return None if alone or _is_lanes(layers, window) else window
 
 
 def _is_busy(layers: Sequence[Layer], window: Window, busy: Collection[Place]) -> bool:

@@ -258,6 +258,7 @@ def _without(here: I64, away: Sequence[I64], count: int) -> I64:
 def contents(reader: TableSpec, hits: Hits) -> tuple[list[int], list[Any]]:
     """The values of put cells, and their positions in the batch."""
     hits = hits.only(Kind.PUT)
+    # The lengths are an array, which is a sequence in all but name.
     values = reader.value.unpack_each(hits.values, hits.lengths)  # type: ignore[arg-type]
     if hits.times is not None:
         values = [*zip(hits.times, values, strict=True)]

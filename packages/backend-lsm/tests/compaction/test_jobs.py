@@ -294,7 +294,7 @@ class Faulty(ToyCompactor):
         super().__init__()
         self.faults = [*faults]
 
-    def compact(self, job, storage, cancelled):  # type: ignore[no-untyped-def]
+    def compact(self, job, storage, cancelled):
         if self.faults:
             raise self.faults.pop(0)
         return super().compact(job, storage, cancelled)
@@ -319,7 +319,7 @@ def test_a_service_that_gives_up_fails_the_task_with_its_reason(chain: Chain) ->
     gave_up = CompactionStatus(
         job.id, CompactionPhase.FAILED, CompactionFault.UNAVAILABLE, "nobody answers"
     )
-    chain.service.poll = lambda job_id, timeout_s=0.0: gave_up  # type: ignore[method-assign]
+    chain.service.poll = lambda job_id, timeout_s=0.0: gave_up
     with pytest.raises(StorageError, match="nobody answers"):
         chain.commit()
 

@@ -55,7 +55,7 @@ LIST = ListStateDescriptor("l", int)
 def test_batches_compactions_and_janitor(
     storage: ObjectStorage, kind: type[CompactionService]
 ) -> None:
-    service = kind(storage, lambda _: LsmCompactor())  # type: ignore[call-arg]
+    service = kind(storage, lambda _: LsmCompactor())
     options = {"max-runs": 4, "block-bytes": 512}
     job = KeyedJob(
         LsmBackend, storage, descriptors=[VALUE, LIST], options=options, compaction=service

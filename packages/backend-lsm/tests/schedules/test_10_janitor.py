@@ -61,7 +61,7 @@ class Place:
         newest = list_epochs(self.storage).newest()
         assert newest is not None
         janitor = Janitor(
-            self.storage if storage is None else storage,  # type: ignore[arg-type]
+            self.storage if storage is None else storage,
             run_key=newest.run_key,
             retention=RETENTION,
             min_age=HOUR,
@@ -187,7 +187,7 @@ def every_step(other: Callable[[Place], None]) -> int:
     for step in itertools.count():
         place = Place()
         prepared(place)
-        if not interleaved(place, step, lambda place=place: other(place)):  # type: ignore[misc]
+        if not interleaved(place, step, lambda place=place: other(place)):
             return step
         place.check()
         place.batches(2)

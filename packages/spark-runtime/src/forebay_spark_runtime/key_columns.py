@@ -102,7 +102,7 @@ class KeyColumns:
     def key_type(self) -> Any:
         """The Python type of keys: that of the column, or a tuple type for several columns."""
         python = [_KEY_TYPES[_name_of(kind)].python for kind in self.types]
-        return python[0] if len(python) == 1 else tuple[tuple(python)]  # type: ignore[misc]
+        return python[0] if len(python) == 1 else tuple[tuple(python)]  # type: ignore[misc]  # known when it runs
 
     def group_expression(self, max_parallelism: int) -> str:
         """SQL of the key group."""

@@ -38,7 +38,11 @@ class _InstalledCommands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return sorted(plugins().commands())
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        cmd_name: str,
+    ) -> click.Command | None:
         return plugins().commands().get(cmd_name)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:

@@ -269,6 +269,7 @@ class _Completed(StateFuture[T]):
         return True
 
 
+# Nothing but iteration is ever asked of it.
 _ENDED: Final[Generator[Any, None, None]] = iter(())  # type: ignore[assignment]
 
 

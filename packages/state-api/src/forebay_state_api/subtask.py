@@ -348,4 +348,5 @@ class Subtask:
 def _nowhere() -> ObjectStorage:
     """A storage of this subtask's own, which goes when the subtask does."""
     store = MemoryStore()
-    return ObstoreStorage(lambda *, create: store, f"memory://ephemeral-{random_id()}")  # noqa: ARG005
+    url = f"memory://ephemeral-{random_id()}"
+    return ObstoreStorage(lambda *, create: store, url)  # noqa: ARG005 - it is there already

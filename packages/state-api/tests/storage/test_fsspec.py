@@ -140,7 +140,7 @@ def test_a_put_under_way_does_not_show(strict: FsspecStorage, tmp_path: Path) ->
     [
         ({"mtime": 1_704_067_200.0}, datetime(2024, 1, 1, tzinfo=UTC)),
         ({"modificationTime": 1_704_067_200_000}, datetime(2024, 1, 1, tzinfo=UTC)),
-        ({"LastModified": datetime(2024, 1, 1)}, datetime(2024, 1, 1, tzinfo=UTC)),  # noqa: DTZ001
+        ({"LastModified": datetime(2024, 1, 1)}, datetime(2024, 1, 1, tzinfo=UTC)),  # noqa: DTZ001 - some stores give it so
     ],
 )
 def test_times_in_the_forms_of_file_systems(

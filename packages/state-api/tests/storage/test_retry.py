@@ -64,7 +64,7 @@ def test_every_request_that_fails_some_times_and_then_works(
     for operation, request in requests(storage):
         faulty.faults[:] = [Fault(operation=operation, count=4, error=passing)]
         time.pauses.clear()
-        request()  # type: ignore[operator]
+        request()
         assert time.pauses == [0.05, 0.1, 0.2, 0.4]
     assert [info.name for info in storage.list()] == ["a", "c"]
 
@@ -97,7 +97,7 @@ def test_what_will_not_pass_is_not_tried_again(
     faulty: FaultyStorage, time: Time, error: object
 ) -> None:
     counted = CountingStorage(faulty)
-    faulty.faults.append(Fault(error=error))  # type: ignore[arg-type]
+    faulty.faults.append(Fault(error=error))
     with pytest.raises((StorageError, Crash, ValueError)):
         RetryingStorage(counted, time.retry(30)).get("a")
     assert counted.counts["get"] == 1

@@ -106,4 +106,4 @@ def test_the_clock_stands_until_it_is_moved():
     clock.set(datetime(1970, 1, 1, tzinfo=UTC))
     assert clock.now_us == 0
     with pytest.raises(ValueError, match="aware"):
-        clock.set(datetime(1970, 1, 1))  # noqa: DTZ001
+        clock.set(datetime(1970, 1, 1))  # noqa: DTZ001 - it is refused

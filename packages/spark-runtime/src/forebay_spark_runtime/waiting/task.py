@@ -309,10 +309,10 @@ class TaskRun:
         """Leave late rows when the time is over, and those that are to be kept are done."""
         clock = asyncio.get_running_loop().time
         # The end of the feed is seen by workers alone, and all of them may be busy.
-        while not engine.feed.is_spent:  # noqa: ASYNC110
+        while not engine.feed.is_spent:  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(LOOK_S)
         end = clock() + leaving.after_s
-        while clock() < end or _has_open(engine, leaving.rows_kept):  # noqa: ASYNC110
+        while clock() < end or _has_open(engine, leaving.rows_kept):  # noqa: ASYNC110 - the same
             await asyncio.sleep(LOOK_S)
         self.left = engine.leave()
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from forebay_state_api._engine.point import PointState
 from forebay_state_api.backend import ABSENT, Space, Table, TableSpec
+from forebay_state_api.descriptors import AggregatingStateDescriptor, ReducingStateDescriptor
 from forebay_state_api.futures import DONE, StateFuture, _Completed
 from forebay_state_api.states import AggregatingState, ReducingState
 
@@ -183,7 +184,8 @@ class KeyedReducingState(MergingState, ReducingState[Any]):
         codec: ValueCodec,
     ) -> None:
         super().__init__(engine, descriptor, spec, table, codec)
-        self._reduce = descriptor.reduce  # type: ignore[attr-defined]
+        assert isinstance(descriptor, ReducingStateDescriptor)
+        self._reduce = descriptor.reduce
 
     def _admitted(self, value: Any) -> Any:
         return self._admit(value)
@@ -216,7 +218,8 @@ class KeyedAggregatingState(MergingState, AggregatingState[Any, Any]):
         codec: ValueCodec,
     ) -> None:
         super().__init__(engine, descriptor, spec, table, codec)
-        self._function = descriptor.aggregate_function  # type: ignore[attr-defined]
+        assert isinstance(descriptor, AggregatingStateDescriptor)
+        self._function = descriptor.aggregate_function
 
     def _copy(self, cell: Any) -> Any:
         return cell if self._hand_out is None else self._hand_out(cell)

@@ -295,22 +295,25 @@ class TtlMapState(KeyedMapState):
 
 
 class _TtlMerging:
-    """What TTL adds to a merging state: an expired cell counts as none."""
+    """What TTL adds to a merging state: an expired cell counts as none.
+
+    It stands before that state's class among the bases, which is what its ``super()`` is.
+    """
 
     __slots__ = ()
 
     _clock: _Clock
 
     def _merged(self, cell: Any, value: Any) -> Any:
-        return super()._merged(self._live(cell), value)  # type: ignore[misc]
+        return super()._merged(self._live(cell), value)  # type: ignore[misc]  # of the state
 
     def _live(self, cell: Any) -> Any:
         return ABSENT if cell is ABSENT or self._clock.expired(cell) else cell[1]
 
     def _result(self, cell: Any) -> Any:
         if cell is ABSENT or (self._clock.expired(cell) and not self._clock.returns_expired):
-            return super()._result(ABSENT)  # type: ignore[misc]
-        return super()._result(cell[1])  # type: ignore[misc]
+            return super()._result(ABSENT)  # type: ignore[misc]  # of the state
+        return super()._result(cell[1])  # type: ignore[misc]  # of the state
 
     def _store(self, space: Space, key: Any, group: int, cell: Any) -> None:
         state: Any = self
@@ -335,7 +338,7 @@ class _TtlMerging:
 
     def get(self) -> Any:
         state: Any = self
-        result = super().get()  # type: ignore[misc]
+        result = super().get()  # type: ignore[misc]  # of the state
         self._after_read(state._space(), state._context._key, state._context._group)
         return result
 
@@ -350,7 +353,8 @@ class _TtlMerging:
 
         cell = space.cells.get(key, ABSENT)
         if (cell is ABSENT or state._pending) and state._must_defer():
-            return state._defer(read)  # type: ignore[no-any-return]
+            deferred: StateFuture[Any] = state._defer(read)
+            return deferred
         return _Completed(read())
 
 

@@ -74,6 +74,7 @@ def _attrs_default(attribute: attrs.Attribute[Any]) -> Function | None:
     default: Any = attribute.default
     if default is attrs.NOTHING:
         return None
+    # attrs tells type checkers that its class Factory is a function.
     if not isinstance(default, attrs.Factory):  # type: ignore[arg-type]
         make = lambda _: default  # noqa: E731 - one of three one-line functions
     elif default.takes_self:

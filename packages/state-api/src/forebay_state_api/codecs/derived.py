@@ -25,4 +25,5 @@ def stamped_codec(codec: ValueCodec) -> ValueCodec:
     """
     shape = codec._shape  # noqa: SLF001 - codecs are one module to the outside
     pairs = ValueCodec.of(TupleShape([ScalarShape(int), shape]))
-    return attrs.evolve(pairs, read=by_position([None, codec._read]))  # noqa: SLF001
+    read = by_position([None, codec._read])  # noqa: SLF001 - codecs are one module to the outside
+    return attrs.evolve(pairs, read=read)

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar, cast
 
 import attrs
 
@@ -180,11 +180,10 @@ def _altered(answer: T) -> T:
     """``answer`` with the lowest bit of its middle byte changed."""
     if isinstance(answer, bytes) and answer:
         middle = len(answer) // 2
-        changed: Any = answer[:middle] + bytes([answer[middle] ^ 1]) + answer[middle + 1 :]
-        return changed  # type: ignore[no-any-return]
+        changed = answer[:middle] + bytes([answer[middle] ^ 1]) + answer[middle + 1 :]
+        return cast("T", changed)
     if isinstance(answer, list) and answer:
-        first: Any = [_altered(answer[0]), *answer[1:]]
-        return first  # type: ignore[no-any-return]
+        return cast("T", [_altered(answer[0]), *answer[1:]])
     return answer
 
 

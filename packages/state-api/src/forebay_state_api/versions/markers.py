@@ -28,7 +28,8 @@ class Made:
     def parse(cls, info: ObjectInfo) -> Self | None:
         """Read an object's name; ``None`` when it is neither."""
         parts = info.name.split("/")
-        version = layout.version_of(parts[1]) if len(parts) == 3 else None  # noqa: PLR2004
+        named = len(parts) == 3  # noqa: PLR2004 - directory, version, what it is
+        version = layout.version_of(parts[1]) if named else None
         if version is None:
             return None
         kind, _, text = parts[2].partition("-")

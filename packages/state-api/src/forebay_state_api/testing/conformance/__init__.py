@@ -26,22 +26,22 @@ _PARTS = (
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
-from forebay_state_api.testing.conformance.aliasing import AliasingTests  # noqa: E402
-from forebay_state_api.testing.conformance.declaring import DeclarationTests  # noqa: E402
-from forebay_state_api.testing.conformance.futures import FutureTests  # noqa: E402
-from forebay_state_api.testing.conformance.histories import HistoryTests  # noqa: E402
-from forebay_state_api.testing.conformance.iterators import IteratorTests  # noqa: E402
-from forebay_state_api.testing.conformance.kinds import KeysOfMapsTests, KindTests  # noqa: E402
-from forebay_state_api.testing.conformance.machine import StateMachineTests  # noqa: E402
-from forebay_state_api.testing.conformance.operator_state import (  # noqa: E402
+from forebay_state_api.testing.conformance.aliasing import AliasingTests
+from forebay_state_api.testing.conformance.declaring import DeclarationTests
+from forebay_state_api.testing.conformance.futures import FutureTests
+from forebay_state_api.testing.conformance.histories import HistoryTests
+from forebay_state_api.testing.conformance.iterators import IteratorTests
+from forebay_state_api.testing.conformance.kinds import KeysOfMapsTests, KindTests
+from forebay_state_api.testing.conformance.machine import StateMachineTests
+from forebay_state_api.testing.conformance.operator_state import (
     CheckpointListenerTests,
     OperatorStateTests,
 )
-from forebay_state_api.testing.conformance.order import OrderTests  # noqa: E402
-from forebay_state_api.testing.conformance.rescale import RescaleTests  # noqa: E402
-from forebay_state_api.testing.conformance.tables import CommitTests, TableTests  # noqa: E402
-from forebay_state_api.testing.conformance.ttl import TtlDeclarationTests, TtlTests  # noqa: E402
-from forebay_state_api.testing.conformance.versions import (  # noqa: E402
+from forebay_state_api.testing.conformance.order import OrderTests
+from forebay_state_api.testing.conformance.rescale import RescaleTests
+from forebay_state_api.testing.conformance.tables import CommitTests, TableTests
+from forebay_state_api.testing.conformance.ttl import TtlDeclarationTests, TtlTests
+from forebay_state_api.testing.conformance.versions import (
     MigrationTests,
     VerificationTests,
     VersionTests,

@@ -152,6 +152,7 @@ class FutureTests(BackendSubject):
 
     def test_a_none_among_the_futures(self, attempt: Try) -> None:
         with pytest.raises(FunctionError) as failure:
+            # What type checkers refuse is what is tested.
             attempt(lambda f, row, ctx: combine_all([f.v.async_value(), None]))  # type: ignore[list-item]
         assert isinstance(failure.value.__cause__, ValueError)
 
