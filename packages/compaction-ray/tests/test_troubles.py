@@ -349,6 +349,28 @@ def test_the_query_stops_if_it_is_told_to_and_goes_on_when_a_gateway_is_back():
         assert query.count("fallbacks") == 0
 
 
+def test_zombies_of_work_that_was_done_here_never_go_live(query):
+    """Every attempt is given up, the job compacts by itself, and then they all finish."""
+    while not query.count("fallbacks"):
+        query.body.deaths = 1
+        query.batch()
+    query.body.deaths = 0
+    zombies = query.body.zombies
+    assert len(zombies) > 1
+    query.batch()
+    live = query.live()
+    assert any("/compaction-" in name for name in live)
+    for zombie in zombies:
+        assert query.body.run(zombie).phase is CompactionPhase.DONE
+        assert zombie.job.result_name in query.names()
+    prefixes = tuple(zombie.job.output_prefix for zombie in zombies)
+    for _ in range(RETENTION + 6):
+        assert not [name for name in query.live() if name.startswith(prefixes)]
+        query.batch()
+    query.check()
+    assert not [name for name in query.names() if name.startswith(prefixes)]
+
+
 @pytest.mark.parametrize("damage", ["missing", "altered"])
 def test_a_damaged_input_stops_the_query(query, damage):
     query.new_process(queue_timeout_s=PATIENCE_S)
