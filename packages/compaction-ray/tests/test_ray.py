@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import urllib.request
 
 import pytest
 from compaction_ray_signals import Service, begun, go_on, install_plugin, told, until
@@ -202,6 +204,21 @@ def test_the_storages_can_be_checked(service):
     found = service.gateway.call("Check", {"storage": "default"})["found"]
     assert found
     assert not any(found.values())
+
+
+def test_rays_own_metrics_have_the_numbers(service, signals):
+    pytest.importorskip("opencensus", reason="Ray exports metrics with ray[default] only")
+    given = told(1, "", signals)
+    service.client.submit(given)
+    assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
+    (node,) = ray.nodes()
+    url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
+
+    def shown():
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5.0) as answer:
+            return b"ray_forebay_compaction_jobs_finished_total{" in answer.read()
+
+    until(shown)
 
 
 def test_a_second_gateway_on_the_port_is_refused(service, cluster):
