@@ -11,8 +11,9 @@ import pytest
 
 from forebay_spark_runtime import async_progress, current_call
 from forebay_spark_runtime.options import KeyedOptions
-from forebay_spark_runtime.session import Batch
+from forebay_spark_runtime.session import Batch as MicroBatch
 from forebay_spark_runtime.waiting import carry
+from forebay_spark_runtime.waiting.arguments import Batch, Retry
 from forebay_spark_runtime.waiting.arrow_in import InputLayout
 from forebay_spark_runtime.waiting.caller import CallPolicy
 from forebay_spark_runtime.waiting.carry import CarryJob
@@ -25,9 +26,10 @@ from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import resolve_settings
 
 
-def leave(virtual_loop, fn, rows, **policy):
+def leave(virtual_loop, fn, rows, keys=None, **policy):
     """Answers that went out and rows left when the engine is left 5 s after all rows were taken."""
     out = []
+    keys = keys or [None] * len(rows)
 
     def emit(segment, positions):
         positions = range(len(segment.rows)) if positions is None else positions
@@ -38,7 +40,8 @@ def leave(virtual_loop, fn, rows, **policy):
         engine = Engine(fn, CallPolicy(capacity=10, **policy), emit=emit, clock=loop.time)
         running = loop.create_task(engine.run())
         for start in range(0, len(rows), 4):
-            engine.feed.push(Segment(start, rows[start : start + 4]))
+            part = slice(start, start + 4)
+            engine.feed.push(Segment(start, rows[part], None, keys[part]))
         engine.feed.end()
         await asyncio.sleep(5)
         assert engine.feed.is_spent
@@ -87,6 +90,77 @@ class TestLeaving:
 
         out, left = leave(virtual_loop, stubborn, [0, 100, 101], **policy)
         assert (out, left) == ([0], [1, 2])
+
+
+class TestLeavingWithMore:
+    """What has several calls under way, or rows that wait for their turn."""
+
+    @pytest.mark.parametrize(("ordered", "answered"), [(True, [0]), (False, [0, 2])])
+    def test_both_calls_of_a_hedged_row_end(self, virtual_loop, ordered, answered):
+        under_way, most = set(), []
+
+        async def ask(row, client):
+            call = object()
+            under_way.add(call)
+            most.append(len(under_way))
+            try:
+                return await slow_from_100(row, client)
+            finally:
+                under_way.discard(call)
+
+        out, left = leave(virtual_loop, ask, [0, 100, 2], ordered=ordered, hedge=2.0)
+        assert sorted(out) == answered
+        assert left == ([1, 2] if ordered else [1])
+        assert len(most) == 4, "the late row was called twice"
+        assert not under_way
+
+    def test_a_hedge_that_answers_is_no_late_row(self, virtual_loop):
+        called = []
+
+        async def first_is_late(row, client):
+            called.append(row)
+            await slow_from_100(row if called.count(row) == 1 else 0, client)
+            return row
+
+        out, left = leave(virtual_loop, first_is_late, [0, 100, 2], hedge=2.0)
+        assert (out, left) == ([0, 100, 2], [])
+
+    @pytest.mark.parametrize(
+        ("ordered", "gone", "stay"), [(True, 3, [3, 4, 5, 6]), (False, 4, [3, 4, 5])]
+    )
+    def test_rows_that_were_called_together(self, virtual_loop, ordered, gone, stay):
+        async def ask(rows, client):
+            await slow_from_100(max(rows), client)
+            return rows
+
+        rows = [0, 1, 2, 100, 4, 5, 6]
+        out, left = leave(virtual_loop, ask, rows, ordered=ordered, batch=Batch(3))
+        assert sorted(out) == sorted(set(rows) - {rows[n] for n in stay})
+        assert left == stay
+
+    def test_a_row_of_a_call_together_that_is_to_be_tried_again(self, virtual_loop):
+        async def ask(rows, client):
+            return [LookupError(row) if row == 1 else row for row in rows]
+
+        policy = {"ordered": False, "batch": Batch(3), "retry": Retry(3, delay=1000.0)}
+        out, left = leave(virtual_loop, ask, [0, 1, 2, 3], **policy)
+        assert (sorted(out), left) == ([0, 2, 3], [1])
+
+    @pytest.mark.parametrize("ordered", [True, False])
+    def test_rows_behind_a_late_one_of_their_key_are_left_without_a_call(
+        self, virtual_loop, ordered
+    ):
+        called = []
+
+        async def ask(row, client):
+            called.append(row)
+            return await slow_from_100(row, client)
+
+        rows, keys = [0, 100, 2, 3, 4, 5], ["b", "a", "a", "b", "a", "c"]
+        out, left = leave(virtual_loop, ask, rows, keys, ordered=ordered, keyed=True)
+        assert sorted(called) == [0, 3, 5, 100]
+        assert sorted(out) == ([0] if ordered else [0, 3, 5])
+        assert left == ([1, 2, 3, 4, 5] if ordered else [1, 2, 4])
 
 
 class Task:
@@ -138,10 +212,16 @@ class Query:
             await asyncio.sleep(60 if row.id in self.late else 0)
             return f"a{row.id}"
 
+        async def ask_together(rows, client):
+            del client
+            self.calls += zip(current_call().keys, [row.id for row in rows], strict=True)
+            await asyncio.sleep(60 if self.late.intersection(row.id for row in rows) else 0)
+            return [f"a{row.id}" for row in rows]
+
         spec = WaitSpec(
             name="ask",
             function_name="ask",
-            fn=ask,
+            fn=ask_together if "batch" in more else ask,
             asynchronous=True,
             policy=CallPolicy(**{"capacity": 10, **more}),
             on_error="fail",
@@ -154,7 +234,7 @@ class Query:
             uid="wait",
             parallelism=parallelism,
             max_parallelism=128,
-            batch=Batch(),
+            batch=MicroBatch(),
             state_dir=str(self.folder),
             order_by=(),
             new_state=False,
@@ -183,7 +263,8 @@ class Query:
         """The rows that go out of one micro-batch, subtask by subtask."""
         schema = pa.schema([("id", kind or pa.int64())])
         spec, job = self.job(schema, parallelism, **more)
-        layout = InputLayout(names=("id",), shown=(0,), key=None)
+        key = (lambda row: row.id % 2) if more.get("keyed") else None
+        layout = InputLayout(names=("id",), shown=(0,), key=key)
         # The function stays in this process, so that the test sees its calls.
         self.monkeypatch.setattr(CarryJob, "unpickled", lambda _: (spec, layout))
         out = []
@@ -261,6 +342,35 @@ class TestCarrying:
         assert query.run([0, 1, 2], ordered=False) == answered(0, 2)
         query.late = set()
         assert sorted(query.run([3], ordered=False)) == answered(1, 3)
+
+    @pytest.mark.parametrize("ordered", [True, False])
+    @pytest.mark.parametrize(
+        "policy",
+        [{"batch": Batch(2)}, {"keyed": True}, {"hedge": 0.01}, {"hedge": 0.01, "batch": Batch(3)}],
+        ids=["batch", "key", "hedge", "hedge and batch"],
+    )
+    def test_no_row_is_lost_doubled_or_called_under_another_key(self, query, policy, ordered):
+        out, due = [], 0
+        for late in ({2, 3}, set(), {9}, {12, 13, 14}, set()):
+            query.late = late
+            first, due = due, due + 4
+            gone = query.run(range(first, due), ordered=ordered, **policy)
+            assert not {one for one, _ in gone} & late
+            out += gone
+        assert sorted(out) == answered(*range(due))
+        assert out == sorted(out) or not ordered
+        keys = {}
+        for key, row in query.calls:
+            keys.setdefault(row, set()).add(key)
+        assert keys == {row: {f"query/{row // 4}/ask/0/{row % 4}"} for row in range(due)}
+
+    def test_the_order_of_a_key_goes_on_in_the_next_batch(self, query):
+        query.late = {0}
+        query.run([0, 1, 2, 3], keyed=True, ordered=False)
+        query.late, query.calls = set(), []
+        query.run([4, 5, 6], keyed=True, ordered=False)
+        even = [row for _, row in query.calls if row % 2 == 0]
+        assert even == [0, 2, 4, 6]
 
     def test_pending_rows_of_other_columns_are_refused_and_none_are_fine(self, query):
         query.late = {1}
