@@ -1,9 +1,11 @@
-"""What Pants is told to install is what the packages declare."""
+"""What Pants is told to install, and of plugins, is what the packages declare."""
 
 from __future__ import annotations
 
 import re
 import tomllib
+from configparser import ConfigParser
+from email import message_from_string
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -33,3 +35,17 @@ def test_pants_installs_what_the_packages_declare() -> None:
     lines = file.read_text(encoding="utf-8").splitlines()
     told = [line for line in lines if line and not line.startswith("#")]
     assert bounds(told) == bounds(declared())
+
+
+def test_pants_shows_tests_the_plugins_of_the_packages() -> None:
+    told = {}
+    for folder in (ROOT / "3rdparty" / "plugins").glob("*.egg-info"):
+        points = ConfigParser()
+        points.read(folder / "entry_points.txt", encoding="utf-8")
+        name = message_from_string((folder / "PKG-INFO").read_text(encoding="utf-8"))["Name"]
+        told[name] = {group: dict(points[group]) for group in points.sections()}
+    for name, groups in told.items():
+        file = ROOT / "packages" / name.removeprefix("forebay-") / "pyproject.toml"
+        project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
+        assert groups == project["entry-points"], name
+    assert len(told) > 3
