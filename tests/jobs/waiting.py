@@ -1,7 +1,8 @@
 """A driver of its own: asks a service about rows from files, into files.
 
 Its one argument is a JSON object: the ``folder`` of a `Stage` and the ``url`` of the service. Ends
-when what is there has been asked.
+when what is there has been asked. With ``carry`` late rows are carried over; then it ends when as
+many rows as that have gone out, and writes further input until they have.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 import aiohttp
@@ -37,6 +39,8 @@ def main():
     folder = Path(told["folder"])
     spark = SparkSession.builder.master(told.get("master", "local[2]")).getOrCreate()
     reader = spark.readStream.schema("id long").option("maxFilesPerTrigger", 1)
+    carrying = {"pending": "carry", "uid": "ask", "parallelism": 2, "carry_after": 0.1}
+    carrying["state_dir"] = str(folder / "state")
     answered = ordered_wait(
         reader.json(str(folder / "input")),
         asking(told["url"], folder / "pids"),
@@ -44,10 +48,28 @@ def main():
         resources=aiohttp.ClientSession,
         capacity=4,
         name="ask",
+        **(carrying if "carry" in told else {}),
     )
     writer = answered.writeStream.format("json").option("path", str(folder / "output"))
     writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
-    writer.trigger(availableNow=True).start().awaitTermination()
+    if "carry" in told:
+        run_until(spark, writer.start(), folder, told["carry"])
+    else:
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def run_until(spark, query, folder, rows):
+    """Rows that were carried over go out when there is new input: so there is some."""
+    while True:
+        query.processAllAvailable()
+        out = spark.read.schema("id long").json(str(folder / "output"))
+        if out.where("id >= 0").count() == rows:
+            break
+        more = folder / "input" / f"{time.time_ns()}.json"
+        aside = folder / "more.json"
+        aside.write_text('{"id": -1}\n', encoding="utf-8")
+        aside.rename(more)
+    query.stop()
 
 
 if __name__ == "__main__":

@@ -65,6 +65,20 @@ def wait_for_calls(service, count, process):
         time.sleep(0.01)
 
 
+def late_ones(row):
+    """Of the service's rows, every seventh takes longer than a micro-batch waits for it."""
+    return 0.5 if row % 7 == 3 else 0.02
+
+
+def check_carried(stage, service):
+    """As `check`; rows that were written to make micro-batches have the id -1."""
+    found = [row for row in stage.rows(ASKED) if row[0] >= 0]
+    everything = service.answers(range(BATCHES * ROWS))
+    assert found == everything
+    keys = {(path, row, key) for path, row, key in service.calls if row >= 0}
+    assert len(keys) == len({key for *_, key in keys}) == len(everything)
+
+
 def check(stage, service):
     everything = service.answers(range(BATCHES * ROWS))
     assert stage.rows(ASKED) == everything
@@ -101,3 +115,33 @@ def test_workers_killed_while_calls_are_out(stage, service, drive):
     assert process.wait(120) == 0, (stage.folder / "driver.log").read_text()[-8000:]
     check(stage, service)
     assert len(service.calls) > BATCHES * ROWS
+
+
+@pytest.mark.timeout(300)
+def test_drivers_killed_while_rows_are_carried_over(stage, service, drive):
+    service.delay_s = late_ones
+    chance = random.Random(os.urandom(8))
+    for _ in range(RESTARTS):
+        process = drive(carry=BATCHES * ROWS)
+        wait_for_calls(service, len(service.calls) + chance.randrange(5, 90), process)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    process = drive(carry=BATCHES * ROWS)
+    assert process.wait(120) == 0, (stage.folder / "driver.log").read_text()[-8000:]
+    check_carried(stage, service)
+    assert len(service.calls) > BATCHES * ROWS
+
+
+@pytest.mark.timeout(300)
+def test_workers_killed_while_rows_are_carried_over(stage, service, drive):
+    service.delay_s = late_ones
+    chance = random.Random(os.urandom(8))
+    process = drive(carry=BATCHES * ROWS, master="local[2,8]")
+    for _ in range(RESTARTS):
+        wait_for_calls(service, len(service.calls) + chance.randrange(5, 60), process)
+        for path in (stage.folder / "pids").iterdir():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(path.name), signal.SIGKILL)
+            path.unlink()
+    assert process.wait(120) == 0, (stage.folder / "driver.log").read_text()[-8000:]
+    check_carried(stage, service)
