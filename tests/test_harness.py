@@ -7,8 +7,20 @@ from typing import NamedTuple
 import pytest
 
 from forebay_spark_runtime.testing import FunctionHarness
-from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
-from forebay_state_api.errors import StateAccessError, UnknownPluginError
+from forebay_state_api import (
+    CheckpointedFunction,
+    KeyedProcessFunction,
+    ListCheckpointed,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ValueStateDescriptor,
+)
+from forebay_state_api.errors import (
+    ConfigurationError,
+    StateAccessError,
+    StateMigrationError,
+    UnknownPluginError,
+)
 from forebay_state_api.versions.reader import open_version
 
 COUNT = ValueStateDescriptor("n", int, default=0)
@@ -47,3 +59,74 @@ def test_compactions_are_submitted_found_and_installed(tmp_path):
 def test_a_service_that_is_not_installed():
     with pytest.raises(UnknownPluginError, match="locla"):
         FunctionHarness(Count(), "user", compaction="locla")
+
+
+SEEN = ListStateDescriptor("seen", str)
+EVERYONE = ListStateDescriptor("everyone", str)
+RULES = MapStateDescriptor("rules", str, int)
+
+
+class Remember(KeyedProcessFunction, CheckpointedFunction):
+    def initialize_state(self, context):
+        store = context.operator_state_store
+        self.seen = store.get_list_state(SEEN)
+        self.everyone = store.get_union_list_state(EVERYONE)
+        self.rules = store.get_broadcast_state(RULES)
+
+    def process_element(self, row, ctx):
+        self.seen.add(row.user)
+        self.everyone.add(row.user)
+
+    def snapshot_state(self, context):
+        self.rules.put("version", context.version)
+
+
+class RememberPlainly(KeyedProcessFunction, ListCheckpointed):
+    def open(self, context):
+        self.seen = []
+
+    def restore_state(self, state):
+        self.restored = state
+
+    def process_element(self, row, ctx):
+        self.seen.append(row.user)
+
+    def snapshot_state(self, version):
+        return self.seen
+
+
+@pytest.mark.parametrize("backend", ["heap", "lsm"])
+def test_operator_state_of_each_subtask(backend):
+    users = [Row(f"u{n}") for n in range(9)]
+    with FunctionHarness(Remember(), "user", backend=backend, parallelism=3) as harness:
+        assert harness.operator_state(SEEN) == []
+        harness.process(users)
+        seen = harness.operator_state(SEEN)
+        assert len(seen) == 3
+        everyone = [user for part in seen for user in part]
+        assert sorted(everyone) == sorted(row.user for row in users)
+        assert harness.operator_state(EVERYONE) == seen
+        assert harness.operator_state(RULES) == [{"version": 1}] * 3
+        harness.restart(parallelism=2)
+        harness.process([])
+        assert harness.operator_state(SEEN) == [everyone[:5], everyone[5:]]
+        assert harness.operator_state(RULES) == [{"version": 2}] * 2
+        harness.restart(version=1)
+        assert harness.operator_state(SEEN) == seen
+
+
+def test_operator_state_that_is_not_there_or_of_another_kind():
+    with FunctionHarness(Remember(), "user") as harness:
+        harness.process([Row("a")])
+        with pytest.raises(ConfigurationError, match=r"no operator state 'other'.*everyone, rules"):
+            harness.operator_state(ListStateDescriptor("other", str))
+        with pytest.raises(StateMigrationError, match="seen"):
+            harness.operator_state(ListStateDescriptor("seen", int))
+        with pytest.raises(TypeError, match="takes a ListStateDescriptor"):
+            harness.operator_state(MapStateDescriptor("seen", str, str))
+
+
+def test_operator_state_of_the_short_form():
+    with FunctionHarness(RememberPlainly(), "user") as harness:
+        harness.process([Row("a"), Row("b")])
+        assert harness.operator_state() == [["a", "b"]]

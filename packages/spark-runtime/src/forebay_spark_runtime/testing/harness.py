@@ -21,6 +21,7 @@ from forebay_state_api._engine.engine import (
     EngineSettings,
     record_methods,
 )
+from forebay_state_api._operator_state.reading import OperatorDescriptor, read_operator_state
 from forebay_state_api.codecs import codec_for
 from forebay_state_api.descriptors import StateDescriptor
 from forebay_state_api.errors import ConfigurationError, StateAccessError
@@ -175,6 +176,16 @@ class FunctionHarness:
             namespace=namespace,
             version=self.version,
         )
+
+    def operator_state(self, descriptor: OperatorDescriptor | None = None) -> list[Any]:
+        """What each subtask has committed of an operator state, at the current version.
+
+        A list for each subtask, or a dict if the state is broadcast; without a descriptor that of
+        a `ListCheckpointed`. Empty before the first micro-batch.
+        """
+        if self.version == 0:
+            return []
+        return read_operator_state(self._storage, descriptor, uid=self._uid, version=self.version)
 
     @property
     def metrics(self) -> EngineMetrics:
