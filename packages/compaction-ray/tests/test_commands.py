@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from click.testing import CliRunner
 from compaction_ray_toys import Concatenation, ThreadPool, running
 
+from forebay_compaction_ray import asking
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.server import ServerSecurity
 from forebay_compaction_ray.worker.nothing import NothingCompactor
@@ -67,6 +70,38 @@ def test_doctor(there, gateway):
     result = forebay("doctor", *there)
     assert result.exit_code != 0
     assert "it drains" in result.output
+
+
+class Told:
+    """Answers `Describe` with one description after another, the last one again and again."""
+
+    def __init__(self, *workers_up, workers=2):
+        self.answers = [{"workers": up, "worker_list": [{}] * workers} for up in workers_up]
+        self.asked = 0
+
+    def call(self, method, message):
+        self.asked += 1
+        return self.answers[min(self.asked, len(self.answers)) - 1]
+
+
+@pytest.mark.parametrize(
+    ("told", "up", "asked"),
+    [
+        (Told(2), 2, 1),
+        (Told(0, 0, 1), 1, 3),
+        (Told(0, workers=0), 0, 1),
+        (Told(0), 0, 76),
+    ],
+    ids=["all up", "just begun", "to be none", "never"],
+)
+def test_doctor_waits_for_workers_that_come_up(monkeypatch, told, up, asked):
+    now = [100.0]
+    clock = SimpleNamespace(
+        monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds)
+    )
+    monkeypatch.setattr(asking, "time", clock)
+    assert asking._described(told)["workers"] == up
+    assert told.asked == pytest.approx(asked, abs=1 if asked > 3 else 0)
 
 
 def test_nobody_there():

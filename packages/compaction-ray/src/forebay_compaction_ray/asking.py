@@ -24,7 +24,11 @@ from forebay_state_api.compaction import CompactionJob, CompactionPhase
 from forebay_state_api.keys import KeyGroupRange
 
 _TIMEOUT_S: Final = 10.0
+_WIDTH: Final = 78
+"""Of the table, so that its title stays on one line where that fits."""
 _ROUND_TRIP_S: Final = 10.0
+_START_S: Final = 15.0
+"""How long `examine` waits for the workers of a service that has just been started."""
 
 
 @attrs.frozen
@@ -86,6 +90,7 @@ def _table(
     address: str, now: Mapping[str, Any], before: Mapping[str, Any], seconds: float
 ) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
+    table.min_width = _WIDTH
     table.title = "   ".join(_summary(address, now, before, seconds))
     for column in ("worker", "state", "node", "pid", "jobs", "done", "left"):
         table.add_column(column)
@@ -131,7 +136,7 @@ def _bytes(size: float) -> str:
 
 def examine(asked: Asked) -> bool:
     """Print what was found; returns whether all is well."""
-    described = asked.call("Describe", {})
+    described = _described(asked)
     well = [
         _finding("the gateway takes jobs", _unless(described["state"] == "serving", "it drains"))
     ]
@@ -147,6 +152,16 @@ def examine(asked: Asked) -> bool:
         for promise, problem in asked.call("Check", {"storage": storage})["found"].items():
             well.append(_finding(f"storage {storage}: {promise}", problem))
     return all(well)
+
+
+def _described(asked: Asked) -> dict[str, Any]:
+    """The gateway's description, once one of its workers is up or none comes up in time."""
+    deadline = time.monotonic() + _START_S
+    described = asked.call("Describe", {})
+    while described["worker_list"] and not described["workers"] and time.monotonic() < deadline:
+        time.sleep(0.2)
+        described = asked.call("Describe", {})
+    return described
 
 
 def _round_trip(asked: Asked, storage: str) -> str:
