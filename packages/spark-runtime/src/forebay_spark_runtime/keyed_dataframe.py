@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from forebay_spark_runtime.key_columns import KeyColumns, key_columns
 from forebay_spark_runtime.options import KeyedOptions
 from forebay_spark_runtime.plan import Hidden, Input, output_schema, plan
 from forebay_spark_runtime.reduce import RunningReduce
+from forebay_spark_runtime.with_state import WithState
 from forebay_spark_runtime.worker import SubtaskJob
 from forebay_state_api._engine.engine import (
     flat_map_callable,
@@ -40,6 +41,7 @@ from forebay_state_api.functions import (
     MapFunction,
     ReduceFunction,
 )
+from forebay_state_api.ttl import StateTtlConfig
 
 __all__ = ["ConnectedDataFrame", "KeyedDataFrame", "keyed"]
 
@@ -85,6 +87,33 @@ class KeyedDataFrame:
         _check_function(fn, "reduce", ReduceFunction, "a ReduceFunction or fn(row, row)")
         schema = self.df.schema
         return _apply([self], RunningReduce(fn, schema), schema)
+
+    def map_with_state(
+        self,
+        fn: Callable[[Any, Any], Any],
+        schema: Any,
+        *,
+        state_type: Any = None,
+        ttl: StateTtlConfig | None = None,
+    ) -> Any:
+        """Apply ``fn(row, value)`` → ``(row, value)``: one row out for each row in.
+
+        ``value`` is what is kept for the row's key, ``None`` if there is nothing, and the one that
+        is returned replaces it; ``None`` clears it. ``state_type`` is its type, as descriptors take
+        it.
+        """
+        return _apply([self], WithState(fn, many=False, state_type=state_type, ttl=ttl), schema)
+
+    def flat_map_with_state(
+        self,
+        fn: Callable[[Any, Any], Any],
+        schema: Any,
+        *,
+        state_type: Any = None,
+        ttl: StateTtlConfig | None = None,
+    ) -> Any:
+        """As `map_with_state`, with ``fn(row, value)`` → ``(rows, value)``: any number of rows."""
+        return _apply([self], WithState(fn, many=True, state_type=state_type, ttl=ttl), schema)
 
     def connect(self, other: KeyedDataFrame) -> ConnectedDataFrame:
         """Two inputs whose rows of one key share their state.

@@ -15,7 +15,7 @@ from forebay_state_api.checkpointed import (
     OperatorStateStore,
     SnapshotContext,
 )
-from forebay_state_api.codecs import Codec
+from forebay_state_api.codecs import Alias, Codec, MigratedFrom
 from forebay_state_api.context import RuntimeContext
 from forebay_state_api.descriptors import (
     AggregatingStateDescriptor,
@@ -81,6 +81,7 @@ __all__ = [
     "AggregateFunction",
     "AggregatingState",
     "AggregatingStateDescriptor",
+    "Alias",
     "CheckpointListener",
     "CheckpointedFunction",
     "CleanupFullSnapshot",
@@ -104,6 +105,7 @@ __all__ = [
     "MapFunction",
     "MapState",
     "MapStateDescriptor",
+    "MigratedFrom",
     "OperatorStateStore",
     "OutputSchemaError",
     "PluginError",

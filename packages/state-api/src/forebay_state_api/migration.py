@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
 from forebay_state_api.backend import TableSpec
 from forebay_state_api.codecs import ValueCodec, describe_type, resolve
 from forebay_state_api.errors import StateMigrationError
+
+_WAY_OUT: Final = (
+    "declare the stored type, give added fields a default and renamed ones an Alias, migrate it "
+    "with MigratedFrom(stored type, function), or give the new state another name"
+)
 
 
 def reader_of(stored: Mapping[str, Any], spec: TableSpec) -> TableSpec:
@@ -42,10 +47,7 @@ def _reading(
     try:
         return resolve(stored, declared)
     except StateMigrationError as fault:
-        raise StateMigrationError(
-            f"state {spec.name!r}, {part}: {fault}; declare the stored type, or give the new "
-            "state another name"
-        ) from fault
+        raise StateMigrationError(f"state {spec.name!r}, {part}: {fault}; {_WAY_OUT}") from fault
 
 
 def _refused(spec: TableSpec, stored: str, declared: str) -> StateMigrationError:

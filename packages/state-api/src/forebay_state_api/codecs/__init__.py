@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from forebay_state_api.codecs.codec import Codec, ValueCodec
 from forebay_state_api.codecs.describe import describe_type
+from forebay_state_api.codecs.evolution import Alias, MigratedFrom
 from forebay_state_api.codecs.factory import codec_for
 from forebay_state_api.codecs.resolve import raw_codec, resolve
 
 __all__ = [
+    "Alias",
     "Codec",
+    "MigratedFrom",
     "ValueCodec",
     "codec_for",
     "describe_type",

@@ -87,6 +87,10 @@ class Shape(abc.ABC):
         Raises `UnreadableError`.
         """
 
+    def layout_of(self, stored: Description) -> Layout:  # noqa: ARG002 - as it must be
+        """How values of the stored type became bytes when that was the whole type."""
+        return self.layout
+
 
 class Code:
     """Names for objects in generated code, and the way from its text to a function.

@@ -1,4 +1,4 @@
-"""Python types and annotations as shapes."""
+"""Types, as descriptors take them, and annotations as shapes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ from forebay_state_api.codecs._shape import Shape, UnsupportedTypeError
 from forebay_state_api.codecs.classes import class_shape
 from forebay_state_api.codecs.codec import Codec, CodecShape
 from forebay_state_api.codecs.containers import DictShape, ListShape, TupleOfShape, TupleShape
+from forebay_state_api.codecs.evolution import MigratedFrom, MigratingShape
 from forebay_state_api.codecs.plain import SCALARS
 from forebay_state_api.codecs.scalars import FloatShape, OptionalShape, ScalarShape
+from forebay_state_api.codecs.spark_types import shape_of_ddl, shape_of_json
 from forebay_state_api.codecs.untyped import AnyShape
 
 _Classes = tuple[type, ...]
 
 
-def shape_of(annotation: Any) -> Shape:
-    """Return the shape of a Python type or annotation. Raises `UnsupportedTypeError`."""
-    return AnyShape() if annotation is None else _shape(annotation, ())
+def whole(type_info: Any) -> Shape:
+    """Return the shape of what a descriptor takes as a type. Raises `UnsupportedTypeError`."""
+    if isinstance(type_info, str):
+        return shape_of_ddl(type_info)
+    return AnyShape() if type_info is None else _shape(type_info, ())
 
 
 def _shape(annotation: Any, within: _Classes) -> Shape:
@@ -38,7 +42,16 @@ def _shape(annotation: Any, within: _Classes) -> Shape:
     return _class(annotation, within)
 
 
+def _spark(data_type: Any) -> Shape:
+    if isinstance(data_type, type):
+        msg = f"{data_type.__name__} is a class: pass an instance, {data_type.__name__}(...)"
+        raise UnsupportedTypeError(msg)
+    return shape_of_json(data_type.jsonValue())
+
+
 def _class(annotation: Any, within: _Classes) -> Shape:
+    if hasattr(annotation, "jsonValue"):
+        return _spark(annotation)
     if not isinstance(annotation, type):
         raise _unsupported(annotation)
     if annotation in _KNOWN:
@@ -58,7 +71,9 @@ def _generic(annotation: Any, origin: Any, within: _Classes) -> Shape:
     arguments = get_args(annotation)
     if origin is Annotated:
         codecs = [m for m in annotation.__metadata__ if isinstance(m, Codec)]
-        return _shape(codecs[-1] if codecs else arguments[0], within)
+        shape = _shape(codecs[-1] if codecs else arguments[0], within)
+        ways = [m for m in annotation.__metadata__ if isinstance(m, MigratedFrom)]
+        return MigratingShape(shape, [(whole(m.stored_type), m) for m in ways]) if ways else shape
     if origin is Union or origin is types.UnionType:
         return _union(annotation, within)
     if origin is list:

@@ -14,6 +14,7 @@ import attrs
 from forebay_state_api.codecs._makers import ObjectMaker, TupleMaker, is_frozen_attrs
 from forebay_state_api.codecs._shape import Function, Shape, UnsupportedTypeError
 from forebay_state_api.codecs.enums import EnumShape, FlagShape
+from forebay_state_api.codecs.evolution import Alias
 from forebay_state_api.codecs.plain import SCALARS
 from forebay_state_api.codecs.records import Field, RecordShape
 
@@ -48,7 +49,12 @@ def _enum_shape(cls: type[enum.Enum]) -> Shape:
 def _named_tuple_shape(cls: type[Any], shape_of: ShapeOf) -> Shape:
     hints = _hints(cls)
     fields = [
-        Field(name, _field_shape(cls, name, hints, shape_of), _constant(cls._field_defaults, name))
+        Field(
+            name,
+            _field_shape(cls, name, hints, shape_of),
+            _constant(cls._field_defaults, name),
+            aliases=_aliases(hints, name),
+        )
         for name in cls._fields
     ]
     return RecordShape(cls, fields, kind="namedtuple", maker=TupleMaker(cls), frozen=True)
@@ -62,6 +68,7 @@ def _attrs_shape(cls: type[Any], shape_of: ShapeOf) -> Shape:
             _field_shape(cls, attribute.name, hints, shape_of),
             _attrs_default(attribute),
             may_be_unset=not attribute.init and attribute.default is attrs.NOTHING,
+            aliases=_aliases(hints, attribute.name),
         )
         for attribute in attrs.fields(cls)
     ]
@@ -100,6 +107,7 @@ def _dataclass_shape(cls: type[Any], shape_of: ShapeOf) -> Shape:
             _field_shape(cls, field.name, hints, shape_of),
             _dataclass_default(field),
             may_be_unset=not field.init and _dataclass_default(field) is None,
+            aliases=_aliases(hints, field.name),
         )
         for field in dataclasses.fields(cls)
     ]
@@ -135,6 +143,11 @@ def _field_shape(cls: type, name: str, hints: Mapping[str, Any], shape_of: Shape
     except UnsupportedTypeError as error:
         msg = f"field {name!r} of {cls.__qualname__}: {error}"
         raise UnsupportedTypeError(msg) from error
+
+
+def _aliases(hints: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    metadata = getattr(hints.get(name), "__metadata__", ())
+    return tuple(old for one in metadata if isinstance(one, Alias) for old in one.names)
 
 
 def _hints(cls: type) -> dict[str, Any]:

@@ -141,6 +141,8 @@ class ValueCodec:
     other: 0.0 for -0.0, a datetime in UTC for one in another zone."""
     _shape: Shape
     _layout: Layout
+    _stored_layout: Layout
+    """Of what `unpack` reads."""
     _read: Function | None
 
     @classmethod
@@ -156,6 +158,7 @@ class ValueCodec:
             original=shape.original,
             shape=shape,
             layout=shape.layout,
+            stored_layout=shape.layout,
             read=shape.reader(shape.description),
         )
 
@@ -164,7 +167,8 @@ class ValueCodec:
 
         Raises `UnreadableError`; `resolve` is the public way.
         """
-        return attrs.evolve(self, read=self._shape.reader(stored))
+        read = self._shape.reader(stored)
+        return attrs.evolve(self, read=read, stored_layout=self._shape.layout_of(stored))
 
     def pack(self, values: list[Any]) -> bytes:
         """Return the bytes of a whole list of values."""
@@ -177,7 +181,7 @@ class ValueCodec:
         Raises `CorruptStateError` for bytes that it did not make, and `StateMigrationError` for
         the member of an enumeration that no longer exists.
         """
-        values = self._layout.load_column(data)
+        values = self._stored_layout.load_column(data)
         return list(values) if self._read is None else list(map(self._read, values))
 
     def pack_one(self, value: Any) -> bytes:
@@ -186,7 +190,7 @@ class ValueCodec:
 
     def unpack_one(self, data: bytes | memoryview) -> Any:
         """Return the value of which `pack_one` made ``data``; errors as for `unpack`."""
-        value = self._layout.load(data)
+        value = self._stored_layout.load(data)
         return value if self._read is None else self._read(value)
 
     def pack_each(self, values: list[Any]) -> list[bytes]:
@@ -199,7 +203,7 @@ class ValueCodec:
 
         Errors as for `unpack`.
         """
-        values = self._layout.load_each(data, lengths)
+        values = self._stored_layout.load_each(data, lengths)
         return list(values) if self._read is None else list(map(self._read, values))
 
     def __repr__(self) -> str:

@@ -7,13 +7,12 @@ import attrs
 from forebay_state_api.codecs.codec import ValueCodec
 from forebay_state_api.codecs.containers import TupleShape, by_position
 from forebay_state_api.codecs.scalars import OptionalShape, ScalarShape
-from forebay_state_api.codecs.untyped import AnyShape
 
 
 def optional_codec(codec: ValueCodec) -> ValueCodec:
     """Return the codec of ``T | None``; a codec that takes ``None`` anyway is returned itself."""
     shape = codec._shape  # noqa: SLF001 - codecs are one module to the outside
-    if isinstance(shape, (AnyShape, OptionalShape)):
+    if shape.description["type"] in ("any", "optional"):
         return codec
     return ValueCodec.of(OptionalShape(shape))
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from forebay_state_api.codecs._shape import Shape, UnsupportedTypeError
-from forebay_state_api.codecs.annotations import shape_of
+from forebay_state_api.codecs._shape import UnsupportedTypeError
+from forebay_state_api.codecs.annotations import whole
 from forebay_state_api.codecs.codec import ValueCodec
-from forebay_state_api.codecs.spark_types import shape_of_ddl, shape_of_json
 from forebay_state_api.errors import ConfigurationError
 
 
@@ -20,21 +19,10 @@ def codec_for(type_info: Any, *, what: str) -> ValueCodec:
     nothing is ever pickled.
     """
     try:
-        return ValueCodec.of(_shape_of(type_info))
+        return ValueCodec.of(whole(type_info))
     except UnsupportedTypeError as error:
         msg = (
             f"{what}: {error}. Use a plain type, an attrs class, a dataclass, a NamedTuple, an "
             "Enum, a Spark type, or a Codec of your own (forebay_state_api.codecs.Codec)"
         )
         raise ConfigurationError(msg) from error
-
-
-def _shape_of(type_info: Any) -> Shape:
-    if isinstance(type_info, str):
-        return shape_of_ddl(type_info)
-    if hasattr(type_info, "jsonValue"):
-        if isinstance(type_info, type):
-            msg = f"{type_info.__name__} is a class: pass an instance, {type_info.__name__}(...)"
-            raise UnsupportedTypeError(msg)
-        return shape_of_json(type_info.jsonValue())
-    return shape_of(type_info)

@@ -36,6 +36,8 @@ class Field:
     """Half-made record (``None`` for tuples) → value of the field in data that lack it."""
     may_be_unset: bool = False
     """The constructor need not set it: reading it may be an `AttributeError`."""
+    aliases: tuple[str, ...] = ()
+    """Former names."""
 
     @property
     def description(self) -> dict[str, Any]:
@@ -127,10 +129,23 @@ class RecordShape(Shape):
         if stored["type"] != "record":
             msg = f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"
             raise UnreadableError(msg)
-        positions = {field["name"]: i for i, field in enumerate(stored["fields"])}
+        positions = _positions(self._fields, stored)
         readers = [_field_reader(field, stored, positions) for field in self._fields]
         subjects = [f"v[{positions[f.name]}]" if f.name in positions else "o" for f in self._fields]
         return self._maker.rebuild(readers, subjects)
+
+
+def _positions(fields: Sequence[Field], stored: Description) -> dict[str, int]:
+    """Name of a declared field → where it stands in stored data, under its own or a former name."""
+    named = {field["name"]: i for i, field in enumerate(stored["fields"])}
+    renamed = {
+        field.name: next((name for name in field.aliases if name in named), None)
+        for field in fields
+        if field.name not in named
+    }
+    claimed = {name for name in renamed.values() if name is not None}
+    own = {name: i for name, i in named.items() if name not in claimed}
+    return own | {new: named[old] for new, old in renamed.items() if old is not None}
 
 
 def _field_reader(field: Field, stored: Description, positions: dict[str, int]) -> Function | None:

@@ -19,10 +19,11 @@ _log = logging.getLogger(__name__)
 def resolve(stored: Mapping[str, Any], declared: ValueCodec) -> ValueCodec:
     """Return a codec that packs as ``declared`` does and unpacks what was written as ``stored``.
 
-    Compatible: fields with defaults added, fields removed or reordered, classes renamed, ``int`` →
-    ``float``, ``T`` → ``T | None``, ``tuple[T, T]`` → ``tuple[T, ...]``, members of an enumeration
-    added or removed, what a `Codec` says it can read; all of them at any depth. Everything else
-    raises `IncompatibleTypeError`. Equal types give ``declared`` itself.
+    Compatible: fields with defaults added, fields removed or reordered, fields renamed with an
+    `Alias`, classes renamed, ``int`` → ``float``, ``T`` → ``T | None``, ``tuple[T, T]`` →
+    ``tuple[T, ...]``, members of an enumeration added or removed, what a `MigratedFrom` migrates,
+    what a `Codec` says it can read; all of them at any depth. Everything else raises
+    `IncompatibleTypeError`. Equal types give ``declared`` itself.
     """
     if stored == declared.description:
         return declared

@@ -18,6 +18,7 @@ from forebay_state_api.codecs._shape import (
     a_class,
 )
 from forebay_state_api.codecs.describe import describe_type
+from forebay_state_api.codecs.plain import Layout
 
 _NAN: Final = float("nan")
 _DECIMAL_NAN: Final = Decimal("NaN")
@@ -147,6 +148,11 @@ class OptionalShape(Shape):
             return None
         inner = stored["of"] if stored["type"] == "optional" else stored
         return _unless_none(self._of.reader(inner))
+
+    def layout_of(self, stored: Description) -> Layout:
+        """That of ``T`` where ``T`` itself was stored."""
+        nested = stored["type"] in ("none", "optional")
+        return self.layout if nested else self._of.layout_of(stored)
 
 
 def _unless_none(function: Function | None) -> Function | None:

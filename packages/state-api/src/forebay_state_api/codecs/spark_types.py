@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from forebay_state_api.codecs._shape import Shape, UnsupportedTypeError
 from forebay_state_api.codecs.containers import DictShape, ListShape
+from forebay_state_api.codecs.evolution import SPARK_ALIAS
 from forebay_state_api.codecs.records import Field
 from forebay_state_api.codecs.scalars import FloatShape, OptionalShape, ScalarShape
 from forebay_state_api.codecs.structs import StructShape
@@ -65,10 +66,20 @@ def shape_of_json(json: Any) -> Shape:
 def _json_struct(json: Mapping[str, Any]) -> Shape:
     return StructShape(
         [
-            _field(part["name"], shape_of_json(part["type"]), nullable=part["nullable"])
+            _field(
+                part["name"],
+                shape_of_json(part["type"]),
+                nullable=part["nullable"],
+                aliases=_aliases(part),
+            )
             for part in json["fields"]
         ]
     )
+
+
+def _aliases(part: Mapping[str, Any]) -> tuple[str, ...]:
+    given = (part.get("metadata") or {}).get(SPARK_ALIAS, ())
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def _json_array(json: Mapping[str, Any]) -> Shape:
@@ -91,9 +102,9 @@ def _maybe(shape: Shape, *, nullable: bool) -> Shape:
     return OptionalShape(shape) if nullable else shape
 
 
-def _field(name: str, shape: Shape, *, nullable: bool) -> Field:
+def _field(name: str, shape: Shape, *, nullable: bool, aliases: tuple[str, ...] = ()) -> Field:
     default = (lambda _: None) if nullable else None
-    return Field(name, _maybe(shape, nullable=nullable), default)
+    return Field(name, _maybe(shape, nullable=nullable), default, aliases=aliases)
 
 
 class _Parser:

@@ -43,6 +43,24 @@ class RescaleTests(BackendSubject):
         news = [(f"new {number}", [("v.value",)]) for number in range(len(parallelisms))]
         assert spread.scripts(news) == [[number] for number in range(len(parallelisms))]
 
+    @pytest.mark.parametrize("max_parallelism", [10, 128])
+    @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 5), (4, 3), (8, 1)])
+    def test_there_and_back(
+        self, new_job: NewJob, before: int, after: int, max_parallelism: int
+    ) -> None:
+        states = states_with(StateTtlConfig(TTL))
+        job = new_job(*states, parallelism=before, max_parallelism=max_parallelism)
+        job.scripts([(key, WRITES) for key in KEYS])
+        for parallelism in (after, before):
+            job.clock.advance(3 * SECOND)
+            job.restart(parallelism=parallelism)
+            job.scripts([(key, WRITES) for key in KEYS[:10]])
+        alive = [1, [1, 2] * 3, [("a", 1), ("b", 2)], 3, 1.0]
+        job.clock.advance(3 * SECOND)
+        assert job.scripts([(key, READS) for key in KEYS[:10]]) == [alive] * 10
+        job.clock.advance(TTL)
+        assert job.scripts([(key, READS) for key in KEYS]) == [EMPTY] * 40
+
     @pytest.mark.parametrize("parallelism", [1, 2, 7, 8])
     def test_each_key_is_counted_in_one_subtask(self, spread: KeyedJob, parallelism: int) -> None:
         spread.restart(parallelism=parallelism)

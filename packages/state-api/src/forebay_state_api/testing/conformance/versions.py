@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import attrs
 import pytest
 
-from forebay_state_api.codecs import Codec
+from forebay_state_api.codecs import Alias, Codec, MigratedFrom
 from forebay_state_api.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
@@ -268,6 +268,29 @@ class Tall:
         height: float = 1.5
 
 
+class Turned:
+    """Holds a class whose field had another name."""
+
+    @attrs.define
+    class Position:
+        """A record with one field."""
+
+        east: Annotated[int, Alias("x")]
+
+
+def _positions(one: Any) -> list[StateDescriptor]:
+    """A value, a list and a map of ``one``."""
+    return [
+        ValueStateDescriptor("s", one),
+        ListStateDescriptor("l", one),
+        MapStateDescriptor("m", str, one),
+    ]
+
+
+def _written(value: Any) -> list[Any]:
+    return [("s.update", value), ("l.add", value), ("m.put", "a", value)]
+
+
 class MigrationTests(BackendSubject):
     """Restoring under another declaration."""
 
@@ -346,6 +369,40 @@ class MigrationTests(BackendSubject):
             assert (repr(got), repr(elements)) == (read, f"[{read}]")
             job.do("other", ("s.update", got))
         assert repr(job.do("other", ("s.value",))[0]) == read
+
+    def test_a_field_that_was_renamed_is_found_under_its_alias(self, new_job: NewJob) -> None:
+        job = new_job(*_positions(Flat.Position))
+        job.do("k", *_written(Flat.Position(3)))
+        job.descriptors = _positions(Turned.Position)
+        job.restart()
+        got, elements, entry = job.do("k", ("s.value",), ("l.get",), ("m.get", "a"))
+        assert [got, *elements, entry] == [Turned.Position(east=3)] * 3
+
+    def test_a_function_migrates_what_was_stored(self, new_job: NewJob) -> None:
+        job = new_job(*_positions(int))
+        job.do("old", *_written(3))
+        job.do("newer", *_written(4))
+        migrated = Annotated[Flat.Position, MigratedFrom(int, Flat.Position)]
+        job.descriptors = _positions(migrated)
+        for _ in range(3):  # what was not written again is migrated again
+            job.restart()
+            reads = [("s.value",), ("l.get",), ("m.get", "a")]
+            assert job.do("old", *reads) == [Flat.Position(3), [Flat.Position(3)], Flat.Position(3)]
+            job.do("newer", ("s.update", Flat.Position(5)), ("l.add", Flat.Position(6)))
+        assert job.do("newer", ("s.value",)) == [Flat.Position(5)]
+        four = job.do("newer", ("l.get",))[0]
+        assert four == [Flat.Position(4), *[Flat.Position(6)] * 3]
+
+    def test_a_migration_that_fails_names_itself_and_both_types(self, new_job: NewJob) -> None:
+        job = new_job(*_positions(int))
+        job.do("k", *_written(3))
+        job.descriptors = _positions(Annotated[Flat.Position, MigratedFrom(int, str)])
+        job.restart()
+        with pytest.raises(StateMigrationError, match=r"migration str from int.*Position"):
+            job.do("k", ("s.value",), ("l.get",), ("m.get", "a"))
+        job.descriptors = _positions(int)
+        job.restart()
+        assert job.do("k", ("s.value",)) == [3], "the stored state is untouched"
 
     def test_types_of_all_kinds_survive(self, new_job: NewJob) -> None:
         job = new_job(

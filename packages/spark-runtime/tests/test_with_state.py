@@ -1,0 +1,88 @@
+"""The shortcuts for one value per key: what goes out, what stays, and what is refused."""
+
+from __future__ import annotations
+
+import functools
+from datetime import timedelta
+from typing import NamedTuple
+
+import pytest
+
+from forebay_spark_runtime.testing import FunctionHarness
+from forebay_spark_runtime.with_state import STATE, WithState
+from forebay_state_api import FunctionError, StateTtlConfig, ValueStateDescriptor
+from forebay_state_api.errors import ConfigurationError
+
+
+class Row(NamedTuple):
+    user: str
+    n: int
+
+
+def running(row, total):
+    total = (total or 0) + row.n
+    return (row.user, total), total
+
+
+def every_second(row, held):
+    return ([], row.n) if held is None else ([(row.user, held), (row.user, row.n)], None)
+
+
+async def asynchronous(row, value):
+    return row, value
+
+
+def generator(row, value):
+    yield row, value
+
+
+class Called:
+    async def __call__(self, row, value):
+        return row, value
+
+
+VALUE = ValueStateDescriptor(STATE, int)
+
+
+@pytest.mark.parametrize("backend", ["heap", "lsm"])
+def test_one_row_for_each_and_the_value_is_kept(backend):
+    fn = WithState(running, many=False, state_type=int)
+    with FunctionHarness(fn, "user", backend=backend) as harness:
+        rows = [Row("a", 1), Row("b", 5), Row("a", 2)]
+        assert sorted(harness.process(rows)) == [("a", 1), ("a", 3), ("b", 5)]
+        harness.restart(parallelism=3)
+        assert harness.process([Row("a", 4)]) == [("a", 7)]
+        assert harness.state(VALUE, "a") == 7
+
+
+@pytest.mark.parametrize("backend", ["heap", "lsm"])
+def test_any_number_of_rows_and_none_clears_the_value(backend):
+    fn = WithState(every_second, many=True, state_type=int)
+    with FunctionHarness(fn, "user", backend=backend) as harness:
+        assert harness.process([Row("a", 1)]) == []
+        assert harness.state(VALUE, "a") == 1
+        assert harness.process([Row("a", 2)]) == [("a", 1), ("a", 2)]
+        assert harness.state(VALUE, "a") is None
+
+
+def test_a_value_with_a_time_to_live_expires():
+    ttl = StateTtlConfig(timedelta(minutes=1))
+    with FunctionHarness(WithState(running, many=False, ttl=ttl), "user") as harness:
+        assert harness.process([Row("a", 1)]) == [("a", 1)]
+        harness.clock.advance(timedelta(minutes=2))
+        assert harness.process([Row("a", 1)]) == [("a", 1)]
+
+
+@pytest.mark.parametrize("result", [None, ("a", 1, 2), ["a", 1], "ab"], ids=repr)
+def test_what_is_no_pair_is_named(result):
+    fn = WithState(lambda *_: result, many=True)
+    with FunctionHarness(fn, "user") as harness, pytest.raises(FunctionError) as caught:
+        harness.process([Row("a", 1)])
+    assert "flat_map_with_state returns (rows, value)" in str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize("fn", [asynchronous, generator, Called(), dict, 3], ids=repr)
+def test_what_is_no_plain_callable_is_refused(fn):
+    with pytest.raises(ConfigurationError, match="map_with_state takes a plain callable"):
+        WithState(fn, many=False)
+    WithState(functools.partial(running), many=False)
