@@ -42,7 +42,7 @@ class HeapBackend(StateBackend):
 
     name: ClassVar[str] = "heap"
     contract_version: ClassVar[int] = 1
-    capabilities: ClassVar[Capability] = Capability.RESIDENT
+    capabilities: ClassVar[Capability] = Capability.RESIDENT | Capability.EXPORT
     options: ClassVar[Mapping[str, Setting]] = SETTINGS
 
     def __init__(self, opening: Opening, resident: Resident) -> None:

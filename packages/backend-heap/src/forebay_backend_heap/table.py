@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +17,7 @@ from forebay_state_api.backend import (
     Changes,
     ListChange,
     MapChange,
+    PointChanges,
     Scan,
     Space,
     StateKind,
@@ -79,6 +81,35 @@ class HeapTable(Table):
 
     def namespaces(self) -> Iterator[Any]:
         return iter(list(self._spaces))
+
+    def export(self, keys: int) -> Iterator[Changes]:
+        known = self._groups.as_dict()
+        for namespace, space in self._spaces.items():
+            cells = iter(space.cells.items())
+            while page := list(islice(cells, keys)):
+                yield self._exported(namespace, page, known)
+
+    def _exported(
+        self, namespace: Any, page: Sequence[tuple[Any, Any]], known: Mapping[Any, int]
+    ) -> Changes:
+        kind = self.spec.kind
+        if kind.is_point:
+            names, values = [key for key, _ in page], [value for _, value in page]
+            groups = [known[key] for key in names]
+            return Changes(points={namespace: PointChanges(names, groups, values)})
+        if kind is StateKind.LIST:
+            lists = {
+                key: ListChange(known[key], replaced=True, elements=list(all_))
+                for key, all_ in page
+                if all_
+            }
+            return Changes(lists={namespace: lists})
+        maps = {
+            key: MapChange(known[key], cleared=True, entries=dict(all_))
+            for key, all_ in page
+            if all_
+        }
+        return Changes(maps={namespace: maps})
 
     def replay(self, section: Section) -> None:
         """Do what a file says; raises `StateMigrationError` if the spec does not fit it."""

@@ -161,6 +161,23 @@ def namespace_of(cell_key: bytes) -> Any:
     return NAMESPACES.unpack_one(cell_key[start : start + length]) if length else None
 
 
+def prefix_of(cell_key: bytes) -> bytes:
+    """The part of a cell key that tells namespace and key."""
+    return cell_key[: _key_span(cell_key)[1]]
+
+
+def key_in(cell_key: bytes) -> bytes:
+    """The packed key in a cell key."""
+    start, stop = _key_span(cell_key)
+    return cell_key[start:stop]
+
+
+def _key_span(cell_key: bytes) -> tuple[int, int]:
+    length, start = read_varint(cell_key, 0)
+    length, start = read_varint(cell_key, start + length)
+    return start, start + length
+
+
 @lru_cache(maxsize=16)
 def _heads(head: bytes) -> list[bytes]:
     """The head, and the length of a key whose length takes one byte."""

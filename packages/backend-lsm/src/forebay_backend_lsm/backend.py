@@ -39,7 +39,7 @@ class LsmBackend(StateBackend):
 
     name: ClassVar[str] = "lsm"
     contract_version: ClassVar[int] = 1
-    capabilities: ClassVar[Capability] = Capability.CLEANUP_IN_COMPACTION
+    capabilities: ClassVar[Capability] = Capability.CLEANUP_IN_COMPACTION | Capability.EXPORT
     options: ClassVar[Mapping[str, Setting]] = SETTINGS
 
     def __init__(

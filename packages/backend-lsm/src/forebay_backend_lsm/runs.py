@@ -85,7 +85,7 @@ class FileRun(Run):
         self.table: Final[FileTable] = source.file.tables[name]
         self.residence: Final[Residence] = source.residences[name]
         self.clears = self.table.counts[Kind.CLEAR] > 0
-        self._groups: Final = groups
+        self.groups: Final = groups
         self._low: Final = groups.start << _GROUP_SHIFT
         self._high: Final = (groups.end + 1 << _GROUP_SHIFT) - 1
         section = self.table.section.addresses

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
 
-from forebay_backend_lsm.addressing import I64, Addressing, Batch, Entries, namespace_of
+from forebay_backend_lsm.addressing import (
+    I64,
+    Addressing,
+    Batch,
+    Entries,
+    key_in,
+    namespace_of,
+    prefix_of,
+)
 from forebay_backend_lsm.memtable import Memtable
 from forebay_backend_lsm.reads import Reads, contents
 from forebay_backend_lsm.runs import FileRun, MemoryRun
@@ -15,6 +24,9 @@ from forebay_backend_lsm.scans import ListScan, MapScan
 from forebay_state_api.backend import (
     ABSENT,
     Changes,
+    ListChange,
+    MapChange,
+    PointChanges,
     Scan,
     Space,
     StateKind,
@@ -23,7 +35,9 @@ from forebay_state_api.backend import (
 )
 
 _ALL: Final = (1 << 64) - 1
+_GROUP_SHIFT: Final = 48
 _BLOCKS_AT_ONCE: Final = 64
+_PAGE: Final = 4_096
 
 
 class LsmTable(Table):
@@ -82,6 +96,46 @@ class LsmTable(Table):
             found[namespace_of(key)] = None
         return iter(found)
 
+    def export(self, keys: int) -> Iterator[Changes]:
+        """Key group by key group: the keys of one are in memory at a time."""
+        groups = {group for run in self.files for group in run.groups}
+        for group in sorted(groups):
+            cell_keys = self._cell_keys(group << _GROUP_SHIFT, (group + 1 << _GROUP_SHIFT) - 1)
+            prefixes = iter(dict.fromkeys(map(prefix_of, cell_keys)))
+            while page := list(islice(prefixes, keys)):
+                by_namespace: dict[Any, list[Any]] = {}
+                for prefix in page:
+                    found = by_namespace.setdefault(namespace_of(prefix), [])
+                    found.append(self.spec.key.unpack_one(key_in(prefix)))
+                for namespace, names in by_namespace.items():
+                    yield self._exported(namespace, group, names)
+
+    def _exported(self, namespace: Any, group: int, keys: Sequence[Any]) -> Changes:
+        if self.spec.kind.is_point:
+            values = self.get_many(namespace, [(group, key) for key in keys])
+            pairs = [(k, v) for k, v in zip(keys, values, strict=True) if v is not ABSENT]
+            points = PointChanges(
+                [k for k, _ in pairs], [group] * len(pairs), [v for _, v in pairs]
+            )
+            return Changes(points={namespace: points})
+        contents = {
+            key: [one for page in self.scan(namespace, group, key).pages(_PAGE) for one in page]
+            for key in keys
+        }
+        if self.spec.kind is StateKind.LIST:
+            lists = {
+                k: ListChange(group, replaced=True, elements=all_)
+                for k, all_ in contents.items()
+                if all_
+            }
+            return Changes(lists={namespace: lists})
+        maps = {
+            k: MapChange(group, cleared=True, entries=dict(all_))
+            for k, all_ in contents.items()
+            if all_
+        }
+        return Changes(maps={namespace: maps})
+
     def _reads(self) -> Reads:
         """Of the table as it stands now."""
         return Reads((*self.memtable.runs, *self.files), self._requests)
@@ -113,15 +167,16 @@ class LsmTable(Table):
                 maps[group, key] = {address: value for page in pages for address, value in page}
         return [maps[group, key].get(address, ABSENT) for group, key, address in cells]
 
-    def _cell_keys(self) -> Iterator[bytes]:
+    def _cell_keys(self, first: int = 0, last: int = _ALL) -> Iterator[bytes]:
+        """The keys of all runs between two addresses, both inclusive; some of them repeatedly."""
         reads = self._reads()
         for run in reads.runs:
             if isinstance(run, MemoryRun):
-                yield from run.cells.keys.to_pylist()
+                yield from map(run.block.key, range(*run.block.slice_of(first, last)))
             elif isinstance(run, FileRun):
-                span = run.span(0, _ALL)
+                span = run.span(first, last)
                 for start in range(span.start, span.stop, _BLOCKS_AT_ONCE):
                     numbers = span[start - span.start : start - span.start + _BLOCKS_AT_ONCE]
                     for block in reads.blocks([(run, numbers)])[0].values():
-                        low, high = block.slice_of(*run.clip(0, _ALL))
+                        low, high = block.slice_of(*run.clip(first, last))
                         yield from map(block.key, range(low, high))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from forebay_spark_runtime.waiting.operators import ordered_wait, unordered_wait
     from forebay_spark_runtime.waiting.reports import BatchReport, WaitMetrics
     from forebay_spark_runtime.waiting.retry import ClientBrokenError, RetryLaterError
+    from forebay_state_api.versions import RestoreFrom
 
 __all__ = [
     "Batch",
@@ -25,6 +26,7 @@ __all__ = [
     "ConnectedDataFrame",
     "KeyedDataFrame",
     "Rate",
+    "RestoreFrom",
     "Retry",
     "RetryLaterError",
     "WaitMetrics",
@@ -35,7 +37,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "keyed_dataframe": ("ConnectedDataFrame", "KeyedDataFrame", "keyed"),
+    "keyed_dataframe": ("ConnectedDataFrame", "KeyedDataFrame", "RestoreFrom", "keyed"),
     "waiting.arguments": ("Batch", "Rate", "Retry"),
     "waiting.current": ("Call", "current_call"),
     "waiting.operators": ("ordered_wait", "unordered_wait"),

@@ -42,6 +42,7 @@ from forebay_state_api.functions import (
     ReduceFunction,
 )
 from forebay_state_api.ttl import StateTtlConfig
+from forebay_state_api.versions import RestoreFrom
 
 __all__ = ["ConnectedDataFrame", "KeyedDataFrame", "keyed"]
 
@@ -153,6 +154,8 @@ def keyed(
     backend: str | None = None,
     order_by: str | Sequence[str] | None = None,
     new_state: bool = False,
+    restore_from: str | RestoreFrom | None = None,
+    allow_non_restored: bool = False,
     in_flight_limit: int | None = None,
     batch_size: int | None = None,
     page_size: int | None = None,
@@ -173,6 +176,9 @@ def keyed(
     :param order_by: columns by which each subtask sorts the rows of a batch before it runs them; a
         total order makes the order of rows repeatable where several source splits meet.
     :param new_state: begin with empty state although the query is past its first batch.
+    :param restore_from: begin with another operator's state instead of empty: a query's id or name,
+        or a `RestoreFrom`. Looked at only where empty state would be opened.
+    :param allow_non_restored: let ``restore_from`` leave states that the function does not declare.
 
     The other arguments are the settings of the same names; see ``forebay config``. Raises
     `ConfigurationError` for whatever cannot work.
@@ -186,6 +192,9 @@ def keyed(
         batch_id=batch_id,
         order_by=order_by,
         new_state=new_state,
+        restore=checks.checked_restore(
+            restore_from, allow_non_restored=allow_non_restored, uid=uid
+        ),
         overrides={
             "state.dir": None if state_dir is None else str(state_dir),
             "state.backend": backend,

@@ -13,6 +13,7 @@ from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import PREFIX, Settings, resolve_settings
 from forebay_state_api.storage import located, open_storage
+from forebay_state_api.versions import RestoreFrom
 from forebay_state_api.versions.layout import escaped
 
 MAX_PARALLELISM: Final = 32_768
@@ -32,6 +33,8 @@ class KeyedOptions:
     order_by: tuple[str, ...]
     new_state: bool
     settings: Settings
+    restore: RestoreFrom | None = None
+    """What to begin with instead of nothing."""
     keyed_uuid: str = ""
     """Drawn for each operator that is made."""
 
@@ -56,6 +59,7 @@ def operator_options(
     batch_id: Any,
     order_by: str | Sequence[str] | None,
     new_state: bool,
+    restore: RestoreFrom | None,
     overrides: Mapping[str, Any],
 ) -> KeyedOptions:
     """Everything that an operator with state is told, checked on the driver.
@@ -72,14 +76,22 @@ def operator_options(
     plugins().compaction_service(settings["compaction.service"])
     most = checked_max_parallelism(max_parallelism, uid)
     batch = checked_batch(df, query, batch_id, uid)
+    directory = checked_directory(df, settings, batch, uid)
+    if restore is not None and directory is None:
+        message = (
+            f"operator {uid!r}: restore_from= needs query=: without it the state of a bounded "
+            "DataFrame is dropped at its end"
+        )
+        raise ConfigurationError(message)
     return KeyedOptions(
         uid=uid,
         parallelism=checked_parallelism(session, parallelism, most, uid),
         max_parallelism=most,
         batch=batch,
-        state_dir=checked_directory(df, settings, batch, uid),
+        state_dir=directory,
         order_by=checked_order(df, order_by, uid),
         new_state=new_state,
+        restore=restore,
         settings=settings,
     )
 
@@ -94,6 +106,23 @@ def checked_uid(uid: object) -> str:
         raise ConfigurationError(message)
     escaped(uid, "the uid")
     return uid
+
+
+def checked_restore(given: object, *, allow_non_restored: bool, uid: object) -> RestoreFrom | None:
+    """What ``restore_from=`` and ``allow_non_restored=`` say together."""
+    if given is None:
+        if allow_non_restored:
+            message = f"operator {uid!r}: allow_non_restored= says something with restore_from="
+            raise ConfigurationError(message)
+        return None
+    asked = RestoreFrom(given) if isinstance(given, str) else given
+    if not isinstance(asked, RestoreFrom):
+        message = (
+            f"operator {uid!r}: restore_from= is a query's id or name, or a RestoreFrom, "
+            f"not {given!r}"
+        )
+        raise ConfigurationError(message)
+    return attrs.evolve(asked, allow_non_restored=True) if allow_non_restored else asked
 
 
 def checked_max_parallelism(given: object, uid: str) -> int:
@@ -215,7 +244,15 @@ def checked_order(df: Any, order_by: str | Sequence[str] | None, uid: str) -> tu
 
 def agreeing(first: KeyedOptions, second: KeyedOptions) -> None:
     """Check that two connected inputs are told the same."""
-    for field in ("uid", "parallelism", "max_parallelism", "batch", "state_dir", "new_state"):
+    for field in (
+        "uid",
+        "parallelism",
+        "max_parallelism",
+        "batch",
+        "state_dir",
+        "new_state",
+        "restore",
+    ):
         _agree(field, getattr(first, field), getattr(second, field))
     _agree("the number of order_by columns", len(first.order_by), len(second.order_by))
     shown = [{row.key: row.value for row in one.settings.explain()} for one in (first, second)]

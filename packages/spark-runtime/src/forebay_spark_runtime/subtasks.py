@@ -12,7 +12,7 @@ from forebay_state_api.compaction import service_of
 from forebay_state_api.plugins import plugins
 from forebay_state_api.storage import open_storage
 from forebay_state_api.subtask import Subtask
-from forebay_state_api.versions import OperatorVersions, operator_folder
+from forebay_state_api.versions import OperatorStorage, OperatorVersions, operator_folder
 
 if TYPE_CHECKING:
     from forebay_spark_runtime.options import KeyedOptions
@@ -47,6 +47,7 @@ class OperatorTask:
             backend_options=settings.backend_options(),
             cache_bytes=settings["state.cache-bytes"],
             new_state=options.new_state,
+            restore=options.restore,
             compaction=None if self._versions is None else self._compaction(),
             operator="" if place.query is None else operator_folder(place.query, options.uid),
         )
@@ -81,7 +82,7 @@ class OperatorTask:
         if place.query is None or options.state_dir is None:
             return None
         return OperatorVersions(
-            self._state_directory().child(operator_folder(place.query, options.uid)),
+            OperatorStorage(self._state_directory(), operator_folder(place.query, options.uid)),
             uid=options.uid,
             max_parallelism=options.max_parallelism,
             backend_name=options.settings["state.backend"],

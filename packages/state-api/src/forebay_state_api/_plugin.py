@@ -38,6 +38,7 @@ def forebay_storages() -> type[ObjectStorage]:
 def forebay_commands() -> Sequence[click.Command]:
     """Give the commands of this package."""
     from forebay_state_api._commands import show_config, show_plugins
+    from forebay_state_api._schema_command import state
     from forebay_state_api.versions.commands import COMMANDS
 
-    return [show_plugins, show_config, *COMMANDS]
+    return [show_plugins, show_config, state, *COMMANDS]

@@ -79,6 +79,8 @@ class Capability(enum.Flag):
     """TTL: checks some cells at each access."""
     CLEANUP_IN_COMPACTION = enum.auto()
     """TTL: drops expired cells when it folds or compacts files."""
+    EXPORT = enum.auto()
+    """`Table.export` gives out all cells, so that another backend can take the state over."""
 
 
 @attrs.frozen(kw_only=True)
@@ -329,6 +331,16 @@ class Table(abc.ABC):
     @abc.abstractmethod
     def namespaces(self) -> Iterator[Any]:
         """The namespaces that hold cells or did so when the table was opened."""
+
+    def export(self, keys: int) -> Iterator[Changes]:
+        """Give out all cells, as changes that make an empty table of the same spec hold them.
+
+        Each key and namespace comes once, about ``keys`` of them at a time, in any order: points
+        with their values, lists as replaced, maps as cleared. Called on the task thread, on a
+        table that nothing was applied to; may block. Needs `Capability.EXPORT`.
+        """
+        message = f"{type(self).__name__} cannot hand its {keys} cells to another backend"
+        raise NotImplementedError(message)
 
 
 class StateBackend(abc.ABC):

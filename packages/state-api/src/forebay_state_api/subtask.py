@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -29,10 +29,12 @@ from obstore.store import MemoryStore
 from forebay_state_api._engine.engine import Engine, EngineMetrics, EngineSettings
 from forebay_state_api._operator_state.content import Content
 from forebay_state_api._operator_state.operator_state import OperatorState
+from forebay_state_api._restoring import check_matched, convert
 from forebay_state_api.backend import CommittedState, Opening, StateBackend
 from forebay_state_api.context import RuntimeContext
 from forebay_state_api.errors import StateAccessError
 from forebay_state_api.keys import KeyGroupRange, key_group_range_of
+from forebay_state_api.plugins import plugins
 from forebay_state_api.storage import ObjectStorage, ObstoreStorage
 from forebay_state_api.versions.epochs import RunIdentity
 from forebay_state_api.versions.layout import random_id
@@ -40,6 +42,7 @@ from forebay_state_api.versions.layout import random_id
 if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.compaction import CompactionService
+    from forebay_state_api.versions.forks import RestoreFrom
     from forebay_state_api.versions.operator import OperatorVersions, TaskVersion
 
 _log = logging.getLogger(__name__)
@@ -105,10 +108,12 @@ class Subtask:
     """Runs a function over the rows of one subtask and micro-batch, and commits its state.
 
     ``function`` must be a fresh copy; ``now_us`` is the micro-batch's time, the same for every
-    attempt. ``compaction`` runs the jobs of the operator whose folder is ``operator`` below the
-    state directory; without it the backend submits none. Entering the context begins the version,
-    opens the backend and calls the function's ``open``; it raises what `OperatorVersions.begin` and
-    `StateBackend.open` raise, and then has let go of everything.
+    attempt. ``restore`` is what to begin with instead of nothing, and ``find_backend`` finds the
+    backend that stored it, among the installed ones if not given. ``compaction`` runs the jobs of
+    the operator whose folder is ``operator`` below the state directory; without it the backend
+    submits none. Entering the context begins the version, opens the backend and calls the
+    function's ``open``; it raises what `OperatorVersions.begin` and `StateBackend.open` raise, and
+    then has let go of everything.
     """
 
     def __init__(
@@ -124,6 +129,8 @@ class Subtask:
         backend_options: Mapping[str, Any] | None = None,
         cache_bytes: int = DEFAULT_CACHE_BYTES,
         new_state: bool = False,
+        restore: RestoreFrom | None = None,
+        find_backend: Callable[[str], type[StateBackend]] | None = None,
         compaction: CompactionService | None = None,
         operator: str = "",
     ) -> None:
@@ -137,6 +144,8 @@ class Subtask:
         self._options = backend_options or {}
         self._cache_bytes = cache_bytes
         self._new_state = new_state
+        self._restore = restore
+        self._find_backend = find_backend or plugins().backend
         self._compaction = compaction
         self._operator = operator
         self._making: TaskVersion | None = None
@@ -155,6 +164,7 @@ class Subtask:
             self._backend = self._backend_class.open(self._opening())
             self._engine = self._make_engine(self._backend)
             self._engine.open()
+            self._take_over()
         except BaseException:
             self.close(failed=True)
             raise
@@ -261,6 +271,7 @@ class Subtask:
             attempt_id=task.attempt_id,
             run=task.run,
             new_state=self._new_state,
+            restore=self._restore,
             now_us=self._now_us,
         )
 
@@ -299,6 +310,17 @@ class Subtask:
             settings=self._settings,
             operator_state=OperatorState(self._function, task, self._making),
         )
+
+    def _take_over(self) -> None:
+        """At the beginning of a fork: check what it declares, and take cells of another backend."""
+        making = self._making
+        if making is None or making.source is None:
+            return
+        allowed = self._restore is not None and self._restore.allow_non_restored
+        check_matched(making, self.engine, allowed=allowed)
+        if making.converted:
+            source_class = self._find_backend(making.source_backend)
+            convert(making, self.engine, self._opening(), source_class)
 
     def _log_undeclared(self) -> None:
         if self.engine.operator_state is not None:

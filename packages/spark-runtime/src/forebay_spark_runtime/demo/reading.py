@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from forebay_spark_runtime.demo.spark import UID
 from forebay_state_api.storage import open_storage
-from forebay_state_api.versions import operator_folder
+from forebay_state_api.versions import OperatorStorage, operator_folder
 from forebay_state_api.versions.reader import open_version
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def query_id(place: Place) -> str:
 
 def operator_storage(place: Place) -> ObjectStorage:
     """Where the operator's versions are."""
-    return open_storage(place.state).child(operator_folder(query_id(place), UID))
+    return OperatorStorage(open_storage(place.state), operator_folder(query_id(place), UID))
 
 
 def read_version(place: Place, version: int) -> StateReading:

@@ -32,7 +32,13 @@ from forebay_state_api.settings import resolve_settings
 from forebay_state_api.storage import open_storage
 from forebay_state_api.subtask import Subtask, SubtaskIdentity
 from forebay_state_api.testing.clock import ManualClock
-from forebay_state_api.versions import OperatorVersions, RunIdentity, operator_folder
+from forebay_state_api.versions import (
+    OperatorStorage,
+    OperatorVersions,
+    RestoreFrom,
+    RunIdentity,
+    operator_folder,
+)
 from forebay_state_api.versions.reader import open_version
 
 QUERY: Final = "harness"
@@ -55,6 +61,9 @@ class FunctionHarness:
     :param key_by: a column name, several, or a callable from a row to its key.
     :param state_dir: where state is kept; in memory if not given. A directory that holds state is
         opened at its newest version.
+    :param query: the query id under which state is kept.
+    :param restore_from: what the first version is made of, as ``keyed`` takes it; another harness
+        on the same ``state_dir`` makes it.
     :param backend_options: settings of the backend, by their names without ``spark.forebay.`` and
         the backend's name.
     :param compaction: name of the compaction service, for a backend that compacts.
@@ -71,6 +80,8 @@ class FunctionHarness:
         backend_options: Mapping[str, Any] | None = None,
         compaction: str = "local",
         state_dir: str | Path | None = None,
+        query: str = QUERY,
+        restore_from: str | RestoreFrom | None = None,
         parallelism: int = 1,
         max_parallelism: int = 128,
         clock: Clock | None = None,
@@ -89,8 +100,9 @@ class FunctionHarness:
         )
         directory = f"memory://forebay-harness-{uuid.uuid4()}" if state_dir is None else state_dir
         root = open_storage(directory)
-        self._operator = operator_folder(QUERY, uid)
-        self._storage = root.child(self._operator)
+        self._operator = operator_folder(query, uid)
+        self._storage = OperatorStorage(root, self._operator)
+        self._restore = RestoreFrom(restore_from) if isinstance(restore_from, str) else restore_from
         self._compaction = plugins().compaction_service(compaction).open(root, {})
         self._key_codec = codec_for(None, what=f"key of operator {uid!r}")
         self._attempts = 0
@@ -242,6 +254,7 @@ class FunctionHarness:
             now_us=self.clock.now_us,
             settings=self._settings,
             backend_options=self._options,
+            restore=self._restore,
             compaction=self._compaction,
             operator=self._operator,
         )

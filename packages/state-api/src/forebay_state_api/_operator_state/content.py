@@ -14,7 +14,7 @@ and one that has or had any never does: it tells every subtask that there is som
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -94,6 +94,15 @@ class Content:
             states={name: _loaded(state) for name, state in stored["states"].items()},
             raw=[loaded_blob(blob) for blob in stored["raw"]],
             keyed_raw=None if keyed is None else loaded_blob(keyed),
+        )
+
+    def mapped(self, change: Callable[[Blob], Blob]) -> Content:
+        """The same with other blobs."""
+        return attrs.evolve(
+            self,
+            states={n: attrs.evolve(s, blob=change(s.blob)) for n, s in self.states.items()},
+            raw=[change(blob) for blob in self.raw],
+            keyed_raw=None if self.keyed_raw is None else change(self.keyed_raw),
         )
 
     def blobs(self) -> Iterator[Blob]:

@@ -73,13 +73,18 @@ class OperatorState:
 
     def notify(self) -> None:
         """Tell the function that the opened version is final."""
-        if self._is_restored and isinstance(self._function, CheckpointListener):
-            assert self._making is not None
-            _called(self._function.notify_checkpoint_complete, self._making.opened_version)
+        opened = 0 if self._making is None else self._making.opened_version
+        if opened and isinstance(self._function, CheckpointListener):
+            _called(self._function.notify_checkpoint_complete, opened)
+
+    @property
+    def undeclared(self) -> list[str]:
+        """Stored states that nobody declares; known after `initialize` and ``open``."""
+        return self.store.undeclared if self._restored.exists else []
 
     def log_undeclared(self) -> None:
         """Tell which stored states are kept although nobody declares them."""
-        if self._restored.exists and (kept := self.store.undeclared):
+        if kept := self.undeclared:
             _log.info(
                 "operator %s, subtask %d: operator state not declared any more, and kept: %s",
                 self._task.uid,

@@ -43,6 +43,11 @@ class Store(OperatorStateStore):
         """Stored states that nobody asked for."""
         return sorted(self._restored.names() - self._states.keys())
 
+    @property
+    def declared(self) -> list[str]:
+        """The states that were asked for."""
+        return sorted(self._states)
+
     def contents(self, put: Put) -> dict[str, StateContent]:
         """All states as the version is to hold them; ``put`` stores what changed."""
         kept = {name: self._kept(name, put) for name in self.undeclared}

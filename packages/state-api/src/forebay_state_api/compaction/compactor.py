@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol, runtime_checkable
 
 from forebay_state_api.sealed import seal
+from forebay_state_api.versions.folder import OperatorStorage
 
 if TYPE_CHECKING:
     from forebay_state_api.backend import StateFile
@@ -87,7 +88,7 @@ def perform(
     is durable, written after all outputs. While it runs, heartbeat objects appear beside the
     outputs, every ``job.heartbeat_s`` seconds of ``clock``.
     """
-    here = storage.child(job.operator)
+    here = OperatorStorage(storage, job.operator)
     result = compactor.compact(job, here, _Heartbeat(job, here, cancelled, clock))
     if result is None:
         return False

@@ -27,7 +27,13 @@ from forebay_state_api.subtask import Subtask, SubtaskIdentity, SubtaskReport
 from forebay_state_api.testing.clock import ManualClock
 from forebay_state_api.testing.compaction import ImmediateCompaction
 from forebay_state_api.testing.scripts import Access, Script, Style, script_function
-from forebay_state_api.versions import OperatorVersions, RunIdentity, operator_folder
+from forebay_state_api.versions import (
+    OperatorStorage,
+    OperatorVersions,
+    RestoreFrom,
+    RunIdentity,
+    operator_folder,
+)
 from forebay_state_api.versions.layout import random_id
 from forebay_state_api.versions.reader import open_version
 
@@ -48,17 +54,21 @@ class KeyedJob:
         max_parallelism: int = 8,
         key_type: Any = None,
         clock: ManualClock | None = None,
+        query: str = "query",
         uid: str = "operator",
+        restore: RestoreFrom | None = None,
+        find_backend: Callable[[str], type[StateBackend]] | None = None,
         forget: Callable[[], None] = lambda: None,
         compaction: CompactionService | None = None,
     ) -> None:
         """``storage`` is the state directory; ``forget`` empties the caches of the process.
 
-        ``compaction`` runs the backend's jobs, each as soon as it is submitted if not given.
+        ``compaction`` runs the backend's jobs, each as soon as it is submitted if not given;
+        ``restore`` is what the first version is made of, and ``find_backend`` finds what stored it.
         """
         self.backend_class = backend_class
-        self.operator = operator_folder("query", uid)
-        self.storage = storage.child(self.operator)
+        self.operator = operator_folder(query, uid)
+        self.storage: ObjectStorage = OperatorStorage(storage, self.operator)
         self.compaction = compaction or ImmediateCompaction.open(storage, {})
         self.descriptors = descriptors
         self.style = style
@@ -69,6 +79,8 @@ class KeyedJob:
         self.key_codec = codec_for(key_type, what="the key")
         self.clock = clock or ManualClock()
         self.uid = uid
+        self.restore = restore
+        self.find_backend = find_backend
         self.batch_id = 0
         self.reports: list[SubtaskReport] = []
         """What the subtasks of the last micro-batch reported."""
@@ -113,6 +125,8 @@ class KeyedJob:
             settings=self.settings,
             backend_options=self.options,
             new_state=new_state,
+            restore=self.restore,
+            find_backend=self.find_backend,
             compaction=self.compaction,
             operator=self.operator,
         )
@@ -125,6 +139,11 @@ class KeyedJob:
             max_parallelism=self.max_parallelism,
             backend_name=self.backend_class.name,
         )
+
+    @property
+    def run_key(self) -> str:
+        """Of the run that is going on."""
+        return self._run.key
 
     def restart(
         self,

@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, ClassVar, Final, Self
 
 from forebay_state_api.backend import (
     ABSENT,
+    Capability,
     Changes,
     CommittedState,
+    ListChange,
+    MapChange,
     Opening,
+    PointChanges,
     Scan,
     Space,
     StateBackend,
@@ -46,6 +51,7 @@ class ReferenceBackend(StateBackend):
 
     name: ClassVar[str] = "reference"
     contract_version: ClassVar[int] = 1
+    capabilities: ClassVar[Capability] = Capability.EXPORT
     options: ClassVar[Mapping[str, Setting]] = {
         "read-latency": Setting(
             "read-latency", DURATION, "0s", "How long each batch of reads takes."
@@ -149,6 +155,30 @@ class ReferenceTable(Table):
 
     def namespaces(self) -> Iterator[Any]:
         return iter(list(self._cells))
+
+    def export(self, keys: int) -> Iterator[Changes]:
+        for namespace, cells in self._cells.items():
+            every = iter(cells.items())
+            while page := list(islice(every, keys)):
+                yield self._exported(namespace, page)
+
+    def _exported(self, namespace: Any, page: Sequence[tuple[Any, tuple[int, Any]]]) -> Changes:
+        kind = self.spec.kind
+        if kind is StateKind.LIST:
+            lists = {
+                key: ListChange(group, replaced=True, elements=[*all_])
+                for key, (group, all_) in page
+            }
+            return Changes(lists={namespace: lists})
+        if kind is StateKind.MAP:
+            maps = {
+                key: MapChange(group, cleared=True, entries={**all_}) for key, (group, all_) in page
+            }
+            return Changes(maps={namespace: maps})
+        points = PointChanges(
+            [key for key, _ in page], [cell[0] for _, cell in page], [cell[1] for _, cell in page]
+        )
+        return Changes(points={namespace: points})
 
     def load(self, cells: Sequence[Cell], reader: TableSpec) -> None:
         """Take what is stored; ``reader``'s codecs know how it was written."""

@@ -5,6 +5,8 @@
 """
 
 from forebay_state_api.versions.epochs import RunIdentity
+from forebay_state_api.versions.folder import OperatorStorage
+from forebay_state_api.versions.forks import RestoreFrom
 from forebay_state_api.versions.janitor import Janitor, Sweep, is_due
 from forebay_state_api.versions.layout import data_name, operator_folder
 from forebay_state_api.versions.manifest import Manifest
@@ -14,7 +16,9 @@ from forebay_state_api.versions.reader import VersionReader, open_version
 __all__ = [
     "Janitor",
     "Manifest",
+    "OperatorStorage",
     "OperatorVersions",
+    "RestoreFrom",
     "RunIdentity",
     "Sweep",
     "TaskVersion",

@@ -15,7 +15,9 @@ from forebay_state_api.storage import ObjectStorage, open_storage
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.doctor import examine
 from forebay_state_api.versions.epochs import list_epochs
+from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.janitor import Janitor, Sweep
+from forebay_state_api.versions.savepoint_commands import savepoint
 from forebay_state_api.versions.timeline import newest_complete
 
 
@@ -61,7 +63,7 @@ def janitor(  # noqa: PLR0917 - click passes them by name
 ) -> None:
     """Delete what nobody can open any more of one operator's state."""
     root = _opened(state_dir, conf, properties_file)
-    storage = root.child(layout.operator_folder(query, uid))
+    storage = OperatorStorage(root, layout.operator_folder(query, uid))
     sweep = _swept(storage, uid, retention, min_age, dry_run=dry_run)
     for name in sweep.names:
         click.echo(name)
@@ -108,5 +110,5 @@ def _opened(state_dir: str, conf: tuple[str, ...], properties_file: Path | None)
     return open_storage(state_dir, settings_of(conf, properties_file).storage_options())
 
 
-COMMANDS: Final[list[click.Command]] = [janitor, doctor]
+COMMANDS: Final[list[click.Command]] = [janitor, doctor, savepoint]
 """Sub-commands of ``forebay``."""

@@ -27,6 +27,7 @@ from forebay_state_api.versions.epochs import (
     mint,
     read_record,
 )
+from forebay_state_api.versions.forks import DETAILS, Hold, RestoreFrom, Source, choose
 from forebay_state_api.versions.markers import marked_versions
 from forebay_state_api.versions.timeline import check_one_timeline
 
@@ -43,10 +44,22 @@ class Entering:
     uid: str
     max_parallelism: int
     new_state: bool
+    restore: RestoreFrom | None = None
+    """What to begin with instead of nothing."""
 
 
-def enter(storage: ObjectStorage, task: Entering) -> tuple[EpochEntry, Origin | None]:
-    """Return the run's epoch and, at its first batch, what the run goes on from.
+@attrs.frozen
+class _Proposal:
+    """What a run's record is to say."""
+
+    origin: Origin
+    source: Source | None = None
+    hold: Hold | None = None
+    """What holds the source's files."""
+
+
+def enter(storage: ObjectStorage, task: Entering) -> tuple[EpochEntry, RunRecord | None]:
+    """Return the run's epoch and, at its first batch, its record: what it goes on from.
 
     Raises `FencedError` when a higher-ranked run exists.
     """
@@ -62,12 +75,12 @@ def enter(storage: ObjectStorage, task: Entering) -> tuple[EpochEntry, Origin | 
     record = read_record(storage, task.run.key)
     if record is None:
         record = _decide(storage, task, _propose(storage, task, epochs))
-    return own, record.origin
+    return own, record
 
 
 def _enter_first(
     storage: ObjectStorage, task: Entering, epochs: Epochs
-) -> tuple[EpochEntry, Origin]:
+) -> tuple[EpochEntry, RunRecord]:
     _check_single_operator(epochs, task)
     if read_record(storage, task.run.key) is not None:
         # Another task of the run may have minted since the list; otherwise the entry was pruned.
@@ -81,15 +94,15 @@ def _enter_first(
     if own is None:
         raise _fenced(task, "its epoch disappeared")
     _check_newest(epochs, own, task)
-    return own, _decide(storage, task, proposed).origin
+    return own, _decide(storage, task, proposed)
 
 
-def _propose(storage: ObjectStorage, task: Entering, epochs: Epochs) -> Origin:
+def _propose(storage: ObjectStorage, task: Entering, epochs: Epochs) -> _Proposal:
     """What the run would go on from, checked as far as names tell."""
     listing = opening.newest_begun(storage, task.batch_id, epochs, task.run.spark_run)
     if listing is None:
         _check_empty_allowed(storage, task)
-        return Origin(version=0, run_key=None)
+        return _propose_fork(storage, task, epochs)
     complete = opening.complete_run(listing, epochs)
     run_key = complete or opening.runs_by_rank(listing, epochs)[0]
     origin = Origin(version=listing.version, run_key=run_key)
@@ -98,22 +111,43 @@ def _propose(storage: ObjectStorage, task: Entering, epochs: Epochs) -> Origin:
     if complete is None:
         raise opening.incomplete(listing, task.uid, storage.url)
     opening.segments_of(listing.of_run(run_key), task.max_parallelism, task.uid, storage.url)
-    return origin
+    return _Proposal(origin)
 
 
-def _decide(storage: ObjectStorage, task: Entering, origin: Origin) -> RunRecord:
+def _propose_fork(storage: ObjectStorage, task: Entering, epochs: Epochs) -> _Proposal:
+    """The empty version, or that of another operator."""
+    empty = Origin(version=0, run_key=None)
+    if task.restore is None:
+        return _Proposal(empty)
+    source, hold = choose(
+        storage,
+        task.restore,
+        batch_id=task.batch_id,
+        uid=task.uid,
+        max_parallelism=task.max_parallelism,
+        epochs=epochs,
+    )
+    return _Proposal(empty, source, hold)
+
+
+def _decide(storage: ObjectStorage, task: Entering, proposal: _Proposal) -> RunRecord:
+    source = proposal.source
     proposed = RunRecord(
         since=task.batch_id,
-        origin=origin,
+        origin=proposal.origin,
         keyed_uuid=task.run.keyed_uuid,
         app_id=task.run.app_id,
         run_id=task.run.run_id,
+        details={} if source is None else {DETAILS: attrs.asdict(source)},
     )
-    return decide_record(storage, task.run.key, proposed)
+    decided = decide_record(storage, task.run.key, proposed)
+    if decided is not proposed and proposal.hold is not None:
+        proposal.hold.release()
+    return decided
 
 
-def origin_of(storage: ObjectStorage, run_key: str, uid: str) -> Origin:
-    """What a run decided to go on from at its first batch."""
+def record_of(storage: ObjectStorage, run_key: str, uid: str) -> RunRecord:
+    """What a run decided at its first batch."""
     record = read_record(storage, run_key)
     if record is None:
         msg = (
@@ -121,7 +155,7 @@ def origin_of(storage: ObjectStorage, run_key: str, uid: str) -> Origin:
             "deleted by hand. Restart the query: a new run writes a record of its own"
         )
         raise CorruptStateError(msg)
-    return record.origin
+    return record
 
 
 def _check_empty_allowed(storage: ObjectStorage, task: Entering) -> None:

@@ -22,6 +22,7 @@ from forebay_state_api.sealed import TornObjectError, seal
 from forebay_state_api.storage import ObjectNotFoundError
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.epochs import UNKNOWN_SPARK_RUN, EpochEntry, list_epochs
+from forebay_state_api.versions.forks import release_unused
 from forebay_state_api.versions.manifest import is_named, read_manifest
 from forebay_state_api.versions.markers import Made
 from forebay_state_api.versions.pins import PinEntry, list_pins, newest_renewals, pinned_files
@@ -125,6 +126,8 @@ class Janitor:
         self._delete([info for info in unnamed if _file_below(info, base)], _keeps_file)
         self._clear_runs(versions, oldest)
         self._clear_pins(oldest)
+        if not self._dry_run:
+            self._deleted += release_unused(self._storage, named, oldest)
 
     def _named_files(self, versions: Sequence[ObjectInfo]) -> frozenset[str]:
         """Every file and folder that a stored manifest names, winning or losing, of any run."""

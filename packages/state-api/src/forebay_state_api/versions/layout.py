@@ -10,6 +10,8 @@
         data/<inverted version>/<kind>-<random>
         data/<inverted version>/compaction-<random>/<what a compaction writes>
         pins/<version>-<id>-<lease>-<renewal>
+        savepoints/<name>
+        sources/<id>
         probes/<random>
 
 A version is counted downwards in fixed-width hex, so that the newest comes first in a listing and
@@ -33,6 +35,8 @@ RUNS: Final = "runs"
 VERSIONS: Final = "versions"
 DATA: Final = "data"
 PINS: Final = "pins"
+SAVEPOINTS: Final = "savepoints"
+SOURCES: Final = "sources"
 PROBES: Final = "probes"
 
 LAST_VERSION: Final = (1 << 48) - 1

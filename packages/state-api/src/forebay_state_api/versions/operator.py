@@ -21,6 +21,8 @@ from forebay_state_api.versions.commit import (
     merged_descriptions,
     metrics_of,
 )
+from forebay_state_api.versions.folder import OperatorStorage
+from forebay_state_api.versions.forks import Source
 from forebay_state_api.versions.layout import Coordinates
 from forebay_state_api.versions.manifest import Manifest, put_manifest
 from forebay_state_api.versions.markers import list_version, put_marker
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
     from forebay_state_api.backend import CommittedState, ParentState
     from forebay_state_api.keys import KeyGroupRange
     from forebay_state_api.storage import ObjectStorage
-    from forebay_state_api.versions.epochs import Origin, RunIdentity
+    from forebay_state_api.versions.epochs import RunIdentity, RunRecord
+    from forebay_state_api.versions.forks import RestoreFrom
 
 
 class OperatorVersions:
@@ -54,15 +57,19 @@ class OperatorVersions:
         attempt_id: int,
         run: RunIdentity,
         new_state: bool = False,
+        restore: RestoreFrom | None = None,
         now_us: int,
     ) -> TaskVersion:
         """Begin to make version ``batch_id + 1``, and open what it is made of.
+
+        Where that is nothing, ``restore`` is opened instead, if it is given. Then `storage` must
+        be an `OperatorStorage`.
 
         Raises `FencedError` when a newer run owns the state, `ConfigurationError` when nothing is
         stored where state is expected or it does not fit this operator, `CorruptStateError` when
         the version to be opened is incomplete.
         """
-        entry, origin = fencing.enter(
+        entry, record = fencing.enter(
             self.storage,
             fencing.Entering(
                 run=run,
@@ -70,6 +77,7 @@ class OperatorVersions:
                 uid=self.uid,
                 max_parallelism=self.max_parallelism,
                 new_state=new_state,
+                restore=restore,
             ),
         )
         made = Coordinates(
@@ -85,23 +93,33 @@ class OperatorVersions:
         )
         check_subtask(made, self.uid)
         put_marker(self.storage, made)
-        opened = self._opened(made, entry.since, origin)
+        opened = self._opened(made, entry.since, record)
         return TaskVersion(self, made, opened, now_us)
 
-    def _opened(self, made: Coordinates, since: int, origin: Origin | None) -> _Opened:
+    def _opened(self, made: Coordinates, since: int, record: RunRecord | None) -> _Opened:
         batch_id = made.version - 1
         listing = None
         if batch_id > since:
             listing = opening.own_newest(self.storage, batch_id, since, made.run_key)
         if listing is None:
-            origin = origin or fencing.origin_of(self.storage, made.run_key, self.uid)
-            if origin.run_key is None:
-                return _Opened(0, ())
-            listing = list_version(self.storage, origin.version).of_run(origin.run_key)
+            record = record or fencing.record_of(self.storage, made.run_key, self.uid)
+            if record.origin.run_key is None:
+                return self._begun(made.range, Source.of(record.details))
+            listing = list_version(self.storage, record.origin.version).of_run(
+                record.origin.run_key
+            )
         segments = opening.segments_of(listing, self.max_parallelism, self.uid, self.storage.url)
         parents = list(opening.parents_of(self.storage, segments, made.range))
         self._check_backend([manifest for _, manifest in parents])
         return _Opened(listing.version, parents, segments)
+
+    def _begun(self, groups: KeyGroupRange, source: Source | None) -> _Opened:
+        """The empty version, or what a fork begins with."""
+        if source is None:
+            return _Opened(0, ())
+        assert isinstance(self.storage, OperatorStorage)
+        parents, segments = source.opened(self.storage, groups, self.max_parallelism)
+        return _Opened(0, parents, segments, source)
 
     def _check_backend(self, manifests: Sequence[Manifest]) -> None:
         for manifest in manifests:
@@ -119,9 +137,14 @@ class _Opened:
     """The version that was opened, and what of it the task's range needs."""
 
     def __init__(
-        self, version: int, parents: opening.Parents, segments: Sequence[opening.Segment] = ()
+        self,
+        version: int,
+        parents: opening.Parents,
+        segments: Sequence[opening.Segment] = (),
+        source: Source | None = None,
     ) -> None:
         self.version = version
+        self.source = source
         self.parents = [parent for parent, _ in parents]
         self.clipped = [(parent.range, manifest) for parent, manifest in parents]
         self.manifests = list({m.id: m for _, m in parents}.values())
@@ -153,8 +176,27 @@ class TaskVersion:
 
     @property
     def parents(self) -> Sequence[ParentState]:
-        """What the task's range needs of the opened version, in key-group order."""
-        return self._opened.parents
+        """What the task's range needs of the opened version, in key-group order.
+
+        Empty where another backend made it: then it is `converted`.
+        """
+        return () if self.converted else self._opened.parents
+
+    @property
+    def converted(self) -> Sequence[ParentState]:
+        """What a fork begins with that another backend made, as that one opens it."""
+        return self._opened.parents if self.source_backend != self._operator.backend_name else ()
+
+    @property
+    def source_backend(self) -> str:
+        """The backend that made what was opened."""
+        made_by = {manifest.backend for manifest in self._opened.manifests}
+        return made_by.pop() if made_by else self._operator.backend_name
+
+    @property
+    def source(self) -> Source | None:
+        """The other operator's version that was opened, if this is the beginning of a fork."""
+        return self._opened.source
 
     @property
     def manifests(self) -> Sequence[Manifest]:
@@ -171,6 +213,10 @@ class TaskVersion:
 
         Reads those that `manifests` does not hold, one request each.
         """
+        source = self._opened.source
+        if source is not None:
+            assert isinstance(self.storage, OperatorStorage)
+            return source.every_manifest(self.storage, self._opened.segments)
         return opening.manifests_of(
             self.storage, self._opened.segments, {m.id: m for m in self._opened.manifests}
         )
@@ -182,8 +228,8 @@ class TaskVersion:
 
     @property
     def is_restored(self) -> bool:
-        """Whether an earlier version was opened."""
-        return self._opened.version > 0
+        """Whether an earlier version was opened, of this operator or of another one."""
+        return self._opened.version > 0 or self._opened.source is not None
 
     @property
     def coordinates(self) -> Coordinates:
@@ -236,7 +282,9 @@ class TaskVersion:
             files=committed.files,
             meta=committed.meta,
             protected=(),
-            descriptions=merged_descriptions(descriptions, self.manifests),
+            descriptions=merged_descriptions(
+                descriptions, () if self.converted else self.manifests
+            ),
             operator_state={},
             metrics=metrics,
         )

@@ -9,7 +9,7 @@ may need; once the reader knows the files it renews the pin with their names, an
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 LEASE: Final = timedelta(hours=1)
 """How long a pin holds without a renewal."""
+FOREVER: Final = timedelta(days=36_500)
+"""The lease of a pin that holds until it is deleted: a savepoint's, a fork's."""
 
 _NAME: Final = re.compile(r"(\d+)-([0-9a-f]{24})-(\d+)-(\d{6})")
 
@@ -84,6 +86,39 @@ def pinned_files(storage: ObjectStorage, pin: PinEntry) -> frozenset[str] | None
         return None
     files = payload["files"]
     return None if files is None else frozenset(files)
+
+
+def lasting_name(version: int) -> str:
+    """A fresh name for a pin that holds until it is deleted."""
+    return f"{layout.PINS}/{version}-{layout.random_id()}-{int(FOREVER.total_seconds())}-000000"
+
+
+def put_lasting(storage: ObjectStorage, name: str, files: Iterable[str], holder: str) -> None:
+    """Put a pin of that name on some files; ``holder`` says, to people, who needs them."""
+    storage.put(name, seal({"files": sorted(files), "holder": holder}))
+
+
+def lasting_holders(storage: ObjectStorage) -> Sequence[str]:
+    """Who holds files until further notice, in order."""
+    return sorted({holder for _, holder in _lasting(storage)})
+
+
+def delete_holder(storage: ObjectStorage, holder: str) -> bool:
+    """Let go of everything that ``holder`` holds; whether there was anything."""
+    names = [name for name, found in _lasting(storage) if found == holder]
+    storage.delete(names)
+    return bool(names)
+
+
+def _lasting(storage: ObjectStorage) -> Iterator[tuple[str, str]]:
+    """Name and holder of each pin that does not expire."""
+    for pin in list_pins(storage):
+        if pin.lease == FOREVER:
+            try:
+                payload = unseal(storage.get(pin.name), f"{pin.name} in {storage.url}")
+            except ObjectNotFoundError:
+                continue
+            yield pin.name, payload["holder"]
 
 
 class Pin:

@@ -17,6 +17,7 @@ from forebay_state_api.errors import ConfigurationError, CorruptStateError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.versions import layout, opening
 from forebay_state_api.versions.epochs import Origin, list_epochs
+from forebay_state_api.versions.folder import data_folder
 from forebay_state_api.versions.markers import list_version, marked_versions
 from forebay_state_api.versions.pins import LEASE, Pin
 from forebay_state_api.versions.timeline import newest_complete
@@ -37,6 +38,8 @@ class VersionReader:
         self.version = origin.version
         self.run_key = origin.run_key
         self.parents: Sequence[ParentState] = [parent for parent, _ in found]
+        self.clipped = [(parent.range, manifest) for parent, manifest in found]
+        """Each part of the range that was opened, with the manifest that it is read from."""
         self.manifests: Sequence[Manifest] = list({m.id: m for _, m in found}.values())
 
     def close(self) -> None:
@@ -63,16 +66,20 @@ def open_version(
     version: int | None = None,
     range: KeyGroupRange | None = None,  # noqa: A002 - the contract's word
     max_parallelism: int | None = None,
+    run_key: str | None = None,
     lease: timedelta = LEASE,
 ) -> VersionReader:
     """Open ``version``, or the newest complete one of the timeline that is going on.
 
     A named version that was skipped is the newest one below it. ``max_parallelism`` is what
-    ``range`` was computed with. Raises `ConfigurationError` when there is no such version or it was
-    made with another max parallelism, `CorruptStateError` when it is incomplete or was cleared
-    meanwhile.
+    ``range`` was computed with; with ``run_key`` only what that run made is looked at. Raises
+    `ConfigurationError` when there is no such version or it was made with another max parallelism,
+    `CorruptStateError` when it is incomplete or was cleared meanwhile.
     """
-    origin = _chosen(storage, uid, version)
+    if version is not None and run_key is not None:
+        origin = Origin(version=version, run_key=run_key)
+    else:
+        origin = _chosen(storage, uid, version)
     pin = Pin(storage, origin.version, lease)
     try:
         found = _read(storage, origin, uid, range, max_parallelism)
@@ -123,10 +130,11 @@ def _read(
 def _checked_files(
     storage: ObjectStorage, origin: Origin, uid: str, found: opening.Parents
 ) -> frozenset[str]:
-    sizes = {info.name: info.size for info in storage.list(layout.DATA)}
     files: list[StateFile | FileBlob] = [file for parent, _ in found for file in parent.files]
     for _, manifest in found:
         files += Content.loaded(manifest.operator_state).files()
+    folders = {layout.DATA, *(data_folder(file.name) for file in files)}
+    sizes = {info.name: info.size for folder in folders for info in storage.list(folder)}
     for file in files:
         if sizes.get(file.name) != file.size:
             state = "is missing" if file.name not in sizes else f"has {sizes[file.name]} bytes"

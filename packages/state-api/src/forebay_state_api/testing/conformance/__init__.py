@@ -11,6 +11,7 @@ import pytest
 _PARTS = (
     "aliasing",
     "declaring",
+    "forks",
     "futures",
     "histories",
     "iterators",
@@ -28,6 +29,7 @@ pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
 from forebay_state_api.testing.conformance.aliasing import AliasingTests
 from forebay_state_api.testing.conformance.declaring import DeclarationTests
+from forebay_state_api.testing.conformance.forks import ForkTests
 from forebay_state_api.testing.conformance.futures import FutureTests
 from forebay_state_api.testing.conformance.histories import HistoryTests
 from forebay_state_api.testing.conformance.iterators import IteratorTests
@@ -64,6 +66,7 @@ class StateBackendTests(
     VersionTests,
     VerificationTests,
     MigrationTests,
+    ForkTests,
     OperatorStateTests,
     CheckpointListenerTests,
     StateMachineTests,

@@ -1,0 +1,94 @@
+"""An operator's folder, from which files of other operators can be read as well.
+
+What an operator stores has names below its own folder. State that was restored from another
+operator consists, at first, of that one's files: a manifest names them ``from/<folder>/data/…``,
+relative to the state directory that both lie in. Such names can be read, and nothing else; so a
+backend, a compactor and a cache treat them like any other name.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from forebay_state_api.storage import ObjectStorage
+from forebay_state_api.versions import layout
+
+if TYPE_CHECKING:
+    from forebay_state_api.storage import ObjectInfo
+
+FOREIGN: Final = "from/"
+"""What the name of another operator's file begins with."""
+_PARTS: Final = 2
+"""Parts of an operator's folder: query and uid."""
+
+
+class OperatorStorage(ObjectStorage):
+    """The storage of one operator's folder below a state directory."""
+
+    def __init__(self, root: ObjectStorage, folder: str) -> None:
+        """``root`` is the state directory, ``folder`` what `layout.operator_folder` gives."""
+        self.root: Final = root
+        self.folder: Final = folder
+        self._own: Final = root.child(folder)
+        self.url = self._own.url
+
+    def sibling(self, folder: str) -> OperatorStorage:
+        """The folder of another operator in the same state directory."""
+        return self if folder == self.folder else OperatorStorage(self.root, folder)
+
+    def put(self, name: str, data: bytes) -> None:
+        self._own.put(name, data)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        return self._own.put_if_absent(name, data)
+
+    def get(self, name: str) -> bytes:
+        if name.startswith(FOREIGN):
+            return self.root.get(name[len(FOREIGN) :])
+        return self._own.get(name)
+
+    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+        if name.startswith(FOREIGN):
+            return self.root.get_ranges(name[len(FOREIGN) :], ranges)
+        return self._own.get_ranges(name, ranges)
+
+    def list(self, prefix: str = "") -> builtins.list[ObjectInfo]:
+        if prefix.startswith(FOREIGN):
+            found = self.root.list(prefix[len(FOREIGN) :])
+            return [attrs.evolve(info, name=f"{FOREIGN}{info.name}") for info in found]
+        return self._own.list(prefix)
+
+    def list_folders(self, prefix: str = "") -> builtins.list[str]:
+        return self._own.list_folders(prefix)
+
+    def delete(self, names: Iterable[str]) -> None:
+        self._own.delete(names)
+
+    def child(self, prefix: str) -> ObjectStorage:
+        return self._own.child(prefix)
+
+
+def split(name: str, own: str) -> tuple[str, str]:
+    """The operator's folder that a file lies in, and its name there; ``own``: who names it."""
+    if not name.startswith(FOREIGN):
+        return own, name
+    parts = name[len(FOREIGN) :].split("/")
+    return "/".join(parts[:_PARTS]), "/".join(parts[_PARTS:])
+
+
+def renamed(name: str, *, named_by: str, reader: str) -> str:
+    """What ``reader`` calls a file that ``named_by`` calls ``name``; both are folders."""
+    folder, below = split(name, named_by)
+    return below if folder == reader else f"{FOREIGN}{folder}/{below}"
+
+
+def data_folder(name: str) -> str:
+    """The folder to be listed to find the files that lie where ``name`` does."""
+    if not name.startswith(FOREIGN):
+        return layout.DATA
+    folder, _ = split(name, "")
+    return f"{FOREIGN}{folder}/{layout.DATA}"

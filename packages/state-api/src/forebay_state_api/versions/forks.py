@@ -1,0 +1,274 @@
+"""Forks: state that begins as another operator's, by reference, and what holds it.
+
+A run that opens version 0 with a `RestoreFrom` opens a version of another operator instead. Which
+one is decided once, by the first task of the first run, and stands in the run's record; a run that
+comes before anything was committed takes over what an earlier one had decided. Nothing is copied:
+the fork's first manifests name the source's files (`folder.renamed`), and go on naming them until
+nothing is left of them.
+
+Two objects hold the files. In the source, a pin that does not expire; in the fork, put before it,
+an object ``sources/<id>`` that names the pin. The fork's janitor lets go of both when no manifest
+that is still stored names a file of that folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import attrs
+
+from forebay_state_api._operator_state.blobs import FileBlob
+from forebay_state_api._operator_state.content import Content
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.sealed import seal, unseal
+from forebay_state_api.storage import ObjectNotFoundError
+from forebay_state_api.versions import layout, opening
+from forebay_state_api.versions.epochs import Epochs, read_record
+from forebay_state_api.versions.folder import OperatorStorage, renamed, split
+from forebay_state_api.versions.markers import list_version, marked_versions
+from forebay_state_api.versions.pins import lasting_name, put_lasting
+from forebay_state_api.versions.reader import VersionReader, open_version
+from forebay_state_api.versions.savepoints import read_savepoint
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from forebay_state_api.keys import KeyGroupRange
+    from forebay_state_api.storage import ObjectStorage
+    from forebay_state_api.versions.manifest import Manifest
+    from forebay_state_api.versions.opening import Segment
+
+DETAILS: Final = "restored"
+"""Key in `RunRecord.details`."""
+
+
+@attrs.frozen
+class RestoreFrom:
+    """Another operator's state, in the same state directory, for an operator to begin with."""
+
+    query: str
+    """The id of the query, or the name that was passed as ``query=``."""
+    uid: str | None = attrs.field(default=None, kw_only=True)
+    """The operator's uid there; the same as here if not given."""
+    version: int | None = attrs.field(default=None, kw_only=True)
+    """The newest complete one if not given; one that was skipped is the one below it."""
+    savepoint: str | None = attrs.field(default=None, kw_only=True)
+    """The name of a savepoint, instead of a version."""
+    allow_non_restored: bool = attrs.field(default=False, kw_only=True)
+    """Whether stored states that the function does not declare are no error."""
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse what contradicts itself."""
+        layout.operator_folder(self.query, self.uid or "uid")
+        if self.version is not None and self.savepoint is not None:
+            message = "restore_from= takes a version or a savepoint, not both"
+            raise ConfigurationError(message)
+        if self.version is not None and self.version < 1:
+            message = f"restore_from=: versions are counted from 1, not {self.version}"
+            raise ConfigurationError(message)
+
+    def plain(self) -> dict[str, Any]:
+        """What decides about the version."""
+        return attrs.asdict(self, filter=lambda field, _: field.name != "allow_non_restored")
+
+    def text(self) -> str:
+        """For messages."""
+        of = f"query {self.query!r}" + (f", uid {self.uid!r}" if self.uid else "")
+        if self.savepoint is not None:
+            return f"savepoint {self.savepoint!r} of {of}"
+        return of if self.version is None else f"version {self.version} of {of}"
+
+
+@attrs.frozen(kw_only=True)
+class Source:
+    """The version that was chosen."""
+
+    asked: Mapping[str, Any]
+    """What was asked for, as plain data."""
+    folder: str
+    uid: str
+    version: int
+    run_key: str
+
+    @classmethod
+    def of(cls, details: Mapping[str, Any]) -> Self | None:
+        """What a run's record says; ``None`` if the run did not restore."""
+        stored = details.get(DETAILS)
+        return None if stored is None else cls(**stored)
+
+    def opened(
+        self, storage: OperatorStorage, groups: KeyGroupRange, max_parallelism: int
+    ) -> tuple[opening.Parents, Sequence[Segment]]:
+        """What ``groups`` need of it, under the names by which ``storage`` reads the files."""
+        there = storage.sibling(self.folder)
+        listing = list_version(there, self.version).of_run(self.run_key)
+        segments = opening.segments_of(listing, max_parallelism, self.uid, there.url)
+        found = opening.parents_of(there, segments, groups)
+        parents = []
+        for parent, manifest in found:
+            adopted = self._adopted(manifest, storage)
+            clipped = opening.clipped(adopted, parent.range, groups)
+            parents.append((attrs.evolve(clipped, whole=False), adopted))
+        return parents, segments
+
+    def every_manifest(
+        self, storage: OperatorStorage, segments: Sequence[Segment]
+    ) -> Sequence[Manifest]:
+        """Those of all subtasks, in their order."""
+        there = storage.sibling(self.folder)
+        return [self._adopted(m, storage) for m in opening.manifests_of(there, segments, {})]
+
+    def _adopted(self, manifest: Manifest, storage: OperatorStorage) -> Manifest:
+        """The manifest with the names that ``storage`` reads the files by."""
+
+        def here(name: str) -> str:
+            return renamed(name, named_by=self.folder, reader=storage.folder)
+
+        def blob_here(blob: Any) -> Any:
+            return attrs.evolve(blob, name=here(blob.name)) if isinstance(blob, FileBlob) else blob
+
+        content = Content.loaded(manifest.operator_state).mapped(blob_here)
+        return attrs.evolve(
+            manifest,
+            files=[attrs.evolve(file, name=here(file.name)) for file in manifest.files],
+            operator_state=content.stored(),
+        )
+
+
+class Hold:
+    """The pins that a fork has put, before its run's record names their version."""
+
+    def __init__(self, storage: OperatorStorage) -> None:
+        """``storage`` is the fork's."""
+        self._storage = storage
+        self._held: list[tuple[str, str, str]] = []
+
+    def take(self, reader: VersionReader, folder: str) -> None:
+        """Hold all files of an opened version of ``folder``, and of the folders that it names."""
+        files: dict[str, set[str]] = {folder: set()}
+        for manifest in reader.manifests:
+            for name in manifest.names:
+                lies_in, below = split(name, folder)
+                files.setdefault(lies_in, set()).add(below)
+        for lies_in, names in files.items():
+            # Another folder's version says nothing there: only the names do.
+            version = reader.version if lies_in == folder else 0
+            self._put(lies_in, lasting_name(version), names)
+
+    def _put(self, folder: str, pin: str, files: Iterable[str]) -> None:
+        entry = f"{layout.SOURCES}/{layout.random_id()}"
+        self._storage.put(entry, seal({"folder": folder, "pin": pin}))
+        self._held.append((entry, folder, pin))
+        put_lasting(self._storage.sibling(folder), pin, files, f"fork {self._storage.folder}")
+
+    def release(self) -> None:
+        """Let go again: another task has decided."""
+        for entry, folder, pin in self._held:
+            self._storage.sibling(folder).delete([pin])
+            self._storage.delete([entry])
+
+
+def choose(
+    storage: ObjectStorage,
+    asked: RestoreFrom,
+    *,
+    batch_id: int,
+    uid: str,
+    max_parallelism: int,
+    epochs: Epochs,
+) -> tuple[Source, Hold]:
+    """Decide which version a fork begins with at batch ``batch_id``, and hold it.
+
+    ``epochs`` are the fork's. Raises `ConfigurationError` when there is no such version or it was
+    made with another max parallelism, `CorruptStateError` when it is incomplete.
+    """
+    if not isinstance(storage, OperatorStorage):
+        message = "restore_from= needs the operator's folder in its state directory"
+        raise ConfigurationError(message)
+    earlier = _decided(storage, asked, batch_id, epochs)
+    source = earlier or _looked_up(storage, asked, uid)
+    hold = Hold(storage)
+    there = storage.sibling(source.folder)
+    try:
+        with open_version(
+            there,
+            uid=source.uid,
+            version=source.version or None,
+            run_key=source.run_key or None,
+            max_parallelism=max_parallelism,
+        ) as reader:
+            hold.take(reader, source.folder)
+            run_key = reader.run_key or ""
+            return attrs.evolve(source, version=reader.version, run_key=run_key), hold
+    except BaseException:
+        hold.release()
+        raise
+
+
+def _decided(
+    storage: ObjectStorage, asked: RestoreFrom, batch_id: int, epochs: Epochs
+) -> Source | None:
+    """What an earlier run had chosen for the same question, unless the query went on from it."""
+    if any(version > batch_id + 1 for version in marked_versions(storage, layout.LAST_VERSION)):
+        return None
+    for entry in sorted(epochs.entries, key=lambda entry: entry.rank, reverse=True):
+        record = read_record(storage, entry.run_key)
+        source = None if record is None else Source.of(record.details)
+        if source is not None and source.asked == asked.plain():
+            return source
+    return None
+
+
+def _looked_up(storage: OperatorStorage, asked: RestoreFrom, uid: str) -> Source:
+    """The folder, and what a savepoint says about version and run."""
+    there = asked.uid or uid
+    folder = layout.operator_folder(asked.query, there)
+    _check_there(storage, asked, folder, there)
+    version, run_key = asked.version or 0, ""
+    if asked.savepoint is not None:
+        saved = read_savepoint(storage.sibling(folder), asked.savepoint, uid=there)
+        version, run_key = saved.version, saved.run_key
+    return Source(asked=asked.plain(), folder=folder, uid=there, version=version, run_key=run_key)
+
+
+def _check_there(storage: OperatorStorage, asked: RestoreFrom, folder: str, uid: str) -> None:
+    query, _, part = folder.rpartition("/")
+    uids = storage.root.list_folders(query)
+    if part in uids:
+        return
+    known = ", ".join(repr(layout.unescaped(one)) for one in uids)
+    found = (
+        f"its uids are {known}; name one with RestoreFrom(..., uid=...)"
+        if known
+        else ("no state of this query is stored; pass the query's id, or the name given as query=")
+    )
+    message = (
+        f"restore_from={asked.text()}: there is no operator {uid!r} in {storage.root.url}: {found}"
+    )
+    raise ConfigurationError(message)
+
+
+def release_unused(storage: ObjectStorage, named: Iterable[str], oldest: datetime) -> list[str]:
+    """Let go of the folders of which no name in ``named`` is; the objects that were deleted.
+
+    ``named`` are the files and folders of all manifests that the fork still stores, also of
+    versions that a savepoint or a fork of the fork holds; what was put after ``oldest`` stays.
+    """
+    if not isinstance(storage, OperatorStorage):
+        return []
+    entries = [info for info in storage.list(layout.SOURCES) if info.modified <= oldest]
+    if not entries:
+        return []
+    needed = {split(name, storage.folder)[0] for name in named} - {storage.folder}
+    gone = []
+    for info in entries:
+        try:
+            payload = unseal(storage.get(info.name), f"{info.name} in {storage.url}")
+        except ObjectNotFoundError:
+            continue
+        if payload["folder"] not in needed:
+            storage.sibling(payload["folder"]).delete([payload["pin"]])
+            storage.delete([info.name])
+            gone.append(info.name)
+    return gone
