@@ -1,0 +1,220 @@
+"""``forebay savepoint`` and ``forebay state schema``."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from forebay_state_api._schema_command import state
+from forebay_state_api.descriptors import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ValueStateDescriptor,
+)
+from forebay_state_api.errors import ConfigurationError, CorruptStateError
+from forebay_state_api.plugins import plugins
+from forebay_state_api.storage import open_storage
+from forebay_state_api.testing.conformance.operator_state import Kept, all_three, write_three
+from forebay_state_api.testing.job import KeyedJob
+from forebay_state_api.versions import RestoreFrom
+from forebay_state_api.versions.commands import COMMANDS
+
+FUNCTIONS = '''
+"""Functions to be checked."""
+
+from forebay_state_api import KeyedProcessFunction, MapStateDescriptor, ValueStateDescriptor
+
+
+class Base(KeyedProcessFunction):
+    states = ()
+
+    def open(self, context):
+        for one in self.states:
+            context._declare(one)
+
+    def process_element(self, row, ctx):
+        return []
+
+
+class Same(Base):
+    states = (
+        ValueStateDescriptor("total", float),
+        MapStateDescriptor("seen", str, int),
+        ValueStateDescriptor("more", int),
+    )
+
+
+class Other(Base):
+    states = (ValueStateDescriptor("total", str), MapStateDescriptor("seen", int, int))
+
+
+class Broken(Base):
+    def open(self, context):
+        raise RuntimeError("no network here")
+'''
+
+
+@pytest.fixture
+def forebay(tmp_path):
+    group = click.Group(commands={command.name: command for command in [*COMMANDS, state]})
+
+    def invoke(*arguments):
+        given = [*map(str, arguments), "--state-dir", str(tmp_path)]
+        return CliRunner().invoke(group, given)
+
+    return invoke
+
+
+@pytest.fixture
+def job(tmp_path):
+    """Makes jobs of two operators of query ``q``, on the heap backend."""
+
+    def make(uid, query="q", **more):
+        descriptors = [
+            ValueStateDescriptor("total", int),
+            MapStateDescriptor("seen", str, int),
+            ListStateDescriptor("log", str),
+        ]
+        heap = plugins().backend("heap")
+        place = open_storage(tmp_path)
+        made = {"uid": uid, "query": query, "key_type": str, "parallelism": 2, **more}
+        return KeyedJob(heap, place, descriptors=descriptors, **made)
+
+    return make
+
+
+@pytest.fixture
+def functions(tmp_path, monkeypatch):
+    """A module of functions in the working directory."""
+    (tmp_path / "my_functions.py").write_text(FUNCTIONS)
+    monkeypatch.chdir(tmp_path)
+    yield
+    sys.modules.pop("my_functions", None)
+
+
+def write(job, batches):
+    for number in range(batches):
+        job.do("a", ("total.update", number), ("seen.put", "x", 1), ("log.add", "y"))
+
+
+def test_all_operators_are_kept_at_one_version(forebay, job):
+    one, other = job("one"), job("other")
+    write(one, 4)
+    write(other, 3)
+    made = forebay("savepoint", "create", "mine", "--query", "q")
+    assert (made.exit_code, made.output.count("version 3")) == (0, 2)
+    again = forebay("savepoint", "create", "mine", "--query", "q")
+    assert isinstance(again.exception, ConfigurationError)
+    listed = forebay("savepoint", "list")
+    assert listed.output.count("mine") == 2
+    fork = job("one", "fork", restore=RestoreFrom("q", savepoint="mine"))
+    assert fork.do("a", ("total.value",)) == [2]
+    listed = forebay("savepoint", "list", "--query", "q")
+    assert listed.output.count("fork fork/one") == 1
+    gone = forebay("savepoint", "delete", "mine", "--query", "q", "--uid", "other")
+    assert (gone.exit_code, gone.output) == (0, "other: let go of mine\n")
+    assert forebay("savepoint", "list").output.count("mine") == 1
+
+
+def test_what_is_made_of_a_savepoint_that_fails_is_undone(forebay, job):
+    one, other = job("one"), job("other")
+    write(one, 3)
+    write(other, 3)
+    files = other.storage.list("data")
+    other.storage.delete([info.name for info in files])
+    made = forebay("savepoint", "create", "mine", "--query", "q")
+    assert isinstance(made.exception, CorruptStateError)
+    assert one.storage.list("savepoints") == one.storage.list("pins") == []
+
+
+def test_a_fork_that_was_deleted_by_hand_is_let_go(forebay, job):
+    source = job("one")
+    write(source, 3)
+    fork = job("one", "fork", restore=RestoreFrom("q"))
+    write(fork, 1)
+    release = ("savepoint", "delete", "fork fork/one", "--query", "q")
+    early = forebay(*release)
+    assert "still lives" in str(early.exception)
+    fork.storage.delete([info.name for info in fork.storage.list()])
+    assert forebay(*release).exit_code == 0
+    assert source.storage.list("pins") == []
+    assert "is not held by" in str(forebay(*release).exception)
+
+
+def test_nothing_to_keep(forebay, job):
+    made = forebay("savepoint", "create", "mine", "--query", "q")
+    assert "no state of query 'q'" in str(made.exception)
+    made = forebay("savepoint", "create", "mine", "--query", "q", "--uid", "one")
+    assert "no complete version of operator 'one'" in str(made.exception)
+
+
+SCHEMA = ("state", "schema", "--query", "q", "--uid", "one")
+
+
+def test_the_stored_description_is_printed(forebay, job):
+    write(job("one"), 2)
+    result = forebay(*SCHEMA)
+    assert result.exit_code == 0
+    assert "version 2, backend heap, max parallelism 8, key str" in result.output
+    rows = [line.split() for line in result.output.splitlines()[2:]]
+    assert rows == [
+        ["log", "list", "str", "-"],
+        ["seen", "map", "str", "→", "int", "|", "None", "-"],
+        ["total", "value", "int", "-"],
+    ]
+
+
+@pytest.mark.usefixtures("functions")
+def test_a_function_that_fits(forebay, job):
+    write(job("one"), 2)
+    result = forebay(*SCHEMA, "--function", "my_functions:Same", "--key", "user string")
+    assert result.exit_code == 0
+    rows = {line.split()[0]: " ".join(line.split()) for line in result.output.splitlines()}
+    assert rows["total"].endswith("compatible")
+    assert rows["seen"].endswith("compatible")
+    assert rows["log"].endswith("not declared: kept, unread")
+    assert rows["more"].endswith("new")
+
+
+@pytest.mark.usefixtures("functions")
+def test_every_state_that_does_not_fit_is_named(forebay, job):
+    before = job("one")
+    write(before, 2)
+    stored = before.storage.list()
+    result = forebay(*SCHEMA, "--function", "my_functions:Other", "--key", "long")
+    assert result.exit_code == 1
+    lines = [line for line in result.output.splitlines() if line.startswith("NOT COMPATIBLE")]
+    text = "\n".join(lines)
+    assert len(lines) == 3
+    assert "state 'total', value: stored as int, declared as str" in text
+    assert "state 'seen', user key: stored as str, declared as int" in text
+    assert "the key was stored as str, and 'long' is int" in text
+    assert before.storage.list() == stored
+
+
+@pytest.mark.usefixtures("functions")
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("my_functions", "takes module:name"),
+        ("my_functions:Nobody", "no attribute 'Nobody'"),
+        ("nowhere:Same", "No module named 'nowhere'"),
+        ("my_functions:Broken", "no network here"),
+    ],
+)
+def test_a_function_that_cannot_be_checked(forebay, job, path, message):
+    write(job("one"), 1)
+    result = forebay(*SCHEMA, "--function", path)
+    assert message in str(result.exception)
+
+
+def test_operator_state_is_described_too(forebay, job):
+    two = job("one")
+    two.run(Kept(all_three, write_three), [])
+    result = forebay(*SCHEMA)
+    assert "operator split" in result.output
+    assert "operator union" in result.output
+    assert "operator broadcast" in result.output
