@@ -171,3 +171,63 @@ def test_the_total_over_the_flights_on_spark(session, tmp_path):
         for carrier, delay in zip(month["carrier"], month["arr_delay"], strict=True):
             wanted[carrier] = wanted.get(carrier, 0) + max(delay or 0, 0)
     assert totals == wanted
+
+
+@pytest.mark.spark
+def test_offsets_and_state_are_committed_together(session, tmp_path):
+    pytest.importorskip("pyspark.sql.datasource")
+    module = on_spark("stateful_source")
+    trouble = tmp_path / "trouble"
+    trouble.touch()
+
+    class Troubled(module.InOrder):
+        def process_element(self, row, ctx):
+            if row.id == 17 and trouble.exists():
+                message = "the machine is gone"
+                raise OSError(message)
+            yield from super().process_element(row, ctx)
+
+    with pytest.raises(Exception, match="the machine is gone"):
+        module.run(session, tmp_path, upto=30, function=Troubled())
+    half = positions(module, tmp_path)
+    trouble.unlink()
+    module.run(session, tmp_path, upto=24, function=Troubled())
+    module.run(session, tmp_path, upto=40)
+    rows = session.read.parquet(str(tmp_path / "output")).collect()
+    assert sorted(row.id for row in rows) == list(range(40)), "each ticket once"
+    assert half == {1: 5, 2: 10, 3: 15}
+    assert max(positions(module, tmp_path).values()) == 40
+
+
+def positions(module, folder):
+    """Version → the next ticket, as the source's offsets and as the state tell it; they agree."""
+    import json
+
+    from forebay_state_api.codecs import codec_for
+    from forebay_state_api.plugins import plugins
+    from forebay_state_api.reading import read_state
+    from forebay_state_api.storage import open_storage
+
+    (place,) = (folder / "state").glob("*/gates")
+    found = {}
+    for commit in sorted((folder / "checkpoint" / "commits").glob("[0-9]*")):
+        version = int(commit.name) + 1
+        lines = (folder / "checkpoint" / "offsets" / commit.name).read_text().splitlines()
+        found[version] = json.loads(lines[-1])["next"]
+        last = [
+            read_state(
+                open_storage(place),
+                module.LAST,
+                gate,
+                uid="gates",
+                backend=plugins().backend("heap"),
+                options={},
+                key_codec=codec_for(str, what="the key"),
+                max_parallelism=128,
+                now_us=0,
+                version=version,
+            )
+            for gate in module.GATES
+        ]
+        assert max(last) + 1 == found[version]
+    return found

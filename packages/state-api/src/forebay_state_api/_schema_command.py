@@ -13,6 +13,7 @@ from rich.table import Table
 
 from forebay_state_api import schema
 from forebay_state_api._conf_options import conf_options, settings_of
+from forebay_state_api._skew_command import show_skew
 from forebay_state_api.codecs import describe_type
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.plugins import plugins
@@ -27,6 +28,9 @@ _FITS = (schema.COMPATIBLE, schema.NEW, schema.KEPT)
 @click.group("state")
 def state() -> None:
     """Look at stored state."""
+
+
+state.add_command(show_skew)
 
 
 @state.command("schema")

@@ -15,6 +15,7 @@ from forebay_state_api.descriptors import (
     ValueStateDescriptor,
 )
 from forebay_state_api.errors import ConfigurationError, CorruptStateError
+from forebay_state_api.keys import key_group_of
 from forebay_state_api.plugins import plugins
 from forebay_state_api.storage import open_storage
 from forebay_state_api.testing.conformance.operator_state import Kept, all_three, write_three
@@ -218,3 +219,37 @@ def test_operator_state_is_described_too(forebay, job):
     assert "operator split" in result.output
     assert "operator union" in result.output
     assert "operator broadcast" in result.output
+
+
+def test_skew_is_the_largest_share_over_the_mean(forebay, job):
+    uneven = job("one", parallelism=4)
+    groups = {0: 1, 1: 1, 2: 2, 3: 8}
+    keys = {number: [] for number in groups}
+    for key in map(str, range(1000)):
+        keys[key_group_of(key, 8) // 2].append(key)
+    chosen = [key for number, count in groups.items() for key in keys[number][:count]]
+    uneven.scripts([(key, [("total.update", 1)]) for key in chosen])
+    told = forebay("state", "skew", "--query", "q", "--uid", "one")
+    rows = [line.split() for line in told.output.splitlines()[2:6]]
+    assert [(row[0], row[1], row[2], row[4]) for row in rows] == [
+        ("0", "0..1", "1", "0.33"),
+        ("1", "2..3", "1", "0.33"),
+        ("2", "4..5", "2", "0.67"),
+        ("3", "6..7", "8", "2.67"),
+    ]
+    assert "skew 2.67" in told.output
+    uneven.restart(parallelism=1)
+    uneven.do("another", ("total.update", 1))
+    told = forebay("state", "skew", "--query", "q", "--uid", "one")
+    assert "skew 1.00" in told.output
+
+
+def test_files_that_several_subtasks_read_count_for_their_part(forebay, job):
+    before = job("one", parallelism=1)
+    write(before, 1)
+    before.restart(parallelism=8)
+    before.do("b", ("total.value",))
+    (size,) = [info.size for info in before.storage.list("data")]
+    told = forebay("state", "skew", "--query", "q", "--uid", "one")
+    rows = [line.split() for line in told.output.splitlines()[2:10]]
+    assert [int(row[3].replace(",", "")) for row in rows] == [round(size / 8)] * 8

@@ -1,0 +1,101 @@
+"""Queries that begin with the state of others: of streams, savepoints and bounded DataFrames."""
+
+from __future__ import annotations
+
+import json
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from forebay_spark_runtime import RestoreFrom, keyed
+from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.versions.savepoint_commands import savepoint
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "user string, n long"
+FIRST = [{"user": user, "n": n} for n in range(1, 4) for user in ("ann", "bob")]
+LATER = [{"user": "ann", "n": 10}, {"user": "cyd", "n": 5}]
+
+
+class Totals(KeyedProcessFunction):
+    def open(self, context):
+        self.total = context.get_state(ValueStateDescriptor("total", int, default=0))
+
+    def process_element(self, row, ctx):
+        self.total.update(self.total.value() + row.n)
+        yield row.user, self.total.value()
+
+
+class Renamed(KeyedProcessFunction):
+    def open(self, context):
+        self.sum = context.get_state(ValueStateDescriptor("sum", int, default=0))
+
+    def process_element(self, row, ctx):
+        yield row.user, self.sum.value()
+
+
+def totals(stage, df=None, function=None, **options):
+    options.setdefault("parallelism", 2)
+    source = stage.source() if df is None else df
+    return keyed(source, "user", uid="totals", **options).process(function or Totals(), SCHEMA)
+
+
+def query_id(checkpoint):
+    return json.loads((checkpoint / "metadata").read_text())["id"]
+
+
+def later(stage, name, **options):
+    """What a new query that sees `LATER` only gives out, beginning with other state."""
+    folder = stage.folder / f"input {name}"
+    if not folder.exists():
+        stage.put(*LATER, into=folder)
+    output = stage.folder / f"output {name}"
+    result = totals(stage, stage.source(folder=folder), **options)
+    stage.run(result, checkpoint=stage.folder / f"checkpoint {name}", output=output)
+    return stage.rows(SCHEMA, output=output)
+
+
+def test_a_stream_goes_on_from_another_ones_state(stage):
+    stage.put(*FIRST)
+    stage.run(totals(stage))
+    source = query_id(stage.checkpoint)
+    assert later(stage, "fork", restore_from=source, parallelism=3) == [("ann", 16), ("cyd", 5)]
+    command = click.Group(commands={"savepoint": savepoint})
+    made = CliRunner().invoke(
+        command,
+        ["savepoint", "create", "mine", "--query", source, "--state-dir", str(stage.state)],
+    )
+    assert (made.exit_code, "totals: version 1" in made.output) == (0, True)
+    stage.put({"user": "ann", "n": 100})
+    stage.run(totals(stage))
+    assert later(stage, "newest", restore_from=source)[0] == ("ann", 116)
+    saved = RestoreFrom(source, savepoint="mine")
+    assert later(stage, "saved", restore_from=saved)[0] == ("ann", 16)
+    assert later(stage, "lsm", restore_from=saved, backend="lsm")[0] == ("ann", 16)
+    lsm = query_id(stage.folder / "checkpoint lsm")
+    assert later(stage, "back", restore_from=lsm, backend="heap") == [("ann", 26), ("cyd", 10)]
+    with pytest.raises(Exception, match="does not declare what is stored there as 'total'"):
+        later(stage, "renamed", restore_from=source, function=Renamed())
+    renamed = {"restore_from": source, "function": Renamed(), "allow_non_restored": True}
+    assert later(stage, "renamed", **renamed) == [("ann", 0), ("cyd", 0)]
+
+
+def test_a_stream_goes_on_from_what_a_bounded_dataframe_left(stage, spark):
+    rows = [(row["user"], row["n"]) for row in FIRST]
+    history = spark.createDataFrame(rows, SCHEMA)
+    totals(stage, history, query="history").write.mode("overwrite").format("noop").save()
+    assert later(stage, "stream", restore_from="history") == [("ann", 16), ("cyd", 5)]
+
+
+def test_what_keyed_refuses(stage, spark):
+    stage.put(*FIRST)
+    bounded = spark.createDataFrame([("ann", 1)], SCHEMA)
+    with pytest.raises(ConfigurationError, match="restore_from= needs query="):
+        totals(stage, bounded, restore_from="x")
+    with pytest.raises(ConfigurationError, match="says something with restore_from="):
+        totals(stage, allow_non_restored=True)
+    with pytest.raises(ConfigurationError, match="a query's id or name, or a RestoreFrom, not 3"):
+        totals(stage, restore_from=3)
