@@ -20,6 +20,7 @@ from forebay_state_api.backend import StateFile
 from forebay_state_api.errors import ForebayError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage import ObjectInfo, ObjectNotFoundError, ObjectStorage, open_storage
+from forebay_state_api.versions.folder import FOREIGN
 from forebay_state_api.versions.layout import version_of
 from forebay_state_api.versions.manifest import Manifest
 
@@ -100,7 +101,8 @@ class _Folder:
             for manifest in manifests:
                 if isinstance(manifest, Manifest) and manifest.backend == "lsm":
                     for file in manifest.files:
-                        files[path + file.name] = attrs.evolve(file, name=path + file.name)
+                        if (name := _from_root(path, file.name)) is not None:
+                            files[name] = attrs.evolve(file, name=name)
         for info in self.objects:
             if info.name not in files and self._is_sorted_file(info):
                 files[info.name] = StateFile(name=info.name, size=info.size, range=_ALL_GROUPS)
@@ -116,6 +118,20 @@ class _Folder:
         if info.size < len(MAGIC):
             return False
         return self.storage.get_ranges(info.name, [(0, len(MAGIC))]) == [MAGIC]
+
+
+def _from_root(path: str, name: str) -> str | None:
+    """What an operator in the folder ``path`` calls ``name``, as seen from the directory given.
+
+    ``None`` for a file of another operator that does not lie below that directory.
+    """
+    operators = path.rstrip("/").split("/")
+    if not name.startswith(FOREIGN):
+        return path + name
+    if len(operators) < 2:  # noqa: PLR2004 - query and uid
+        return None
+    above = "".join(f"{part}/" for part in operators[:-2])
+    return above + name[len(FOREIGN) :]
 
 
 def _folder(place: str, options: Mapping[str, Any]) -> _Folder:

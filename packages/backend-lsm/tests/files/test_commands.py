@@ -125,3 +125,19 @@ def test_a_file_without_a_manifest_is_verified_too(folder, model):
     data[20] ^= 1
     path.write_bytes(bytes(data))
     assert "data/c/run-3" in run("verify", folder, status=1)
+
+
+def test_files_of_another_operator_are_verified_where_they_lie(folder, model):
+    root = open_storage(folder)
+    shared = model.write(root, "query/op/data/a/shared", [(model.header(), FOUND)])
+    named = StateFile(
+        name=f"from/{shared.name}", size=shared.size, range=model.GROUPS, meta=shared.meta
+    )
+    put_manifest(root.child("fork/op"), manifest(model, [named], 1))
+    assert "0 damaged" in run("verify", folder)
+    assert "0 damaged" in run("verify", folder / "fork")
+    data = root.get(shared.name)
+    root.put(shared.name, data[:40] + b"x" + data[41:])
+    output = run("verify", folder, status=1)
+    assert output.count("DAMAGED") == 1
+    assert shared.name in output
