@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import attrs
 import pytest
 
 from forebay_spark_runtime.options import (
@@ -11,11 +12,13 @@ from forebay_spark_runtime.options import (
     agreeing,
     checked_batch,
     checked_directory,
+    checked_restore,
     checked_uid,
 )
 from forebay_spark_runtime.session import Batch
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.settings import PREFIX, resolve_settings
+from forebay_state_api.versions import RestoreFrom
 
 ACCOUNT, SECRET = "storage.account_name", "storage.aws_secret_access_key"
 
@@ -67,3 +70,35 @@ def test_names_that_no_path_can_hold_are_refused_on_the_driver(name):
         checked_uid(name)
     with pytest.raises(ConfigurationError, match="query="):
         checked_batch(SimpleNamespace(isStreaming=True), name, None, "u")
+
+
+def restore(given, *, allow=False):
+    return checked_restore(given, allow_non_restored=allow, uid="u")
+
+
+def test_what_restore_from_accepts():
+    assert restore(None) is None
+    assert restore("q") == RestoreFrom("q")
+    asked = RestoreFrom("q", savepoint="s", uid="other")
+    assert restore(asked) is asked
+    assert restore(asked, allow=True).allow_non_restored
+    assert restore(RestoreFrom("q", allow_non_restored=True)).allow_non_restored
+
+
+@pytest.mark.parametrize(
+    ("given", "allow", "message"),
+    [
+        (None, True, "allow_non_restored= says something with restore_from="),
+        (3, False, "or a RestoreFrom, not 3"),
+        ("", False, "the query id is an empty string"),
+    ],
+)
+def test_what_restore_from_refuses(given, allow, message):
+    with pytest.raises(ConfigurationError, match=message):
+        restore(given, allow=allow)
+
+
+def test_connected_inputs_begin_with_the_same():
+    first = attrs.evolve(options(), restore=RestoreFrom("q"))
+    with pytest.raises(ConfigurationError, match="restore is"):
+        agreeing(first, options())

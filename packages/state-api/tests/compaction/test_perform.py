@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import attrs
 
+from forebay_state_api.backend import StateFile
 from forebay_state_api.compaction import CompactionJob, CompactionResult, perform
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage import ObjectStorage, open_storage
@@ -67,3 +68,24 @@ def test_a_heartbeat_whenever_its_time_has_come() -> None:
 def test_a_job_that_was_cancelled_has_no_result() -> None:
     compactor = Slow(asks=40, step_s=1)
     assert run(compactor, lambda: compactor.time_s > 15) == ["heartbeat-000001"]
+
+
+class Copying(Slow):
+    """Writes what its input holds."""
+
+    def compact(
+        self, job: CompactionJob, storage: ObjectStorage, cancelled: Callable[[], bool]
+    ) -> CompactionResult | None:
+        (file,) = job.inputs
+        storage.put(f"{job.output_prefix}0000", storage.get(file.name))
+        assert [info.name for info in storage.list("from/other/u/data")] == [file.name]
+        return super().compact(job, storage, cancelled)
+
+
+def test_a_job_of_a_fork_reads_files_of_its_source() -> None:
+    storage = open_storage(f"memory://{uuid.uuid4().hex}")
+    storage.put("other/u/data/p/x", b"content")
+    file = StateFile(name="from/other/u/data/p/x", size=7, range=KeyGroupRange(0, 1))
+    job = attrs.evolve(JOB, inputs=[file])
+    assert perform(job, Copying(asks=1, step_s=1), storage, lambda: False)
+    assert storage.get("q/u/data/p/0000") == b"content"
