@@ -59,7 +59,7 @@ def operator_options(
     batch_id: Any,
     order_by: str | Sequence[str] | None,
     new_state: bool,
-    restore: RestoreFrom | None,
+    restore: RestoreFrom | None = None,
     overrides: Mapping[str, Any],
 ) -> KeyedOptions:
     """Everything that an operator with state is told, checked on the driver.
