@@ -58,7 +58,7 @@ class TicketReader(SimpleDataSourceStreamReader):
         self, start: dict[str, int], end: dict[str, int]
     ) -> Iterator[tuple[int, str]]:
         """The same tickets whenever it is asked: what a replayed batch rests on."""
-        return ((n, GATES[n % len(GATES)]) for n in range(start["next"], end["next"]))
+        return iter([(n, GATES[n % len(GATES)]) for n in range(start["next"], end["next"])])
 
 
 class InOrder(KeyedProcessFunction[str, Any, tuple[str, int]]):

@@ -90,8 +90,8 @@ def _show(reader: VersionReader, verdicts: dict[str, str]) -> None:
     for name in sorted(verdicts.keys() - {one.name for one in stored}):
         table.add_row(name, "-", "-", "-", *_short([verdicts[name]]))
     Console().print(table)
-    for verdict in (v for v in verdicts.values() if v not in _FITS):
-        click.echo(f"NOT COMPATIBLE  {verdict}")
+    for fault in (text for text in verdicts.values() if text not in _FITS):
+        click.echo(f"NOT COMPATIBLE  {fault}")
 
 
 def _short(verdicts: list[str]) -> list[str]:

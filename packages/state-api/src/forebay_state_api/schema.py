@@ -8,7 +8,7 @@ a restart would find, in old files too, and on the heap backend in every value. 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
@@ -27,6 +27,7 @@ from forebay_state_api.versions.epochs import RunIdentity
 if TYPE_CHECKING:
     from forebay_state_api.descriptors import StateDescriptor
     from forebay_state_api.versions.manifest import Manifest
+    from forebay_state_api.versions.operator import TaskVersion
     from forebay_state_api.versions.reader import VersionReader
 
 COMPATIBLE: Final = "compatible"
@@ -142,7 +143,9 @@ class _CheckingEngine(Engine):
             context,
             key_codec=codec_for(None, what="the key") if key is None else raw_codec(key),
             now_us=reader.manifests[0].now_us,
-            operator_state=OperatorState(function, task, _Opened(reader, storage)),
+            operator_state=OperatorState(
+                function, task, cast("TaskVersion", _Opened(reader, storage))
+            ),
         )
         self.faults: dict[str, str] = {}
         self._nothing = nothing

@@ -73,8 +73,8 @@ def create(  # noqa: PLR0917 - click passes them by name
             made.append((uid, storage))
             click.echo(f"{uid}: version {saved.version}, {saved.bytes:,} bytes, {saved.backend}")
     except BaseException:
-        for uid, storage in made:
-            delete_savepoint(storage, name, uid=uid)
+        for uid, place in made:
+            delete_savepoint(place, name, uid=uid)
         raise
 
 
