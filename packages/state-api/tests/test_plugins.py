@@ -237,7 +237,14 @@ def test_a_real_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_state_api_gives_the_local_service_and_its_commands() -> None:
     found = installed(Entry(_plugin))
     assert set(found.compaction_services()) == {"local"}
-    assert set(found.commands()) == {"config", "doctor", "janitor", "plugins"}
+    assert set(found.commands()) == {
+        "config",
+        "doctor",
+        "janitor",
+        "plugins",
+        "savepoint",
+        "state",
+    }
 
 
 def test_the_process_has_one_instance() -> None:
