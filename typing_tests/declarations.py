@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import Any, NamedTuple, assert_type
+from typing import Annotated, Any, NamedTuple, assert_type
 
 import forebay_state_api as fb
 
@@ -19,7 +19,7 @@ class Click(NamedTuple):
 class Total(NamedTuple):
     """A result."""
 
-    user: str
+    user: Annotated[str, fb.Alias("name")]
     total: float
 
 
@@ -92,4 +92,7 @@ def other_types(context: fb.RuntimeContext) -> None:
     nested = context.get_map_state(fb.MapStateDescriptor("nested", str, list[int]))
     assert_type(nested, fb.MapState[str, list[int]])
     context.get_map_state(fb.MapStateDescriptor("optional", str, int | None))
+    older = Annotated[Total, fb.MigratedFrom(float, lambda total: Total("", total))]
+    migrated = context.get_state(fb.ValueStateDescriptor("migrated", older))
+    assert_type(migrated, fb.ValueState[Total])
     context.get_state(fb.ListStateDescriptor("l", int))  # type: ignore[arg-type]

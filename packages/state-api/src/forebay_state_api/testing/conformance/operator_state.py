@@ -88,8 +88,9 @@ class Streams(Silent, CheckpointedFunction):
         with context.raw_output as stream:
             stream.write(b"of subtask ")
             stream.write(str(subtask).encode())
-        for group in range(8):
-            if group * self.context.parallelism // 8 == subtask:
+        most = self.context.max_parallelism
+        for group in range(most):
+            if group * self.context.parallelism // most == subtask:
                 context.raw_keyed_output(group).write(b"group %d" % group)
 
 
@@ -148,8 +149,8 @@ class OperatorStateTests(BackendSubject):
     def three(self, new_job: NewJob) -> Callable[[int], KeyedJob]:
         """A job of some parallelism whose first version holds `write_three`."""
 
-        def make(parallelism: int) -> KeyedJob:
-            job: KeyedJob = new_job(parallelism=parallelism)
+        def make(parallelism: int, max_parallelism: int = 8) -> KeyedJob:
+            job: KeyedJob = new_job(parallelism=parallelism, max_parallelism=max_parallelism)
             job.run(Kept(all_three, write_three), [])
             return job
 
@@ -180,9 +181,12 @@ class OperatorStateTests(BackendSubject):
             for subtask in range(3)
         }
 
+    @pytest.mark.parametrize("most", [10, 128])
     @pytest.mark.parametrize(("before", "after"), RESCALES)
-    def test_rescale(self, three: Callable[[int], KeyedJob], before: int, after: int) -> None:
-        job = three(before)
+    def test_rescale(
+        self, three: Callable[..., KeyedJob], before: int, after: int, most: int
+    ) -> None:
+        job = three(before, most)
         job.restart(parallelism=after)
         function = Kept(all_three)
         job.run(function, [])
@@ -204,9 +208,12 @@ class OperatorStateTests(BackendSubject):
         assert whole == numbers
         assert back.seen[0]["union"] == [f"subtask {old}" for old in range(before)]
 
+    @pytest.mark.parametrize("most", [10, 128])
     @pytest.mark.parametrize(("before", "after"), RESCALES)
-    def test_rescale_of_byte_streams(self, new_job: NewJob, before: int, after: int) -> None:
-        job = new_job(parallelism=before)
+    def test_rescale_of_byte_streams(
+        self, new_job: NewJob, before: int, after: int, most: int
+    ) -> None:
+        job = new_job(parallelism=before, max_parallelism=most)
         job.run(Streams(write=True), [])
         job.restart(parallelism=after)
         function = Streams(write=False)
@@ -214,7 +221,7 @@ class OperatorStateTests(BackendSubject):
         streams = even([b"of subtask %d" % old for old in range(before)], after)
         for subtask in range(after):
             raw, keyed = function.seen[subtask]
-            owned = [group for group in range(8) if group * after // 8 == subtask]
+            owned = [group for group in range(most) if group * after // most == subtask]
             assert raw == streams[subtask]
             assert keyed == {group: b"group %d" % group for group in owned}
         last = Streams(write=False)
