@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import click
 import pytest
@@ -88,6 +89,24 @@ def test_a_stream_goes_on_from_what_a_bounded_dataframe_left(stage, spark):
     history = spark.createDataFrame(rows, SCHEMA)
     totals(stage, history, query="history").write.mode("overwrite").format("noop").save()
     assert later(stage, "stream", restore_from="history") == [("ann", 16), ("cyd", 5)]
+
+
+def test_a_copy_of_the_checkpoint_reads_on_with_a_fork(stage):
+    stage.put(*FIRST)
+    stage.put(*LATER)
+    stage.run(totals(stage))
+    copy = stage.folder / "copied checkpoint"
+    shutil.copytree(stage.checkpoint, copy)
+    stage.put({"user": "ann", "n": 1000})
+    stage.run(totals(stage))
+    asked = RestoreFrom(query_id(stage.checkpoint), version=2)
+    output = stage.folder / "copied output"
+    for _ in range(2):
+        forked = totals(stage, query="copy", new_state=True, restore_from=asked)
+        stage.run(forked, checkpoint=copy, output=output)
+        assert stage.rows(SCHEMA, output=output)[0] == ("ann", 1016)
+        stage.put({"user": "bob", "n": 1})
+    assert stage.rows(SCHEMA, output=output) == [("ann", 1016), ("bob", 7)]
 
 
 def test_what_keyed_refuses(stage, spark):
