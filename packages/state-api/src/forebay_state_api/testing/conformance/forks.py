@@ -158,6 +158,20 @@ class ForkTests(BackendSubject):
         with pytest.raises(StateMigrationError, match="'broadcast', 'list', 'union'"):
             without.run(Kept(lambda _: {}), [])
 
+    def test_large_operator_state_is_not_copied(self, new_job: NewJob) -> None:
+        source = new_job(query="source")
+        numbers = list(range(20_000))
+        source.run(Kept(all_three, lambda states, _: states["list"].update(numbers)), [])
+        fork = new_job(query="fork", restore=RestoreFrom("source"))
+        for _ in range(2):
+            fork.restart()
+            function = Kept(all_three)
+            fork.run(function, [])
+            _sweep(source)
+            assert function.seen[0]["list"] == numbers
+        assert fork.storage.list("data") == []
+        assert len(source.storage.list("data")) == 1
+
     @pytest.mark.parametrize("parallelism", [1, 4])
     def test_from_and_to_another_backend(
         self,
