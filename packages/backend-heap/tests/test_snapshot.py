@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay_backend_heap import snapshot
+from forebay_backend_heap import folding
 from forebay_state_api.backend import ABSENT, StateKind
 
 
@@ -134,7 +134,7 @@ def test_a_fold_keeps_of_each_cell_the_newest(kit, storage, spec):
 
 
 def test_large_sections_are_folded_by_copying(kit, storage, spec, monkeypatch):
-    monkeypatch.setattr(snapshot, "MERGE_BELOW", 5)
+    monkeypatch.setattr(folding, "MERGE_BELOW", 5)
     job = kit.Job(storage, options={"max-deltas": 2, "snapshot-factor": 100.0})
     change(kit, job, spec, range(1000))
     for keys in ([1, 2], range(10), [1], [3], range(5, 12), [6]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from forebay_backend_heap.table import GroupIndex
+from forebay_backend_heap.groups import GroupIndex
 from forebay_state_api.backend import ABSENT, StateKind
 from forebay_state_api.errors import StateMigrationError
 
@@ -200,7 +200,7 @@ def test_emptied_namespaces_are_forgotten_after_the_commit(kit, job):
 
 
 def test_group_index_knows_keys_that_came_again(monkeypatch):
-    monkeypatch.setattr("forebay_backend_heap.table._SLACK", 0)
+    monkeypatch.setattr("forebay_backend_heap.groups._SLACK", 0)
     index = GroupIndex()
     cells = {}
     for step in range(50):

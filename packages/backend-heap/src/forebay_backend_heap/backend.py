@@ -26,6 +26,7 @@ from forebay_state_api.backend import (
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.migration import reader_of
 from forebay_state_api.settings import Setting
+from forebay_state_api.ttl import CleanupIncrementally
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +43,14 @@ class HeapBackend(StateBackend):
 
     name: ClassVar[str] = "heap"
     contract_version: ClassVar[int] = 1
-    capabilities: ClassVar[Capability] = Capability.RESIDENT | Capability.EXPORT
+    capabilities: ClassVar[Capability] = (
+        Capability.RESIDENT
+        | Capability.EXPORT
+        | Capability.CLEANUP_FULL_SNAPSHOT
+        | Capability.CLEANUP_INCREMENTALLY
+        | Capability.CLEANUP_IN_COMPACTION
+    )
+    background_cleanup: ClassVar[CleanupIncrementally] = CleanupIncrementally(5)
     options: ClassVar[Mapping[str, Setting]] = SETTINGS
 
     def __init__(self, opening: Opening, resident: Resident) -> None:
@@ -66,11 +74,14 @@ class HeapBackend(StateBackend):
         table = self._resident.table(spec)
         if fresh:
             FREEZER.loaded(len(table))
+            if (only := _only_parent(self._opening)) is not None:
+                table.swept = only.meta.get("swept", {}).get(spec.name, 0)
         return table
 
     def commit(self, version: int) -> CommittedState:
         options = HeapOptions.of(self._opening.options)
-        writer = Writer(_reader(self._opening), self._resident, options, version)
+        now_us = self._opening.now_us
+        writer = Writer(_reader(self._opening), self._resident, options, version, now_us)
         written = writer.write(Chain.of(self._opening.parents))
         recent = self._recent(written)
         files = written.chain.files
@@ -82,6 +93,7 @@ class HeapBackend(StateBackend):
                 "range": [self._opening.range.start, self._opening.range.end],
                 "recent": recent,
                 "keys": counts,
+                "swept": {n: t.swept for n, t in self._resident.tables.items() if t.swept},
             },
             protected=[e["file"][0] for e in recent if e["file"] and e["file"][0] not in named],
             keys=None if None in counts.values() else sum(n or 0 for n in counts.values()),

@@ -21,6 +21,8 @@ CHUNK_CELLS: Final = 4096
 _NAMESPACE: Final = codec_for(None, what="namespaces")
 _NUMBER: Final = "<u4"
 _TIME: Final = "<i8"
+_NEVER: Final = (1 << 63) - 1
+"""The time of what does not expire."""
 
 
 @attrs.frozen(eq=False)
@@ -119,6 +121,16 @@ def decode(section: Section, reader: TableSpec) -> Block:
         np.repeat(section.groups, section.counts)[part],
         None if contents is None else contents[part],
     )
+
+
+def oldest_time(section: Section, reader: TableSpec) -> int:
+    """The oldest time in a section of a table with TTL; the latest there is without any."""
+    if section.op in (Op.DELETE, Op.REMOVE):
+        return _NEVER
+    skipped = len(section.namespaces) > 1
+    at = skipped + {StateKind.LIST: 2, StateKind.MAP: 3}.get(reader.kind, 1)
+    times = [np.frombuffer(chunk.columns()[at], _TIME) for chunk in section.chunks]
+    return min((int(part.min()) for part in times if len(part)), default=_NEVER)
 
 
 def _packed(spec: TableSpec, op: Op, contents: list[Any]) -> list[bytes]:

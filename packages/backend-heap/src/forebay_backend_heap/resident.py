@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from forebay_backend_heap.collector import paused
 from forebay_backend_heap.columns import encode
+from forebay_backend_heap.expiry import Deadline, Places
 from forebay_backend_heap.files import Op, Section
 from forebay_backend_heap.table import HeapTable
 from forebay_state_api.backend import TableSpec
@@ -52,6 +53,27 @@ class Resident:
         self.raw.pop(spec.name, None)
         return table
 
+    def clean_up(self, now_us: int) -> list[Section]:
+        """Drop what has expired where a snapshot, the fold of all deltas, is to be without it.
+
+        Returns the sections that do the same to whoever held the version before.
+        """
+        if not now_us:
+            return []
+        return [
+            section
+            for table in self.tables.values()
+            for places, until_us in _expiring(table, now_us)
+            for section in self.dropping(table, places, until_us)
+        ]
+
+    def dropping(self, table: HeapTable, places: Places, until_us: int) -> list[Section]:
+        """`HeapTable.drop`, and the sections that do the same."""
+        return [
+            encode(table.spec, op, block, self.groups)
+            for op, block in table.drop(places, until_us).blocks()
+        ]
+
     def snapshot(self) -> list[Section]:
         """All that there is."""
         with paused():
@@ -86,6 +108,24 @@ class Resident:
     def _encoded(self, table: HeapTable) -> list[Section]:
         block = table.content()
         return [] if block is None else [encode(table.spec, Op.PUT, block, self.groups)]
+
+
+def _expiring(table: HeapTable, now_us: int) -> Iterator[tuple[Places, int]]:
+    """All keys of a table, and until when what they hold has expired.
+
+    They come in parts where the clock is to be read in between.
+    """
+    spec = table.spec
+    if spec.compaction_ttl_us is None or spec.compaction_clock_every is None:
+        ttl_us = spec.compaction_ttl_us if spec.snapshot_ttl_us is None else spec.snapshot_ttl_us
+        if ttl_us is not None:
+            yield table.places(), now_us - ttl_us
+        return
+    places = [*table.places()]
+    every = spec.compaction_clock_every
+    deadline = Deadline(spec.compaction_ttl_us, now_us, 1)
+    for start in range(0, len(places), every):
+        yield places[start : start + every], next(deadline)
 
 
 def _interchangeable(held: TableSpec, spec: TableSpec) -> bool:

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import attrs
 
 from forebay_backend_heap.chain import Chain
 from forebay_backend_heap.collector import paused
-from forebay_backend_heap.columns import decode, encode
 from forebay_backend_heap.files import FileBytes, Role, Section, file_bytes
+from forebay_backend_heap.folding import Fold
 from forebay_backend_heap.options import HeapOptions
-from forebay_backend_heap.pending import Pending, changes_of
 from forebay_backend_heap.reading import Reader
 from forebay_backend_heap.resident import Resident
-from forebay_state_api.backend import StateFile, TableSpec
+from forebay_state_api.backend import StateFile
 from forebay_state_api.versions.layout import data_name
-
-MERGE_BELOW: Final = 4096
-"""Cells of a section from which on a fold takes it over as it is."""
 
 
 @attrs.frozen(kw_only=True)
@@ -39,26 +34,30 @@ class Writer:
     """Makes the files of one version."""
 
     def __init__(
-        self, reader: Reader, resident: Resident, options: HeapOptions, version: int
+        self, reader: Reader, resident: Resident, options: HeapOptions, version: int, now_us: int
     ) -> None:
+        """``now_us`` is the micro-batch's time, 0 where it has none: then nothing expires."""
         self._reader = reader
         self._resident = resident
         self._options = options
         self._version = version
+        self._now_us = now_us
         self._bytes = 0
 
     def write(self, chain: Chain) -> Written:
         """Make durable what was applied since ``chain`` was opened."""
         if self._resident.pending and self._rewrites_most(chain):
+            self._resident.clean_up(self._now_us)
             return self._snapshot(self._resident.snapshot())
-        delta = self._resident.delta() if self._resident.pending else []
+        delta: Sequence[Section] = self._resident.delta() if self._resident.pending else ()
         if not delta:
             return Written(chain=chain, delta=None, changed=False, bytes_written=0)
         data = file_bytes(Role.DELTA, self._version, delta)
         if self._is_due(chain, len(data.data)):
             return self._snapshot_beside(delta, data)
         if count := chain.foldable(self._options.max_deltas):
-            chain = self._fold(chain, count)
+            chain, dropped = self._fold(chain, count)
+            delta, data = self._with(dropped, delta, data)
         file = self._put(Role.DELTA, delta, data)
         return self._written(chain.with_delta(file), file)
 
@@ -87,6 +86,8 @@ class Writer:
 
     def _snapshot_beside(self, delta: Sequence[Section], delta_data: FileBytes) -> Written:
         """A snapshot; and the delta too if that is less for who holds the version before."""
+        dropped = self._resident.clean_up(self._now_us)
+        delta, delta_data = self._with(dropped, delta, delta_data)
         sections = self._resident.snapshot()
         data = file_bytes(Role.SNAPSHOT, self._version, sections)
         if len(data.data) <= len(delta_data.data):
@@ -103,13 +104,26 @@ class Writer:
         snapshot = self._put(Role.SNAPSHOT, sections, data)
         return self._written(Chain(snapshots=(snapshot,)), None)
 
-    def _fold(self, chain: Chain, count: int) -> Chain:
-        """One delta in the place of the newest ``count``; costs what those are large."""
+    def _fold(self, chain: Chain, count: int) -> tuple[Chain, Sequence[Section]]:
+        """One delta in the place of the newest ``count``; costs what those are large.
+
+        Also the sections that drop from newer content what the fold found expired.
+        """
         files = self._reader.read_all(chain.deltas[-count:])
+        fold = Fold(self._resident, self._now_us)
         with paused():
-            sections = folded(self._resident, [s for found in files for s in found])
+            sections = fold.sections([s for found in files for s in found])
         file = self._put(Role.DELTA, sections, file_bytes(Role.DELTA, self._version, sections))
-        return chain.folded(count, file)
+        return chain.folded(count, file), fold.dropped()
+
+    def _with(
+        self, dropped: Sequence[Section], delta: Sequence[Section], data: FileBytes
+    ) -> tuple[Sequence[Section], FileBytes]:
+        """A delta that drops something besides."""
+        if not dropped:
+            return delta, data
+        delta = [*delta, *dropped]
+        return delta, file_bytes(Role.DELTA, self._version, delta)
 
     def _put(self, role: Role, sections: Sequence[Section], file: FileBytes) -> StateFile:
         name = data_name(self._version, f"heap-{role.value}-{self._version}")
@@ -128,41 +142,3 @@ class Writer:
 
     def _written(self, chain: Chain, delta: StateFile | None) -> Written:
         return Written(chain=chain, delta=delta, changed=True, bytes_written=self._bytes)
-
-
-def folded(resident: Resident, sections: Sequence[Section]) -> list[Section]:
-    """The sections of several deltas, oldest first, as one delta's.
-
-    Small ones of one table become one section, in which each cell has its newest content. Large
-    ones are taken over as they are, as are those of tables that are not decoded, or that were
-    written under another declaration: copying bytes costs next to nothing, and what it spares is
-    not worth unpacking and packing them.
-    """
-    result: list[Section] = []
-    merged: dict[str, Pending] = {}
-    for section in sections:
-        spec = _mergeable(resident, section)
-        if spec is None:
-            result += _encoded(resident, section.table, merged.pop(section.table, None))
-            result.append(section)
-            continue
-        pending = merged.setdefault(section.table, Pending(spec.kind))
-        pending.add(changes_of(spec.kind, section.op, decode(section, spec)))
-    for name, pending in merged.items():
-        result += _encoded(resident, name, pending)
-    return result
-
-
-def _mergeable(resident: Resident, section: Section) -> TableSpec | None:
-    """What a section is decoded with to be merged; ``None`` if it is taken over as it is."""
-    table = resident.tables.get(section.table)
-    if table is None or section.cells >= MERGE_BELOW:
-        return None
-    return table.spec if section.description == table.spec.description() else None
-
-
-def _encoded(resident: Resident, name: str, pending: Pending | None) -> list[Section]:
-    if pending is None:
-        return []
-    spec = resident.tables[name].spec
-    return [encode(spec, op, block, resident.groups) for op, block in pending.blocks()]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final
-
-import numpy as np
+from typing import Any
 
 from forebay_backend_heap.columns import Block, decode
+from forebay_backend_heap.expiry import Places, expired_in
 from forebay_backend_heap.files import Groups, Op, Section
+from forebay_backend_heap.groups import GroupIndex
 from forebay_backend_heap.pending import Pending
 from forebay_state_api.backend import (
     ABSENT,
@@ -25,8 +24,6 @@ from forebay_state_api.backend import (
     TableSpec,
 )
 from forebay_state_api.migration import reader_of
-
-_SLACK: Final = 4096
 
 
 class Cells(dict[Any, Any]):
@@ -131,8 +128,51 @@ class HeapTable(Table):
                 keys = list(cells)
                 groups = self._groups.of(keys, known)
                 parts.append((namespace, keys, groups, list(cells.values())))
-        self._groups = GroupIndex([(keys, groups) for _, keys, groups, _ in parts])
+        runs = [(keys, groups) for _, keys, groups, _ in parts]
+        self._groups = GroupIndex(runs, self._groups.walked(self._holds))
         return Block.joined(parts) if parts else None
+
+    def sweep(self, checks: int, until_us: int) -> int:
+        wanted, changed = min(checks, len(self)), 0
+        while wanted > 0:
+            if self._groups.at_end:
+                self._groups.rewind(self._holds, len(self))
+            if not (places := self._groups.walk(wanted)):
+                break
+            wanted -= len(places)
+            held = len(self)
+            changed += len(self.drop(places, until_us))
+            self._groups.gone += held - len(self)
+        return changed
+
+    @property
+    def swept(self) -> int:
+        """Where the next sweep goes on: how many keys the last ones have passed and left."""
+        return max(0, self._groups.position - self._groups.gone)
+
+    @swept.setter
+    def swept(self, keys: int) -> None:
+        if keys or self._groups.held > len(self):
+            self._groups.compact(self._holds, keys)
+
+    def drop(self, places: Places, until_us: int) -> Pending:
+        """Remove what is of ``until_us`` or older from the cells of some keys.
+
+        Returns what that changed; it was applied too.
+        """
+        dropped = Pending(self.spec.kind)
+        for namespace, space in self._spaces.items():
+            changes = expired_in(self.spec.kind, namespace, space.cells, places, until_us)
+            dropped.add(changes)
+            self.pending.add(changes)
+        return dropped
+
+    def places(self) -> Places:
+        """All keys."""
+        return self._groups.as_dict().items()
+
+    def _holds(self, key: Any) -> bool:
+        return any(key in space.cells for space in self._spaces.values())
 
     def settled(self) -> None:
         """Begin anew after a commit: nothing is pending, and empty namespaces are forgotten."""
@@ -157,61 +197,6 @@ class HeapScan(Scan):
     def pages(self, page_size: int) -> Iterator[list[Any]]:
         for start in range(0, len(self._content), page_size):
             yield self._content[start : start + page_size]
-
-
-class GroupIndex:
-    """The key group of each key: what a snapshot is sorted by.
-
-    Kept as runs of keys and groups, in the order in which they came, because that takes a tenth of
-    the memory of a dictionary and is asked for only when a snapshot is written.
-    """
-
-    def __init__(self, runs: Iterable[tuple[list[Any], Groups]] = ()) -> None:
-        self._reset(list(runs))
-
-    def add(self, keys: list[Any], groups: Sequence[int] | Groups) -> None:
-        """Learn of keys, known or new; ``keys`` is kept."""
-        run = (keys, np.asarray(groups, np.uint16))
-        if not self._runs:
-            self._reset([run])
-            return
-        self._runs.append(run)
-        self._held += len(keys)
-        if self._held > self._limit:
-            known = self.as_dict()
-            groups = np.fromiter(known.values(), np.uint16, len(known))
-            self._reset([(list(known), groups)])
-
-    def _reset(self, runs: list[tuple[list[Any], Groups]]) -> None:
-        self._runs = runs
-        self._held = sum(len(keys) for keys, _ in runs)
-        self._limit = 4 * self._held + _SLACK
-
-    def of(self, keys: list[Any], known: Mapping[Any, int] | None = None) -> Groups:
-        """The key groups of known keys; ``known`` is what `as_dict` gives, for many calls.
-
-        Dictionaries keep their order: where nothing was deleted, ``keys`` begins with the keys of
-        the oldest run, and these need not be looked up.
-        """
-        if known is not None:
-            return _looked_up(keys, known)
-        first, groups = self._runs[0]
-        if len(keys) < len(first) or not all(map(operator.is_, first, keys)):
-            return _looked_up(keys, self.as_dict())
-        if len(keys) == len(first):
-            return groups
-        return np.concatenate([groups, _looked_up(keys[len(first) :], self.as_dict(1))])
-
-    def as_dict(self, start: int = 0) -> dict[Any, int]:
-        """Key → key group, of the runs from ``start`` on."""
-        known: dict[Any, int] = {}
-        for keys, groups in self._runs[start:]:
-            known.update(zip(keys, groups.tolist(), strict=True))
-        return known
-
-
-def _looked_up(keys: list[Any], known: Mapping[Any, int]) -> Groups:
-    return np.fromiter(map(known.__getitem__, keys), np.uint16, len(keys))
 
 
 def _drop_empty(cells: dict[Any, Any], changed: Iterable[Any]) -> None:

@@ -26,6 +26,7 @@ from forebay_state_api.backend import (
 )
 from forebay_state_api.migration import reader_of
 from forebay_state_api.settings import Setting
+from forebay_state_api.ttl import CleanupInCompaction
 from forebay_state_api.versions.layout import data_name
 
 _log = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ class LsmBackend(StateBackend):
     name: ClassVar[str] = "lsm"
     contract_version: ClassVar[int] = 1
     capabilities: ClassVar[Capability] = Capability.CLEANUP_IN_COMPACTION | Capability.EXPORT
+    background_cleanup: ClassVar[CleanupInCompaction] = CleanupInCompaction()
     options: ClassVar[Mapping[str, Setting]] = SETTINGS
 
     def __init__(

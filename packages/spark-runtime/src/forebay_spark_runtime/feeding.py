@@ -19,6 +19,7 @@ from forebay_state_api.subtask import Subtask, SubtaskIdentity
 
 _SHOWN: Final = 300
 _GROUP_MASK: Final = (1 << GROUP_BITS) - 1
+_INSTANTS: Final = pa.timestamp("us", "UTC")
 
 
 @attrs.frozen(kw_only=True)
@@ -34,6 +35,14 @@ class Layout:
     """Where the key columns stand among the user's, of a single input."""
     order: tuple[str, ...]
     """The columns that the rows of a micro-batch are sorted by, as the workers see them."""
+    event_times: tuple[tuple[int, int], ...] = ()
+    """Of each input: where its event times stand among the user's columns, and how late they may
+    be, in µs; empty without event time."""
+
+    @property
+    def lateness_us(self) -> list[int] | None:
+        """How late the rows of each input may be."""
+        return [lateness_us for _, lateness_us in self.event_times] or None
 
     @property
     def single(self) -> bool:
@@ -70,12 +79,23 @@ class Feeder:
         """Run the rows of one Arrow batch."""
         self._check_subtask(batch)
         self._check_keys(batch)
+        for side, (position, _) in enumerate(self._layout.event_times):
+            self._see_event_times(batch, side, position, subtask)
         if not self._readers:
             self._prepare(batch)
         feed = self._feed_one if self._layout.single else self._feed_two
         for start in range(0, batch.num_rows, SLICE_ROWS):
             feed(batch.slice(start, SLICE_ROWS), subtask)
         self._seen += batch.num_rows
+
+    def _see_event_times(self, batch: Any, side: int, position: int, subtask: Subtask) -> None:
+        """Tell the latest event time of one input; nulls tell nothing."""
+        times = batch.column(position if self._layout.single else side)
+        if not self._layout.single:
+            times = times.drop_null().field(position)
+        latest = pc.max(times.cast(_INSTANTS).cast(pa.int64())).as_py()
+        if latest is not None:
+            subtask.saw_event_time(latest, side)
 
     def _prepare(self, batch: Any) -> None:
         kinds = batch.schema.types

@@ -11,6 +11,7 @@ import pickle
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +32,7 @@ from forebay_state_api._engine.engine import (
     function_name,
     map_callable,
     record_methods,
+    timer_method,
 )
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.functions import (
@@ -153,6 +155,8 @@ def keyed(
     state_dir: str | Path | None = None,
     backend: str | None = None,
     order_by: str | Sequence[str] | None = None,
+    event_time: str | None = None,
+    allowed_lateness: timedelta | float | None = None,
     new_state: bool = False,
     restore_from: str | RestoreFrom | None = None,
     allow_non_restored: bool = False,
@@ -175,6 +179,10 @@ def keyed(
     :param backend: name of the state backend (``spark.forebay.state.backend``).
     :param order_by: columns by which each subtask sorts the rows of a batch before it runs them; a
         total order makes the order of rows repeatable where several source splits meet.
+    :param event_time: the column, of type timestamp, that event-time timers go by; for functions
+        with ``on_timer``.
+    :param allowed_lateness: how long the watermark stays behind the latest event time, as a
+        timedelta or in seconds; nothing if not given.
     :param new_state: begin with empty state although the query is past its first batch.
     :param restore_from: begin with another operator's state instead of empty: a query's id or name,
         or a `RestoreFrom`. Looked at only where empty state would be opened.
@@ -206,6 +214,8 @@ def keyed(
         },
     )
     keys = key_columns(df.schema, columns, options.uid)
+    column, lateness_us = checks.checked_event_time(df, event_time, allowed_lateness, options.uid)
+    options = attrs.evolve(options, event_time=column, lateness_us=lateness_us)
     return KeyedDataFrame(df, keys, options)
 
 
@@ -242,6 +252,7 @@ def _apply(sides: Sequence[KeyedDataFrame], fn: Any, schema: Any) -> Any:
     session = first.df.sparkSession
     options = attrs.evolve(first.options, keyed_uuid=str(uuid.uuid4()))
     record_methods(fn)
+    _check_timers(fn, options)
     target = output_schema(session, schema, options.uid)
     inputs = [Input(side.df, side.keys, side.options.order_by) for side in sides]
     job = SubtaskJob(
@@ -249,7 +260,7 @@ def _apply(sides: Sequence[KeyedDataFrame], fn: Any, schema: Any) -> Any:
         function=_pickled(fn, options.uid),
         function_name=function_name(fn),
         key_type=cloudpickle.dumps(first.keys.key_type()),
-        layout=_layout(inputs, options),
+        layout=_layout(sides, inputs),
         schema=target.arrow,
         time_zone=session.conf.get("spark.sql.session.timeZone"),
         streaming=first.df.isStreaming,
@@ -262,7 +273,17 @@ def _apply(sides: Sequence[KeyedDataFrame], fn: Any, schema: Any) -> Any:
     return routed.mapInArrow(job, target.spark)
 
 
-def _layout(inputs: Sequence[Input], options: KeyedOptions) -> Layout:
+def _check_timers(fn: Any, options: KeyedOptions) -> None:
+    if options.event_time is not None and timer_method(fn) is None:
+        message = (
+            f"operator {options.uid!r}: event_time= is for functions with timers, and "
+            f"{function_name(fn)} has no on_timer method"
+        )
+        raise ConfigurationError(message)
+
+
+def _layout(sides: Sequence[KeyedDataFrame], inputs: Sequence[Input]) -> Layout:
+    options = sides[0].options
     columns = inputs[0].df.columns
     keys = inputs[0].keys.names
     single = len(inputs) == 1
@@ -274,6 +295,11 @@ def _layout(inputs: Sequence[Input], options: KeyedOptions) -> Layout:
         order=tuple(
             inputs[0].carried(name) if single else f"{Hidden.ORDER}{number}"
             for number, name in enumerate(options.order_by)
+        ),
+        event_times=tuple(
+            (side.df.columns.index(column), side.options.lateness_us)
+            for side in sides
+            if (column := side.options.event_time) is not None
         ),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Final
 
 import attrs
@@ -35,6 +36,10 @@ class KeyedOptions:
     settings: Settings
     restore: RestoreFrom | None = None
     """What to begin with instead of nothing."""
+    event_time: str | None = None
+    """The column of event times."""
+    lateness_us: int = 0
+    """How late rows may be, in µs."""
     keyed_uuid: str = ""
     """Drawn for each operator that is made."""
 
@@ -221,6 +226,41 @@ def checked_directory(df: Any, settings: Settings, batch: sessions.Batch, uid: s
     return directory
 
 
+def checked_event_time(
+    df: Any, event_time: object, allowed_lateness: Any, uid: str
+) -> tuple[str | None, int]:
+    """The column of event times, and how late rows may be, in µs."""
+    if event_time is None:
+        if allowed_lateness is not None:
+            message = f"operator {uid!r}: allowed_lateness= goes with event_time=, a column"
+            raise ConfigurationError(message)
+        return None, 0
+    schema = df.schema
+    if not isinstance(event_time, str) or event_time not in schema.names:
+        message = (
+            f"operator {uid!r}: there is no column {event_time!r} of event times; "
+            f"the columns are {', '.join(schema.names)}"
+        )
+        raise ConfigurationError(message)
+    kind = schema[event_time].dataType.simpleString()
+    if kind != "timestamp":
+        message = (
+            f"operator {uid!r}: event times are a column of type timestamp, and {event_time!r} is "
+            f"of type {kind}; cast it"
+        )
+        raise ConfigurationError(message)
+    lateness = allowed_lateness if allowed_lateness is not None else timedelta(0)
+    if isinstance(lateness, (int, float)) and not isinstance(lateness, bool):
+        lateness = timedelta(seconds=lateness)
+    if not isinstance(lateness, timedelta) or lateness < timedelta(0):
+        message = (
+            f"operator {uid!r}: allowed_lateness is a timedelta or a number of seconds, and not "
+            f"negative: not {allowed_lateness!r}"
+        )
+        raise ConfigurationError(message)
+    return event_time, lateness // timedelta(microseconds=1)
+
+
 _UNORDERED: Final = ("map", "struct", "array", "variant")
 
 
@@ -254,6 +294,7 @@ def agreeing(first: KeyedOptions, second: KeyedOptions) -> None:
         "restore",
     ):
         _agree(field, getattr(first, field), getattr(second, field))
+    _agree("event_time=, given or not,", first.event_time is None, second.event_time is None)
     _agree("the number of order_by columns", len(first.order_by), len(second.order_by))
     shown = [{row.key: row.value for row in one.settings.explain()} for one in (first, second)]
     for name in sorted({*first.settings, *second.settings}):

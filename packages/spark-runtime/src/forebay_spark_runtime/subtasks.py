@@ -15,6 +15,8 @@ from forebay_state_api.subtask import Subtask
 from forebay_state_api.versions import OperatorStorage, OperatorVersions, operator_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from forebay_spark_runtime.options import KeyedOptions
     from forebay_spark_runtime.place import Place
     from forebay_state_api.codecs import ValueCodec
@@ -32,7 +34,13 @@ class OperatorTask:
         self._place = place
         self._versions = self._operator_versions()
 
-    def subtask(self, function: Any, key_codec: ValueCodec, now_us: int) -> Subtask:
+    def subtask(
+        self,
+        function: Any,
+        key_codec: ValueCodec,
+        now_us: int,
+        lateness_us: Sequence[int] | None = None,
+    ) -> Subtask:
         """The subtask, not yet begun, with ``function``, a fresh copy."""
         options, place = self._options, self._place
         settings = options.settings
@@ -50,6 +58,7 @@ class OperatorTask:
             restore=options.restore,
             compaction=None if self._versions is None else self._compaction(),
             operator="" if place.query is None else operator_folder(place.query, options.uid),
+            lateness_us=lateness_us,
         )
 
     def commit(self, subtask: Subtask) -> None:

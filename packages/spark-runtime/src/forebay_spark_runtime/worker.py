@@ -60,6 +60,9 @@ class SubtaskJob:
         now_us = 0 if first is None else feeder.now_us(first)
         with _rare_collections(), self._subtask(operator, now_us) as subtask:
             held: list[Any] = []
+            while subtask.fire_timers():
+                yield from held
+                held = writer.batches(subtask.take_rows(), OUTPUT_ROWS)
             for batch in feeder.ordered(first, source):
                 feeder.feed(batch, subtask)
                 if len(subtask.engine.rows_out) >= OUTPUT_ROWS:
@@ -79,6 +82,7 @@ class SubtaskJob:
                 what=f"key of operator {self.options.uid!r}",
             ),
             now_us,
+            self.layout.lateness_us,
         )
 
 

@@ -67,8 +67,10 @@ from forebay_state_api.states import (
     State,
     ValueState,
 )
+from forebay_state_api.timers import TimeDomain, Timers
 from forebay_state_api.ttl import (
     CleanupFullSnapshot,
+    CleanupInBackground,
     CleanupInCompaction,
     CleanupIncrementally,
     CleanupOnRead,
@@ -85,6 +87,7 @@ __all__ = [
     "CheckpointListener",
     "CheckpointedFunction",
     "CleanupFullSnapshot",
+    "CleanupInBackground",
     "CleanupInCompaction",
     "CleanupIncrementally",
     "CleanupOnRead",
@@ -122,6 +125,8 @@ __all__ = [
     "StateTtlConfig",
     "StateVisibility",
     "StorageError",
+    "TimeDomain",
+    "Timers",
     "UnknownPluginError",
     "UpdateType",
     "ValueState",

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from forebay_state_api.compaction import CompactionService
     from forebay_state_api.keys import KeyGroupRange
     from forebay_state_api.storage import ObjectStorage
+    from forebay_state_api.ttl import CleanupInCompaction, CleanupIncrementally
 
 CONTRACT_VERSION: Final = 1
 """The version of this contract. A backend states the one it implements as ``contract_version``."""
@@ -107,6 +108,11 @@ class TableSpec:
     """
     compaction_clock_every: int | None = None
     """After so many cells compaction reads the clock again; ``None``: it never does."""
+    snapshot_ttl_us: int | None = None
+    """After so many µs a full snapshot drops what expired; ``None`` where it was not asked to.
+
+    Not part of the description, as ``compaction_ttl_us``.
+    """
 
     @property
     def stored(self) -> ValueCodec:
@@ -342,6 +348,17 @@ class Table(abc.ABC):
         message = f"{type(self).__name__} cannot hand its {keys} cells to another backend"
         raise NotImplementedError(message)
 
+    def sweep(self, checks: int, until_us: int) -> int:
+        """Look at the next ``checks`` cells and remove what is of ``until_us`` or older.
+
+        For backends with `Capability.CLEANUP_INCREMENTALLY` and tables with TTL. It goes on where
+        the last sweep of the table stopped, also one of an earlier version, begins anew at the
+        end, and looks at no cell twice. Of lists and maps single elements and entries go. Returns
+        how many values, elements and entries went. Called on the task thread at most once, after
+        the last `apply`: spaces are not used any more.
+        """
+        raise NotImplementedError
+
 
 class StateBackend(abc.ABC):
     """One opened version of an operator's state, for one range of key groups."""
@@ -351,6 +368,9 @@ class StateBackend(abc.ABC):
     contract_version: ClassVar[int]
     """The `CONTRACT_VERSION` that the class was written for."""
     capabilities: ClassVar[Capability] = Capability.NONE
+    background_cleanup: ClassVar[CleanupIncrementally | CleanupInCompaction | None] = None
+    """What `CleanupInBackground` stands for: the entries are checked for each record and not for
+    each access."""
     options: ClassVar[Mapping[str, Any]] = {}
     """Settings of the backend: name → `forebay_state_api.settings.Setting`; users set them as
     ``spark.forebay.<backend name>.<setting>``."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         ReducingState,
         ValueState,
     )
+    from forebay_state_api.timers import Timers
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -69,10 +70,13 @@ class RuntimeContext:
         "_set_namespace",
         "_subtask_index",
         "collect",
+        "timers",
     )
 
     collect: Callable[[Any], None]
     """``ctx.collect(row)`` gives a row out, from anywhere, callbacks included."""
+    timers: Timers
+    """The timers of the current key, for a function that has ``on_timer``."""
 
     def __init__(
         self,

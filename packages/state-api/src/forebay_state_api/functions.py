@@ -10,6 +10,7 @@ are plain.
 from __future__ import annotations
 
 import abc
+from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from forebay_state_api.context import RuntimeContext
@@ -33,7 +34,19 @@ class Function:
         """Release what `open` took; called after a failure too."""
 
 
-class KeyedProcessFunction(Function, Generic[K, IN, OUT]):
+class TimedFunction(Function):
+    """A function of keyed rows that may have timers."""
+
+    def on_timer(self, at: datetime, ctx: RuntimeContext) -> Any:
+        """Handle a timer of ``ctx.current_key`` that was registered for ``at``, here in UTC.
+
+        Define it to use ``ctx.timers``; `forebay_state_api.timers` says when it is called. It may
+        be a plain method, a generator, ``async def`` or an asynchronous generator, and gives rows
+        out, as the record methods do.
+        """
+
+
+class KeyedProcessFunction(TimedFunction, Generic[K, IN, OUT]):
     """The general function over the rows of one keyed input."""
 
     @abc.abstractmethod
@@ -41,7 +54,7 @@ class KeyedProcessFunction(Function, Generic[K, IN, OUT]):
         """Handle one row; its key is ``ctx.current_key`` and the key of every state access."""
 
 
-class KeyedCoProcessFunction(Function, Generic[K, LEFT, RIGHT, OUT]):
+class KeyedCoProcessFunction(TimedFunction, Generic[K, LEFT, RIGHT, OUT]):
     """The general function over two keyed inputs that share their state by key."""
 
     @abc.abstractmethod

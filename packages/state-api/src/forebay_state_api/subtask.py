@@ -26,7 +26,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import attrs
 from obstore.store import MemoryStore
 
-from forebay_state_api._engine.engine import Engine, EngineMetrics, EngineSettings
+from forebay_state_api._engine.engine import (
+    Engine,
+    EngineMetrics,
+    EngineSettings,
+    timer_method,
+)
+from forebay_state_api._engine.times import ALWAYS, Times, times_of
 from forebay_state_api._operator_state.content import Content
 from forebay_state_api._operator_state.operator_state import OperatorState
 from forebay_state_api._restoring import check_matched, convert
@@ -40,6 +46,7 @@ from forebay_state_api.versions.epochs import RunIdentity
 from forebay_state_api.versions.layout import random_id
 
 if TYPE_CHECKING:
+    from forebay_state_api._engine.timers import EngineTimers
     from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.compaction import CompactionService
     from forebay_state_api.versions.forks import RestoreFrom
@@ -111,7 +118,8 @@ class Subtask:
     attempt. ``restore`` is what to begin with instead of nothing, and ``find_backend`` finds the
     backend that stored it, among the installed ones if not given. ``compaction`` runs the jobs of
     the operator whose folder is ``operator`` below the state directory; without it the backend
-    submits none. Entering the context begins the version, opens the backend and calls the
+    submits none. ``lateness_us`` is how late the event times of each input may be, ``None`` where
+    they have none. Entering the context begins the version, opens the backend and calls the
     function's ``open``; it raises what `OperatorVersions.begin` and `StateBackend.open` raise, and
     then has let go of everything.
     """
@@ -133,6 +141,7 @@ class Subtask:
         find_backend: Callable[[str], type[StateBackend]] | None = None,
         compaction: CompactionService | None = None,
         operator: str = "",
+        lateness_us: Sequence[int] | None = None,
     ) -> None:
         self.task = task
         self._function = function
@@ -148,6 +157,8 @@ class Subtask:
         self._find_backend = find_backend or plugins().backend
         self._compaction = compaction
         self._operator = operator
+        self._lateness_us = lateness_us
+        self._seen_us: dict[int, int] = {}
         self._making: TaskVersion | None = None
         self._backend: StateBackend | None = None
         self._engine: Engine | None = None
@@ -181,12 +192,27 @@ class Subtask:
         """
         self.engine.process(rows, keys, groups, side)
 
+    def saw_event_time(self, at_us: int, side: int = 0) -> None:
+        """A row of input ``side`` has this event time; of several rows the latest will do."""
+        self._seen_us[side] = max(at_us, self._seen_us.get(side, at_us))
+
+    def fire_timers(self) -> bool:
+        """Fire some of the timers that were due when the micro-batch began; whether more may be.
+
+        `process` and `drain` fire what is left: it need not be called, but lets rows be taken in
+        between.
+        """
+        return self.engine.fire_timers()
+
     def take_rows(self) -> list[Any]:
         """The rows given out since the last call, as the function made them."""
         return self.engine.take_rows()
 
     def drain(self) -> None:
-        """Wait until every record has ended; `take_rows` then gives the last rows."""
+        """Wait until every record has ended and every timer that is due has fired.
+
+        `take_rows` then gives the last rows.
+        """
         self.engine.drain()
 
     def commit(self) -> SubtaskReport:
@@ -202,7 +228,9 @@ class Subtask:
         started = time.perf_counter()
         engine.snapshot()
         engine.hand_over()
-        committed, manifest_id = self._commit_version(engine)
+        engine.clean_up()
+        times = None if engine.timers is None else self._times_after(engine.timers)
+        committed, manifest_id = self._commit_version(engine, times)
         self._report = self._reported(committed, manifest_id, time.perf_counter() - started)
         return self._report
 
@@ -309,6 +337,24 @@ class Subtask:
             now_us=self._now_us,
             settings=self._settings,
             operator_state=OperatorState(self._function, task, self._making),
+            times=self._times(),
+            has_event_time=self._lateness_us is not None,
+        )
+
+    def _times(self) -> Times | None:
+        """What timers go by, if there are any."""
+        if timer_method(self._function) is None:
+            return None
+        return times_of(self._making, now_us=self._now_us, lateness_us=self._lateness_us)
+
+    def _times_after(self, timers: EngineTimers) -> Times:
+        """What the version is to know."""
+        times = timers.finish()
+        sides = range(len(times.seen_us))
+        return attrs.evolve(
+            times,
+            seen_us=[max(times.seen_us[side], self._seen_us.get(side, ALWAYS)) for side in sides],
+            active=[side in self._seen_us for side in sides],
         )
 
     def _take_over(self) -> None:
@@ -327,7 +373,7 @@ class Subtask:
             self.engine.operator_state.log_undeclared()
         parents = () if self._making is None else self._making.parents
         stored = {name for parent in parents for name in parent.descriptions}
-        if kept := sorted(stored - self.engine.states.keys()):
+        if kept := sorted(stored - self.engine.descriptions().keys()):
             _log.info(
                 "operator %s, subtask %d: not declared any more, and kept: %s",
                 self.task.uid,
@@ -335,7 +381,9 @@ class Subtask:
                 ", ".join(kept),
             )
 
-    def _commit_version(self, engine: Engine) -> tuple[CommittedState | None, str | None]:
+    def _commit_version(
+        self, engine: Engine, times: Times | None
+    ) -> tuple[CommittedState | None, str | None]:
         if self._making is None:
             return None, None
         operator_state = engine.operator_state
@@ -347,6 +395,7 @@ class Subtask:
             operator_state=content.stored(),
             operator_files=[blob.name for blob in content.files()],
             metrics={"opening_s": self._opening_s},
+            times=None if times is None else times.stored(),
         )
         engine.backend.installed(manifest_id)
         return committed, manifest_id

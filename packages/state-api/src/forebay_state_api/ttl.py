@@ -34,7 +34,11 @@ class CleanupOnRead:
 
 @attrs.frozen
 class CleanupFullSnapshot:
-    """Expired cells are left out of a full snapshot."""
+    """Expired cells are left out of a full snapshot.
+
+    That is when the heap backend writes a snapshot in place of deltas, and when the lsm backend
+    merges all files of a subtask into one run. What was left out does not come back.
+    """
 
 
 def _positive(instance: object, attribute: attrs.Attribute[int], value: int) -> None:
@@ -46,7 +50,11 @@ def _positive(instance: object, attribute: attrs.Attribute[int], value: int) -> 
 
 @attrs.frozen
 class CleanupIncrementally:
-    """Each access of the state checks ``entries`` of its cells, each record too if asked for."""
+    """Each access of the state checks ``entries`` of its cells, each record too if asked for.
+
+    The checks that a micro-batch has earned are made when its last record has ended, all cells in
+    turn, and no cell twice. Lists and maps that lie in one piece count as one cell.
+    """
 
     entries: int = attrs.field(validator=_positive)
     every_record: bool = False
@@ -55,6 +63,9 @@ class CleanupIncrementally:
 @attrs.frozen
 class CleanupInCompaction:
     """Compaction drops what has expired by the job's clock.
+
+    On the heap backend that is when deltas are folded, into one another or into a snapshot; only
+    what is folded is looked at.
 
     ``clock_every=n`` reads the clock again every ``n`` entries; ``None`` keeps the job's one
     reading, so that every attempt gives the same bytes.
@@ -65,7 +76,22 @@ class CleanupInCompaction:
     )
 
 
-Cleanup = CleanupOnRead | CleanupFullSnapshot | CleanupIncrementally | CleanupInCompaction
+@attrs.frozen
+class CleanupInBackground:
+    """The backend's own way, at little cost; leave it out to switch that off.
+
+    The heap backend checks five cells for each record, as `CleanupIncrementally` does, the lsm
+    backend drops in compaction. A backend that has no way of its own does nothing.
+    """
+
+
+Cleanup = (
+    CleanupOnRead
+    | CleanupFullSnapshot
+    | CleanupIncrementally
+    | CleanupInCompaction
+    | CleanupInBackground
+)
 
 
 def _positive_duration(instance: object, attribute: object, value: timedelta) -> None:
@@ -88,8 +114,11 @@ class StateTtlConfig:
     )
     update_type: UpdateType = UpdateType.ON_CREATE_AND_WRITE
     visibility: StateVisibility = StateVisibility.NEVER_RETURN_EXPIRED
-    cleanup: Sequence[Cleanup] = attrs.field(default=(CleanupOnRead(),), converter=_in_order)
-    """``()`` switches all clean-up off: what has expired stays stored, though it is not seen."""
+    cleanup: Sequence[Cleanup] = attrs.field(
+        default=(CleanupOnRead(), CleanupInBackground()), converter=_in_order
+    )
+    """When what has expired is removed. ``(CleanupOnRead(),)`` switches that of the background off,
+    ``()`` all of it: what has expired stays stored, though it is not seen."""
 
     @property
     def ttl_us(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
@@ -20,7 +21,9 @@ from forebay_state_api._engine.engine import (
     EngineMetrics,
     EngineSettings,
     record_methods,
+    timer_method,
 )
+from forebay_state_api._engine.timers import us_of
 from forebay_state_api._operator_state.reading import OperatorDescriptor, read_operator_state
 from forebay_state_api.codecs import codec_for
 from forebay_state_api.descriptors import StateDescriptor
@@ -67,7 +70,10 @@ class FunctionHarness:
     :param backend_options: settings of the backend, by their names without ``spark.forebay.`` and
         the backend's name.
     :param compaction: name of the compaction service, for a backend that compacts.
-    :param clock: what micro-batches take their time from; a `ManualClock` if not given.
+    :param clock: what micro-batches take their time from; a `ManualClock` if not given. All
+        subtasks are told it, also those without rows.
+    :param event_time: a column name, or a callable from a row to its event time.
+    :param allowed_lateness: how long the watermark stays behind the latest event time.
     """
 
     def __init__(
@@ -85,12 +91,16 @@ class FunctionHarness:
         parallelism: int = 1,
         max_parallelism: int = 128,
         clock: Clock | None = None,
+        event_time: str | Callable[[Any], datetime] | None = None,
+        allowed_lateness: timedelta = timedelta(0),
         in_flight_limit: int = 6_000,
         batch_size: int = 1_000,
         read_ahead: bool = True,
     ) -> None:
         self.clock: Any = clock or ManualClock()
         self._key_of = _key_extractor(key_by)
+        self._event_time_of = None if event_time is None else _key_extractor(event_time)
+        self._lateness_us = allowed_lateness // timedelta(microseconds=1)
         self._uid = uid
         self._backend = plugins().backend(backend)
         self._options = _backend_options(self._backend, backend_options or {})
@@ -220,6 +230,9 @@ class FunctionHarness:
             )
             raise ConfigurationError(message)
         self._inputs = len(record_methods(fn))
+        if self._event_time_of is not None and timer_method(fn) is None:
+            message = f"event_time= is for functions with timers; {fn!r} has no on_timer method"
+            raise ConfigurationError(message)
         self._pickled = cloudpickle.dumps(fn)
         self._parallelism = parallelism
         self._run_identity = RunIdentity(keyed_uuid=str(uuid.uuid4()), app_id=None, run_id=None)
@@ -257,14 +270,22 @@ class FunctionHarness:
             restore=self._restore,
             compaction=self._compaction,
             operator=self._operator,
+            lateness_us=None if self._event_time_of is None else [self._lateness_us] * self._inputs,
         )
         with subtask:
             for side, rows in enumerate(sides[: self._inputs]):
-                subtask.process(*self._routed(rows, number), side)
+                routed = self._routed(rows, number)
+                self._see_event_times(routed[0], subtask, side)
+                subtask.process(*routed, side)
             subtask.drain()
             out = subtask.take_rows()
             self._metrics.append(subtask.commit().metrics)
         return out
+
+    def _see_event_times(self, rows: list[Any], subtask: Subtask, side: int) -> None:
+        if self._event_time_of is not None:
+            for at in filter(None, map(self._event_time_of, rows)):
+                subtask.saw_event_time(us_of(at), side)
 
     def _routed(self, rows: list[Any], number: int) -> tuple[list[Any], list[Any], list[int]]:
         """Rows, keys and key groups of one subtask."""

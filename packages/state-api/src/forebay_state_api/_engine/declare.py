@@ -6,28 +6,20 @@ from collections.abc import Mapping
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, Final
 
+from forebay_state_api._engine.cleanup import Cleanups, Sweep, counting
 from forebay_state_api._engine.keyed import KeyedState
 from forebay_state_api._engine.lists import KeyedListState
 from forebay_state_api._engine.maps import KeyedMapState
 from forebay_state_api._engine.merging import KeyedAggregatingState, KeyedReducingState
 from forebay_state_api._engine.point import KeyedValueState
 from forebay_state_api._engine.ttl import TTL_STATES
-from forebay_state_api.backend import Capability, StateKind, TableSpec
+from forebay_state_api.backend import StateKind, TableSpec
 from forebay_state_api.codecs import ValueCodec, codec_for
 from forebay_state_api.codecs.derived import optional_codec
 from forebay_state_api.descriptors import MapStateDescriptor
-from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.ttl import (
-    CleanupFullSnapshot,
-    CleanupInCompaction,
-    CleanupIncrementally,
-    CleanupOnRead,
-    StateTtlConfig,
-)
 
 if TYPE_CHECKING:
     from forebay_state_api._engine.engine import Engine
-    from forebay_state_api.backend import StateBackend
     from forebay_state_api.descriptors import StateDescriptor
 
 STATES: Final[Mapping[StateKind, type[KeyedState]]] = {
@@ -38,24 +30,27 @@ STATES: Final[Mapping[StateKind, type[KeyedState]]] = {
     StateKind.AGGREGATING: KeyedAggregatingState,
 }
 
-_CLEANUP_NEEDS: Final = {
-    CleanupFullSnapshot: Capability.CLEANUP_FULL_SNAPSHOT,
-    CleanupIncrementally: Capability.CLEANUP_INCREMENTALLY,
-    CleanupInCompaction: Capability.CLEANUP_IN_COMPACTION,
-}
-
 
 class DeclaredState:
     """One state of a running function: its descriptor, its table, and its object."""
 
     def __init__(
-        self, engine: Engine, descriptor: StateDescriptor, spec: TableSpec, codec: ValueCodec
+        self,
+        engine: Engine,
+        descriptor: StateDescriptor,
+        spec: TableSpec,
+        codec: ValueCodec,
+        sweep: Sweep | None,
     ) -> None:
+        """``sweep`` is what is cleaned up incrementally."""
         self.descriptor = descriptor
         self.spec = spec
         self.table = engine.backend.table(spec)
-        states = STATES if descriptor.ttl is None else TTL_STATES
-        self.state = states[spec.kind](engine, descriptor, spec, self.table, codec)
+        self._sweep = sweep
+        state = (STATES if descriptor.ttl is None else TTL_STATES)[spec.kind]
+        if sweep is not None and sweep.per_access:
+            state = counting(state)
+        self.state = state(engine, descriptor, spec, self.table, codec)
 
     @property
     def reads_ahead(self) -> bool:
@@ -87,19 +82,29 @@ class DeclaredState:
             if not space.complete:
                 space.cells.clear()
 
+    def clean_up(self, records: int, now_us: int) -> None:
+        """Make the checks that the accesses of a micro-batch of ``records`` have earned."""
+        if self._sweep is not None:
+            accesses = getattr(self.state, "accesses", 0)
+            self._sweep.run(self.table, records, accesses, now_us)
+
 
 def declare(engine: Engine, descriptor: StateDescriptor) -> DeclaredState:
     """Open the table of ``descriptor`` and make its state object."""
-    if descriptor.ttl is not None:
-        _check_cleanup(engine.backend, descriptor.name, descriptor.ttl)
-    spec, codec = spec_of(descriptor, engine.key_codec, engine.context.operator_uid)
-    return DeclaredState(engine, descriptor, spec, codec)
+    uid = engine.context.operator_uid
+    cleanups = Cleanups.of(descriptor, type(engine.backend))
+    spec, codec = spec_of(descriptor, engine.key_codec, uid)
+    spec = cleanups.added_to(spec)
+    return DeclaredState(engine, descriptor, spec, codec, cleanups.sweep(descriptor.name, uid))
 
 
 def spec_of(
     descriptor: StateDescriptor, key_codec: ValueCodec, uid: str
 ) -> tuple[TableSpec, ValueCodec]:
-    """The table that a backend is asked for, and the codec of the values that the user sees."""
+    """The table that a backend is asked for, and the codec of the values that the user sees.
+
+    Without what clean-up the backend is to do.
+    """
     what = f"state {descriptor.name!r} of operator {uid!r}"
     codec = codec_for(descriptor.value_type, what=what)
     user_key = None
@@ -113,26 +118,5 @@ def spec_of(
         value=codec,
         user_key=user_key,
         ttl=descriptor.ttl is not None,
-        **_compaction_rules(descriptor.ttl),
     )
     return spec, codec
-
-
-def _compaction_rules(ttl: StateTtlConfig | None) -> dict[str, int | None]:
-    """What of the TTL compaction has to know, as fields of `TableSpec`."""
-    for one in () if ttl is None else ttl.cleanup:
-        if isinstance(one, CleanupInCompaction) and ttl is not None:
-            return {"compaction_ttl_us": ttl.ttl_us, "compaction_clock_every": one.clock_every}
-    return {}
-
-
-def _check_cleanup(backend: StateBackend, state: str, ttl: StateTtlConfig) -> None:
-    """A backend refuses, before the first record, a clean-up that it does not do."""
-    for cleanup in ttl.cleanup:
-        needed = _CLEANUP_NEEDS.get(type(cleanup), Capability.NONE)
-        if not isinstance(cleanup, CleanupOnRead) and needed not in backend.capabilities:
-            message = (
-                f"state {state!r}: backend {backend.name!r} does not do {cleanup!r}; choose "
-                "CleanupOnRead(), cleanup=() or another backend"
-            )
-            raise ConfigurationError(message)

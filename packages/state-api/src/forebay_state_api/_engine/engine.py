@@ -15,8 +15,12 @@ from forebay_state_api._engine.methods import (
     function_name,
     map_callable,
     record_methods,
+    timer_method,
 )
 from forebay_state_api._engine.scheduler import Counters, Entry, Scheduler
+from forebay_state_api._engine.timer_cells import DIRECTORY, TIMERS
+from forebay_state_api._engine.timers import EngineTimers, NoTimers
+from forebay_state_api._engine.times import Times
 from forebay_state_api.codecs import codec_for
 from forebay_state_api.context import NO_KEY, RuntimeContext
 from forebay_state_api.errors import (
@@ -43,6 +47,7 @@ __all__ = [
     "function_name",
     "map_callable",
     "record_methods",
+    "timer_method",
 ]
 
 _log = logging.getLogger(__name__)
@@ -50,6 +55,9 @@ _log = logging.getLogger(__name__)
 SPILL_CELLS: Final = 50_000
 """Cells read or written that the engine holds before it hands writes to a backend whose tables are
 not resident, and forgets what it read."""
+
+FIRED_AT_ONCE: Final = 8_192
+"""Timers that fire before writes may be handed over, and rows taken."""
 
 _NAMESPACES: Final = codec_for(None, what="a namespace")
 
@@ -97,6 +105,8 @@ class EngineMetrics:
     """Cells that were read before the records that may want them."""
     sync_waits: int
     """Synchronous accesses that had to wait for storage."""
+    timers_fired: int
+    """Timers that fired so far."""
 
 
 class Engine:
@@ -112,8 +122,13 @@ class Engine:
         now_us: int,
         settings: EngineSettings | None = None,
         operator_state: OperatorState | None = None,
+        times: Times | None = None,
+        has_event_time: bool = False,
     ) -> None:
-        """``operator_state`` is that of ``function``; without it only keyed state is run."""
+        """``operator_state`` is that of ``function``; without it only keyed state is run.
+
+        ``times`` are those that timers go by, ``now_us`` and no watermark if not given.
+        """
         self.function = function
         self.operator_state = operator_state
         self.backend = backend
@@ -139,7 +154,14 @@ class Engine:
         self._waited_for: str | None = None
         self._phase: str | None = None
         """Name of the method that runs, where it is not a record method."""
+        self.timers: EngineTimers | None = None
+        """Of a function that has timers, from `open` on."""
+        self._times = Times(now_us=now_us) if times is None else times
+        self._has_event_time = has_event_time
         self._methods = record_methods(function)
+        self._timer_side = len(self._methods)
+        if (on_timer := timer_method(function)) is not None:
+            self._methods.append(on_timer)
         self._asynchronous = any(method.is_asynchronous for method in self._methods)
         self.scheduler.start = self._start
         self.scheduler.bind_namespace = self._bind_namespace
@@ -147,6 +169,7 @@ class Engine:
         context._declare = self._declare
         context._set_namespace = self._set_namespace
         context.collect = self.rows_out.append
+        context.timers = NoTimers(function_name(function))  # type: ignore[assignment]
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -156,6 +179,10 @@ class Engine:
         In ``initialize_state`` and ``open`` it declares its states.
         """
         operator = self.operator_state
+        if len(self._methods) > self._timer_side:
+            self.timers = self.context.timers = EngineTimers(
+                self, self._times, has_event_time=self._has_event_time
+            )
         self._declaring(is_open=True)
         self._opened = True
         if operator is not None:
@@ -172,7 +199,13 @@ class Engine:
     def process(
         self, rows: Iterable[Any], keys: Sequence[Any], groups: Sequence[int], side: int = 0
     ) -> None:
-        """Admit records in order; what cannot end yet stays in flight, its requests under way."""
+        """Admit records in order; what cannot end yet stays in flight, its requests under way.
+
+        Timers that were due when the micro-batch began have fired before the first one.
+        """
+        if self.timers is not None:
+            while self.fire_timers():
+                pass
         if self.settings.read_ahead:
             self._read_ahead(keys, groups)
         self.records += len(keys)
@@ -181,14 +214,34 @@ class Engine:
             self._methods[side].run(self, zip(rows, keys, groups, strict=True), side)
             self.scheduler.advance()
         self.context._key = NO_KEY
-        if self._cells_held() > SPILL_CELLS:
-            self.hand_over()
+        self._spill()
+
+    def fire_timers(self) -> bool:
+        """Fire some timers that are due, before the first record; whether there may be more."""
+        timers = self.timers
+        if timers is None or not timers.pending:
+            return False
+        scheduler = self.scheduler
+        before, scheduler.side = scheduler.side, self._timer_side
+        with _UserCode(self, None):
+            method = self._methods[self._timer_side]
+            method.run(self, timers.due(FIRED_AT_ONCE), self._timer_side)
+            scheduler.advance()
+        scheduler.side = before
+        self.context._key = NO_KEY
+        self._spill()
+        return timers.pending
 
     def drain(self) -> None:
-        """Until every record has ended."""
+        """Until every record has ended, and every timer that is due has fired."""
+        while self.fire_timers():
+            pass
         with _UserCode(self, None):
             self.scheduler.drain()
         self.context._key = NO_KEY
+        if self.timers is not None:
+            while self.timers.look_again():
+                self.fire_timers()
 
     def hand_over(self) -> None:
         """Give the writes to the backend; what was read is forgotten where it may change."""
@@ -197,6 +250,13 @@ class Engine:
         self.context._key = NO_KEY
         for state in self.states.values():
             state.hand_over()
+        if self.timers is not None:
+            self.timers.hand_over()
+
+    def clean_up(self) -> None:
+        """Have the tables sweep out what has expired; after the last `hand_over`."""
+        for state in self.states.values():
+            state.clean_up(self.records, self.now_us)
 
     def snapshot(self) -> None:
         """Call the function's ``snapshot_state``, after the last record."""
@@ -251,15 +311,21 @@ class Engine:
             largest_in_flight=counters.largest_in_flight,
             read_ahead_cells=self._read_ahead_cells,
             sync_waits=self.sync_waits,
+            timers_fired=0 if self.timers is None else self.timers.fired,
         )
 
     def descriptions(self) -> dict[str, dict[str, Any]]:
-        """State name → description, of the declared states."""
-        return {name: state.spec.description() for name, state in self.states.items()}
+        """State name → description, of the declared states and of the timers."""
+        specs = [state.spec for state in self.states.values()]
+        specs += () if self.timers is None else self.timers.specs
+        return {spec.name: spec.description() for spec in specs}
 
     # -- states -------------------------------------------------------------------------------
 
     def _declare(self, descriptor: StateDescriptor) -> Any:
+        if descriptor.name in (TIMERS, DIRECTORY):
+            message = f"a state cannot be called {descriptor.name!r}: timers are stored so"
+            raise ConfigurationError(message)
         known = self.states.get(descriptor.name)
         if known is not None:
             if known.descriptor.identity() == descriptor.identity():
@@ -308,8 +374,14 @@ class Engine:
                 wanted, self.settings.batch_size, self.scheduler.executor()
             )
 
+    def _spill(self) -> None:
+        """Hand over where more is held than memory should."""
+        if self._cells_held() > SPILL_CELLS:
+            self.hand_over()
+
     def _cells_held(self) -> int:
-        return sum(state.cells_held() for state in self.states.values())
+        held = 0 if self.timers is None else self.timers.held
+        return held + sum(state.cells_held() for state in self.states.values())
 
     def waits(self, state: str, *, avoidable: bool = True) -> None:
         """Count a synchronous access that has to wait; there may be no asynchronous twin."""

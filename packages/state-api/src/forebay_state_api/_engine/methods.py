@@ -23,6 +23,7 @@ from forebay_state_api.functions import (
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     MapFunction,
+    TimedFunction,
 )
 from forebay_state_api.futures import StateFuture
 from forebay_state_api.iterators import check_awaited, drive
@@ -75,6 +76,15 @@ def record_methods(function: Any) -> list[RecordMethod]:
         return [_rows_method("__call__", function)]
     message = f"{function!r} is neither a function class of forebay_state_api nor callable"
     raise ConfigurationError(message)
+
+
+def timer_method(function: Any) -> RecordMethod | None:
+    """How timers are run; ``None`` for a function that has none."""
+    if isinstance(function, TimedFunction) and (
+        type(function).on_timer is not TimedFunction.on_timer
+    ):
+        return _rows_method("on_timer", function.on_timer)
+    return None
 
 
 def map_callable(fn: Callable[[Any], Any]) -> MapFunction[Any, Any]:

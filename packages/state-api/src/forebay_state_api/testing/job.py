@@ -13,10 +13,12 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 from forebay_state_api._engine.declare import spec_of
 from forebay_state_api._engine.engine import EngineSettings
+from forebay_state_api._engine.timers import us_of
 from forebay_state_api.backend import Opening, StateBackend, Table, TableSpec
 from forebay_state_api.codecs import codec_for
 from forebay_state_api.compaction import CompactionService
@@ -36,6 +38,8 @@ from forebay_state_api.versions import (
 )
 from forebay_state_api.versions.layout import random_id
 from forebay_state_api.versions.reader import open_version
+
+MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class KeyedJob:
@@ -60,11 +64,14 @@ class KeyedJob:
         find_backend: Callable[[str], type[StateBackend]] | None = None,
         forget: Callable[[], None] = lambda: None,
         compaction: CompactionService | None = None,
+        event_time: Callable[[Any], datetime] | None = None,
+        lateness: timedelta = timedelta(0),
     ) -> None:
         """``storage`` is the state directory; ``forget`` empties the caches of the process.
 
         ``compaction`` runs the backend's jobs, each as soon as it is submitted if not given;
         ``restore`` is what the first version is made of, and ``find_backend`` finds what stored it.
+        ``event_time`` gives the event time of a row, ``lateness`` how late rows may be.
         """
         self.backend_class = backend_class
         self.operator = operator_folder(query, uid)
@@ -81,6 +88,8 @@ class KeyedJob:
         self.uid = uid
         self.restore = restore
         self.find_backend = find_backend
+        self.event_time = event_time
+        self.lateness = lateness
         self.batch_id = 0
         self.reports: list[SubtaskReport] = []
         """What the subtasks of the last micro-batch reported."""
@@ -129,6 +138,7 @@ class KeyedJob:
             find_backend=self.find_backend,
             compaction=self.compaction,
             operator=self.operator,
+            lateness_us=None if self.event_time is None else [self.lateness // MICROSECOND] * 2,
         )
 
     def versions(self) -> OperatorVersions:
@@ -225,6 +235,8 @@ class KeyedJob:
         own = [n for n, group in enumerate(groups) if group in running.task.range]
         keys, mine = [rows[n][0] for n in own], [rows[n] for n in own]
         if mine:
+            if self.event_time is not None:
+                running.saw_event_time(us_of(max(map(self.event_time, mine))), side)
             running.process(mine, keys, [groups[n] for n in own], side)
 
 

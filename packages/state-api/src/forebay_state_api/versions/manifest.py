@@ -49,6 +49,8 @@ class Manifest:
     """Plain data: what belongs to no key; `_operator_state.content` says what is where."""
     metrics: Mapping[str, Any]
     """For people: ``keys``, ``bytes_total`` and ``bytes_written`` of the commit, ``opening_s``."""
+    times: Mapping[str, Any] = attrs.field(factory=dict)
+    """Plain data: what timers go by; empty for an operator without timers."""
 
     @property
     def id(self) -> str:

@@ -244,13 +244,15 @@ class TaskVersion:
         operator_state: Mapping[str, Any] | None = None,
         operator_files: Sequence[str] = (),
         metrics: Mapping[str, Any] | None = None,
+        times: Mapping[str, Any] | None = None,
     ) -> str:
         """Make the version durable for this task's range; return the manifest's identity.
 
         ``descriptions`` are those of the declared states; ``operator_state`` is plain data, and
         ``operator_files`` are the files that it needs; ``metrics`` are plain data for people,
-        beside the sizes of the commit. Call it once, before the last output batch is handed on.
-        Raises `ConfigurationError` when this attempt has committed already.
+        beside the sizes of the commit; ``times`` are plain data for timers. Call it once, before
+        the last output batch is handed on. Raises `ConfigurationError` when this attempt has
+        committed already.
         """
         if self._committed:
             msg = f"version {self.version} has already been committed by this task"
@@ -261,6 +263,7 @@ class TaskVersion:
             self._manifest(committed, descriptions, told),
             operator_state=operator_state or {},
             protected=[*committed.protected, *operator_files],
+            times=times or {},
         )
         put_manifest(self._operator.storage, manifest)
         self._committed = True

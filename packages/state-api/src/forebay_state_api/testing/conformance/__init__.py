@@ -10,6 +10,7 @@ import pytest
 
 _PARTS = (
     "aliasing",
+    "cleanup",
     "declaring",
     "forks",
     "futures",
@@ -22,12 +23,14 @@ _PARTS = (
     "rescale",
     "subject",
     "tables",
+    "timers",
     "ttl",
     "versions",
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
 from forebay_state_api.testing.conformance.aliasing import AliasingTests
+from forebay_state_api.testing.conformance.cleanup import CleanupTests
 from forebay_state_api.testing.conformance.declaring import DeclarationTests
 from forebay_state_api.testing.conformance.forks import ForkTests
 from forebay_state_api.testing.conformance.futures import FutureTests
@@ -42,6 +45,7 @@ from forebay_state_api.testing.conformance.operator_state import (
 from forebay_state_api.testing.conformance.order import OrderTests
 from forebay_state_api.testing.conformance.rescale import RescaleTests
 from forebay_state_api.testing.conformance.tables import CommitTests, TableTests
+from forebay_state_api.testing.conformance.timers import TimerTests
 from forebay_state_api.testing.conformance.ttl import TtlDeclarationTests, TtlTests
 from forebay_state_api.testing.conformance.versions import (
     MigrationTests,
@@ -62,7 +66,9 @@ class StateBackendTests(
     OrderTests,
     TtlTests,
     TtlDeclarationTests,
+    CleanupTests,
     RescaleTests,
+    TimerTests,
     VersionTests,
     VerificationTests,
     MigrationTests,

@@ -1,0 +1,127 @@
+"""The key group of each key of a table: what files are sorted by, and what sweeps walk along."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final
+
+import numpy as np
+
+from forebay_backend_heap.files import Groups
+
+_SLACK: Final = 4096
+
+Run = tuple[list[Any], Groups]
+
+
+class GroupIndex:
+    """Key → key group.
+
+    Kept as runs of keys and groups, in the order in which they came, because that takes a tenth of
+    the memory of a dictionary and is asked for only when a snapshot is written.
+    """
+
+    def __init__(self, runs: Iterable[Run] = (), walked: int = 0) -> None:
+        """``walked`` of the keys in ``runs`` were walked along already."""
+        self._reset(list(runs), walked)
+
+    def add(self, keys: list[Any], groups: Sequence[int] | Groups) -> None:
+        """Learn of keys, known or new; ``keys`` is kept."""
+        run = (keys, np.asarray(groups, np.uint16))
+        if not self._runs:
+            self._reset([run], 0)
+            return
+        self._runs.append(run)
+        self.held += len(keys)
+        if self.held > self._limit:
+            self.compact()
+
+    def of(self, keys: list[Any], known: Mapping[Any, int] | None = None) -> Groups:
+        """The key groups of known keys; ``known`` is what `as_dict` gives, for many calls.
+
+        Dictionaries keep their order: where nothing was deleted, ``keys`` begins with the keys of
+        the oldest run, and these need not be looked up.
+        """
+        if known is not None:
+            return _looked_up(keys, known)
+        first, groups = self._runs[0]
+        if len(keys) < len(first) or not all(map(operator.is_, first, keys)):
+            return _looked_up(keys, self.as_dict())
+        if len(keys) == len(first):
+            return groups
+        return np.concatenate([groups, _looked_up(keys[len(first) :], self.as_dict(1))])
+
+    def as_dict(self, start: int = 0) -> dict[Any, int]:
+        """Key → key group, of the runs from ``start`` on."""
+        known: dict[Any, int] = {}
+        for keys, groups in self._runs[start:]:
+            known.update(zip(keys, groups.tolist(), strict=True))
+        return known
+
+    # -- walking ------------------------------------------------------------------------------
+
+    def walk(self, count: int) -> list[tuple[Any, int]]:
+        """The next keys with their groups; some may come twice, or be of cells that are gone."""
+        found: list[tuple[Any, int]] = []
+        start = self.position
+        for keys, groups in self._runs:
+            if start < len(keys):
+                stop = start + count - len(found)
+                part = groups[start:stop].tolist()
+                found += zip(islice(keys, start, start + len(part)), part, strict=True)
+            start = max(0, start - len(keys))
+        self.position += len(found)
+        return found
+
+    @property
+    def at_end(self) -> bool:
+        """All keys were walked along."""
+        return self.position >= self.held
+
+    def rewind(self, holds: Callable[[Any], bool], cells: int) -> None:
+        """Begin the next walk; if many keys are not held any more by the table, forget them."""
+        self.position = self.gone = 0
+        if 4 * self.held > 5 * cells:
+            self.compact(holds)
+
+    def walked(self, holds: Callable[[Any], bool]) -> int:
+        """How many of the keys that the table holds the walk has passed."""
+        return 0 if not self.position else sum(map(holds, self._parted()[0]))
+
+    def _parted(self) -> tuple[dict[Any, int], dict[Any, int]]:
+        """The keys that the walk has passed, and the others."""
+        before: dict[Any, int] = {}
+        after: dict[Any, int] = {}
+        start = 0
+        for keys, groups in self._runs:
+            cut = min(max(self.position - start, 0), len(keys))
+            pairs = zip(keys, groups.tolist(), strict=True)
+            before.update(islice(pairs, cut))
+            after.update((key, group) for key, group in pairs if key not in before)
+            start += len(keys)
+        return before, after
+
+    def compact(self, holds: Callable[[Any], bool] | None = None, walked: int = 0) -> None:
+        """Hold each key once; of those that the table does not hold none, if ``holds`` is given."""
+        before, after = self._parted() if self.position else ({}, self.as_dict())
+        known = before | after
+        if holds is not None:
+            known = {key: group for key, group in known.items() if holds(key)}
+        groups = np.fromiter(known.values(), np.uint16, len(known))
+        self._reset([(list(known), groups)], min(walked or len(before), len(known)))
+
+    def _reset(self, runs: list[Run], walked: int) -> None:
+        self._runs = runs
+        self.held = sum(len(keys) for keys, _ in runs)
+        """Keys, those counted twice that came twice."""
+        self._limit = 4 * self.held + _SLACK
+        self.position = walked
+        """How many keys were walked along."""
+        self.gone = 0
+        """How many of them the table does not hold any more since."""
+
+
+def _looked_up(keys: list[Any], known: Mapping[Any, int]) -> Groups:
+    return np.fromiter(map(known.__getitem__, keys), np.uint16, len(keys))

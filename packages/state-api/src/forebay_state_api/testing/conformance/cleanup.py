@@ -1,0 +1,221 @@
+"""SEMANTICS §6, clean-up: what has expired leaves the storage, in the ways a backend claims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+from forebay_state_api.backend import ABSENT, Capability, StateBackend
+from forebay_state_api.descriptors import StateDescriptor, ValueStateDescriptor
+from forebay_state_api.testing.conformance.subject import SECOND, BackendSubject, NewJob
+from forebay_state_api.testing.conformance.ttl import EMPTY, READS, TTL, WRITES, states_with
+from forebay_state_api.testing.job import KeyedJob
+from forebay_state_api.ttl import (
+    Cleanup,
+    CleanupFullSnapshot,
+    CleanupInBackground,
+    CleanupInCompaction,
+    CleanupIncrementally,
+    CleanupOnRead,
+    StateTtlConfig,
+    StateVisibility,
+)
+
+KEYS: Final = [f"key {n}" for n in range(20)]
+GONE: Final = [ABSENT, [], {}, ABSENT, ABSENT]
+_ENOUGH: Final = 80
+"""Micro-batches after which every backend has folded, compacted and written a snapshot."""
+
+WAYS: Final = {
+    "full snapshot": (CleanupFullSnapshot(), Capability.CLEANUP_FULL_SNAPSHOT),
+    "incrementally": (CleanupIncrementally(2), Capability.CLEANUP_INCREMENTALLY),
+    "every record": (
+        CleanupIncrementally(2, every_record=True),
+        Capability.CLEANUP_INCREMENTALLY,
+    ),
+    "in compaction": (CleanupInCompaction(), Capability.CLEANUP_IN_COMPACTION),
+}
+
+
+class CleanupTests(BackendSubject):
+    """Twenty keys expire, and other keys are written until the clean-up has come by."""
+
+    @pytest.fixture
+    def cleaning(
+        self,
+        new_job: NewJob,
+        backend_class: type[StateBackend],
+    ) -> Any:
+        """Makes a job whose states are cleaned up in one way."""
+
+        def make(cleanup: Cleanup, needed: Capability, **config: Any) -> KeyedJob:
+            if needed not in backend_class.capabilities:
+                pytest.skip(f"{backend_class.name} does not claim {needed.name}")
+            ttl = StateTtlConfig(TTL, cleanup=(cleanup,), **config)
+            return new_job(*states_with(ttl), parallelism=2)
+
+        return make
+
+    @pytest.mark.parametrize("way", list(WAYS))
+    def test_what_has_expired_leaves_the_storage_unread(self, cleaning: Any, way: str) -> None:
+        job: KeyedJob = cleaning(*WAYS[way])
+        job.scripts([(key, WRITES) for key in KEYS])
+        job.clock.advance(TTL)
+        _write_until(job, lambda: _all_gone(job))
+
+    @pytest.mark.parametrize("way", list(WAYS))
+    def test_it_does_not_come_back(self, cleaning: Any, way: str) -> None:
+        job: KeyedJob = cleaning(*WAYS[way])
+        job.scripts([(key, WRITES) for key in KEYS])
+        job.clock.advance(TTL)
+        _write_until(job, lambda: _all_gone(job))
+        job.clock.advance(-TTL)
+        job.descriptors = states_with(StateTtlConfig(100 * TTL))
+        job.restart(parallelism=3)
+        assert job.scripts([(key, READS) for key in KEYS]) == [EMPTY] * len(KEYS)
+
+    @pytest.mark.parametrize("way", list(WAYS))
+    def test_elements_and_entries_go_one_by_one(self, cleaning: Any, way: str) -> None:
+        job: KeyedJob = cleaning(*WAYS[way])
+        job.scripts([(key, WRITES) for key in KEYS])
+        job.clock.advance(6 * SECOND)
+        job.scripts([(key, [("l.add", 3), ("m.put", "b", 3)]) for key in KEYS])
+        written = job.clock.now_us
+        job.clock.advance(6 * SECOND)
+        live = [ABSENT, [(written, 3)], {"b": (written, 3)}, ABSENT, ABSENT]
+        _write_until(job, lambda: all(_stored(job, key) == live for key in KEYS))
+        assert job.scripts([(key, READS) for key in KEYS]) == [
+            [None, [3], [("b", 3)], None, None]
+        ] * len(KEYS)
+
+    @pytest.mark.parametrize("way", list(WAYS))
+    def test_what_lives_stays(self, cleaning: Any, way: str) -> None:
+        job: KeyedJob = cleaning(*WAYS[way])
+        job.scripts([(key, WRITES) for key in KEYS])
+        job.clock.advance(TTL - SECOND)
+        for number in range(_ENOUGH):
+            job.do(f"other {number % 30}", *WRITES)
+        expected = [1, [1, 2], [("a", 1), ("b", 2)], 1, 1.0]
+        job.restart()
+        assert job.scripts([(key, READS) for key in KEYS]) == [expected] * len(KEYS)
+
+    def test_a_replay_and_an_expired_value_that_is_shown(self, cleaning: Any) -> None:
+        way = CleanupIncrementally(100), Capability.CLEANUP_INCREMENTALLY
+        shown = StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
+        job: KeyedJob = cleaning(*way, visibility=shown)
+        job.scripts([(key, WRITES) for key in KEYS])
+        job.clock.advance(TTL)
+        assert job.do("key 3", ("v.value",), crash=True) == [1]
+        assert job.do("key 3", ("v.value",)) == [1]
+        assert job.do("key 3", ("v.value",)) == [None]
+        assert job.peek(job.descriptors[0], "key 3") is ABSENT
+
+    def test_each_access_checks_so_many_cells(
+        self, new_job: NewJob, backend_class: type[StateBackend]
+    ) -> None:
+        if Capability.CLEANUP_INCREMENTALLY not in backend_class.capabilities:
+            pytest.skip(f"{backend_class.name} does not claim to clean up incrementally")
+        state = _value(CleanupIncrementally(3))
+        job = new_job(state, key_type=str)
+        job.scripts([(key, [("v.update", 1)]) for key in KEYS])
+        job.clock.advance(TTL)
+        left = []
+        for _ in range(7):
+            job.do("new", ("v.value",))
+            left.append(_count(job, state))
+        assert left == [17, 14, 11, 8, 5, 2, 0]
+
+    def test_the_walk_goes_on_in_another_process(
+        self, new_job: NewJob, backend_class: type[StateBackend]
+    ) -> None:
+        if Capability.CLEANUP_INCREMENTALLY not in backend_class.capabilities:
+            pytest.skip(f"{backend_class.name} does not claim to clean up incrementally")
+        state = _value(CleanupIncrementally(1, every_record=True))
+        job = new_job(state, key_type=str)
+        job.scripts([(key, [("v.update", 1)]) for key in KEYS])
+        job.clock.advance(TTL / 2)
+        job.scripts([(key, [("v.update", 1)]) for key in KEYS[:15]])
+        job.clock.advance(TTL / 2)
+        for _ in range(25):
+            job.restart()
+            job.do("new", ("v.value",))
+        assert _count(job, state) == 15, "two checks each, of which none begins at the beginning"
+
+    def test_a_record_that_leaves_the_state_alone_checks_if_asked_to(
+        self, new_job: NewJob, backend_class: type[StateBackend]
+    ) -> None:
+        if Capability.CLEANUP_INCREMENTALLY not in backend_class.capabilities:
+            pytest.skip(f"{backend_class.name} does not claim to clean up incrementally")
+        for every_record, left in (True, 13), (False, 20):
+            state = _value(CleanupIncrementally(7, every_record=every_record))
+            job = new_job(state, key_type=str, uid=f"every {every_record}")
+            job.scripts([(key, [("v.update", 1)]) for key in KEYS])
+            job.clock.advance(TTL)
+            job.do("new")
+            assert _count(job, state) == left
+
+    def test_the_background_cleans_up_unless_switched_off(
+        self, new_job: NewJob, backend_class: type[StateBackend]
+    ) -> None:
+        own = (CleanupOnRead(), CleanupInBackground())
+        on = new_job(*states_with(StateTtlConfig(TTL, cleanup=own)), uid="on")
+        read = StateTtlConfig(TTL, cleanup=(CleanupOnRead(),))
+        off = new_job(*states_with(read), uid="off")
+        for job in on, off:
+            job.scripts([(key, WRITES) for key in KEYS])
+            job.clock.advance(TTL)
+        if backend_class.background_cleanup is not None:
+            _write_until(on, lambda: _all_gone(on))
+        for number in range(_ENOUGH):
+            _write_others(off, number)
+        stored = [_stored(off, key) for key in KEYS]
+        assert all(ABSENT not in one and [] not in one and {} not in one for one in stored)
+
+    def test_the_default_is_on_read_and_in_the_background(self) -> None:
+        assert StateTtlConfig(TTL).cleanup == (CleanupOnRead(), CleanupInBackground())
+
+    def test_keys_that_turn_over_do_not_pile_up(
+        self, new_job: NewJob, backend_class: type[StateBackend]
+    ) -> None:
+        if Capability.CLEANUP_INCREMENTALLY not in backend_class.capabilities:
+            pytest.skip(f"{backend_class.name} does not claim to clean up incrementally")
+        job = new_job(_value(CleanupIncrementally(5)), key_type=str)
+        most = 0
+        for generation in range(10):
+            for part in range(5):
+                keys = [f"{generation} {part} {n}" for n in range(40)]
+                job.scripts([(key, [("v.update", 1)]) for key in keys])
+                most = max(most, job.reports[0].keys or 0)
+                job.clock.advance(TTL / 5)
+        assert most <= 2 * 200
+
+
+def _value(cleanup: Cleanup) -> StateDescriptor:
+    return ValueStateDescriptor("v", int, ttl=StateTtlConfig(TTL, cleanup=(cleanup,)))
+
+
+def _write_until(job: KeyedJob, done: Callable[[], bool]) -> None:
+    """Make micro-batches that write other keys until what is waited for has come."""
+    for number in range(_ENOUGH):
+        _write_others(job, number)
+        if number % 8 == 7 and done():
+            return
+    pytest.fail(f"it has not come after {_ENOUGH} micro-batches")
+
+
+def _write_others(job: KeyedJob, number: int) -> None:
+    job.scripts([(f"other {number % 3} {n}", WRITES) for n in range(5)])
+
+
+def _stored(job: KeyedJob, key: str) -> list[Any]:
+    return [job.peek(descriptor, key) for descriptor in job.descriptors]
+
+
+def _all_gone(job: KeyedJob) -> bool:
+    return all(_stored(job, key) == GONE for key in KEYS)
+
+
+def _count(job: KeyedJob, state: StateDescriptor) -> int:
+    return sum(job.peek(state, key) is not ABSENT for key in KEYS)

@@ -1,0 +1,387 @@
+"""Timers: kept as state, fired in the order of times, by the rules that records keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pytest
+
+from forebay_state_api._engine.engine import EngineSettings
+from forebay_state_api.context import RuntimeContext
+from forebay_state_api.descriptors import ValueStateDescriptor
+from forebay_state_api.errors import ConfigurationError, FunctionError, StateAccessError
+from forebay_state_api.functions import KeyedCoProcessFunction, KeyedProcessFunction
+from forebay_state_api.keys import key_group_of, subtask_of
+from forebay_state_api.testing.conformance.subject import SECOND, BackendSubject, NewJob, Recorded
+from forebay_state_api.testing.job import KeyedJob
+from forebay_state_api.testing.scripts import Style
+from forebay_state_api.timers import TimeDomain
+
+START: Final = datetime(2024, 1, 1, tzinfo=UTC)
+"""Where a manual clock begins."""
+PROCESSING: Final = TimeDomain.PROCESSING_TIME
+EVENT: Final = TimeDomain.EVENT_TIME
+
+Row = tuple[str, int, list[tuple[str, TimeDomain, int]]]
+"""Key, event time and (``register`` or ``delete``, domain, time), in seconds after `START`."""
+
+
+def at(seconds: float) -> datetime:
+    """The time so many seconds after the start."""
+    return START + seconds * SECOND
+
+
+def seconds_of(time: datetime) -> int:
+    """Inverse of `at`."""
+    return (time - START) // SECOND
+
+
+def change_timer(ctx: RuntimeContext, what: str, domain: TimeDomain, seconds: float) -> None:
+    """Register or delete a timer."""
+    getattr(ctx.timers, f"{what}_{domain.value}")(at(seconds))
+
+
+class TimerFunction(KeyedProcessFunction[str, Row, Any]):
+    """Carries out what rows say; gives ``(key, time)`` for each timer.
+
+    A timer at a time that ends in 9 registers the time ten seconds later.
+    """
+
+    def open(self, context: RuntimeContext) -> None:
+        self.count = context.get_state(ValueStateDescriptor("count", int))
+
+    def process_element(self, row: Row, ctx: RuntimeContext) -> Any:
+        self.count.update((self.count.value() or 0) + 1)
+        for change in row[2]:
+            change_timer(ctx, *change)
+
+    def on_timer(self, at: datetime, ctx: RuntimeContext) -> Any:
+        seconds = seconds_of(at)
+        if seconds % 10 == 9:
+            change_timer(ctx, "register", ctx.timers.domain or PROCESSING, seconds + 10)
+        return [(ctx.current_key, seconds)]
+
+
+class CoroutineTimers(TimerFunction):
+    """As a coroutine that waits for state."""
+
+    async def process_element(self, row: Row, ctx: RuntimeContext) -> Any:
+        for change in row[2]:
+            count = await self.count.async_value()
+            self.count.async_update((count or 0) + 1)
+            change_timer(ctx, *change)
+
+    async def on_timer(self, at: datetime, ctx: RuntimeContext) -> Any:
+        await self.count.async_value()
+        return super().on_timer(at, ctx)
+
+
+class CallbackTimers(TimerFunction):
+    """With callbacks of futures."""
+
+    def process_element(self, row: Row, ctx: RuntimeContext) -> Any:
+        def go_on(_: Any) -> None:
+            for change in row[2]:
+                change_timer(ctx, *change)
+
+        self.count.async_value().then_accept(go_on)
+
+    def on_timer(self, at: datetime, ctx: RuntimeContext) -> Any:
+        fire = super().on_timer
+        return self.count.async_value().then_apply(lambda _: fire(at, ctx))
+
+
+FUNCTIONS: Final[dict[Style, type[TimerFunction]]] = {
+    Style.SYNCHRONOUS: TimerFunction,
+    Style.COROUTINE: CoroutineTimers,
+    Style.CALLBACK: CallbackTimers,
+    Style.UNCHAINED: CallbackTimers,
+}
+
+
+def row(key: str, *registered: float, event_time: int = 0, domain: TimeDomain = PROCESSING) -> Row:
+    """A row that registers timers."""
+    return key, event_time, [("register", domain, seconds) for seconds in registered]
+
+
+class TimerTests(BackendSubject):
+    """Timers of both kinds, in every style of function."""
+
+    @pytest.fixture
+    def timed(self, new_job: NewJob, style: Style, engine_settings: EngineSettings) -> Any:
+        """Makes a job with event times, and what runs a micro-batch of it at some second."""
+
+        def make(**more: Any) -> tuple[KeyedJob, Callable[..., list[Any]]]:
+            more.setdefault("event_time", lambda row: at(row[1]))
+            job = new_job(settings=engine_settings, **more)
+            function = FUNCTIONS[style]()
+
+            def run(seconds: float, *rows: Row, crash: bool = False) -> list[Any]:
+                job.clock.advance(at(seconds) - at(job.clock.now_us / 1e6 - START.timestamp()))
+                return job.run(function, rows, crash=crash)
+
+            return job, run
+
+        return make
+
+    def test_a_timer_fires_once_when_its_time_has_come(self, timed: Any) -> None:
+        _, run = timed()
+        assert run(0, row("a", 5)) == []
+        assert run(4.999999) == []
+        assert run(5) == [("a", 5)]
+        assert run(6) == []
+
+    def test_registering_again_changes_nothing(self, timed: Any) -> None:
+        _, run = timed()
+        run(0, row("a", 5, 5))
+        run(1, row("a", 5))
+        assert run(5) == [("a", 5)]
+
+    def test_deleting(self, timed: Any) -> None:
+        _, run = timed()
+        run(0, row("a", 5, 6), row("b", 5))
+        deleting = [("delete", PROCESSING, seconds) for seconds in (5, 7)]
+        assert run(1, ("a", 0, deleting)) == []
+        assert run(9) == [("b", 5), ("a", 6)]
+
+    def test_they_fire_in_the_order_of_times(self, timed: Any) -> None:
+        _, run = timed()
+        times = [170, 3, 100000, 66, 67, 4, 68, 1, 60]
+        run(0, *(row(f"k{n}", seconds) for n, seconds in enumerate(times)))
+        fired = run(200_000)
+        assert sorted(fired) == sorted((f"k{n}", s) for n, s in enumerate(times))
+        assert [seconds for _, seconds in fired] == sorted(times)
+
+    def test_what_is_due_fires_before_the_rows_and_what_they_register_after_them(
+        self, timed: Any
+    ) -> None:
+        _, run = timed()
+        run(0, row("a", 5))
+        assert run(10, row("a", 7, 3)) == [("a", 5), ("a", 3), ("a", 7)]
+
+    def test_a_timer_that_is_deleted_by_a_row_before_it_fires(self, timed: Any) -> None:
+        _, run = timed()
+        changes = [("register", PROCESSING, 3), ("delete", PROCESSING, 3)]
+        assert run(10, ("a", 0, changes)) == []
+        assert run(20) == []
+
+    def test_what_firing_registers_joins_in_if_it_is_due(self, timed: Any) -> None:
+        _, run = timed()
+        run(0, row("a", 9), row("b", 25))
+        assert sorted(run(40)) == [("a", 9), ("a", 19), ("a", 29), ("a", 39), ("b", 25)]
+        assert run(48) == []
+        assert run(49) == [("a", 49)]
+
+    def test_a_time_that_is_not_later_waits_for_the_next_batch(self, new_job: NewJob) -> None:
+        class Again(TimerFunction):
+            def on_timer(self, at: datetime, ctx: RuntimeContext) -> Any:
+                ctx.timers.register_processing_time(at - SECOND)
+                return [(ctx.current_key, seconds_of(at))]
+
+        job = new_job()
+        job.clock.advance(10 * SECOND)
+        assert job.run(Again(), [row("a", 5)]) == [("a", 5)]
+        assert job.run(Again(), []) == [("a", 4)]
+        assert job.run(Again(), []) == [("a", 3)]
+
+    def test_a_timer_deletes_another_of_its_key(
+        self, new_job: NewJob, engine_settings: EngineSettings
+    ) -> None:
+        class Deleting(CoroutineTimers):
+            async def on_timer(self, at: datetime, ctx: RuntimeContext) -> Any:
+                await self.count.async_value()
+                ctx.timers.delete_processing_time(at + SECOND)
+                return [(ctx.current_key, seconds_of(at))]
+
+        job = new_job(settings=engine_settings)
+        job.run(Deleting(), [row("a", 5, 6, 7), row("b", 6)])
+        job.clock.advance(10 * SECOND)
+        assert sorted(job.run(Deleting(), [])) == [("a", 5), ("a", 7), ("b", 6)]
+
+    def test_keys_and_state_are_those_of_records(self, timed: Any) -> None:
+        job, run = timed()
+
+        class Counting(TimerFunction):
+            def on_timer(self, at: datetime, ctx: RuntimeContext) -> Any:
+                self.count.update((self.count.value() or 0) + 100)
+                return [(ctx.current_key, self.count.value(), ctx.current_namespace)]
+
+        run(0, row("a", 5), row("b", 6))
+        job.clock.advance(10 * SECOND)
+        counted = {key: value for key, value, _ in job.run(Counting(), [])}
+        assert set(counted) == {"a", "b"}
+        assert all(value in (100, 101) for value in counted.values())
+
+    def test_a_failure_names_the_timer_and_commits_nothing(self, timed: Any) -> None:
+        job, run = timed()
+
+        class Failing(TimerFunction):
+            def on_timer(self, at: datetime, ctx: RuntimeContext) -> Any:
+                message = "trouble"
+                raise LookupError(message)
+
+        run(0, row("a", 5))
+        job.clock.advance(10 * SECOND)
+        with pytest.raises(FunctionError, match=r"Failing\.on_timer.*'a'.*trouble"):
+            job.run(Failing(), [])
+        assert run(10) == [("a", 5)]
+
+    @pytest.mark.parametrize("parallelisms", [[1, 2], [2, 5], [4, 3], [8, 1], [2, 1, 8]], ids=str)
+    def test_a_rescale_finds_every_timer(self, timed: Any, parallelisms: list[int]) -> None:
+        job, run = timed(parallelism=parallelisms[0])
+        run(0, *(row(f"k{n}", 1, 100 + n) for n in range(40)))
+        assert sorted(run(2)) == sorted((f"k{n}", 1) for n in range(40))
+        for number, parallelism in enumerate(parallelisms[1:]):
+            job.restart(parallelism=parallelism)
+            assert run(3 + number, row(f"new {number}", 200)) == []
+        expected = [(f"k{n}", 100 + n) for n in range(40)]
+        expected += [(f"new {number}", 200) for number in range(len(parallelisms) - 1)]
+        expected += [(f"k{n}", 110 + n) for n in range(40) if n % 10 == 9]
+        later = [(f"k{n}", s) for n in range(9, 40, 10) for s in range(120 + n, 301, 10)]
+        assert sorted(run(300)) == sorted(expected + later)
+        job.restart(parallelism=parallelisms[0])
+        assert sorted(run(309)) == sorted((f"k{n}", 309) for n in range(9, 40, 10))
+
+    def test_a_crash_fires_nothing_twice_and_loses_nothing(self, timed: Any) -> None:
+        job, run = timed(parallelism=2)
+        run(0, row("a", 5), row("b", 7), row("c", 9))
+        assert sorted(run(8, row("d", 8), crash=True)) == [("a", 5), ("b", 7), ("d", 8)]
+        assert sorted(run(8, row("d", 8))) == [("a", 5), ("b", 7), ("d", 8)]
+        job.restart()
+        assert run(9) == [("c", 9)]
+
+    def test_timers_of_a_clock_set_back_wait(self, timed: Any) -> None:
+        _, run = timed()
+        run(100, row("a", 150))
+        assert run(50, row("b", 60)) == []
+        assert run(60) == [("b", 60)]
+        assert run(150) == [("a", 150)]
+
+    # -- event time ---------------------------------------------------------------------------
+
+    def test_the_watermark_comes_from_the_batch_before(self, timed: Any) -> None:
+        _, run = timed(lateness=3 * SECOND)
+        assert run(0, row("a", 10, 20, event_time=5, domain=EVENT)) == []
+        assert run(0, row("a", event_time=13)) == []
+        assert run(0, row("a", event_time=20)) == [("a", 10)], "the batch before has seen 13"
+        assert run(0) == []
+        assert run(0, row("a", event_time=23)) == []
+        assert run(0) == [("a", 20)]
+
+    def test_the_watermark_is_the_least_of_the_subtasks_that_had_rows(
+        self, new_job: NewJob
+    ) -> None:
+        job = new_job(parallelism=2, event_time=lambda row: at(row[1]))
+        first, second = _keys_of_subtasks(job)
+
+        def watermark() -> Any:
+            return _watermark_of(job)
+
+        assert watermark() is None
+        job.run(Watching(), [row(first, event_time=50), row(second, event_time=30)])
+        assert watermark() == at(30)
+        job.run(Watching(), [row(first, event_time=60)])
+        assert watermark() == at(60), "a subtask without rows holds nothing back"
+        job.run(Watching(), [row(first, event_time=70), row(second, event_time=10)])
+        assert watermark() == at(60), "it never goes back"
+        job.restart(parallelism=8)
+        assert watermark() == at(60)
+
+    def test_a_row_that_comes_late_is_a_row(self, timed: Any) -> None:
+        _, run = timed()
+        run(0, row("a", event_time=100))
+        late = row("a", 40, 120, event_time=30, domain=EVENT)
+        assert run(0, late) == [("a", 40)], "it may register what is over, which fires at once"
+
+    def test_both_kinds_at_one_time(self, timed: Any) -> None:
+        _, run = timed()
+        both = [("register", EVENT, 5), ("register", PROCESSING, 5)]
+        run(0, ("a", 0, both))
+        assert run(5) == [("a", 5)]
+        run(5, row("a", event_time=7))
+        assert run(5) == [("a", 5)]
+
+    def test_two_inputs(self, new_job: NewJob) -> None:
+        class Two(KeyedCoProcessFunction[str, Row, Row, Any]):
+            def process_element1(self, row: Row, ctx: RuntimeContext) -> Any:
+                ctx.timers.register_event_time(at(row[1] + 5))
+
+            process_element2 = process_element1
+
+            def on_timer(self, at: datetime, ctx: RuntimeContext) -> Any:
+                return [(ctx.current_key, seconds_of(at))]
+
+        job = new_job(event_time=lambda row: at(row[1]))
+        assert job.run(Two(), [row("a", event_time=10)], [row("b", event_time=1)]) == []
+        assert job.run(Two(), [], [row("c", event_time=20)]) == [], "the second input has seen 1"
+        assert job.run(Two(), []) == [("b", 6), ("a", 15)]
+
+    # -- what is refused ----------------------------------------------------------------------
+
+    def test_a_function_without_on_timer_has_no_timers(self, new_job: NewJob) -> None:
+        def register(function: Any, row: Any, ctx: RuntimeContext) -> None:
+            ctx.timers.register_processing_time(at(5))
+
+        with pytest.raises(ConfigurationError, match="on_timer"):
+            new_job().run(Recorded(lambda *_: None, register), [("k",)])
+
+    def test_event_time_needs_a_column(self, new_job: NewJob) -> None:
+        with pytest.raises(ConfigurationError, match="event_time="):
+            new_job().run(TimerFunction(), [row("a", 5, domain=EVENT)])
+
+    @pytest.mark.parametrize(
+        ("time", "error"),
+        [(datetime(2024, 1, 1), ValueError), (5, TypeError)],  # noqa: DTZ001
+    )
+    def test_a_time_is_an_instant(self, new_job: NewJob, time: Any, error: Any) -> None:
+        class Wrong(TimerFunction):
+            def process_element(self, row: Row, ctx: RuntimeContext) -> Any:
+                with pytest.raises(error, match="time zone"):
+                    ctx.timers.register_processing_time(time)
+
+        new_job().run(Wrong(), [row("a")])
+
+    def test_no_key_is_current_in_open(self, new_job: NewJob) -> None:
+        class Early(TimerFunction):
+            def open(self, context: RuntimeContext) -> None:
+                context.timers.register_processing_time(at(5))
+
+        with pytest.raises(StateAccessError, match="no current key"):
+            new_job().run(Early(), [row("a")])
+
+    def test_the_names_of_their_tables_are_taken(self, new_job: NewJob) -> None:
+        def opened(function: Any, context: RuntimeContext) -> None:
+            context.get_state(ValueStateDescriptor("__timers__", int))
+
+        with pytest.raises(ConfigurationError, match="__timers__"):
+            new_job().run(Recorded(opened, lambda *_: None), [("k",)])
+
+    def test_a_function_that_drops_its_timers_and_takes_them_up_again(self, timed: Any) -> None:
+        job, run = timed()
+        run(0, row("a", 5))
+        job.clock.advance(10 * SECOND)
+        assert job.run(Recorded(lambda *_: None, lambda *_: None), [row("k")]) == []
+        assert run(10) == [("a", 5)]
+
+
+class Watching(TimerFunction):
+    """Gives the watermark out."""
+
+    def process_element(self, row: Row, ctx: RuntimeContext) -> Any:
+        return [ctx.timers.watermark]
+
+
+def _watermark_of(job: KeyedJob) -> Any:
+    """What the next micro-batch would see."""
+    return job.run(Watching(), [row("any")], crash=True)[0]
+
+
+def _keys_of_subtasks(job: KeyedJob) -> Iterable[str]:
+    """A key of each subtask."""
+    found: dict[int, str] = {}
+    for number in range(100):
+        group = key_group_of(f"k{number}", job.max_parallelism)
+        found.setdefault(subtask_of(group, job.parallelism, job.max_parallelism), f"k{number}")
+    return [found[subtask] for subtask in range(job.parallelism)]
