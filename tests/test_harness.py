@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 import pytest
@@ -130,3 +131,47 @@ def test_operator_state_of_the_short_form():
     with FunctionHarness(RememberPlainly(), "user") as harness:
         harness.process([Row("a"), Row("b")])
         assert harness.operator_state() == [["a", "b"]]
+
+
+class Visit(NamedTuple):
+    user: str
+    at: datetime | None
+
+
+class Quiet(Count):
+    """Tells who was quiet for a minute of event time, and for an hour of the clock."""
+
+    def process_element(self, row, ctx):
+        if row.at is not None:
+            ctx.timers.register_event_time(row.at + timedelta(minutes=1))
+        now = ctx.timers.processing_time
+        ctx.timers.register_processing_time(now + timedelta(hours=1))
+
+    def on_timer(self, at, ctx):
+        yield ctx.current_key, ctx.timers.domain.value, at
+
+
+def test_timers_of_both_kinds():
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    lateness = timedelta(minutes=2)
+    with FunctionHarness(
+        Quiet(), "user", event_time="at", allowed_lateness=lateness, parallelism=2
+    ) as harness:
+        visits = [Visit("a", start), Visit("b", start + timedelta(seconds=5)), Visit("c", None)]
+        assert harness.process(visits) == []
+        harness.process([Visit("a", start + timedelta(minutes=4))])
+        assert sorted(harness.process([])) == [
+            ("a", "event_time", start + timedelta(seconds=60)),
+            ("b", "event_time", start + timedelta(seconds=65)),
+        ]
+        harness.clock.advance(timedelta(hours=1))
+        fired = harness.restart(parallelism=3).process([])
+        assert sorted((user, kind) for user, kind, _ in fired) == [
+            (user, "processing_time") for user in "abc"
+        ]
+        assert harness.metrics.timers_fired == 3
+
+
+def test_event_time_needs_timers():
+    with pytest.raises(ConfigurationError, match="on_timer"):
+        FunctionHarness(Count(), "user", event_time="at")

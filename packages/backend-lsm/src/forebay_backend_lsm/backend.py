@@ -40,7 +40,12 @@ class LsmBackend(StateBackend):
 
     name: ClassVar[str] = "lsm"
     contract_version: ClassVar[int] = 1
-    capabilities: ClassVar[Capability] = Capability.CLEANUP_IN_COMPACTION | Capability.EXPORT
+    capabilities: ClassVar[Capability] = (
+        Capability.CLEANUP_FULL_SNAPSHOT
+        | Capability.CLEANUP_INCREMENTALLY
+        | Capability.CLEANUP_IN_COMPACTION
+        | Capability.EXPORT
+    )
     background_cleanup: ClassVar[CleanupInCompaction] = CleanupInCompaction()
     options: ClassVar[Mapping[str, Setting]] = SETTINGS
 
@@ -62,6 +67,8 @@ class LsmBackend(StateBackend):
         self._tables: Final[dict[str, LsmTable]] = {}
         self._new: Final[list[StateFile]] = []
         """Files that this batch has written."""
+        self._swept: Final[dict[str, int]] = _swept(opening)
+        """State → the address at which its next sweep begins."""
         self._data: Final[list[tuple[StateFile, bytes]]] = []
         """The last of them, with its content, for the cache."""
 
@@ -81,7 +88,9 @@ class LsmBackend(StateBackend):
                     reader_of(stored, spec)
             runs = [run for file in self._files for run in self._runs(file, spec)]
             requests = self._options.requests_in_flight
-            self._tables[spec.name] = LsmTable(spec, runs[::-1], requests, self._applied)
+            self._tables[spec.name] = LsmTable(
+                spec, runs[::-1], requests, self._applied, self._swept.get(spec.name, 0)
+            )
         return self._tables[spec.name]
 
     def commit(self, version: int) -> CommittedState:
@@ -89,7 +98,7 @@ class LsmBackend(StateBackend):
         done = self._compactions.commit(version, self._new, options=self._job_options())
         return CommittedState(
             files=done.files,
-            meta=done.meta,
+            meta={**done.meta, "swept": self._swept_after()},
             protected=done.protected,
             bytes_total=sum({file.name: file.size for file in done.files}.values()),
             bytes_written=sum(file.size for file in self._new) + done.bytes_written,
@@ -113,6 +122,10 @@ class LsmBackend(StateBackend):
             reader = reader_of(table.description, spec)
             yield FileRun(source, spec.name, file.range, reader)
 
+    def _swept_after(self) -> dict[str, int]:
+        swept = self._swept | {name: table.swept for name, table in self._tables.items()}
+        return {name: address for name, address in sorted(swept.items()) if address}
+
     def _job_options(self) -> dict[str, Any]:
         """What a compactor has to know beside the files."""
         specs = [table.spec for table in self._tables.values()]
@@ -120,6 +133,7 @@ class LsmBackend(StateBackend):
             "compression": self._options.compression,
             "block_bytes": self._options.block_bytes,
             "ttl": {s.name: s.compaction_ttl_us for s in specs if s.compaction_ttl_us is not None},
+            "full_ttl": {s.name: s.snapshot_ttl_us for s in specs if s.snapshot_ttl_us is not None},
             "clock_every": {
                 s.name: s.compaction_clock_every
                 for s in specs
@@ -161,6 +175,12 @@ class LsmBackend(StateBackend):
 def _compactions(opening: Opening) -> Compactions:
     rules = CompactionRules.from_options(with_defaults(opening.options))
     return Compactions(opening, rules, LsmCompactor())
+
+
+def _swept(opening: Opening) -> dict[str, int]:
+    """Where sweeps stopped; of several parents they begin anew."""
+    whole = len(opening.parents) == 1 and opening.parents[0].whole
+    return dict(opening.parents[0].meta.get("swept", {})) if whole else {}
 
 
 def _merged(memtable: Memtable) -> Iterator[Cells]:

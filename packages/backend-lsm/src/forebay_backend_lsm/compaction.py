@@ -245,6 +245,7 @@ class Compactions:
         options: Mapping[str, Any],
     ) -> CompactionJob:
         start, stop = window
+        options = _options(options, everything=window == (0, len(layers)))
         timeout_s = self._rules.job_timeout_s
         return CompactionJob(
             id=random_id(),
@@ -269,6 +270,15 @@ class Compactions:
 
     def _busy(self) -> set[Place]:
         return {place for pending in self._pending for place in _inputs(pending.job)}
+
+
+def _options(options: Mapping[str, Any], *, everything: bool) -> dict[str, Any]:
+    """Those of a job; a merge of everything is a full snapshot, and cleans up as one."""
+    full_ttl = options.get("full_ttl", {})
+    job = {name: value for name, value in options.items() if name != "full_ttl"}
+    if everything and full_ttl:
+        job["ttl"] = {**full_ttl, **job.get("ttl", {})}
+    return job
 
 
 _GIVEN_UP: Final = (CompactionPhase.FAILED, CompactionPhase.ABORTED, CompactionPhase.LOST)

@@ -11,7 +11,7 @@ from typing import Final
 
 from forebay_backend_lsm.addressing import Addressing
 from forebay_backend_lsm.encoding import cells_of
-from forebay_backend_lsm.files import TableHeader
+from forebay_backend_lsm.files import Cells, TableHeader
 from forebay_backend_lsm.runs import MemoryRun
 from forebay_state_api.backend import Changes, TableSpec
 
@@ -40,7 +40,11 @@ class Memtable:
         """Take changes that are newer than all before."""
         cells = cells_of(self.spec, addressing, changes)
         if cells is not None:
-            self.runs = (MemoryRun(self.spec, cells), *self.runs)
+            self.put(cells)
+
+    def put(self, cells: Cells) -> None:
+        """Take sorted cells that are newer than all before."""
+        self.runs = (MemoryRun(self.spec, cells), *self.runs)
 
     def take(self) -> Sequence[MemoryRun]:
         """Remove all parts and give them, oldest first."""

@@ -21,6 +21,7 @@ from forebay_backend_lsm.memtable import Memtable
 from forebay_backend_lsm.reads import Reads, contents
 from forebay_backend_lsm.runs import FileRun, MemoryRun
 from forebay_backend_lsm.scans import ListScan, MapScan
+from forebay_backend_lsm.sweeping import Sweep
 from forebay_state_api.backend import (
     ABSENT,
     Changes,
@@ -49,12 +50,18 @@ class LsmTable(Table):
         files: Sequence[FileRun],
         requests: int,
         applied: Callable[[], None],
+        swept: int = 0,
     ) -> None:
-        """``files`` newest first; ``applied`` is called after each `apply`."""
+        """``files`` newest first; ``applied`` is called after each `apply`.
+
+        ``swept`` is the address at which the next sweep begins.
+        """
         self.spec: Final = spec
         self.memtable: Final = Memtable(spec)
         self.files: tuple[FileRun, ...] = tuple(files)
         """Newest first; replaced, never changed."""
+        self.swept = swept
+        """The address at which the next sweep begins."""
         self._addressing: Final = Addressing(spec)
         self._requests: Final = requests
         self._applied: Final = applied
@@ -135,6 +142,22 @@ class LsmTable(Table):
             if all_
         }
         return Changes(maps={namespace: maps})
+
+    def sweep(self, checks: int, until_us: int) -> int:
+        """As `Table.sweep` says; lists and the entries of maps are looked at one by one.
+
+        Maps whose user keys were stored in another way are left alone: which of their entries are
+        the same cannot be told from addresses.
+        """
+        reads = self._reads()
+        if any(run.reader.user_key is not self.spec.user_key for run in reads.runs):
+            return 0
+        done = Sweep(self.spec, reads, until_us).run(self.swept, checks)
+        self.swept = done.cursor
+        if done.changes is None:
+            return 0
+        self.memtable.put(done.changes)
+        return len(done.changes)
 
     def _reads(self) -> Reads:
         """Of the table as it stands now."""

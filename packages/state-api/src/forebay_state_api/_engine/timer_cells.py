@@ -119,11 +119,10 @@ class TimerCells:
             pages = executor().map(lambda scan: [*chain(*scan.pages(_PAGE))], scans)
             found = [(c, self._newest(c, stored)) for c, stored in zip(cells, pages, strict=True)]
         original = self._original
-        timers = [
-            (*(entry if original is None else original(entry)), cell[0])
-            for cell, entries in found
-            for entry in entries
-        ]
+        timers: list[Timer] = []
+        for (group, _, _), entries in found:
+            pairs = entries if original is None else map(original, entries)
+            timers += [(at_us, key, group) for at_us, key in pairs]
         timers.sort(key=itemgetter(0))
         return timers
 

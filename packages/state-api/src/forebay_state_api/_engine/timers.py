@@ -152,15 +152,17 @@ class Timeline:
         scheduler = self._engine.scheduler
         busy = scheduler.busy
         position, count = 0, len(timers)
+        known_us, time = 0, _EPOCH
         while True:
-            is_fresh = fresh and fresh[0][0] < (timers[position][0] if position < count else end_us)
-            if is_fresh:
+            if fresh and fresh[0][0] < (timers[position][0] if position < count else end_us):
                 at_us, _, key, group = fresh[0]
+                is_fresh = True
             elif position < count:
                 at_us, key, group = timers[position]
+                is_fresh = False
             else:
                 return
-            if key in busy:
+            if busy and key in busy:
                 # The timer of the key that runs now may delete this one, or register another.
                 scheduler.run_until(functools.partial(_is_free, busy, key))
                 continue
@@ -175,8 +177,10 @@ class Timeline:
             if is_fresh or not cleared:
                 self._cells.remove((group, self._number, at_us >> LEAF_BITS), entry)
             last[key] = at_us
+            if at_us != known_us:
+                known_us, time = at_us, _EPOCH + timedelta(microseconds=at_us)
             self.fired += 1
-            yield _EPOCH + timedelta(microseconds=at_us), key, group
+            yield time, key, group
 
     # -- the end ------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ _PARTS = (
     "rescale",
     "subject",
     "tables",
+    "timer_histories",
     "timers",
     "ttl",
     "versions",
@@ -45,6 +46,9 @@ from forebay_state_api.testing.conformance.operator_state import (
 from forebay_state_api.testing.conformance.order import OrderTests
 from forebay_state_api.testing.conformance.rescale import RescaleTests
 from forebay_state_api.testing.conformance.tables import CommitTests, TableTests
+from forebay_state_api.testing.conformance.timer_histories import (
+    TimerHistoryTests,
+)
 from forebay_state_api.testing.conformance.timers import TimerTests
 from forebay_state_api.testing.conformance.ttl import TtlDeclarationTests, TtlTests
 from forebay_state_api.testing.conformance.versions import (
@@ -77,6 +81,7 @@ class StateBackendTests(
     CheckpointListenerTests,
     StateMachineTests,
     HistoryTests,
+    TimerHistoryTests,
 ):
     """Everything that a state backend has to do; see `forebay_state_api.testing`."""
 

@@ -1,0 +1,204 @@
+"""Sweeps a table step by step for what has expired, by address, from where the last one stopped.
+
+A step takes a range of addresses that one run has about so many cells in, reads all that the runs
+hold there, and merges it: so every cell is seen with its newest content. What has expired is
+written over, as the function itself would do it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import attrs
+import numpy as np
+
+from forebay_backend_lsm.encoding import pack_elements, unpack_elements
+from forebay_backend_lsm.files import Cells, Kind
+from forebay_backend_lsm.files.arrow import binary_array
+from forebay_backend_lsm.files.lists import Stamps
+from forebay_backend_lsm.merging import Rules, merge
+from forebay_backend_lsm.merging import Run as MergingRun
+from forebay_backend_lsm.reads import Reads
+from forebay_backend_lsm.runs import FileRun, MemoryRun, Run
+from forebay_state_api.backend import StateKind, TableSpec
+
+END: Final = 1 << 64
+"""No address is so high."""
+_STEP: Final = 50_000
+"""Cells of one run that are read at once."""
+_PAGE: Final = 1_000
+
+
+@attrs.frozen
+class Swept:
+    """What a sweep did."""
+
+    changes: Cells | None
+    """Sorted cells that do away with what has expired."""
+    cursor: int
+    """The address at which the next one begins."""
+
+
+class Sweep:
+    """Looks through the cells of one table, no more than so many."""
+
+    def __init__(self, spec: TableSpec, reads: Reads, until_us: int) -> None:
+        """``reads`` are of the table as it stands now; ``until_us`` or older has expired."""
+        self._spec: Final = spec
+        self._reads: Final = reads
+        self._until_us: Final = until_us
+        self._lanes: Final = _lanes(reads.runs)
+
+    def run(self, cursor: int, checks: int) -> Swept:
+        """Begin at ``cursor``, go on from the lowest address, and end before ``cursor``."""
+        found: list[Cells] = []
+        start, checked = cursor, 0
+        for low, high in ((cursor, END), (0, cursor)):
+            start = low
+            while start < high and checked < checks:
+                lanes, stop = self._cells(start, high, checks - checked)
+                checked += sum(map(len, lanes))
+                found += filter(len, [self._expired(lanes)])
+                start = stop
+            if checked >= checks:
+                break
+        changes = Cells.concat(found).sorted() if found else None
+        return Swept(changes, 0 if start >= END else start)
+
+    def _cells(self, start: int, high: int, checks: int) -> tuple[Sequence[Cells], int]:
+        """At most so many cells from ``start`` on, by lane, and the address behind them."""
+        stop = min(high, self._reach(start, min(checks, _STEP)))
+        runs = [
+            MergingRun(iter([(min(stop, END - 1), cells)]), lane)
+            for cells, lane in zip(self._read(start, stop), self._lanes, strict=True)
+        ]
+        merged: dict[int, list[Cells]] = {}
+        for part in merge(runs, Rules(bottom=True)):
+            merged.setdefault(part.lane, []).append(part.cells)
+        lanes = [Cells.concat(parts) for _, parts in sorted(merged.items())]
+        addresses = np.sort(np.concatenate([np.zeros(0, np.uint64), *(c.addresses for c in lanes)]))
+        if len(addresses) > checks:
+            # All cells of the last address are looked at.
+            after = addresses[np.searchsorted(addresses, addresses[checks - 1], "right") :]
+            if len(after):
+                stop = int(after[0])
+                lanes = [c.slice(0, int(np.searchsorted(c.addresses, after[0]))) for c in lanes]
+        return lanes, stop
+
+    def _reach(self, start: int, cells: int) -> int:
+        """An address up to which the run that has most from ``start`` on has so many cells."""
+        most, reach = 0, END
+        for run in self._reads.runs:
+            if isinstance(run, MemoryRun):
+                addresses = run.cells.addresses
+                at = int(np.searchsorted(addresses, np.array([start], np.uint64)[0]))
+                count = len(addresses) - at
+                stop = int(addresses[at + cells]) if count > cells else END
+            else:
+                assert isinstance(run, FileRun)
+                span = run.span(start, END - 1)
+                counts = np.cumsum(run.residence.counts[span.start : span.stop])
+                count = int(counts[-1]) if len(counts) else 0
+                # The first block may lie in front of the start for the most part.
+                block = span.start + 1 + int(np.searchsorted(counts, cells)) + 1
+                stop = int(run.table.first_addresses[block]) if block < span.stop else END
+            if count > most:
+                most, reach = count, max(stop, start + 1)
+        return reach
+
+    def _read(self, start: int, stop: int) -> Iterator[Cells]:
+        """What each run holds from ``start`` to before ``stop``, oldest first."""
+        runs = self._reads.runs[::-1]
+        wanted = [(run, run.span(start, stop - 1)) for run in runs if isinstance(run, FileRun)]
+        blocks = iter(self._reads.blocks(wanted))
+        for run in runs:
+            if isinstance(run, MemoryRun):
+                yield _between(run.cells, start, stop - 1)
+                continue
+            assert isinstance(run, FileRun)
+            first, last = run.clip(start, stop - 1)
+            parts = [
+                _between(block.cells, first, last) for _, block in sorted(next(blocks).items())
+            ]
+            yield Cells.concat(parts) if parts else _NO_CELLS[run.residence.has_times]
+
+    def _expired(self, lanes: Sequence[Cells]) -> Cells:
+        if self._spec.kind is StateKind.LIST:
+            return self._of_lists(lanes)
+        found = [_NO_CELLS[True]]
+        for cells in lanes:
+            assert cells.times is not None
+            gone = np.flatnonzero((cells.kinds == Kind.PUT) & (cells.times <= self._until_us))
+            if len(gone):
+                found.append(cells.take(gone))
+        old = Cells.concat(found)
+        nothing = binary_array([b""] * len(old))
+        kinds = np.full(len(old), Kind.DELETE, np.uint8)
+        times = np.zeros(len(old), np.int64)
+        return attrs.evolve(old, kinds=kinds, times=times, values=nothing)
+
+    def _of_lists(self, lanes: Sequence[Cells]) -> Cells:
+        """Lists that have an expired element, without those; parts of one are in several lanes."""
+        expired: dict[tuple[int, bytes], list[tuple[TableSpec, bytes]]] = {}
+        for cells in lanes:
+            limits = np.full(len(cells), self._until_us, np.int64)
+            for at in np.flatnonzero(Stamps.of(cells.values).expired(limits)).tolist():
+                expired[int(cells.addresses[at]), cells.keys[at].as_py()] = []
+        if not expired:
+            return _NO_CELLS[False]
+        readers = self._readers()
+        for cells, reader in zip(lanes, readers, strict=True):
+            addresses = np.array([address for address, _ in expired], np.uint64)
+            for at in np.flatnonzero(np.isin(cells.addresses, addresses)).tolist():
+                place = int(cells.addresses[at]), cells.keys[at].as_py()
+                if place in expired:
+                    expired[place].append((reader, cells.values[at].as_py()))
+        values = [self._without_expired(parts) for parts in expired.values()]
+        kinds = [Kind.PUT if value else Kind.DELETE for value in values]
+        return Cells.of(
+            np.array([address for address, _ in expired], np.uint64),
+            np.array(kinds, np.uint8),
+            [key for _, key in expired],
+            values,
+        )
+
+    def _without_expired(self, parts: Sequence[tuple[TableSpec, bytes]]) -> bytes:
+        live = [
+            element
+            for reader, value in parts
+            for page in unpack_elements(reader, value, _PAGE)
+            for element in page
+            if element[0] > self._until_us
+        ]
+        return pack_elements(self._spec, live)
+
+    def _readers(self) -> list[TableSpec]:
+        """Whose codecs unpack the values of each lane."""
+        runs = self._reads.runs[::-1]
+        by_lane = {lane: run.reader for lane, run in zip(self._lanes, runs, strict=True)}
+        return [reader for _, reader in sorted(by_lane.items())]
+
+
+def _lanes(runs: Sequence[Run]) -> list[int]:
+    """A lane for each run, oldest first: neighbours whose values are unpacked alike share one."""
+    lanes: list[int] = []
+    before: TableSpec | None = None
+    for run in runs[::-1]:
+        lanes.append((lanes[-1] if lanes else -1) + (run.reader is not before))
+        before = run.reader
+    return lanes
+
+
+def _between(cells: Cells, first: int, last: int) -> Cells:
+    """Cells of addresses ``first`` to ``last``, both inclusive."""
+    bounds = np.array([max(first, 0), max(last, 0)], np.uint64)
+    start = int(np.searchsorted(cells.addresses, bounds[0], "left"))
+    stop = int(np.searchsorted(cells.addresses, bounds[1], "right"))
+    return cells.slice(start, max(stop, start))
+
+
+_NO_CELLS: Final = {
+    has_times: Cells.of(np.zeros(0, np.uint64), Kind.PUT, [], [], [] if has_times else None)
+    for has_times in (True, False)
+}

@@ -1,0 +1,155 @@
+"""Timers on Spark: event time from a column, the batch's own time, other parallelism."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from forebay_spark_runtime import keyed
+from forebay_state_api import ConfigurationError, KeyedCoProcessFunction, KeyedProcessFunction
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "user string, what string"
+EVENTS = "user string, at timestamp"
+
+
+class Sessions(KeyedProcessFunction):
+    """Says when a user has been quiet for ten minutes of event time."""
+
+    def process_element(self, row, ctx):
+        ctx.timers.register_event_time(row.at + timedelta(minutes=10))
+
+    def on_timer(self, at, ctx):
+        yield ctx.current_key, f"{at:%H:%M}"
+
+
+class CoSessions(KeyedCoProcessFunction):
+    process_element1 = process_element2 = Sessions.process_element
+    on_timer = Sessions.on_timer
+
+
+class Later(KeyedProcessFunction):
+    """Comes back to each row at its own time and a moment later."""
+
+    def process_element(self, row, ctx):
+        now = ctx.timers.processing_time
+        ctx.timers.register_processing_time(now)
+        ctx.timers.register_processing_time(now + timedelta(milliseconds=1))
+        yield row.user, f"row in {ctx.batch_id}"
+
+    def on_timer(self, at, ctx):
+        yield ctx.current_key, f"timer in {ctx.batch_id}"
+
+
+def events(*pairs):
+    return [{"user": user, "at": f"2024-05-01T{time}:00Z"} for user, time in pairs]
+
+
+def sessions(stage, parallelism):
+    operator = keyed(
+        stage.source(EVENTS),
+        "user",
+        uid="sessions",
+        parallelism=parallelism,
+        event_time="at",
+        allowed_lateness=timedelta(minutes=5),
+    )
+    return operator.process(Sessions(), SCHEMA)
+
+
+def test_event_time_goes_on_over_restarts_and_rescales(stage):
+    users = [f"user{n}" for n in range(12)]
+    stage.put(*events(*[(user, "10:00") for user in users]))
+    stage.put(*events(*[(user, "10:14") for user in users]))
+    stage.run(sessions(stage, 2))
+    assert stage.rows(SCHEMA) == [], "the second batch saw the watermark of the first one: 09:55"
+    stage.put(*events(("late", "09:00")), {"user": "no time", "at": None})
+    stage.run(sessions_or_none(stage, 3))
+    assert stage.rows(SCHEMA) == [("late", "09:10")], "10:09 is the watermark"
+    stage.put(*events(*[(user, "10:16") for user in users]))
+    stage.put(*events(("other", "10:16")))
+    stage.run(sessions_or_none(stage, 1))
+    assert stage.rows(SCHEMA) == [("late", "09:10"), *sorted((user, "10:10") for user in users)]
+
+
+class OrNone(Sessions):
+    def process_element(self, row, ctx):
+        if row.at is not None:
+            super().process_element(row, ctx)
+
+
+def sessions_or_none(stage, parallelism):
+    operator = keyed(
+        stage.source(EVENTS),
+        "user",
+        uid="sessions",
+        parallelism=parallelism,
+        event_time="at",
+        allowed_lateness=300,
+    )
+    return operator.process(OrNone(), SCHEMA)
+
+
+def test_two_inputs_have_event_times_of_their_own(stage):
+    first, second = stage.folder / "first", stage.folder / "second"
+    stage.put(*events(("a", "10:00")), into=first)
+    stage.put(*events(("b", "09:00")), into=second)
+    stage.put(*events(("a", "10:20")), into=first)
+    stage.put(*events(("b", "10:20")), into=second)
+    stage.put(*events(("a", "10:21")), into=first)
+    stage.put(*events(("b", "10:21")), into=second)
+    sides = [
+        keyed(
+            stage.source(EVENTS, folder=folder),
+            "user",
+            uid="both",
+            parallelism=1,
+            event_time="at",
+        )
+        for folder in (first, second)
+    ]
+    stage.run(sides[0].connect(sides[1]).process(CoSessions(), SCHEMA))
+    assert stage.rows(SCHEMA) == [("a", "10:10"), ("b", "09:10")]
+
+
+@pytest.mark.parametrize("backend", ["heap", "lsm"])
+def test_processing_time_reaches_subtasks_without_rows_a_batch_later(stage, backend):
+    for user in "abbb":
+        stage.put({"user": user})
+    operator = keyed(stage.source(), "user", uid="later", parallelism=2, backend=backend)
+    stage.run(operator.process(Later(), SCHEMA))
+    found = [what for user, what in stage.rows(SCHEMA) if user == "a"]
+    assert found[:2] == ["row in 0", "timer in 0"]
+    assert found[2:] in (["timer in 1"], ["timer in 2"])
+    mine = [what for user, what in stage.rows(SCHEMA) if user == "b"]
+    assert sorted(mine) == sorted(
+        [f"row in {n}" for n in (1, 2, 3)]
+        + [f"timer in {n}" for n in (1, 2, 3)]
+        + [f"timer in {n}" for n in (2, 3)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"event_time": "nowhere"}, "no column 'nowhere'"),
+        ({"event_time": "user"}, "timestamp"),
+        ({"event_time": "at", "allowed_lateness": -1}, "negative"),
+        ({"event_time": "at", "allowed_lateness": "1h"}, "allowed_lateness"),
+        ({"allowed_lateness": 5}, "event_time="),
+    ],
+)
+def test_what_cannot_be_event_time(stage, arguments, words):
+    with pytest.raises(ConfigurationError, match=words):
+        keyed(stage.source(EVENTS), "user", uid="u", **arguments)
+
+
+def test_event_time_is_for_functions_with_timers(stage):
+    operator = keyed(stage.source(EVENTS), "user", uid="u", event_time="at")
+    with pytest.raises(ConfigurationError, match="on_timer"):
+        operator.process(lambda row, ctx: [], SCHEMA)
+    other = keyed(stage.source(EVENTS), "user", uid="u")
+    with pytest.raises(ConfigurationError, match="event_time"):
+        operator.connect(other)
