@@ -148,6 +148,10 @@ class Model:
         """The latest event time that the subtask of each key group has ever seen."""
         self.told: list[int] = []
         """That of the subtasks that had rows in the micro-batch before."""
+        self.now = 0
+        self.out: list[Any] = []
+        self.waiting: set[tuple[TimeDomain, int, str]] = set()
+        """Timers that wait for the next micro-batch."""
 
     def run(self, now: int, rows: Sequence[Any], parallelism: int) -> list[Any]:
         """What is given out."""

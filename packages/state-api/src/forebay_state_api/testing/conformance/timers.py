@@ -38,7 +38,7 @@ def seconds_of(time: datetime) -> int:
     return (time - START) // SECOND
 
 
-def change_timer(ctx: RuntimeContext, what: str, domain: TimeDomain, seconds: float) -> None:
+def change_timer(ctx: RuntimeContext, what: str, domain: TimeDomain, seconds: int) -> None:
     """Register or delete a timer."""
     getattr(ctx.timers, f"{what}_{domain.value}")(at(seconds))
 
@@ -101,7 +101,7 @@ FUNCTIONS: Final[dict[Style, type[TimerFunction]]] = {
 }
 
 
-def row(key: str, *registered: float, event_time: int = 0, domain: TimeDomain = PROCESSING) -> Row:
+def row(key: str, *registered: int, event_time: int = 0, domain: TimeDomain = PROCESSING) -> Row:
     """A row that registers timers."""
     return key, event_time, [("register", domain, seconds) for seconds in registered]
 

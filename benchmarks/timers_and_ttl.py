@@ -1,0 +1,205 @@
+"""Timers, and what TTL costs and keeps small: ``python -m benchmarks.timers_and_ttl`` (a minute).
+
+The engine over the heap backend, without Spark: a million timers registered by as many records and
+fired by the next micro-batch; the memory of a state whose keys turn over ten times against that of
+one generation; and the running count with TTL against that without.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from benchmarks.memory import SLICE, in_fresh_process, resident_bytes, user
+from benchmarks.report import Line, as_data, environment_text, finish, lines_table
+from forebay_backend_heap import HeapBackend
+from forebay_state_api import (
+    CleanupIncrementally,
+    KeyedProcessFunction,
+    StateTtlConfig,
+    ValueStateDescriptor,
+    key_group_of,
+)
+from forebay_state_api.storage import MemoryStorage
+from forebay_state_api.subtask import Subtask
+from forebay_state_api.testing import KeyedJob
+
+MAX_PARALLELISM: Final = 128
+START: Final = datetime(2024, 1, 1, tzinfo=UTC)
+HOUR: Final = timedelta(hours=1)
+GENERATIONS: Final = 10
+_numbers = itertools.count()
+
+Columns = tuple[list[Any], list[str], list[int]]
+"""Rows, keys and key groups of a micro-batch, as they come on Spark."""
+
+
+class Timed(KeyedProcessFunction[str, Any, Any]):
+    """Registers a timer for each row, and does nothing when it fires."""
+
+    def process_element(self, row: Any, ctx: Any) -> Any:
+        ctx.timers.register_processing_time(row[1])
+
+    def on_timer(self, at: datetime, ctx: Any) -> Any:
+        """As the contract has it."""
+
+
+class Count(KeyedProcessFunction[str, Any, Any]):
+    """The running count per key."""
+
+    def __init__(self, ttl: StateTtlConfig | None) -> None:
+        self.descriptor = ValueStateDescriptor("count", int, ttl=ttl)
+
+    def open(self, context: Any) -> None:
+        self.count = context.get_state(self.descriptor)
+
+    def process_element(self, row: Any, ctx: Any) -> Any:  # noqa: ARG002 - the contract
+        count = (self.count.value() or 0) + 1
+        self.count.update(count)
+        return [(row[0], count)]
+
+
+def new_job() -> KeyedJob:
+    """A job with nothing in it."""
+    storage = MemoryStorage(f"memory://benchmark-{next(_numbers)}")
+    return KeyedJob(HeapBackend, storage, max_parallelism=MAX_PARALLELISM, key_type=str)
+
+
+def columns(keys: list[str], rows: list[Any]) -> Columns:
+    """Rows with their key groups."""
+    return rows, keys, [key_group_of(key, MAX_PARALLELISM) for key in keys]
+
+
+def micro_batch(job: KeyedJob, function: Any, batch: Columns) -> float:
+    """Run and commit a micro-batch; seconds from its first to its last record."""
+    with job.subtask(function) as subtask:
+        seconds = _records(subtask, batch)
+        subtask.commit()
+    job.batch_id += 1
+    return seconds
+
+
+def _records(subtask: Subtask, batch: Columns) -> float:
+    rows, keys, groups = batch
+    start = time.perf_counter()
+    while subtask.fire_timers():
+        subtask.take_rows()
+    for at in range(0, len(rows), SLICE):
+        part = slice(at, at + SLICE)
+        subtask.process(rows[part], keys[part], groups[part])
+        subtask.take_rows()
+    subtask.drain()
+    return time.perf_counter() - start
+
+
+def timers_per_second(count: int) -> float:
+    """Timers that were registered and fired, by the time that both took."""
+    keys = [user(number) for number in range(count)]
+    times = [START + timedelta(milliseconds=37 * (number % 1_000_003)) for number in range(count)]
+    job = new_job()
+    job.clock.advance(START - HOUR - datetime.fromtimestamp(job.clock.now_us / 1e6, UTC))
+    seconds = micro_batch(job, Timed(), columns(keys, list(zip(keys, times, strict=True))))
+    job.clock.advance(24 * HOUR)
+    seconds += micro_batch(job, Timed(), ([], [], []))
+    return count / seconds
+
+
+def turned_over_bytes(keys: int, generations: int) -> int:
+    """Resident bytes after so many generations of keys, each expired when the next one comes."""
+    ttl = StateTtlConfig(HOUR, cleanup=(CleanupIncrementally(5),))
+    job, function = new_job(), Count(ttl)
+    before = resident_bytes()
+    for generation in range(generations):
+        numbers = range(generation * keys, (generation + 1) * keys)
+        for start in range(0, keys, SLICE):
+            part = [user(number) for number in numbers[start : start + SLICE]]
+            micro_batch(job, function, columns(part, [(key,) for key in part]))
+        job.clock.advance(HOUR)
+    return resident_bytes() - before - _stored_bytes(job)
+
+
+def _stored_bytes(job: KeyedJob) -> int:
+    """What the storage in memory holds, which is not the backend's memory."""
+    return sum(info.size for info in job.storage.list(""))
+
+
+def ttl_ratio(keys: int, batches: int) -> float:
+    """Seconds of a running count with TTL by those without, in turn."""
+    batch = columns([user(n % keys) for n in range(keys)], [(user(n),) for n in range(keys)])
+    functions = [Count(None), Count(StateTtlConfig(HOUR))]
+    jobs = [new_job(), new_job()]
+    taken: list[list[float]] = [[], []]
+    for _ in range(batches):
+        for job, function, seconds in zip(jobs, functions, taken, strict=True):
+            start = time.perf_counter()
+            micro_batch(job, function, batch)
+            seconds.append(time.perf_counter() - start)
+    plain, with_ttl = (statistics.median(seconds[1:]) for seconds in taken)
+    return with_ttl / plain
+
+
+@click.command()
+@click.option("--timers", default=1_000_000, show_default=True)
+@click.option("--keys", default=200_000, show_default=True, help="Of a generation.")
+@click.option("--repetitions", default=3, show_default=True)
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write figures here.")
+@click.option("--write-readme", is_flag=True, help="Put the table into benchmarks/README.md.")
+def main(
+    *, timers: int, keys: int, repetitions: int, json_path: Path | None, write_readme: bool
+) -> None:
+    """Measure timers and TTL; end with status 1 if a target is missed."""
+    lines = [
+        _timers_line(timers, repetitions),
+        _turnover_line(keys, repetitions),
+        _ttl_line(keys // 2, repetitions),
+    ]
+    text = f"{lines_table(lines)}\n\n{environment_text()}\n"
+    data = {"lines": [as_data(line) for line in lines]}
+    finish("timers", text, data, json_path=json_path, readme=write_readme)
+    if not all(line.met for line in lines):
+        raise SystemExit(1)
+
+
+def _timers_line(timers: int, repetitions: int) -> Line:
+    return Line(
+        what=f"{timers:,} timers registered and fired",
+        values=[in_fresh_process(timers_per_second, timers) / 1e3 for _ in range(repetitions)],
+        bound=200.0,
+        at_least=True,
+        unit="k/s",
+        detail="both micro-batches, without their commits",
+    )
+
+
+def _turnover_line(keys: int, repetitions: int) -> Line:
+    one = [in_fresh_process(turned_over_bytes, keys, 1) for _ in range(repetitions)]
+    all_of_them = [
+        in_fresh_process(turned_over_bytes, keys, GENERATIONS) for _ in range(repetitions)
+    ]
+    return Line(
+        what=f"memory, {GENERATIONS} generations of {keys:,} keys ÷ one, cleaned incrementally",
+        values=[ten / first for ten, first in zip(all_of_them, one, strict=True)],
+        bound=2.0,
+        at_least=False,
+        detail=f"{all_of_them[0] / keys:.0f} / {one[0] / keys:.0f} bytes a key",
+    )
+
+
+def _ttl_line(keys: int, repetitions: int) -> Line:
+    return Line(
+        what=f"running count, {keys:,} keys: with TTL ÷ without, time",
+        values=[in_fresh_process(ttl_ratio, keys, 8) for _ in range(repetitions)],
+        bound=1.15,
+        at_least=False,
+        detail="whole micro-batches, commit included, clean-up by default",
+    )
+
+
+if __name__ == "__main__":
+    main()
