@@ -59,7 +59,7 @@ class Count(KeyedProcessFunction[str, Any, Any]):
     def open(self, context: Any) -> None:
         self.count = context.get_state(self.descriptor)
 
-    def process_element(self, row: Any, ctx: Any) -> Any:  # noqa: ARG002 - the contract
+    def process_element(self, row: Any, ctx: Any) -> Any:
         count = (self.count.value() or 0) + 1
         self.count.update(count)
         return [(row[0], count)]
