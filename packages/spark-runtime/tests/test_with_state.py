@@ -81,7 +81,7 @@ def test_what_is_no_pair_is_named(result):
     assert "flat_map_with_state returns (rows, value)" in str(caught.value.__cause__)
 
 
-@pytest.mark.parametrize("fn", [asynchronous, generator, Called(), dict, 3], ids=repr)
+@pytest.mark.parametrize("fn", [asynchronous, generator, Called(), dict, 3])
 def test_what_is_no_plain_callable_is_refused(fn):
     with pytest.raises(ConfigurationError, match="map_with_state takes a plain callable"):
         WithState(fn, many=False)

@@ -119,7 +119,6 @@ def test_a_renamed_field_is_found_under_its_alias(stored, value, declared, expec
             2,
         ),
     ],
-    ids=str,
 )
 @pytest.mark.parametrize("make", [lambda codec: codec, optional_codec, stamped_codec])
 def test_a_function_migrates_what_is_stored(stored, value, declared, expected, make):
