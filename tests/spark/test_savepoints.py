@@ -104,9 +104,15 @@ def test_a_copy_of_the_checkpoint_reads_on_with_a_fork(stage):
     for _ in range(2):
         forked = totals(stage, query="copy", new_state=True, restore_from=asked)
         stage.run(forked, checkpoint=copy, output=output)
-        assert stage.rows(SCHEMA, output=output)[0] == ("ann", 1016)
+        assert written(output)[0] == ("ann", 1016)
         stage.put({"user": "bob", "n": 1})
-    assert stage.rows(SCHEMA, output=output) == [("ann", 1016), ("bob", 7)]
+    assert written(output) == [("ann", 1016), ("bob", 7)]
+
+
+def written(output):
+    """The rows of a file sink whose log does not begin with batch 0, so that Spark refuses it."""
+    lines = [line for path in output.glob("*.json") for line in path.read_text().splitlines()]
+    return sorted((row["user"], row["n"]) for row in map(json.loads, lines))
 
 
 def test_what_keyed_refuses(stage, spark):
