@@ -167,8 +167,8 @@ def _pack_values(spec: TableSpec, values: list[Any]) -> list[bytes]:
     """One column, or two with TTL: the times of last access, and the values proper."""
     if not spec.ttl:
         return [spec.value.pack(values)]
-    times = np.fromiter((time for time, _ in values), _TIME, len(values))
-    return [times.tobytes(), spec.value.pack([value for _, value in values])]
+    times, plain = zip(*values, strict=True) if values else ((), ())
+    return [np.array(times, _TIME).tobytes(), spec.value.pack([*plain])]
 
 
 def _unpack_values(reader: TableSpec, columns: Sequence[bytes]) -> list[Any]:

@@ -15,37 +15,51 @@ from forebay_state_api.backend import (
     StateKind,
 )
 
+NEVER: Final = 1 << 62
+"""Later than every time."""
+
 Places = Collection[tuple[Any, int]]
 """Keys with their key groups."""
 
 
 def expired_in(
     kind: StateKind, namespace: Any, cells: dict[Any, Any], places: Places, until_us: int
-) -> Changes:
-    """Remove what is of ``until_us`` or older; what that changed."""
+) -> tuple[Changes, int]:
+    """Remove what is of ``until_us`` or older; what that changed, and the oldest time that stays.
+
+    `NEVER` stays if nothing does.
+    """
     if kind is StateKind.LIST:
         return _in_lists(namespace, cells, places, until_us)
     if kind is StateKind.MAP:
         return _in_maps(namespace, cells, places, until_us)
-    get = cells.get
-    gone = {
-        key: group
-        for key, group in places
-        if (cell := get(key)) is not None and cell[0] <= until_us
-    }
+    get, oldest_us = cells.get, NEVER
+    gone: dict[Any, int] = {}
+    for key, group in places:
+        if (cell := get(key)) is None:
+            continue
+        time_us = cell[0]
+        if time_us <= until_us:
+            gone[key] = group
+        elif time_us < oldest_us:
+            oldest_us = time_us
     if not gone:
-        return Changes()
+        return Changes(), oldest_us
     for key in gone:
         del cells[key]
     points = PointChanges([*gone], [*gone.values()], [ABSENT] * len(gone))
-    return Changes(points={namespace: points})
+    return Changes(points={namespace: points}), oldest_us
 
 
-def _in_lists(namespace: Any, cells: dict[Any, Any], places: Places, until_us: int) -> Changes:
+def _in_lists(
+    namespace: Any, cells: dict[Any, Any], places: Places, until_us: int
+) -> tuple[Changes, int]:
     changes: dict[Any, ListChange] = {}
+    oldest_us = NEVER
     for key, group in places:
         elements = cells.get(key, ())
         live = [element for element in elements if element[0] > until_us]
+        oldest_us = min([oldest_us, *(element[0] for element in live)])
         if len(live) == len(elements):
             continue
         changes[key] = ListChange(group, replaced=True, elements=list(live))
@@ -53,22 +67,57 @@ def _in_lists(namespace: Any, cells: dict[Any, Any], places: Places, until_us: i
             cells[key] = live
         else:
             del cells[key]
-    return Changes(lists={namespace: changes} if changes else {})
+    return Changes(lists={namespace: changes} if changes else {}), oldest_us
 
 
-def _in_maps(namespace: Any, cells: dict[Any, Any], places: Places, until_us: int) -> Changes:
+def _in_maps(
+    namespace: Any, cells: dict[Any, Any], places: Places, until_us: int
+) -> tuple[Changes, int]:
     changes: dict[Any, MapChange] = {}
+    oldest_us = NEVER
     for key, group in places:
         entries = cells.get(key)
-        gone = [a for a, entry in (entries or {}).items() if entry[0] <= until_us]
-        if not gone or entries is None:
+        if entries is None:
             continue
-        changes[key] = MapChange(group, entries=dict.fromkeys(gone, ABSENT))
+        gone = [a for a, entry in entries.items() if entry[0] <= until_us]
         for address in gone:
             del entries[address]
+        oldest_us = min([oldest_us, *(entry[0] for entry in entries.values())])
+        if gone:
+            changes[key] = MapChange(group, entries=dict.fromkeys(gone, ABSENT))
         if not entries:
             del cells[key]
-    return Changes(maps={namespace: changes} if changes else {})
+    return Changes(maps={namespace: changes} if changes else {}), oldest_us
+
+
+class Walk:
+    """What the sweeps of one table have seen: whether anything can have expired at all.
+
+    After a walk along all cells nothing is older than the oldest of them, as long as time does not
+    go back: then the next sweeps need not look.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self._oldest_us = -NEVER
+        self._seen_us = -NEVER
+        """The oldest of this walk; unknown in one that did not begin at the beginning."""
+        self._until_us = -NEVER
+
+    def is_clean(self, until_us: int) -> bool:
+        """Whether nothing is of ``until_us`` or older."""
+        if until_us < self._until_us:
+            self._oldest_us = self._seen_us = -NEVER
+        self._until_us = until_us
+        return until_us < self._oldest_us
+
+    def saw(self, oldest_us: int) -> None:
+        """Some cells are that old at most."""
+        self._seen_us = min(self._seen_us, oldest_us)
+
+    def rewind(self) -> None:
+        """The walk has ended, and the next one begins."""
+        self._oldest_us, self._seen_us = self._seen_us, NEVER
 
 
 def clock_us() -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -80,15 +80,24 @@ class GroupIndex:
         """All keys were walked along."""
         return self.position >= self.held
 
-    def rewind(self, holds: Callable[[Any], bool], cells: int) -> None:
-        """Begin the next walk; if many keys are not held any more by the table, forget them."""
+    def rewind(self, cells: Sequence[Mapping[Any, Any]]) -> None:
+        """Begin the next walk; if most keys are not held any more, or twice, forget those."""
         self.position = self.gone = 0
-        if 4 * self.held > 5 * cells:
-            self.compact(holds)
+        if self.held > 2 * sum(map(len, cells)):
+            self.compact(cells)
 
-    def walked(self, holds: Callable[[Any], bool]) -> int:
-        """How many of the keys that the table holds the walk has passed."""
-        return 0 if not self.position else sum(map(holds, self._parted()[0]))
+    def walked(self, held: Iterable[Mapping[Any, Any]]) -> int:
+        """How many of the keys that the table holds, in these dictionaries, the walk has passed."""
+        if self.at_end:
+            return len(set().union(*held))
+        if not self.position:
+            return 0
+        passed: set[Any] = set()
+        start = 0
+        for keys, _ in self._runs:
+            passed.update(islice(keys, max(self.position - start, 0)))
+            start += len(keys)
+        return len(passed.intersection(set().union(*held)))
 
     def _parted(self) -> tuple[dict[Any, int], dict[Any, int]]:
         """The keys that the walk has passed, and the others."""
@@ -103,12 +112,13 @@ class GroupIndex:
             start += len(keys)
         return before, after
 
-    def compact(self, holds: Callable[[Any], bool] | None = None, walked: int = 0) -> None:
-        """Hold each key once; of those that the table does not hold none, if ``holds`` is given."""
+    def compact(self, cells: Sequence[Mapping[Any, Any]] = (), walked: int = 0) -> None:
+        """Hold each key once; if ``cells`` are given, the table's, only those that are in them."""
         before, after = self._parted() if self.position else ({}, self.as_dict())
         known = before | after
-        if holds is not None:
-            known = {key: group for key, group in known.items() if holds(key)}
+        if cells:
+            there = cells[0] if len(cells) == 1 else set().union(*cells)
+            known = {key: group for key, group in known.items() if key in there}
         groups = np.fromiter(known.values(), np.uint16, len(known))
         self._reset([(list(known), groups)], min(walked or len(before), len(known)))
 

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from forebay_backend_heap.columns import Block, decode
-from forebay_backend_heap.expiry import Places, expired_in
+from forebay_backend_heap.expiry import Places, Walk, expired_in
 from forebay_backend_heap.files import Groups, Op, Section
 from forebay_backend_heap.groups import GroupIndex
 from forebay_backend_heap.pending import Pending
@@ -45,6 +45,7 @@ class HeapTable(Table):
         """What was applied since the table was opened."""
         self._spaces: dict[Any, Space] = {}
         self._groups = GroupIndex()
+        self._walk = Walk()
 
     def space(self, namespace: Any) -> Space:
         space = self._spaces.get(namespace)
@@ -129,14 +130,19 @@ class HeapTable(Table):
                 groups = self._groups.of(keys, known)
                 parts.append((namespace, keys, groups, list(cells.values())))
         runs = [(keys, groups) for _, keys, groups, _ in parts]
-        self._groups = GroupIndex(runs, self._groups.walked(self._holds))
+        self._groups = GroupIndex(runs, self._groups.walked(self.all_cells()))
         return Block.joined(parts) if parts else None
 
     def sweep(self, checks: int, until_us: int) -> int:
         wanted, changed = min(checks, len(self)), 0
+        if self._walk.is_clean(until_us):
+            return 0
         while wanted > 0:
             if self._groups.at_end:
-                self._groups.rewind(self._holds, len(self))
+                self._groups.rewind(self.all_cells())
+                self._walk.rewind()
+                if self._walk.is_clean(until_us):
+                    break
             if not (places := self._groups.walk(wanted)):
                 break
             wanted -= len(places)
@@ -153,7 +159,7 @@ class HeapTable(Table):
     @swept.setter
     def swept(self, keys: int) -> None:
         if keys or self._groups.held > len(self):
-            self._groups.compact(self._holds, keys)
+            self._groups.compact(self.all_cells(), keys)
 
     def drop(self, places: Places, until_us: int) -> Pending:
         """Remove what is of ``until_us`` or older from the cells of some keys.
@@ -162,7 +168,10 @@ class HeapTable(Table):
         """
         dropped = Pending(self.spec.kind)
         for namespace, space in self._spaces.items():
-            changes = expired_in(self.spec.kind, namespace, space.cells, places, until_us)
+            changes, oldest_us = expired_in(
+                self.spec.kind, namespace, space.cells, places, until_us
+            )
+            self._walk.saw(oldest_us)
             dropped.add(changes)
             self.pending.add(changes)
         return dropped
@@ -170,9 +179,6 @@ class HeapTable(Table):
     def places(self) -> Places:
         """All keys."""
         return self._groups.as_dict().items()
-
-    def _holds(self, key: Any) -> bool:
-        return any(key in space.cells for space in self._spaces.values())
 
     def settled(self) -> None:
         """Begin anew after a commit: nothing is pending, and empty namespaces are forgotten."""

@@ -76,6 +76,8 @@ class Timeline:
         """The addresses of timers that are to fire, of those that were loaded or registered."""
         self._fresh: list[tuple[int, int, Any, int]] = []
         """A heap of timers that were registered and are due: time, number, key, key group."""
+        self._stored: Final[set[Any]] = set()
+        """The addresses of those."""
         self._numbers: Final = itertools.count()
         self._last: Final[dict[Any, int]] = {}
         """Key → the time of the timer that fired last."""
@@ -89,11 +91,14 @@ class Timeline:
 
     def register(self, at_us: int, key: Any, group: int) -> None:
         entry = (at_us, key) if self._address is None else self._address((at_us, key))
+        if entry in self._live:
+            return
         self._cells.put((group, self._number, at_us >> LEAF_BITS), entry)
         if at_us > self._until_us or (self._firing and at_us <= self._last.get(key, ALWAYS)):
             self._earliest_us = min(self._earliest_us, at_us)
-        elif entry not in self._live:
+        else:
             self._live.add(entry)
+            self._stored.add(entry)
             heapq.heappush(self._fresh, (at_us, next(self._numbers), key, group))
 
     def delete(self, at_us: int, key: Any, group: int) -> None:
@@ -148,7 +153,8 @@ class Timeline:
 
     def _merged(self, timers: Sequence[Timer], end_us: int, *, cleared: bool) -> Iterator[Entry]:
         """Loaded timers and those that are registered meanwhile, before ``end_us``."""
-        fresh, live, address, last = self._fresh, self._live, self._address, self._last
+        fresh, live, stored = self._fresh, self._live, self._stored
+        address, last = self._address, self._last
         scheduler = self._engine.scheduler
         busy = scheduler.busy
         position, count = 0, len(timers)
@@ -174,7 +180,8 @@ class Timeline:
             if entry not in live:
                 continue
             live.remove(entry)
-            if is_fresh or not cleared:
+            if not cleared or entry in stored:
+                stored.discard(entry)
                 self._cells.remove((group, self._number, at_us >> LEAF_BITS), entry)
             last[key] = at_us
             if at_us != known_us:

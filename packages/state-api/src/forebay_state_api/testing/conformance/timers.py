@@ -174,6 +174,12 @@ class TimerTests(BackendSubject):
         assert run(48) == []
         assert run(49) == [("a", 49)]
 
+    def test_what_is_registered_again_while_it_waits_its_turn_fires_once(self, timed: Any) -> None:
+        _, run = timed()
+        run(0, row("a", 9, 19, 59))
+        assert run(200) == [("a", seconds) for seconds in range(9, 201, 10)]
+        assert run(201) == []
+
     def test_a_time_that_is_not_later_waits_for_the_next_batch(self, new_job: NewJob) -> None:
         class Again(TimerFunction):
             def on_timer(self, at: datetime, ctx: RuntimeContext) -> Any:
