@@ -134,7 +134,7 @@ class HeapTable(Table):
         return Block.joined(parts) if parts else None
 
     def sweep(self, checks: int, until_us: int) -> int:
-        wanted, changed = min(checks, len(self)), 0
+        wanted, changed = min(checks, self._groups.held), 0
         if self._walk.is_clean(until_us):
             return 0
         while wanted > 0:

@@ -234,9 +234,15 @@ class TimerTests(BackendSubject):
             job.run(Failing(), [])
         assert run(10) == [("a", 5)]
 
-    @pytest.mark.parametrize("parallelisms", [[1, 2], [2, 5], [4, 3], [8, 1], [2, 1, 8]], ids=str)
-    def test_a_rescale_finds_every_timer(self, timed: Any, parallelisms: list[int]) -> None:
-        job, run = timed(parallelism=parallelisms[0])
+    @pytest.mark.parametrize(
+        ("parallelisms", "max_parallelism"),
+        [([1, 2], 128), ([2, 5], 10), ([4, 3], 10), ([8, 1], 128), ([2, 1, 8], 10)],
+        ids=str,
+    )
+    def test_a_rescale_finds_every_timer(
+        self, timed: Any, parallelisms: list[int], max_parallelism: int
+    ) -> None:
+        job, run = timed(parallelism=parallelisms[0], max_parallelism=max_parallelism)
         run(0, *(row(f"k{n}", 1, 100 + n) for n in range(40)))
         assert sorted(run(2)) == sorted((f"k{n}", 1) for n in range(40))
         for number, parallelism in enumerate(parallelisms[1:]):

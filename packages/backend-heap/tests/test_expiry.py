@@ -1,0 +1,146 @@
+"""What has expired: dropped by folds, by sweeps that know when to look, by a clock read again."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import timedelta
+
+import pytest
+
+from forebay_backend_heap.backend import HeapBackend
+from forebay_backend_heap.cache import CACHE
+from forebay_backend_heap.expiry import NEVER, Deadline, Walk
+from forebay_backend_heap.groups import GroupIndex
+from forebay_state_api import (
+    CleanupInCompaction,
+    CleanupIncrementally,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
+from forebay_state_api.backend import ABSENT
+from forebay_state_api.storage import MemoryStorage
+from forebay_state_api.testing import KeyedJob
+from forebay_state_api.versions.reader import open_version
+
+_numbers = itertools.count()
+TTL = timedelta(seconds=10)
+FOLDING = {"max-deltas": 4, "snapshot-factor": 1000.0}
+
+
+def states(cleanup):
+    ttl = StateTtlConfig(TTL, cleanup=(cleanup,))
+    return [
+        ValueStateDescriptor("v", int, ttl=ttl),
+        ListStateDescriptor("l", int, ttl=ttl),
+        MapStateDescriptor("m", str, int, ttl=ttl),
+    ]
+
+
+def files_of(job):
+    with open_version(job.storage, uid=job.uid) as reader:
+        return [file for parent in reader.parents for file in parent.files]
+
+
+@pytest.fixture
+def job():
+    made = KeyedJob(
+        HeapBackend,
+        MemoryStorage(f"memory://expiry{next(_numbers)}"),
+        descriptors=states(CleanupInCompaction()),
+        options=FOLDING,
+        key_type=str,
+        forget=CACHE.clear,
+    )
+    yield made
+    CACHE.clear()
+
+
+WRITES = [("v.update", 1), ("l.add", 1), ("m.put", "a", 1)]
+
+
+@pytest.mark.parametrize("merge_below", [4096, 1], ids=["small sections", "large sections"])
+def test_a_fold_drops_what_has_expired_and_leaves_the_snapshot(job, merge_below, monkeypatch):
+    monkeypatch.setattr("forebay_backend_heap.folding.MERGE_BELOW", merge_below)
+    job.scripts([(f"first {n}", WRITES) for n in range(300)])
+    job.scripts([("old", WRITES), ("mixed", WRITES)])
+    job.clock.advance(TTL / 2)
+    job.do("mixed", ("l.add", 2), ("m.put", "b", 2))
+    job.clock.advance(TTL / 2)
+    for number in range(4):
+        job.do(f"other {number}", *WRITES)
+    files = files_of(job)
+    assert [file.meta["role"] for file in files].count("snapshot") == 1
+    assert files[0].meta["version"] == 1, "the snapshot was not written again"
+    stored = {key: [job.peek(state, key) for state in job.descriptors] for key in ("old", "mixed")}
+    later = job.clock.now_us - 5_000_000
+    assert stored["old"] == [ABSENT, [], {}]
+    assert stored["mixed"] == [ABSENT, [(later, 2)], {"b": (later, 2)}]
+    assert job.peek(job.descriptors[0], "first 0") is not ABSENT, "it was not folded"
+
+
+def test_a_process_that_holds_an_ancestor_drops_it_too(job):
+    job.scripts([(f"first {n}", WRITES) for n in range(300)])
+    job.scripts([("old", WRITES)])
+    held = CACHE.take((job.storage.url, job.subtask(None).task.range))
+    assert held is not None
+    job.clock.advance(TTL)
+    for number in range(5):
+        job.do(f"other {number}", *WRITES)
+    CACHE.clear()
+    CACHE.put((job.storage.url, job.subtask(None).task.range), held, 1 << 30)
+    job.clock.advance(-TTL)
+    job.restart(same_process=True)
+    assert job.do("old", ("v.value",), ("l.get",), ("m.items",)) == [None, [], []]
+
+
+def test_a_deadline_reads_the_clock_again():
+    times = iter([200, 150])
+    deadline = Deadline(10, 100, every=2, clock=lambda: next(times))
+    assert [next(deadline) for _ in range(6)] == [90, 90, 190, 190, 190, 190]
+    assert [next(Deadline(10, 100)) for _ in range(3)] == [90] * 3
+
+
+def test_sweeps_look_again_when_something_may_have_expired():
+    walk = Walk()
+    assert not walk.is_clean(0)
+    walk.saw(50)
+    walk.rewind()
+    assert not walk.is_clean(1), "the first walk may have begun anywhere"
+    walk.saw(50)
+    walk.saw(NEVER)
+    walk.rewind()
+    assert walk.is_clean(49)
+    assert not walk.is_clean(50)
+    assert not walk.is_clean(20), "the clock was set back"
+
+
+def test_a_sweep_that_is_skipped_misses_nothing_later():
+    storage = MemoryStorage("memory://fresh")
+    job = KeyedJob(
+        HeapBackend, storage, descriptors=states(CleanupIncrementally(1000)), key_type=str
+    )
+    for _ in range(4):
+        job.scripts([(f"k{n}", WRITES) for n in range(50)])
+        job.clock.advance(timedelta(seconds=1))
+    job.clock.advance(timedelta(seconds=8))
+    job.do("k1", *WRITES)
+    assert [job.peek(job.descriptors[0], f"k{n}") is ABSENT for n in range(3)] == [False] * 3
+    job.clock.advance(timedelta(seconds=2))
+    job.do("k1", *WRITES)
+    stored = [job.peek(job.descriptors[0], f"k{n}") for n in range(50)]
+    assert [n for n, value in enumerate(stored) if value is not ABSENT] == [1]
+
+
+def test_a_walk_forgets_keys_that_are_gone():
+    index = GroupIndex()
+    index.add(["a", "b", "c", "d"], [1, 2, 3, 4])
+    assert index.walk(3) == [("a", 1), ("b", 2), ("c", 3)]
+    assert index.walked([{"b": 0, "d": 0}]) == 1
+    assert not index.at_end
+    assert index.walk(9) == [("d", 4)]
+    assert index.at_end
+    index.rewind([{"b": 0}])
+    assert index.held == 1
+    assert index.walk(9) == [("b", 2)]
