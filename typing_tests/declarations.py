@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any, NamedTuple, assert_type
 
 import forebay_state_api as fb
@@ -96,3 +96,18 @@ def other_types(context: fb.RuntimeContext) -> None:
     migrated = context.get_state(fb.ValueStateDescriptor("migrated", older))
     assert_type(migrated, fb.ValueState[Total])
     context.get_state(fb.ListStateDescriptor("l", int))  # type: ignore[arg-type]
+
+
+class Timed(fb.KeyedProcessFunction[str, Click, Total]):
+    """Has timers."""
+
+    def process_element(self, row: Click, ctx: fb.RuntimeContext) -> list[Total]:
+        assert_type(ctx.timers, fb.Timers)
+        assert_type(ctx.timers.watermark, datetime | None)
+        ctx.timers.register_processing_time(ctx.timers.processing_time + timedelta(hours=1))
+        ctx.timers.register_event_time(row.price)  # type: ignore[arg-type]
+        return []
+
+    async def on_timer(self, at: datetime, ctx: fb.RuntimeContext) -> list[Total]:
+        assert_type(ctx.timers.domain, fb.TimeDomain | None)
+        return [Total(ctx.current_key, at.timestamp())]

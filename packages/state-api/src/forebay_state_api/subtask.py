@@ -329,15 +329,17 @@ class Subtask:
             attempt_number=task.attempt_number,
             batch_id=task.batch_id,
         )
+        times = self._times()
         return Engine(
             self._function,
             backend,
             context,
             key_codec=self._key_codec,
-            now_us=self._now_us,
+            # A subtask without rows was told no time; its timers go by the latest that is known.
+            now_us=self._now_us if times is None else times.now_us,
             settings=self._settings,
             operator_state=OperatorState(self._function, task, self._making),
-            times=self._times(),
+            times=times,
             has_event_time=self._lateness_us is not None,
         )
 

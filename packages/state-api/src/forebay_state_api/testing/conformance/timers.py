@@ -14,10 +14,12 @@ from forebay_state_api.descriptors import ValueStateDescriptor
 from forebay_state_api.errors import ConfigurationError, FunctionError, StateAccessError
 from forebay_state_api.functions import KeyedCoProcessFunction, KeyedProcessFunction
 from forebay_state_api.keys import key_group_of, subtask_of
+from forebay_state_api.testing.clock import ManualClock
 from forebay_state_api.testing.conformance.subject import SECOND, BackendSubject, NewJob, Recorded
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.scripts import Style
 from forebay_state_api.timers import TimeDomain
+from forebay_state_api.ttl import StateTtlConfig
 
 START: Final = datetime(2024, 1, 1, tzinfo=UTC)
 """Where a manual clock begins."""
@@ -301,6 +303,26 @@ class TimerTests(BackendSubject):
         job.restart(parallelism=8)
         assert watermark() == at(60)
 
+    def test_without_rows_the_time_is_that_of_the_version(self, new_job: NewJob) -> None:
+        state = ValueStateDescriptor("seen", int, ttl=StateTtlConfig(10 * SECOND))
+
+        class Stamping(TimerFunction):
+            def open(self, context: RuntimeContext) -> None:
+                super().open(context)
+                self.seen = context.get_state(state)
+
+            def on_timer(self, at: datetime, ctx: RuntimeContext) -> Any:
+                self.seen.update(1)
+                return [(ctx.current_key, ctx.timers.processing_time)]
+
+        job = new_job(event_time=lambda row: at(row[1]))
+        rows = [row("a", 5, domain=EVENT), row("b", event_time=9)]
+        job.run(Stamping(), rows)
+        clock, job.clock = job.clock, Timeless()
+        assert job.run(Stamping(), []) == [("a", START)]
+        job.clock = clock
+        assert job.peek(state, "a") == (job.clock.now_us, 1)
+
     def test_a_row_that_comes_late_is_a_row(self, timed: Any) -> None:
         _, run = timed()
         run(0, row("a", event_time=100))
@@ -376,6 +398,14 @@ class TimerTests(BackendSubject):
         job.clock.advance(10 * SECOND)
         assert job.run(Recorded(lambda *_: None, lambda *_: None), [row("k")]) == []
         assert run(10) == [("a", 5)]
+
+
+class Timeless(ManualClock):
+    """What a subtask without rows knows of the time on Spark."""
+
+    @property
+    def now_us(self) -> int:
+        return 0
 
 
 class Watching(TimerFunction):
