@@ -78,23 +78,21 @@ class TimerCells:
         self._dirty = space.dirty
         self.touched: set[Cell] = set()
         """Where timers were registered in this micro-batch."""
-        self.held = 0
+        self._slots: dict[Cell, tuple[dict[Any, Any], dict[Any, Any]]] = {}
+        """Where timers were registered last: the changes of a leaf, and its cell in memory."""
+
+    @property
+    def held(self) -> int:
         """Changes that were not handed over."""
+        return sum(len(change.entries) for change in self._dirty.values())
 
     def put(self, cell: Cell, entry: Any) -> None:
         """Store a timer, given by its address."""
-        change = self._dirty.get(cell)
-        if change is None:
-            change = self._change(cell)
-        change.entries[entry] = True
-        self.touched.add(cell)
-        self.held += 1
-        if self._complete:
-            entries = self._cells.get(cell)
-            if entries is None:
-                self._cells[cell] = {entry: True}
-            else:
-                entries[entry] = True
+        slot = self._slots.get(cell)
+        if slot is None:
+            slot = self._slots[cell] = self._slot(cell)
+        slot[0][entry] = True
+        slot[1][entry] = True
 
     def remove(self, cell: Cell, entry: Any) -> None:
         """Forget a timer, if there is such a one."""
@@ -104,11 +102,11 @@ class TimerCells:
                 return
             if not entries:
                 del self._cells[cell]
+                self._slots.pop(cell, None)
         change = self._dirty.get(cell)
         if change is None:
             change = self._change(cell)
         change.entries[entry] = ABSENT
-        self.held += 1
 
     def load(self, cells: Sequence[Cell], executor: Callable[[], Executor]) -> list[Timer]:
         """All timers of some leaves, in the order of their times; ``executor`` gives threads."""
@@ -129,15 +127,15 @@ class TimerCells:
     def clear(self, cell: Cell) -> None:
         """Forget all timers of a leaf."""
         self._cells.pop(cell, None)
+        self._slots.pop(cell, None)
         self._dirty[cell] = MapChange(cell[0], cleared=True)
-        self.held += 1
 
     def hand_over(self) -> None:
         """Give what was changed to the table."""
         if self._dirty:
             self._table.apply(Changes(maps={None: dict(self._dirty)}))
             self._dirty.clear()
-        self.held = 0
+            self._slots.clear()
 
     def _newest(self, cell: Cell, stored: Iterable[tuple[Any, Any]]) -> Iterable[Any]:
         change: MapChange | None = self._dirty.get(cell)
@@ -145,6 +143,13 @@ class TimerCells:
             return [entry for entry, _ in stored]
         known = {} if change.cleared else dict(stored)
         return [e for e, value in (known | change.entries).items() if value is not ABSENT]
+
+    def _slot(self, cell: Cell) -> tuple[dict[Any, Any], dict[Any, Any]]:
+        self.touched.add(cell)
+        change = self._dirty.get(cell) or self._change(cell)
+        if self._complete:
+            return change.entries, self._cells.setdefault(cell, {})
+        return change.entries, change.entries
 
     def _change(self, cell: Cell) -> MapChange:
         change = self._dirty[cell] = MapChange(cell[0])

@@ -95,7 +95,8 @@ class Timeline:
             return
         self._cells.put((group, self._number, at_us >> LEAF_BITS), entry)
         if at_us > self._until_us or (self._firing and at_us <= self._last.get(key, ALWAYS)):
-            self._earliest_us = min(self._earliest_us, at_us)
+            if at_us < self._earliest_us:  # noqa: PLR1730 - a call costs more, for each timer
+                self._earliest_us = at_us
         else:
             self._live.add(entry)
             self._stored.add(entry)
@@ -247,9 +248,10 @@ class EngineTimers(Timers):
 
     def register_processing_time(self, at: datetime) -> None:
         context = self._context
-        if context._key is NO_KEY:
+        key = context._key
+        if key is NO_KEY:
             hash(NO_KEY)
-        self._processing.register(us_of(at), context._key, context._group)
+        self._processing.register(us_of(at), key, context._group)
 
     def register_event_time(self, at: datetime) -> None:
         context = self._context
