@@ -154,11 +154,11 @@ _OPERATORS: Final = frozenset(
 
 def _counted(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
-    def call(self: Any, *arguments: Any) -> Any:
+    def call(self: Any, *arguments: Any, **named: Any) -> Any:
         # What an access is made of is no access of its own.
         before = self.accesses
         try:
-            return method(self, *arguments)
+            return method(self, *arguments, **named)
         finally:
             self.accesses = before + 1
 
