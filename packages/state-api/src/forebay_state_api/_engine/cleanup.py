@@ -36,6 +36,11 @@ _NEEDS: Final[dict[type, Capability]] = {
 C = TypeVar("C")
 
 
+def needed_by(cleanup: Cleanup) -> Capability:
+    """What a backend has to claim for a clean-up."""
+    return _NEEDS.get(type(cleanup), Capability.NONE)
+
+
 @attrs.frozen
 class Cleanups:
     """What a descriptor asks of one backend."""
@@ -54,8 +59,7 @@ class Cleanups:
         if ttl is None:
             return cls(None)
         for one in ttl.cleanup:
-            needed = _NEEDS.get(type(one), Capability.NONE)
-            if needed not in backend.capabilities:
+            if needed_by(one) not in backend.capabilities:
                 message = (
                     f"state {descriptor.name!r}: backend {backend.name!r} does not do {one!r}; "
                     "choose CleanupOnRead(), CleanupInBackground(), cleanup=() or another backend"

@@ -13,6 +13,8 @@ from typing import Any, Final
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from forebay_state_api._engine.cleanup import needed_by
+from forebay_state_api.backend import StateBackend
 from forebay_state_api.context import RuntimeContext
 from forebay_state_api.descriptors import ValueStateDescriptor
 from forebay_state_api.functions import KeyedProcessFunction
@@ -216,7 +218,10 @@ class TimerHistoryTests(BackendSubject):
     timer_examples = 25
 
     def test_timers_and_ttl_do_what_a_model_does(
-        self, new_job: NewJob, forget: Callable[[], None]
+        self,
+        new_job: NewJob,
+        forget: Callable[[], None],
+        backend_class: type[StateBackend],
     ) -> None:
         @settings(
             max_examples=self.timer_examples,
@@ -226,7 +231,8 @@ class TimerHistoryTests(BackendSubject):
         @given(batches=BATCHES, cleanup=CLEANUPS)
         def histories(batches: Any, cleanup: Any) -> None:
             forget()
-            ttl = StateTtlConfig(TTL * SECOND, cleanup=cleanup)
+            claimed = [one for one in cleanup if needed_by(one) in backend_class.capabilities]
+            ttl = StateTtlConfig(TTL * SECOND, cleanup=claimed)
             job = new_job(
                 storage=memory_storage(),
                 event_time=lambda row: at(row[1]),
