@@ -83,7 +83,9 @@ class TimerCells:
 
     @property
     def held(self) -> int:
-        """Changes that were not handed over."""
+        """Changes that `hand_over` would let go; none where the cells are in memory anyway."""
+        if self._complete:
+            return 0
         return sum(len(change.entries) for change in self._dirty.values())
 
     def put(self, cell: Cell, entry: Any) -> None:
