@@ -172,6 +172,40 @@ def test_timers_of_both_kinds():
         assert harness.metrics.timers_fired == 3
 
 
+@pytest.mark.parametrize("of", ["heap", "lsm"])
+@pytest.mark.parametrize("into", ["heap", "lsm"])
+def test_timers_of_a_fork_fire_as_they_would_have(of, into, tmp_path):
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    visits = [Visit("a", start), Visit("b", start + timedelta(minutes=30))]
+    common = {"key_by": "user", "event_time": "at", "state_dir": tmp_path}
+    with FunctionHarness(Quiet(), query="first", backend=of, **common) as first:
+        first.process(visits)
+        clock = first.clock
+    with FunctionHarness(
+        Quiet(), query="second", restore_from="first", backend=into, clock=clock, **common
+    ) as second:
+        assert second.process([]) == [("a", "event_time", start + timedelta(minutes=1))]
+        clock.advance(timedelta(hours=1))
+        fired = second.process([])
+        assert sorted((user, kind) for user, kind, _ in fired) == [
+            (user, "processing_time") for user in "ab"
+        ]
+        second.restart(parallelism=2)
+        assert second.process([]) == []
+
+
+def test_a_fork_without_on_timer_is_refused_where_timers_are_stored(tmp_path):
+    with FunctionHarness(Quiet(), "user", query="first", event_time="at", state_dir=tmp_path) as h:
+        h.process([Visit("a", datetime(2024, 1, 1, tzinfo=UTC))])
+    with (
+        FunctionHarness(
+            Count(), "user", query="second", restore_from="first", state_dir=tmp_path
+        ) as fork,
+        pytest.raises(StateMigrationError, match=r"as timers \(which on_timer declares"),
+    ):
+        fork.process([])
+
+
 def test_event_time_needs_timers():
     with pytest.raises(ConfigurationError, match="on_timer"):
         FunctionHarness(Count(), "user", event_time="at")

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from forebay_state_api._engine.timer_cells import DIRECTORY, TIMERS
 from forebay_state_api.backend import Capability
 from forebay_state_api.errors import ConfigurationError, StateMigrationError
 from forebay_state_api.settings import resolve_settings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from forebay_state_api._engine.engine import Engine
     from forebay_state_api.backend import Changes, Opening, StateBackend, Table
     from forebay_state_api.versions.operator import TaskVersion
@@ -31,17 +34,24 @@ def check_matched(making: TaskVersion, engine: Engine, *, allowed: bool) -> None
     if source is None:
         return
     stored = {name for manifest in making.manifests for name in manifest.descriptions}
-    unmatched = stored - engine.states.keys()
+    unmatched = stored - engine.descriptions().keys()
     if engine.operator_state is not None:
         unmatched |= set(engine.operator_state.undeclared)
     if unmatched and not allowed:
-        names = ", ".join(repr(name) for name in sorted(unmatched))
+        names = ", ".join(_shown(unmatched))
         message = (
             f"restoring operator {source.uid!r} at version {source.version}: the function does not "
             f"declare what is stored there as {names}. Declare it, or pass allow_non_restored=True "
             "to go on without"
         )
         raise StateMigrationError(message)
+
+
+def _shown(names: Iterable[str]) -> list[str]:
+    """States by name; timers are declared with ``on_timer``."""
+    plain = {name for name in names if name not in (TIMERS, DIRECTORY)}
+    shown = [repr(name) for name in sorted(plain)]
+    return shown if len(plain) == len({*names}) else [*shown, "timers (which on_timer declares)"]
 
 
 def convert(
@@ -73,15 +83,15 @@ def convert(
         )
     )
     try:
-        for name, declared in engine.states.items():
-            if name in stored:
-                hand_over(source.table(declared.spec), declared.table)
-        if left := sorted(stored - engine.states.keys()):
+        for spec, table in engine.tables():
+            if spec.name in stored:
+                hand_over(source.table(spec), table)
+        if left := stored - engine.descriptions().keys():
             _log.warning(
                 "operator %s: not declared, and left behind with the backend %s: %s",
                 opening.uid,
                 source_class.name,
-                ", ".join(left),
+                ", ".join(_shown(left)),
             )
     finally:
         source.close()

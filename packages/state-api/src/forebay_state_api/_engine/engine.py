@@ -35,7 +35,7 @@ from forebay_state_api.iterators import no_event_loop
 
 if TYPE_CHECKING:
     from forebay_state_api._operator_state.operator_state import OperatorState
-    from forebay_state_api.backend import StateBackend
+    from forebay_state_api.backend import StateBackend, Table, TableSpec
     from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.descriptors import StateDescriptor
 
@@ -316,9 +316,12 @@ class Engine:
 
     def descriptions(self) -> dict[str, dict[str, Any]]:
         """State name → description, of the declared states and of the timers."""
-        specs = [state.spec for state in self.states.values()]
-        specs += () if self.timers is None else self.timers.specs
-        return {spec.name: spec.description() for spec in specs}
+        return {spec.name: spec.description() for spec, _ in self.tables()}
+
+    def tables(self) -> list[tuple[TableSpec, Table]]:
+        """What the backend holds of the declared states and of the timers."""
+        tables = [(state.spec, state.table) for state in self.states.values()]
+        return tables if self.timers is None else [*tables, *self.timers.tables]
 
     # -- states -------------------------------------------------------------------------------
 

@@ -216,7 +216,8 @@ class EngineTimers(Timers):
         self._scheduler: Final = engine.scheduler
         self.times: Final = times
         self.specs: Final = timer_specs(engine.key_codec)
-        timers, self._directory = (engine.backend.table(spec) for spec in self.specs)
+        self.tables: Final = [(spec, engine.backend.table(spec)) for spec in self.specs]
+        (_, timers), (_, self._directory) = self.tables
         self._cells: Final = TimerCells(timers, self.specs[0])
         groups = key_group_range_of(
             context.subtask_index, context.parallelism, context.max_parallelism
