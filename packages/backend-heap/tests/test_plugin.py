@@ -17,7 +17,8 @@ def test_the_plugin_gives_the_backend():
     plugins.register(plugin, "heap")
     assert plugins.backend("heap") is HeapBackend
     assert HeapBackend.contract_version == CONTRACT_VERSION
-    assert HeapBackend.capabilities is Capability.RESIDENT
+    assert Capability.RESIDENT in HeapBackend.capabilities
+    assert Capability.EXPORT in HeapBackend.capabilities
 
 
 def test_settings_reach_the_backend_typed():

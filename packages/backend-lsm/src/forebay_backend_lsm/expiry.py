@@ -10,6 +10,8 @@ import numpy as np
 
 from forebay_backend_lsm.files.cells import I64
 
+_FIRST_US: Final = int(np.iinfo(np.int64).min)
+
 Clock = Callable[[], int]
 """Gives µs since the epoch."""
 
@@ -44,7 +46,8 @@ class Expiry:
                 self._now_us = max(self._now_us, self._clock())
                 self._left = self._every
             step = count - done if self._every is None else min(self._left, count - done)
-            answer[done : done + step] = self._now_us - self._ttl_us
+            # A time to live may be longer than time itself: then nothing has expired.
+            answer[done : done + step] = max(self._now_us - self._ttl_us, _FIRST_US)
             self._left -= step
             done += step
         return answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import reprlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 from forebay_spark_runtime.waiting.arguments import Batch, Verdict, seconds
 from forebay_spark_runtime.waiting.caller import Caller
@@ -32,7 +32,9 @@ class Waiting:
 class Collector:
     """Takes the rows of one call after the other; one worker collects at a time."""
 
-    def __init__(self, batch: Batch, feed: Feed, window: Window) -> None:
+    def __init__(self, batch: Batch, feed: Feed, window: Window, rows_kept: int = 0) -> None:
+        """The first ``rows_kept`` rows are waited for: no call has some of them and later ones."""
+        self._rows_kept = rows_kept
         self._size = batch.size
         self._within = seconds(batch.within, "Batch.within")
         self._feed = feed
@@ -44,11 +46,16 @@ class Collector:
         async with self._turn:
             segment = await self._feed.after(None)
             rows: list[Waiting] = []
-            while segment is not None and await self._take(segment, rows):
+            while self._fits(segment, rows) and await self._take(segment, rows):
                 segment = self._feed.at_hand()
                 if segment is None and self._within and not self._feed.ended:
                     segment = await self._more()
             return rows
+
+    def _fits(self, segment: Segment | None, rows: list[Waiting]) -> TypeGuard[Segment]:
+        if segment is None or not rows:
+            return segment is not None
+        return (segment.first < self._rows_kept) == (rows[0].index < self._rows_kept)
 
     async def _take(self, segment: Segment, rows: list[Waiting]) -> bool:
         """Take what fits; whether the call could take more."""

@@ -49,16 +49,19 @@ class Engine:
         key_of: Callable[[int], str] = str,
         describe: Callable[[int], str] = "row {}".format,
         ready: Callable[[], Awaitable[None]] | None = None,
+        rows_kept: int = 0,
     ) -> None:
         """``key_of`` gives a row's idempotency key, ``describe`` its name in errors.
 
-        ``ready`` is awaited before each try, outside of its time.
+        ``ready`` is awaited before each try, outside of its time. No call has some of the first
+        ``rows_kept`` rows together with later ones.
         """
         self.counts = Counts()
         self.feed = Feed(taken=self._taken, spawn=self._spawn, clock=clock)
         self.on_taken: Callable[[], None] = lambda: None
         """Called when a segment was taken: there is room for another one."""
         self._policy = policy
+        self._rows_kept = rows_kept
         self._clock = clock
         self._key_of = key_of
         self._slots: list[Slot] = []
@@ -86,7 +89,7 @@ class Engine:
 
     def _kind_of_work(self, policy: CallPolicy) -> Callable[[Slot], Coroutine[Any, Any, None]]:
         if policy.batch is not None:
-            self._collector = Collector(policy.batch, self.feed, self._window)
+            self._collector = Collector(policy.batch, self.feed, self._window, self._rows_kept)
             return self._work_in_batches
         if policy.keyed:
             return self._work_by_key

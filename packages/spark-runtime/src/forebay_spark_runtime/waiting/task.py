@@ -259,6 +259,7 @@ class TaskRun:
             key_of=self._place.key_of,
             describe=self._place.describe,
             ready=None if threads is None else threads.ready,
+            rows_kept=0 if self._leaving is None else self._leaving.rows_kept,
         )
         self.counts = engine.counts
         running = loop.create_task(engine.run())
