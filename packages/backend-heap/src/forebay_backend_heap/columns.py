@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
+from operator import itemgetter
 from typing import Any, Final
 
 import attrs
@@ -167,8 +168,8 @@ def _pack_values(spec: TableSpec, values: list[Any]) -> list[bytes]:
     """One column, or two with TTL: the times of last access, and the values proper."""
     if not spec.ttl:
         return [spec.value.pack(values)]
-    times, plain = zip(*values, strict=True) if values else ((), ())
-    return [np.array(times, _TIME).tobytes(), spec.value.pack([*plain])]
+    times = np.fromiter(map(itemgetter(0), values), _TIME, len(values))
+    return [times.tobytes(), spec.value.pack([*map(itemgetter(1), values)])]
 
 
 def _unpack_values(reader: TableSpec, columns: Sequence[bytes]) -> list[Any]:

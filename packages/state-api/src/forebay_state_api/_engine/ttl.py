@@ -17,6 +17,7 @@ from forebay_state_api._engine.maps import KeyedMapState
 from forebay_state_api._engine.merging import KeyedAggregatingState, KeyedReducingState
 from forebay_state_api._engine.pages import Content, ScannedContent, load_whole
 from forebay_state_api._engine.point import KeyedValueState
+from forebay_state_api._engine.times import NEVER
 from forebay_state_api.backend import ABSENT, ListChange, Space, StateKind
 from forebay_state_api.futures import DONE, StateFuture, _Completed
 from forebay_state_api.iterators import StateIterator
@@ -65,23 +66,33 @@ def _load(engine: Engine, content: Content) -> StateFuture[list[Any]]:
 class TtlValueState(KeyedValueState):
     """`ValueState` with TTL. The default of the descriptor is not used."""
 
-    __slots__ = ("_clock",)
+    __slots__ = ("_clock", "_now", "_plain_after")
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._clock = _clock_of(self)
+        clock = self._clock = _clock_of(self)
+        self._now = clock.now
+        self._plain_after = NEVER if clock.refreshes else clock.now - clock.ttl_us
+        """A read of what was written later is that of a state without TTL."""
 
     def value(self) -> Any:
         stored = self._cells.get(self._context._key, ABSENT)
         if stored is ABSENT:
             stored = self._fetch()
+            if stored is ABSENT:
+                return None
+        if stored[0] > self._plain_after:
+            return stored[1] if self._hand_out is None else self._hand_out(stored[1])
         return self._read(stored)
 
     def update(self, value: Any) -> None:
         if value is None:
             self.clear()
-        else:
-            self._store(self._admit(value))
+            return
+        context = self._context
+        key = context._key
+        self._cells[key] = (self._now, self._admit(value))
+        self._dirty[key] = context._group
 
     def async_value(self) -> StateFuture[Any]:
         stored = self._cells.get(self._context._key, ABSENT)
@@ -98,7 +109,7 @@ class TtlValueState(KeyedValueState):
 
     def _store(self, value: Any) -> None:
         context = self._context
-        self._cells[context._key] = (self._clock.now, value)
+        self._cells[context._key] = (self._now, value)
         self._dirty[context._key] = context._group
 
     def _read_late(self, stored: Any) -> Any:
