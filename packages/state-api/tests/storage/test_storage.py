@@ -5,6 +5,7 @@ import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -196,6 +197,31 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path):
     storage = open_storage(tmp_path / "file/below")
     with pytest.raises(StorageError, match="file/below"):
         storage.put("a", b"")
+
+
+@pytest.mark.parametrize("name", ["a/b=1/c-2.x", "with space/ä", "per%cent", "x#y"])
+def test_what_is_written_is_found_whatever_its_name(tmp_path, name):
+    storage = open_storage(tmp_path)
+    assert storage.put_if_absent(name, b"1")
+    assert not storage.put_if_absent(name, b"2")
+    assert storage.get(name) == b"1"
+    storage.put(name, b"3")
+    assert storage.get(name) == b"3"
+    assert [info.name for info in storage.list()] == [name]
+    assert sum(path.is_file() for path in tmp_path.rglob("*")) == 1
+
+
+def test_what_was_left_half_written_is_not_listed(tmp_path, monkeypatch):
+    storage = open_storage(tmp_path)
+    storage.put("folder/a", b"1")
+    killed = KeyboardInterrupt()
+    monkeypatch.setattr(os, "replace", mock.Mock(side_effect=killed))
+    monkeypatch.setattr(Path, "unlink", mock.Mock(side_effect=OSError))
+    with pytest.raises(KeyboardInterrupt):
+        storage.put("folder/a", b"2")
+    assert len(list((tmp_path / "folder").iterdir())) == 2
+    assert [info.name for info in storage.list()] == ["folder/a"]
+    assert storage.get("folder/a") == b"1"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

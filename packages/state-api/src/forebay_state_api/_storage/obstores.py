@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import os
-from collections.abc import Iterable, Sequence
+import re
+import secrets
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 from urllib.parse import urlsplit
 
 import attrs
@@ -26,6 +29,10 @@ from forebay_state_api.errors import StorageError
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
+
+
+_PLAIN: Final = re.compile(r"[\w./=-]+", re.ASCII)
+"""Names that are a file's path as they are; obstore has an encoding for others."""
 
 
 class Opener(Protocol):
@@ -199,12 +206,45 @@ class MemoryStorage(ObstoreStorage):
 
 
 class LocalStorage(ObstoreStorage):
-    """A local directory. Ranges are read directly, without a request each."""
+    """A local directory.
+
+    Ranges are read, and objects written, without a detour through obstore's threads, which takes
+    longer than a small file does. Whatever goes wrong is left to obstore, which tells what it is.
+    """
 
     def __init__(self, root: Path, opener: Opener, prefix: str = "") -> None:
         """``opener`` opens ``root``; the storage is its folder ``prefix``."""
         super().__init__(opener, str(root / prefix), prefix)
         self._root = root
+
+    def put(self, name: str, data: bytes) -> None:
+        if not self._written(name, data, os.replace):
+            super().put(name, data)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        try:
+            return self._written(name, data, os.link) or super().put_if_absent(name, data)
+        except FileExistsError:
+            return False
+
+    def _written(self, name: str, data: bytes, publish: Callable[[Path, Path], None]) -> bool:
+        """Write ``data`` beside its place, then ``publish`` it there; whether that went well.
+
+        Raises `FileExistsError` if ``publish`` does. Nothing is left behind in either case.
+        """
+        path = self._root / self._path(name)
+        staged = path.with_name(f"{path.name}#{secrets.randbits(48)}")  # which lists leave out
+        if not _PLAIN.fullmatch(name) or not _write_new(staged, data):
+            return False
+        try:
+            publish(staged, path)
+        except FileExistsError:
+            raise
+        except OSError:
+            return False
+        finally:
+            _remove(staged)
+        return True
 
     def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
         try:
@@ -224,6 +264,26 @@ class LocalStorage(ObstoreStorage):
     def child(self, prefix: str) -> LocalStorage:
         folder = checked_name(checked_prefix(prefix))
         return LocalStorage(self._root, self._opener, self._path(folder))
+
+
+def _write_new(path: Path, data: bytes) -> bool:
+    """Write a new file, and the folders that it lies in; whether that went well."""
+    left = memoryview(data)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb", buffering=0) as file:
+            while left:
+                left = left[file.write(left) :]
+    except OSError:
+        _remove(path)
+        return False
+    return True
+
+
+def _remove(path: Path) -> None:
+    # What cannot be removed was not made, or is left out of lists.
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 class LocalDirectory:
