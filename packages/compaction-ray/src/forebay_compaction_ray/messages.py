@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import attrs
 import msgpack
@@ -11,6 +11,8 @@ import xxhash
 
 from forebay_compaction_ray.wire import MalformedMessageError
 from forebay_state_api.compaction import CompactionFault, CompactionJob, CompactionPhase
+
+T = TypeVar("T")
 
 
 @attrs.frozen(kw_only=True)
@@ -77,22 +79,12 @@ class JobView:
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain data for a message."""
-        plain = attrs.asdict(self)
-        plain["phase"] = self.phase.value
-        plain["fault"] = None if self.fault is None else self.fault.value
-        return plain
+        return _plain_with_phase(self)
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
         """Return the view of a message; raises `MalformedMessageError`."""
-        try:
-            known = _known(cls, plain)
-            known["phase"] = CompactionPhase(known["phase"])
-            if known.get("fault") is not None:
-                known["fault"] = CompactionFault(known["fault"])
-            return cls(**known)
-        except (KeyError, TypeError, ValueError) as error:
-            raise MalformedMessageError(f"a job's state that is none: {error!r}") from error
+        return _with_phase(cls, plain)
 
 
 @attrs.frozen(kw_only=True)
@@ -108,6 +100,15 @@ class Outcome:
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     """Of the worker's process meanwhile: a compactor may have threads of its own."""
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return plain data for a message."""
+        return _plain_with_phase(self)
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
+        """Return the outcome of a message; raises `MalformedMessageError`."""
+        return _with_phase(cls, plain)
 
 
 @attrs.frozen(kw_only=True)
@@ -139,6 +140,25 @@ class Pulse:
 
     boot: str
     jobs: Mapping[str, JobProgress]
+
+
+def _with_phase(kind: type[T], plain: Mapping[str, Any]) -> T:
+    """What has a phase and a fault, from a message."""
+    try:
+        known = _known(kind, plain)
+        known["phase"] = CompactionPhase(known["phase"])
+        if known.get("fault") is not None:
+            known["fault"] = CompactionFault(known["fault"])
+        return kind(**known)
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedMessageError(f"a job's state that is none: {error!r}") from error
+
+
+def _plain_with_phase(of: Any) -> dict[str, Any]:
+    plain = attrs.asdict(of)
+    plain["phase"] = of.phase.value
+    plain["fault"] = None if of.fault is None else of.fault.value
+    return plain
 
 
 def _known(kind: type[Any], plain: Mapping[str, Any]) -> dict[str, Any]:

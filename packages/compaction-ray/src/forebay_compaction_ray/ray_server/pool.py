@@ -29,9 +29,10 @@ class WorkerActor:
         """As `WorkerHandle.describe`."""
         return self._body.describe()
 
-    def run(self, submission: bytes) -> Outcome:
-        """As `WorkerHandle.run`; a job travels as it came."""
-        return self._body.run(Submission.from_plain(decode(submission)))
+    def run(self, submission: bytes) -> bytes:
+        """As `WorkerHandle.run`; job and outcome travel as messages, which Ray need not pickle."""
+        outcome = self._body.run(Submission.from_plain(decode(submission)))
+        return pack(outcome.to_plain())
 
     def ping(self) -> tuple[str, dict[str, tuple[int, int, float]]]:
         """As `WorkerHandle.ping`."""
@@ -58,7 +59,7 @@ class RayWorker:
 
     async def run(self, submission: Submission) -> Outcome:
         data = pack(submission.to_plain())
-        return cast("Outcome", await _answer(self._actor.run.remote(data)))
+        return Outcome.from_plain(decode(await _answer(self._actor.run.remote(data))))
 
     async def ping(self) -> Pulse:
         boot, jobs = await self._control("ping")
@@ -83,12 +84,19 @@ class RayWorker:
 
 
 class RayPool:
-    """Begins actors; implements `Pool`. Ray's own retries are off: they would run a job twice."""
+    """Begins actors; implements `Pool`.
+
+    Ray's own retries are off: they would run a job twice. So is its log of calls, which costs each
+    job time; ``forebay compaction status`` tells of jobs.
+    """
 
     def __init__(self, spec: GatewaySpec) -> None:
         self._spec: Final = spec
         self._actor_class: Final = ray.remote(
-            max_restarts=-1, max_task_retries=0, concurrency_groups={CONTROL: _CONTROL_CALLS}
+            max_restarts=-1,
+            max_task_retries=0,
+            concurrency_groups={CONTROL: _CONTROL_CALLS},
+            enable_task_events=False,
         )(WorkerActor)
 
     def start(self, worker_id: str) -> RayWorker:  # noqa: ARG002 - Ray has ids of its own
