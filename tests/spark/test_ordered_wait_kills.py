@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("aiohttp")
+pytest.importorskip("aiohttp", reason="the job asks by aiohttp")
 
 pytestmark = pytest.mark.spark
 

@@ -11,7 +11,7 @@ import pytest
 from compaction_ray_signals import Service, begun, go_on, install_plugin, told, until
 from compaction_ray_toys import PATIENCE_S, job
 
-ray = pytest.importorskip("ray")
+ray = pytest.importorskip("ray", reason="the extra [server] brings it")
 
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
 from forebay_compaction_ray.gateway.limits import GatewayLimits
@@ -215,6 +215,7 @@ def test_rays_own_metrics_have_the_numbers(service, signals):
     url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
 
     def shown():
+        # Ray's exporter may not listen yet.
         with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5.0) as answer:
             return b"ray_forebay_compaction_jobs_finished_total{" in answer.read()
 
