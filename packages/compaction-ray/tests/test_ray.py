@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import urllib.request
 
 import pytest
@@ -265,7 +267,14 @@ def test_stopping_waits_for_jobs(service, signals):
 
 
 def test_no_ray_at_an_address():
-    if ray.is_initialized():
-        pytest.skip("this process is connected already")
-    with pytest.raises(ConfigurationError, match="no Ray"), connected("127.0.0.1:1", cpus=1):
-        pass
+    """In a process of its own: this one is connected already."""
+    code = (
+        "from forebay_compaction_ray.ray_server.cluster import connected\n"
+        "from forebay_state_api.errors import ConfigurationError\n"
+        "try:\n"
+        "    connected('127.0.0.1:1', cpus=1).__enter__()\n"
+        "except ConfigurationError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "no Ray at 127.0.0.1:1" in done.stdout
