@@ -76,6 +76,15 @@ def ended(client, given):
     return client.poll(given.id, PATIENCE_S)
 
 
+def begun(client, remote):
+    """A job that runs, and waits for ``remote.go``."""
+    remote.go.clear()
+    given = job()
+    client.submit(given)
+    assert remote.began.wait(PATIENCE_S)
+    return given
+
+
 def result_of(storage, given):
     here = storage.child(given.operator)
     return CompactionResult.from_plain(unseal(here.get(given.result_name)))
@@ -137,10 +146,8 @@ def test_nothing_is_opened_before_the_first_job(client_of):
 
 
 def test_another_process_finds_the_job_at_the_gateway(client_of, gateway, remote):
-    remote.go.clear()
-    first, given = client_of(gateway.address), job()
-    first.submit(given)
-    assert remote.began.wait(PATIENCE_S)
+    first = client_of(gateway.address)
+    given = begun(first, remote)
     second = client_of(gateway.address)
     assert second.poll(given.id).phase is CompactionPhase.RUNNING
     remote.go.set()
@@ -153,28 +160,22 @@ def test_a_job_that_nobody_knows_is_unknown(client_of, gateway):
 
 
 def test_releasing_stops_a_job_also_for_another_process(client_of, gateway, remote):
-    remote.go.clear()
-    first, given = client_of(gateway.address), job()
-    first.submit(given)
-    assert remote.began.wait(PATIENCE_S)
+    first = client_of(gateway.address)
+    given = begun(first, remote)
     client_of(gateway.address).release(given.id)
     assert first.poll(given.id, PATIENCE_S).phase is CompactionPhase.LOST
 
 
 def test_aborting(client_of, gateway, remote):
-    remote.go.clear()
-    client, given = client_of(gateway.address), job()
-    client.submit(given)
-    assert remote.began.wait(PATIENCE_S)
+    client = client_of(gateway.address)
+    given = begun(client, remote)
     client.abort(given.id)
     assert client.poll(given.id, PATIENCE_S).phase is CompactionPhase.ABORTED
 
 
 def test_jobs_go_on_when_the_process_ends(client_of, gateway, remote):
-    remote.go.clear()
-    client, given = client_of(gateway.address), job()
-    client.submit(given)
-    assert remote.began.wait(PATIENCE_S)
+    client = client_of(gateway.address)
+    given = begun(client, remote)
     client.close()
     remote.go.set()
     assert client_of(gateway.address).poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
@@ -328,10 +329,8 @@ def test_outputs_that_are_not_what_the_result_says(client_of, gateway, remote, s
     ],
 )
 def test_a_result_that_cannot_be_decoded(client_of, gateway, remote, storage, data, phase):
-    remote.go.clear()
-    client, given = client_of(gateway.address), job()
-    client.submit(given)
-    assert remote.began.wait(PATIENCE_S)
+    client = client_of(gateway.address)
+    given = begun(client, remote)
     storage.child(given.operator).put(given.result_name, data)
     remote.go.set()
     status = client.poll(given.id, PATIENCE_S)
@@ -380,12 +379,10 @@ def test_a_job_that_takes_too_long_is_stopped_and_lost(client_of, gateway, remot
 
 
 def test_a_gateway_that_began_again_knows_nothing(state_dir, storage, remote, client_of):
-    remote.go.clear()
     pool = ThreadPool({"default": state_dir}, {"toy": remote})
     with running(pool, storages=["default"], limits=QUICK) as first:
-        client, given = client_of(first.address), job()
-        client.submit(given)
-        assert remote.began.wait(PATIENCE_S)
+        client = client_of(first.address)
+        given = begun(client, remote)
         port = int(first.address.rpartition(":")[2])
     with running(pool, storages=["default"], limits=QUICK, port=port):
         status = client.poll(given.id, PATIENCE_S)

@@ -86,6 +86,13 @@ def signals(tmp_path):
     return tmp_path
 
 
+def tried_again(service, signals):
+    """What becomes of the next attempt at the job's work."""
+    again = told(1, "", signals, attempt=2)
+    service.client.submit(again)
+    return service.client.poll(again.id, PATIENCE_S).phase
+
+
 def has_result(service, given):
     names = [info.name for info in service.storage.child(given.operator).list(given.output_prefix)]
     return given.result_name in names
@@ -113,9 +120,7 @@ def test_a_worker_that_is_killed_loses_its_job_and_comes_back(service, signals):
     assert pid == service.pid_of(given.id)
     os.kill(pid, signal.SIGKILL)
     assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.LOST
-    again = told(1, "", signals, attempt=2)
-    service.client.submit(again)
-    assert service.client.poll(again.id, PATIENCE_S).phase is CompactionPhase.DONE
+    assert tried_again(service, signals) is CompactionPhase.DONE
     assert not has_result(service, given)
 
 
@@ -142,9 +147,7 @@ def test_a_stopped_worker_is_noticed_killed_and_its_late_end_changes_nothing(ser
     os.kill(pid, signal.SIGSTOP)
     status = service.client.poll(given.id, PATIENCE_S)
     assert status.phase is CompactionPhase.LOST
-    again = told(1, "", signals, attempt=2)
-    service.client.submit(again)
-    assert service.client.poll(again.id, PATIENCE_S).phase is CompactionPhase.DONE
+    assert tried_again(service, signals) is CompactionPhase.DONE
     assert not has_result(service, given)
 
 
@@ -243,9 +246,7 @@ def test_a_gateway_that_is_killed_comes_back_where_it_was(service, signals):
     assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.LOST
     until(lambda: service.hello()["workers"] == 1)
     assert service.hello()["boot"] != boot
-    again = told(1, "", signals, attempt=2)
-    service.client.submit(again)
-    assert service.client.poll(again.id, PATIENCE_S).phase is CompactionPhase.DONE
+    assert tried_again(service, signals) is CompactionPhase.DONE
 
 
 def gateway_pid(service):
