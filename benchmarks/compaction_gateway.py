@@ -20,7 +20,7 @@ from typing import Any, Final
 import click
 import numpy as np
 
-from benchmarks.report import Line, as_data, environment_text, finish, lines_table
+from benchmarks.report import Line, finish_lines
 from forebay_backend_lsm.compactor import LsmCompactor
 from forebay_backend_lsm.files import Cells, Kind, TableHeader, write_file
 from forebay_compaction_ray.client.gateway import Gateway
@@ -242,11 +242,7 @@ def main(*, json_path: Path | None, write_readme: bool, **sizes: int) -> None:
     """Measure the compaction service; end with status 1 if a target is missed."""
     with tempfile.TemporaryDirectory() as state_dir, connected("local", cpus=2):
         lines = measure(state_dir, **sizes)
-    text = f"{lines_table(lines)}\n\n{environment_text()}\n"
-    data = {"lines": [as_data(line) for line in lines]}
-    finish("compaction-gateway", text, data, json_path=json_path, readme=write_readme)
-    if not all(line.met for line in lines):
-        raise SystemExit(1)
+    finish_lines("compaction-gateway", lines, json_path=json_path, readme=write_readme)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import click
 from benchmarks.data import Event, rows_in_memory
 from benchmarks.engine_drive import EngineDrive, open_heap
 from benchmarks.functions import CountCoroutine, CountSync
-from benchmarks.report import Line, as_data, environment_text, finish, lines_table
+from benchmarks.report import Line, finish_lines
 
 KEYS: Final = (100_000, 1_000)
 ROWS: Final = 83_334
@@ -123,11 +123,7 @@ def main(
     if quick:
         pairs, batches = 1, 1
     lines = [line for keys in KEYS for line in compare(keys, pairs, batches)]
-    text = f"{lines_table(lines)}\n\n{environment_text()}\n"
-    data = {"lines": [as_data(line) for line in lines]}
-    finish("engine", text, data, json_path=json_path, readme=write_readme)
-    if not all(line.met for line in lines):
-        raise SystemExit(1)
+    finish_lines("engine", lines, json_path=json_path, readme=write_readme)
 
 
 if __name__ == "__main__":

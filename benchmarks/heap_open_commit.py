@@ -18,7 +18,7 @@ import attrs
 import click
 
 from benchmarks.memory import in_fresh_process, user
-from benchmarks.report import Line, as_data, environment_text, finish, lines_table
+from benchmarks.report import Line, finish_lines
 from forebay_backend_heap import HeapBackend
 from forebay_state_api.backend import (
     Changes,
@@ -242,11 +242,7 @@ def main(
             large.commit(large.draw(changed))
         lines.append(measure_opening(large, cycles))
         lines.append(measure_catching_up(large, changed, cycles))
-    text = f"{lines_table(lines)}\n\n{environment_text()}\n"
-    data = {"lines": [as_data(line) for line in lines]}
-    finish("heap", text, data, json_path=json_path, readme=write_readme)
-    if not all(line.met for line in lines):
-        raise SystemExit(1)
+    finish_lines("heap", lines, json_path=json_path, readme=write_readme)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import numpy as np
 import rocksdict
 
 from benchmarks.memory import in_fresh_process
-from benchmarks.report import Line, as_data, environment_text, finish, lines_table
+from benchmarks.report import Line, finish_lines
 from forebay_backend_lsm import LsmBackend
 from forebay_backend_lsm.compactor import LsmCompactor
 from forebay_backend_lsm.files import Cells, Kind, TableHeader, addresses_of, write_file
@@ -325,11 +325,7 @@ def main(
             *measure_lookups(keys, pairs, folder),
             measure_memory(memory_keys, f"{folder}/memory"),
         ]
-    text = f"{lines_table(lines)}\n\n{environment_text()}\n"
-    data = {"lines": [as_data(line) for line in lines]}
-    finish("lsm-files", text, data, json_path=json_path, readme=write_readme)
-    if not all(line.met for line in lines):
-        raise SystemExit(1)
+    finish_lines("lsm-files", lines, json_path=json_path, readme=write_readme)
 
 
 if __name__ == "__main__":

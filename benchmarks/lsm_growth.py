@@ -18,7 +18,7 @@ import attrs
 import click
 
 from benchmarks.lsm_state import State
-from benchmarks.report import Line, as_data, environment_text, finish, lines_table
+from benchmarks.report import Line, finish_lines
 from forebay_backend_lsm.layers import layers_of
 from forebay_state_api.backend import Opening
 from forebay_state_api.compaction import CompactionService, service_of
@@ -131,11 +131,7 @@ def main(
         course = grow(state, keys, changed, versions, pause)
         state.service.close()
     measured = lines(course, live)
-    text = f"{lines_table(measured)}\n\n{environment_text()}\n"
-    data = {"lines": [as_data(line) for line in measured]}
-    finish("lsm-growth", text, data, json_path=json_path, readme=write_readme)
-    if not all(line.met for line in measured):
-        raise SystemExit(1)
+    finish_lines("lsm-growth", measured, json_path=json_path, readme=write_readme)
 
 
 if __name__ == "__main__":

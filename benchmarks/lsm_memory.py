@@ -21,7 +21,7 @@ import click
 
 from benchmarks.lsm_state import GROUPS, SPEC, State, asked, group_of, key_of, value_of
 from benchmarks.memory import in_fresh_process
-from benchmarks.report import Line, as_data, environment_text, finish, lines_table
+from benchmarks.report import Line, finish_lines
 from forebay_backend_lsm import LsmBackend
 from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
 from forebay_state_api._engine.engine import Engine
@@ -158,11 +158,7 @@ def main(*, keys: int, batches: int, json_path: Path | None, write_readme: bool)
             detail=f"{small[1] / 1e6:.0f} MB with {keys // 10:,} keys",
         ),
     ]
-    text = f"{lines_table(lines)}\n\n{environment_text()}\n"
-    data = {"lines": [as_data(line) for line in lines]}
-    finish("lsm-memory", text, data, json_path=json_path, readme=write_readme)
-    if not all(line.met for line in lines):
-        raise SystemExit(1)
+    finish_lines("lsm-memory", lines, json_path=json_path, readme=write_readme)
 
 
 if __name__ == "__main__":

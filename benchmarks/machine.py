@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+
+from benchmarks.processes import Sampler, processes, tree_of
 
 INTERVAL_S = 1.0
 
 
-class ForeignLoad:
+class ForeignLoad(Sampler):
     """Samples, while its block runs, the processor time that was not our process tree's.
 
     ``cores`` is the mean number of cores that others kept busy, or ``None`` where /proc is absent.
@@ -20,29 +19,13 @@ class ForeignLoad:
 
     cores: float | None = None
 
-    def __init__(self) -> None:
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True)
-
-    def __enter__(self) -> Self:
-        if Path("/proc/stat").exists():
-            self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _sample(self) -> None:
+    def sample(self) -> None:
+        """Keep ``cores`` up to date."""
+        if not Path("/proc/stat").exists():
+            return
         started = time.monotonic()
         busy, own, foreign = _busy_ticks(), _own_ticks(), 0
-        while not self._stop.wait(INTERVAL_S):
+        while not self.ended_within(INTERVAL_S):
             busy_now, own_now = _busy_ticks(), _own_ticks()
             # A process that ended takes its time along, so only those seen twice are counted.
             ours = sum(ticks - own.get(pid, 0) for pid, ticks in own_now.items())
@@ -60,19 +43,5 @@ def _busy_ticks() -> int:
 
 def _own_ticks() -> dict[int, int]:
     """Processor time of this process and all its descendants, by process id."""
-    ticks: dict[int, int] = {}
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                stat = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:  # it has just ended
-                continue
-            ticks[int(entry.name)] = int(stat[11]) + int(stat[12])
-            children.setdefault(int(stat[1]), []).append(int(entry.name))
-    own, todo = {}, [os.getpid()]
-    while todo:
-        pid = todo.pop()
-        own[pid] = ticks.get(pid, 0)
-        todo.extend(children.get(pid, ()))
-    return own
+    running = processes()
+    return {pid: running[pid].used for pid in tree_of(os.getpid(), running)}

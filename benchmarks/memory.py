@@ -18,7 +18,7 @@ from typing import Any, Final
 import click
 
 from benchmarks.data import Event
-from benchmarks.report import Line, as_data, environment_text, finish, lines_table
+from benchmarks.report import Line, finish_lines
 
 BOUND: Final = 2.0
 SLICE: Final = 50_000
@@ -97,10 +97,7 @@ def main(*, keys: int, pairs: int, json_path: Path | None, write_readme: bool) -
         at_least=False,
         detail=f"{heap[0] / keys:.0f} / {plain[0] / keys:.0f} bytes a key",
     )
-    text = f"{lines_table([line])}\n\n{environment_text()}\n"
-    finish("memory", text, {"lines": [as_data(line)]}, json_path=json_path, readme=write_readme)
-    if not line.met:
-        raise SystemExit(1)
+    finish_lines("memory", [line], json_path=json_path, readme=write_readme)
 
 
 if __name__ == "__main__":

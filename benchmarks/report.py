@@ -114,6 +114,17 @@ def finish(
         write_section(README, section, text)
 
 
+def finish_lines(
+    section: str, lines: Sequence[Line], *, json_path: Path | None, readme: bool
+) -> None:
+    """As `finish`, of lines alone; ends the process with status 1 if a target is missed."""
+    text = f"{lines_table(lines)}\n\n{environment_text()}\n"
+    data = {"lines": [as_data(line) for line in lines]}
+    finish(section, text, data, json_path=json_path, readme=readme)
+    if not all(line.met for line in lines):
+        raise SystemExit(1)
+
+
 def write_section(path: Path, section: str, text: str) -> None:
     """Replace what stands between the markers of ``section``; a missing marker is an error."""
     begin, end = f"<!-- {section}: begin -->\n", f"<!-- {section}: end -->\n"

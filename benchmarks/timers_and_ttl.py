@@ -17,7 +17,7 @@ from typing import Any, Final
 import click
 
 from benchmarks.memory import SLICE, in_fresh_process, resident_bytes, user
-from benchmarks.report import Line, as_data, environment_text, finish, lines_table
+from benchmarks.report import Line, finish_lines
 from forebay_backend_heap import HeapBackend
 from forebay_state_api import (
     CleanupIncrementally,
@@ -159,11 +159,7 @@ def main(
         _turnover_line(keys, repetitions),
         _ttl_line(keys // 2, repetitions),
     ]
-    text = f"{lines_table(lines)}\n\n{environment_text()}\n"
-    data = {"lines": [as_data(line) for line in lines]}
-    finish("timers", text, data, json_path=json_path, readme=write_readme)
-    if not all(line.met for line in lines):
-        raise SystemExit(1)
+    finish_lines("timers", lines, json_path=json_path, readme=write_readme)
 
 
 def _timers_line(timers: int, repetitions: int) -> Line:

@@ -36,7 +36,7 @@ class Tickets(DataSource):
     def schema(self) -> str:
         return "id long, gate string"
 
-    def simpleStreamReader(self, schema: Any) -> SimpleDataSourceStreamReader:  # noqa: ARG002, N802
+    def simpleStreamReader(self, schema: Any) -> SimpleDataSourceStreamReader:  # noqa: ARG002, N802 - Spark's
         return TicketReader(self.options)
 
 

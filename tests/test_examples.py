@@ -175,7 +175,7 @@ def test_the_total_over_the_flights_on_spark(session, tmp_path):
 
 @pytest.mark.spark
 def test_offsets_and_state_are_committed_together(session, tmp_path):
-    pytest.importorskip("pyspark.sql.datasource")
+    pytest.importorskip("pyspark.sql.datasource", reason="Python data sources came with pyspark 4")
     module = on_spark("stateful_source")
     trouble = tmp_path / "trouble"
     trouble.touch()

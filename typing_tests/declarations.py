@@ -1,4 +1,7 @@
-"""What type checkers make of descriptors, and of the states that they declare. Never run."""
+"""What type checkers make of descriptors, and of the states that they declare. Never run.
+
+What is ignored has to be an error: mypy complains of an ignore that is not needed.
+"""
 
 from __future__ import annotations
 

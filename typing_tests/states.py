@@ -1,4 +1,7 @@
-"""What type checkers see of states, futures and iterators. Checked by mypy, never run."""
+"""What type checkers see of states, futures and iterators. Checked by mypy, never run.
+
+What is ignored has to be an error: mypy complains of an ignore that is not needed.
+"""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class Service:
 
 @pytest.fixture
 def http_service():
-    web = pytest.importorskip("aiohttp.web")
+    web = pytest.importorskip("aiohttp.web", reason="the service needs aiohttp")
     # What `Service.ask` gives travels to workers, which cannot import this module.
     module = sys.modules[__name__]
     cloudpickle.register_pickle_by_value(module)

@@ -112,7 +112,7 @@ def kill_workers(stage, restarts, batches):
             for path in found:
                 try:
                     os.kill(int(path.name), signal.SIGKILL)
-                except ProcessLookupError:
+                except ProcessLookupError:  # the worker has ended by itself
                     continue
         try:
             query.awaitTermination()

@@ -21,7 +21,7 @@ from forebay_spark_runtime import (
     unordered_wait,
 )
 
-aiohttp = pytest.importorskip("aiohttp")
+aiohttp = pytest.importorskip("aiohttp", reason="the functions ask by aiohttp")
 
 pytestmark = pytest.mark.spark
 

@@ -11,7 +11,7 @@ from pyspark import cloudpickle
 
 from forebay_spark_runtime import WaitMetrics
 
-pytest.importorskip("aiohttp")
+pytest.importorskip("aiohttp", reason="the example asks by aiohttp")
 pytestmark = pytest.mark.spark
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flights_enriched.py"

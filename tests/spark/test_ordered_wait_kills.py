@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("aiohttp")
+pytest.importorskip("aiohttp", reason="the job asks by aiohttp")
 
 pytestmark = pytest.mark.spark
 
@@ -87,32 +87,44 @@ def check(stage, service):
     assert len(keys) == len({key for *_, key in keys}) == len(everything)
 
 
-@pytest.mark.timeout(300)
-def test_drivers_killed_while_calls_are_out(stage, service, drive):
+def kill_drivers(service, drive, **told):
+    """Some drivers, one after the other, each while its calls are out; the last one lives."""
     chance = random.Random(os.urandom(8))
     for _ in range(RESTARTS):
-        process = drive()
+        process = drive(**told)
         wait_for_calls(service, len(service.calls) + chance.randrange(5, 90), process)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    process = drive()
+    return drive(**told)
+
+
+def kill_workers(stage, service, drive, **told):
+    """One driver's workers, again and again; with local[2,8] Spark runs their tasks once more."""
+    chance = random.Random(os.urandom(8))
+    process = drive(master="local[2,8]", **told)
+    for _ in range(RESTARTS):
+        wait_for_calls(service, len(service.calls) + chance.randrange(5, 60), process)
+        for path in (stage.folder / "pids").iterdir():
+            with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+                os.kill(int(path.name), signal.SIGKILL)
+            path.unlink()
+    return process
+
+
+def check_ended(stage, process):
     assert process.wait(120) == 0, (stage.folder / "driver.log").read_text()[-8000:]
+
+
+@pytest.mark.timeout(300)
+def test_drivers_killed_while_calls_are_out(stage, service, drive):
+    check_ended(stage, kill_drivers(service, drive))
     check(stage, service)
     assert len(service.calls) > BATCHES * ROWS
 
 
 @pytest.mark.timeout(300)
 def test_workers_killed_while_calls_are_out(stage, service, drive):
-    """With local[2,8] Spark runs the task again, in a new worker."""
-    chance = random.Random(os.urandom(8))
-    process = drive(master="local[2,8]")
-    for _ in range(RESTARTS):
-        wait_for_calls(service, len(service.calls) + chance.randrange(5, 60), process)
-        for path in (stage.folder / "pids").iterdir():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(path.name), signal.SIGKILL)
-            path.unlink()
-    assert process.wait(120) == 0, (stage.folder / "driver.log").read_text()[-8000:]
+    check_ended(stage, kill_workers(stage, service, drive))
     check(stage, service)
     assert len(service.calls) > BATCHES * ROWS
 
@@ -120,14 +132,7 @@ def test_workers_killed_while_calls_are_out(stage, service, drive):
 @pytest.mark.timeout(300)
 def test_drivers_killed_while_rows_are_carried_over(stage, service, drive):
     service.delay_s = late_ones
-    chance = random.Random(os.urandom(8))
-    for _ in range(RESTARTS):
-        process = drive(carry=BATCHES * ROWS)
-        wait_for_calls(service, len(service.calls) + chance.randrange(5, 90), process)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    process = drive(carry=BATCHES * ROWS)
-    assert process.wait(120) == 0, (stage.folder / "driver.log").read_text()[-8000:]
+    check_ended(stage, kill_drivers(service, drive, carry=BATCHES * ROWS))
     check_carried(stage, service)
     assert len(service.calls) > BATCHES * ROWS
 
@@ -135,13 +140,5 @@ def test_drivers_killed_while_rows_are_carried_over(stage, service, drive):
 @pytest.mark.timeout(300)
 def test_workers_killed_while_rows_are_carried_over(stage, service, drive):
     service.delay_s = late_ones
-    chance = random.Random(os.urandom(8))
-    process = drive(carry=BATCHES * ROWS, master="local[2,8]")
-    for _ in range(RESTARTS):
-        wait_for_calls(service, len(service.calls) + chance.randrange(5, 60), process)
-        for path in (stage.folder / "pids").iterdir():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(path.name), signal.SIGKILL)
-            path.unlink()
-    assert process.wait(120) == 0, (stage.folder / "driver.log").read_text()[-8000:]
+    check_ended(stage, kill_workers(stage, service, drive, carry=BATCHES * ROWS))
     check_carried(stage, service)

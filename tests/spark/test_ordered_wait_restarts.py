@@ -6,7 +6,7 @@ import pytest
 
 from forebay_spark_runtime import current_call, ordered_wait
 
-aiohttp = pytest.importorskip("aiohttp")
+aiohttp = pytest.importorskip("aiohttp", reason="the functions ask by aiohttp")
 
 pytestmark = pytest.mark.spark
 

@@ -15,7 +15,7 @@ import pytest
 from forebay_spark_runtime import keyed
 from forebay_state_api import KeyedProcessFunction, ListStateDescriptor, ValueStateDescriptor
 
-pytest.importorskip("ray")
+pytest.importorskip("ray", reason="the extra [server] brings it")
 
 from forebay_compaction_ray import Endpoints
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
@@ -86,7 +86,7 @@ def until(what):
             if what():
                 return
         except UnreachableError:
-            pass
+            pass  # not up yet, or not up again
         assert time.monotonic() < deadline
         time.sleep(0.05)
 

@@ -25,6 +25,12 @@ class Sessions(KeyedProcessFunction):
         yield ctx.current_key, f"{at:%H:%M}"
 
 
+class OrNone(Sessions):
+    def process_element(self, row, ctx):
+        if row.at is not None:
+            super().process_element(row, ctx)
+
+
 class CoSessions(KeyedCoProcessFunction):
     process_element1 = process_element2 = Sessions.process_element
     on_timer = Sessions.on_timer
@@ -47,49 +53,31 @@ def events(*pairs):
     return [{"user": user, "at": f"2024-05-01T{time}:00Z"} for user, time in pairs]
 
 
-def sessions(stage, parallelism):
+def sessions(stage, parallelism, fn, allowed_lateness):
     operator = keyed(
         stage.source(EVENTS),
         "user",
         uid="sessions",
         parallelism=parallelism,
         event_time="at",
-        allowed_lateness=timedelta(minutes=5),
+        allowed_lateness=allowed_lateness,
     )
-    return operator.process(Sessions(), SCHEMA)
+    return operator.process(fn, SCHEMA)
 
 
 def test_event_time_goes_on_over_restarts_and_rescales(stage):
     users = [f"user{n}" for n in range(12)]
     stage.put(*events(*[(user, "10:00") for user in users]))
     stage.put(*events(*[(user, "10:14") for user in users]))
-    stage.run(sessions(stage, 2))
+    stage.run(sessions(stage, 2, Sessions(), timedelta(minutes=5)))
     assert stage.rows(SCHEMA) == [], "the second batch saw the watermark of the first one: 09:55"
     stage.put(*events(("late", "09:00")), {"user": "no time", "at": None})
-    stage.run(sessions_or_none(stage, 3))
+    stage.run(sessions(stage, 3, OrNone(), 300))
     assert stage.rows(SCHEMA) == [("late", "09:10")], "10:09 is the watermark"
     stage.put(*events(*[(user, "10:16") for user in users]))
     stage.put(*events(("other", "10:16")))
-    stage.run(sessions_or_none(stage, 1))
+    stage.run(sessions(stage, 1, OrNone(), 300))
     assert stage.rows(SCHEMA) == [("late", "09:10"), *sorted((user, "10:10") for user in users)]
-
-
-class OrNone(Sessions):
-    def process_element(self, row, ctx):
-        if row.at is not None:
-            super().process_element(row, ctx)
-
-
-def sessions_or_none(stage, parallelism):
-    operator = keyed(
-        stage.source(EVENTS),
-        "user",
-        uid="sessions",
-        parallelism=parallelism,
-        event_time="at",
-        allowed_lateness=300,
-    )
-    return operator.process(OrNone(), SCHEMA)
 
 
 def test_two_inputs_have_event_times_of_their_own(stage):

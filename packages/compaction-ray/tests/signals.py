@@ -71,7 +71,7 @@ def until(what, patience_s=PATIENCE_S):
             if found := what():
                 return found
         except UnreachableError:
-            pass
+            pass  # not up yet, or not up again
         assert time.monotonic() < deadline
         time.sleep(0.02)
 

@@ -27,7 +27,12 @@ from forebay_compaction_ray.options import ClientSecurity, RemoteOptions
 from forebay_compaction_ray.wire import SERVICE, decode, pack
 from forebay_state_api.backend import StateFile
 from forebay_state_api.compaction import CompactionFault, CompactionPhase, CompactionResult
-from forebay_state_api.errors import ConfigurationError, CorruptStateError, StorageError
+from forebay_state_api.errors import (
+    ConfigurationError,
+    CorruptStateError,
+    PluginError,
+    StorageError,
+)
 from forebay_state_api.sealed import seal, unseal
 from forebay_state_api.storage import ObjectNotFoundError
 
@@ -69,6 +74,15 @@ def client_of(storage, own):
 def ended(client, given):
     client.submit(given)
     return client.poll(given.id, PATIENCE_S)
+
+
+def begun(client, remote):
+    """A job that runs, and waits for ``remote.go``."""
+    remote.go.clear()
+    given = job()
+    client.submit(given)
+    assert remote.began.wait(PATIENCE_S)
+    return given
 
 
 def result_of(storage, given):
@@ -132,10 +146,8 @@ def test_nothing_is_opened_before_the_first_job(client_of):
 
 
 def test_another_process_finds_the_job_at_the_gateway(client_of, gateway, remote):
-    remote.go.clear()
-    first, given = client_of(gateway.address), job()
-    first.submit(given)
-    assert remote.began.wait(PATIENCE_S)
+    first = client_of(gateway.address)
+    given = begun(first, remote)
     second = client_of(gateway.address)
     assert second.poll(given.id).phase is CompactionPhase.RUNNING
     remote.go.set()
@@ -148,28 +160,22 @@ def test_a_job_that_nobody_knows_is_unknown(client_of, gateway):
 
 
 def test_releasing_stops_a_job_also_for_another_process(client_of, gateway, remote):
-    remote.go.clear()
-    first, given = client_of(gateway.address), job()
-    first.submit(given)
-    assert remote.began.wait(PATIENCE_S)
+    first = client_of(gateway.address)
+    given = begun(first, remote)
     client_of(gateway.address).release(given.id)
     assert first.poll(given.id, PATIENCE_S).phase is CompactionPhase.LOST
 
 
 def test_aborting(client_of, gateway, remote):
-    remote.go.clear()
-    client, given = client_of(gateway.address), job()
-    client.submit(given)
-    assert remote.began.wait(PATIENCE_S)
+    client = client_of(gateway.address)
+    given = begun(client, remote)
     client.abort(given.id)
     assert client.poll(given.id, PATIENCE_S).phase is CompactionPhase.ABORTED
 
 
 def test_jobs_go_on_when_the_process_ends(client_of, gateway, remote):
-    remote.go.clear()
-    client, given = client_of(gateway.address), job()
-    client.submit(given)
-    assert remote.began.wait(PATIENCE_S)
+    client = client_of(gateway.address)
+    given = begun(client, remote)
     client.close()
     remote.go.set()
     assert client_of(gateway.address).poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
@@ -323,10 +329,8 @@ def test_outputs_that_are_not_what_the_result_says(client_of, gateway, remote, s
     ],
 )
 def test_a_result_that_cannot_be_decoded(client_of, gateway, remote, storage, data, phase):
-    remote.go.clear()
-    client, given = client_of(gateway.address), job()
-    client.submit(given)
-    assert remote.began.wait(PATIENCE_S)
+    client = client_of(gateway.address)
+    given = begun(client, remote)
     storage.child(given.operator).put(given.result_name, data)
     remote.go.set()
     status = client.poll(given.id, PATIENCE_S)
@@ -375,12 +379,10 @@ def test_a_job_that_takes_too_long_is_stopped_and_lost(client_of, gateway, remot
 
 
 def test_a_gateway_that_began_again_knows_nothing(state_dir, storage, remote, client_of):
-    remote.go.clear()
     pool = ThreadPool({"default": state_dir}, {"toy": remote})
     with running(pool, storages=["default"], limits=QUICK) as first:
-        client, given = client_of(first.address), job()
-        client.submit(given)
-        assert remote.began.wait(PATIENCE_S)
+        client = client_of(first.address)
+        given = begun(client, remote)
         port = int(first.address.rpartition(":")[2])
     with running(pool, storages=["default"], limits=QUICK, port=port):
         status = client.poll(given.id, PATIENCE_S)
@@ -397,7 +399,7 @@ def test_a_missing_input(client_of, gateway, own):
 def test_a_compactor_that_writes_elsewhere_or_deletes(client_of, gateway, remote, storage):
     class Vandal(Concatenation):
         def compact(self, given, here, cancelled):
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(PluginError):  # it swallows the refusal, and is found out
                 here.delete(["data/in1"])
             here.put("data/in1", b"mine")
 

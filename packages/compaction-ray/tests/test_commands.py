@@ -148,7 +148,7 @@ def test_an_open_door_is_refused_before_anything_starts(tmp_path):
     ],
 )
 def test_what_cannot_be_started(arguments, match):
-    pytest.importorskip("ray")
+    pytest.importorskip("ray", reason="the extra [server] brings it")
     result = forebay("start", *arguments)
     assert result.exit_code == 2, result.output
     assert match in result.output

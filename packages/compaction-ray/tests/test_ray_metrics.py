@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-ray = pytest.importorskip("ray")
+ray = pytest.importorskip("ray", reason="the extra [server] brings it")
 
 from forebay_compaction_ray.gateway.metrics import Metrics
 from forebay_compaction_ray.ray_server.metrics import RayMetrics

@@ -9,7 +9,7 @@ import pytest
 from compaction_ray_signals import Service, begun, go_on, install_plugin, told, until
 from compaction_ray_toys import PATIENCE_S
 
-ray = pytest.importorskip("ray")
+ray = pytest.importorskip("ray", reason="the extra [server] brings it")
 
 from ray.cluster_utils import Cluster
 from ray.util import list_named_actors

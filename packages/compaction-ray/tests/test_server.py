@@ -174,6 +174,29 @@ def test_numbers_for_prometheus(serve):
     assert code == 404
 
 
+def test_a_scraper_that_sends_too_much_is_cut_off():
+    import asyncio
+
+    from forebay_compaction_ray.gateway.metrics import Metrics
+
+    faults = []
+
+    async def read():
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, fault: faults.append(fault))
+        server = await serve_metrics(Metrics(), "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        # One byte too many: nothing is left unread when the server closes.
+        writer.write(b"x" * (16 * 1024 + 4))
+        answer = await reader.read()
+        writer.close()
+        server.close()
+        return answer
+
+    assert asyncio.run(read()) == b""
+    assert not faults
+
+
 # -- TLS ----------------------------------------------------------------------------------------
 
 
@@ -181,7 +204,7 @@ def test_numbers_for_prometheus(serve):
 def pems(tmp_path_factory):
     """A CA, and a certificate for 127.0.0.1 that serves both sides."""
     if shutil.which("openssl") is None:
-        pytest.skip("openssl makes the certificates of these tests")
+        pytest.skip("openssl, which makes the certificates of these tests, is not installed")
     here = tmp_path_factory.mktemp("tls")
 
     def openssl(*arguments):

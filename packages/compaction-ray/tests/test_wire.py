@@ -135,7 +135,7 @@ def test_a_message_that_is_too_long():
 def test_arbitrary_bytes_are_refused_in_an_orderly_way(data):
     try:
         message = decode(data)
-    except MalformedMessageError:
+    except MalformedMessageError:  # an orderly refusal
         return
     assert isinstance(message, dict)
     for read in (Submission.from_plain, JobView.from_plain):
@@ -153,7 +153,7 @@ def test_a_submission_with_a_field_of_another_kind(data):
     )
     try:
         found = Submission.from_plain(plain)
-    except MalformedMessageError:
+    except MalformedMessageError:  # an orderly refusal
         return
     assert found.storage == "default"
 

@@ -260,7 +260,7 @@ class RunningGateway:
         await settle()
         self._up.set()
         while not self._end.is_set():
-            with contextlib.suppress(TimeoutError):
+            with contextlib.suppress(TimeoutError):  # the time of the next tick has come
                 await asyncio.wait_for(self._end.wait(), self.limits.ping_every_s)
             self.core.tick()
         await self.server.close(0)

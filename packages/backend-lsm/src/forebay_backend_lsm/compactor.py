@@ -61,7 +61,7 @@ class LsmCompactor:
         """
         try:
             return _Compaction(job, storage, cancelled, self._clock).run()
-        except _CancelledError:
+        except _CancelledError:  # asked for, and told by the result
             return None
 
     def verify(self, file: StateFile, storage: ObjectStorage, *, full: bool) -> None:

@@ -46,12 +46,12 @@ class DiskCache:
         path = self._path(name)
         try:
             data = path.read_bytes()
-        except OSError:
+        except OSError:  # not there, or not readable: absent
             return None
         content, checksum = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
         if xxhash.xxh3_64_digest(content) != checksum:
             _log.warning("disk cache: %s is damaged and is dropped", path)
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # another process may have dropped it
                 path.unlink()
             return None
         self._touch(path)
@@ -69,7 +69,7 @@ class DiskCache:
             aside.replace(path)
         except OSError as fault:
             _log.warning("disk cache: could not write %s: %s", path, fault)
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # it may not have been made
                 aside.unlink()
             return
         self._account(path.parent, len(content) + _CHECKSUM_BYTES)
@@ -80,7 +80,7 @@ class DiskCache:
 
     def _touch(self, path: Path) -> None:
         now = time.time()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # another process may have cleared it
             if now - path.stat().st_mtime > _TOUCH_AFTER_S:
                 os.utime(path, (now, now))
 
@@ -103,16 +103,17 @@ class DiskCache:
         for _, size, path in found:
             if excess <= 0:
                 return
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # another process may have cleared it
                 os.unlink(path)  # noqa: PTH108 - a path of scandir's
             excess -= size
 
 
 def _entries(folder: Path) -> Iterator[tuple[float, int, str]]:
     """Time of last use, size and path of each file."""
+    # A folder that cannot be listed has nothing to clear.
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # another process may have cleared it
                 stat = entry.stat()
                 yield stat.st_mtime, stat.st_size, entry.path
 

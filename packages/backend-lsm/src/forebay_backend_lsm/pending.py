@@ -144,7 +144,7 @@ def _file_fault(job: CompactionJob, file: StateFile, sizes: Mapping[str, int]) -
 def _is_below(name: str, prefix: str) -> bool:
     try:
         return checked_name(name).startswith(prefix)
-    except ValueError:
+    except ValueError:  # it is no name at all
         return False
 
 

@@ -35,7 +35,7 @@ def test_every_altered_byte_is_found_or_harmless(model, storage, written):
                 storage.put(file.name, good[:i] + bytes([good[i] ^ flip]) + good[i + 1 :])
                 try:
                     found = model.read_all(storage, manifest)
-                except CorruptStateError:
+                except CorruptStateError:  # found
                     continue
                 assert found == right
                 harmless.append(i)

@@ -75,7 +75,7 @@ def _stop_watching(context: Any, queries: Any, listener: Any) -> None:
     # this process is.
     if context._jsc is None:
         return
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception):  # py4j raises many kinds when its peer has gone
         queries.removeListener(listener)
 
 

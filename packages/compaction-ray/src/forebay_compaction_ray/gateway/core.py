@@ -119,7 +119,7 @@ class GatewayCore:
                 async with asyncio.timeout(min(wait_s, self.limits.poll_wait_s)):
                     await entry.ended.wait()
             except TimeoutError:
-                pass
+                pass  # the job goes on: the answer says how it stands
             entry.asked_s = self._clock()
         return self._view(entry)
 

@@ -85,7 +85,7 @@ class Killer(threading.Thread):
 def end(pids: Iterable[int]) -> None:
     """``kill -9``; processes that have ended meanwhile are left out."""
     for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError):  # it has ended by itself
             os.kill(pid, signal.SIGKILL)
 
 
@@ -108,7 +108,7 @@ def _processes() -> Iterator[tuple[int, int]]:
         for entry in Path("/proc").glob("[0-9]*/stat"):
             try:
                 fields = entry.read_text(errors="replace").rpartition(")")[2].split()
-            except (FileNotFoundError, ProcessLookupError):
+            except (FileNotFoundError, ProcessLookupError):  # it has just ended
                 continue
             yield int(entry.parent.name), int(fields[1])
         return

@@ -74,7 +74,7 @@ class Collector:
             async with asyncio.timeout(self._within):
                 while (segment := self._feed.at_hand()) is None and not self._feed.ended:
                     await self._feed.arrival()
-        except TimeoutError:
+        except TimeoutError:  # the call goes out with the rows it has
             return None
         return segment
 

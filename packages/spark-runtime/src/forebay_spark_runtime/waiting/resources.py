@@ -216,5 +216,6 @@ def process_clients(loop: ProcessLoop) -> Clients:
 
 
 def _at_exit(clients: Clients, loop: ProcessLoop) -> None:
+    # The process ends: whatever a client's closing raises, nobody is left to act on it.
     with contextlib.suppress(Exception):
         loop.submit(clients.close()).result(CLOSING_S)

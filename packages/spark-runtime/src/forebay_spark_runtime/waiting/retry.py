@@ -76,7 +76,7 @@ def _retry_after(text: str) -> float | None:
     """Seconds, from a number of them or from an HTTP date."""
     try:
         return max(float(text), 0.0) if text.strip().isdigit() else _until(text)
-    except (ValueError, TypeError, OverflowError):
+    except (ValueError, TypeError, OverflowError):  # it is neither
         return None
 
 

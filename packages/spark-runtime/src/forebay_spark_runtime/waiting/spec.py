@@ -129,7 +129,7 @@ def _takes(fn: Any, count: int) -> bool:
         return True  # written in C: it does not say
     try:
         signature.bind(*range(count))
-    except TypeError:
+    except TypeError:  # that is how a signature says so
         return False
     return True
 

@@ -169,6 +169,7 @@ class Engine:
         context._declare = self._declare
         context._set_namespace = self._set_namespace
         context.collect = self.rows_out.append
+        # No `Timers`: every use of it is an error that says so.
         context.timers = NoTimers(function_name(function))  # type: ignore[assignment]
 
     # -- life ---------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from forebay_state_api._elements import checked_elements
 from forebay_state_api._engine.keyed import KeyedState
 from forebay_state_api._engine.pages import Content, ScannedContent
 from forebay_state_api.backend import Changes, ListChange
@@ -91,11 +92,7 @@ class KeyedListState(KeyedState, ListState[Any]):
         return list(elements) if shape is None else [shape(element) for element in elements]
 
     def _admitted(self, method: str, values: Iterable[Any]) -> list[Any]:
-        if values is None:
-            raise self._refused(f"{method}(None)")
-        elements = list(values)
-        if any(element is None for element in elements):
-            raise self._refused(f"{method} with a None among the elements")
+        elements = checked_elements(method, values, self._refused)
         return [self._admit(element) for element in elements]
 
     def _refused(self, call: str) -> ValueError:

@@ -221,7 +221,7 @@ def run_async(engine: Engine, fn: RecordFunction, entries: Entries, side: int) -
         driver = drive_records(engine, fn, entries, side)
         try:
             awaited = driver.send(None)
-        except StopIteration:
+        except StopIteration:  # all records are through
             return
         _suspend(engine, driver, awaited)
 

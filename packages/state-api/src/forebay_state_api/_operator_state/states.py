@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from forebay_state_api._elements import checked_elements
 from forebay_state_api.errors import StateAccessError
 from forebay_state_api.futures import (
     StateFuture,
@@ -89,11 +90,7 @@ class OperatorListState(ListState[Any]):
             elements.extend(admitted)
 
     def _admitted(self, method: str, values: Iterable[Any]) -> list[Any]:
-        if values is None:
-            raise self._refused(f"{method}(None)")
-        elements = list(values)
-        if any(element is None for element in elements):
-            raise self._refused(f"{method} with a None among the elements")
+        elements = checked_elements(method, values, self._refused)
         return [self._declared.value.admit(element) for element in elements]
 
     def _refused(self, call: str) -> ValueError:

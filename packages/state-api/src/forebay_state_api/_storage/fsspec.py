@@ -121,7 +121,7 @@ class FsspecStorage(ObjectStorage):
             self._fs.invalidate_cache()
             try:
                 found = self._fs.find(folder, detail=True)
-            except FileNotFoundError:
+            except FileNotFoundError:  # a prefix without names is no error
                 return []
             # A file of the folder's name is found as well.
             infos = (self._info(entry) for path, entry in found.items() if path != folder)
@@ -133,7 +133,7 @@ class FsspecStorage(ObjectStorage):
             self._fs.invalidate_cache()
             try:
                 found = self._fs.ls(folder, detail=True)
-            except (FileNotFoundError, NotADirectoryError):
+            except (FileNotFoundError, NotADirectoryError):  # the same
                 return []
             paths = [entry["name"] for entry in found if entry["type"] == "directory"]
             names = (path.rstrip("/").rpartition("/")[2] for path in paths)
@@ -142,6 +142,7 @@ class FsspecStorage(ObjectStorage):
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
             path = self._path(name)
+            # Deleting what is not there is no error.
             with self._failing("delete", name), suppress(FileNotFoundError):
                 self._fs.rm_file(path)
                 if self._is(_REPLACING) and self._fs.exists(claim := _claim_of(path)):
@@ -171,7 +172,7 @@ class FsspecStorage(ObjectStorage):
 
     def _renamed_if_absent(self, path: str, data: bytes) -> bool:
         aside = self._written_aside(path, data)
-        with suppress(FileExistsError):
+        with suppress(FileExistsError):  # the file aside is still there then
             self._fs.mv(aside, path)
         self._fs.invalidate_cache()
         if not self._fs.exists(aside):

@@ -154,7 +154,7 @@ class ObstoreStorage(ObjectStorage):
         for path in paths:
             try:
                 obstore.delete(store, path)
-            except FileNotFoundError:
+            except FileNotFoundError:  # gone already
                 continue
             except (BaseError, OSError, ValueError) as error:
                 raise self._failed("delete", path, error) from error

@@ -105,5 +105,5 @@ class RetryingStorage(ObjectStorage):
     def _holds(self, name: str, data: bytes) -> bool:
         try:
             return self._inner.get(name) == data
-        except ObjectNotFoundError:
+        except ObjectNotFoundError:  # it was deleted in between
             return False

@@ -115,7 +115,7 @@ class MigratingShape(Shape):
             for old, way in self._ways:
                 try:
                     return self._through(old, way, stored)
-                except UnreadableError:
+                except UnreadableError:  # the next way may read it
                     continue
             raise
 

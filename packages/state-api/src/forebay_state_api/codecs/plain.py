@@ -256,7 +256,7 @@ _LOAD: Final[dict[int, Callable[[bytes], Any]]] = {
 def _dump_each_typed(values: list[Any]) -> list[bytes]:
     try:
         return [*map(msgpack.Packer(default=_default).pack, values)]
-    except UnicodeEncodeError:
+    except UnicodeEncodeError:  # a lone surrogate, which `dump_typed` can write
         return [*map(dump_typed, values)]
 
 
@@ -265,7 +265,7 @@ def _dump_each_any(values: list[Any]) -> list[bytes]:
         return [*map(dump_any, values)]
     try:
         return [*map(msgpack.Packer(default=_default, strict_types=True).pack, values)]
-    except UnicodeEncodeError:
+    except UnicodeEncodeError:  # a lone surrogate, which `dump_any` can write
         return [*map(dump_any, values)]
 
 

@@ -125,7 +125,7 @@ class Sequencer:
         try:
             actor.result = work()
         except _Abandoned:
-            pass
+            pass  # the test is over, and nobody asks for a result
         except BaseException as error:  # noqa: BLE001 - handed to the test by finish
             actor.error = error
         with self._changed:

@@ -177,7 +177,7 @@ def read_record(storage: ObjectStorage, run_key: str) -> RunRecord | None:
     name = record_name(run_key)
     try:
         payload = unseal(storage.get(name), f"{name} in {storage.url}")
-    except ObjectNotFoundError:
+    except ObjectNotFoundError:  # nobody has decided yet
         return None
     return RunRecord(**{**payload, "origin": Origin(**payload["origin"])})
 

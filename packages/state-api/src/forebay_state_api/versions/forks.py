@@ -265,7 +265,7 @@ def release_unused(storage: ObjectStorage, named: Iterable[str], oldest: datetim
     for info in entries:
         try:
             payload = unseal(storage.get(info.name), f"{info.name} in {storage.url}")
-        except ObjectNotFoundError:
+        except ObjectNotFoundError:  # released by another janitor since it was listed
             continue
         if payload["folder"] not in needed:
             storage.sibling(payload["folder"]).delete([payload["pin"]])

@@ -137,7 +137,7 @@ class Janitor:
         for name in manifests:
             try:
                 names |= read_manifest(self._storage, name).names
-            except (ObjectNotFoundError, TornObjectError):
+            except (ObjectNotFoundError, TornObjectError):  # deleted meanwhile, or never whole
                 continue
         return frozenset(names)
 

@@ -82,7 +82,7 @@ def pinned_files(storage: ObjectStorage, pin: PinEntry) -> frozenset[str] | None
         payload = unseal(storage.get(pin.name), f"{pin.name} in {storage.url}")
     except ObjectNotFoundError:
         return frozenset()
-    except CorruptStateError:
+    except CorruptStateError:  # what it names is unknown, so all is protected
         return None
     files = payload["files"]
     return None if files is None else frozenset(files)
@@ -116,7 +116,7 @@ def _lasting(storage: ObjectStorage) -> Iterator[tuple[str, str]]:
         if pin.lease == FOREVER:
             try:
                 payload = unseal(storage.get(pin.name), f"{pin.name} in {storage.url}")
-            except ObjectNotFoundError:
+            except ObjectNotFoundError:  # let go of since it was listed
                 continue
             yield pin.name, payload["holder"]
 

@@ -87,7 +87,7 @@ def list_savepoints(storage: ObjectStorage) -> Sequence[Savepoint]:
     for info in storage.list(layout.SAVEPOINTS):
         try:
             found.append(_read(storage, info.name, info))
-        except ObjectNotFoundError:
+        except ObjectNotFoundError:  # deleted since it was listed
             continue
     return sorted(found, key=lambda saved: saved.name)
 

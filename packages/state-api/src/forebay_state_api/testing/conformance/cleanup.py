@@ -9,7 +9,12 @@ import pytest
 
 from forebay_state_api.backend import ABSENT, Capability, StateBackend
 from forebay_state_api.descriptors import StateDescriptor, ValueStateDescriptor
-from forebay_state_api.testing.conformance.subject import SECOND, BackendSubject, NewJob
+from forebay_state_api.testing.conformance.subject import (
+    SECOND,
+    BackendSubject,
+    NewJob,
+    skip_unless_claimed,
+)
 from forebay_state_api.testing.conformance.ttl import EMPTY, READS, TTL, WRITES, states_with
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.ttl import (
@@ -51,8 +56,7 @@ class CleanupTests(BackendSubject):
         """Makes a job whose states are cleaned up in one way."""
 
         def make(cleanup: Cleanup, needed: Capability, **config: Any) -> KeyedJob:
-            if needed not in backend_class.capabilities:
-                pytest.skip(f"{backend_class.name} does not claim {needed.name}")
+            skip_unless_claimed(backend_class, needed)
             ttl = StateTtlConfig(TTL, cleanup=(cleanup,), **config)
             return new_job(*states_with(ttl), parallelism=2)
 
@@ -115,8 +119,7 @@ class CleanupTests(BackendSubject):
     def test_each_access_checks_so_many_cells(
         self, new_job: NewJob, backend_class: type[StateBackend]
     ) -> None:
-        if Capability.CLEANUP_INCREMENTALLY not in backend_class.capabilities:
-            pytest.skip(f"{backend_class.name} does not claim to clean up incrementally")
+        skip_unless_claimed(backend_class, Capability.CLEANUP_INCREMENTALLY)
         state = _value(CleanupIncrementally(3))
         job = new_job(state, key_type=str)
         job.scripts([(key, [("v.update", 1)]) for key in KEYS])
@@ -130,8 +133,7 @@ class CleanupTests(BackendSubject):
     def test_the_walk_goes_on_in_another_process(
         self, new_job: NewJob, backend_class: type[StateBackend]
     ) -> None:
-        if Capability.CLEANUP_INCREMENTALLY not in backend_class.capabilities:
-            pytest.skip(f"{backend_class.name} does not claim to clean up incrementally")
+        skip_unless_claimed(backend_class, Capability.CLEANUP_INCREMENTALLY)
         state = _value(CleanupIncrementally(1, every_record=True))
         job = new_job(state, key_type=str)
         job.scripts([(key, [("v.update", 1)]) for key in KEYS])
@@ -146,8 +148,7 @@ class CleanupTests(BackendSubject):
     def test_a_record_that_leaves_the_state_alone_checks_if_asked_to(
         self, new_job: NewJob, backend_class: type[StateBackend]
     ) -> None:
-        if Capability.CLEANUP_INCREMENTALLY not in backend_class.capabilities:
-            pytest.skip(f"{backend_class.name} does not claim to clean up incrementally")
+        skip_unless_claimed(backend_class, Capability.CLEANUP_INCREMENTALLY)
         for every_record, left in (True, 13), (False, 20):
             state = _value(CleanupIncrementally(7, every_record=every_record))
             job = new_job(state, key_type=str, uid=f"every {every_record}")
@@ -179,8 +180,7 @@ class CleanupTests(BackendSubject):
     def test_keys_that_turn_over_do_not_pile_up(
         self, new_job: NewJob, backend_class: type[StateBackend]
     ) -> None:
-        if Capability.CLEANUP_INCREMENTALLY not in backend_class.capabilities:
-            pytest.skip(f"{backend_class.name} does not claim to clean up incrementally")
+        skip_unless_claimed(backend_class, Capability.CLEANUP_INCREMENTALLY)
         job = new_job(_value(CleanupIncrementally(5)), key_type=str)
         most = 0
         for generation in range(10):

@@ -12,7 +12,12 @@ from forebay_state_api.descriptors import ListStateDescriptor, ValueStateDescrip
 from forebay_state_api.errors import ConfigurationError, StateMigrationError
 from forebay_state_api.testing.conformance.operator_state import Kept, all_three, write_three
 from forebay_state_api.testing.conformance.rescale import KEYS
-from forebay_state_api.testing.conformance.subject import SECOND, BackendSubject, NewJob
+from forebay_state_api.testing.conformance.subject import (
+    SECOND,
+    BackendSubject,
+    NewJob,
+    skip_unless_claimed,
+)
 from forebay_state_api.testing.conformance.ttl import EMPTY, READS, TTL, WRITES, states_with
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.reference import ReferenceBackend
@@ -180,8 +185,7 @@ class ForkTests(BackendSubject):
         backend_class: type[StateBackend],
         parallelism: int,
     ) -> None:
-        if Capability.EXPORT not in backend_class.capabilities:
-            pytest.skip(f"{backend_class.name} does not claim EXPORT")
+        skip_unless_claimed(backend_class, Capability.EXPORT)
         found_by = {one.name: one for one in (backend_class, ReferenceBackend)}
         away = fork_of(source, parallelism=parallelism, find_backend=found_by.__getitem__)
         away.backend_class, away.options = ReferenceBackend, {}
@@ -201,8 +205,7 @@ class ForkTests(BackendSubject):
     def test_values_of_older_types_change_their_backend(
         self, new_job: NewJob, backend_class: type[StateBackend]
     ) -> None:
-        if Capability.EXPORT not in backend_class.capabilities:
-            pytest.skip(f"{backend_class.name} does not claim EXPORT")
+        skip_unless_claimed(backend_class, Capability.EXPORT)
         source = new_job(*_of(int), query="source")
         source.do("a", ("v.update", 1), ("l.add", 1))
         source.descriptors = _of(float)

@@ -11,7 +11,7 @@ import pytest
 from obstore.store import MemoryStore
 
 from forebay_state_api._engine.engine import EngineSettings
-from forebay_state_api.backend import StateBackend
+from forebay_state_api.backend import Capability, StateBackend
 from forebay_state_api.descriptors import StateDescriptor
 from forebay_state_api.functions import AggregateFunction, KeyedProcessFunction
 from forebay_state_api.storage import ObjectStorage, ObstoreStorage
@@ -38,6 +38,12 @@ def memory_storage() -> ObjectStorage:
     """An empty storage of its own."""
     store = MemoryStore()
     return ObstoreStorage(lambda *, create: store, f"memory://kit-{next(_numbers)}")
+
+
+def skip_unless_claimed(backend_class: type[StateBackend], needed: Capability) -> None:
+    """Skip a test of what not every backend does."""
+    if needed not in backend_class.capabilities:
+        pytest.skip(f"{backend_class.name} does not claim {needed.name}")
 
 
 class BackendSubject:

@@ -367,7 +367,7 @@ class TimerTests(BackendSubject):
 
     @pytest.mark.parametrize(
         ("time", "error"),
-        [(datetime(2024, 1, 1), ValueError), (5, TypeError)],  # noqa: DTZ001
+        [(datetime(2024, 1, 1), ValueError), (5, TypeError)],  # noqa: DTZ001 - refused
     )
     def test_a_time_is_an_instant(self, new_job: NewJob, time: Any, error: Any) -> None:
         class Wrong(TimerFunction):

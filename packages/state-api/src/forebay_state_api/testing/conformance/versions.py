@@ -204,7 +204,7 @@ class VerificationTests(BackendSubject):
         job.restart()
         try:
             found = job.scripts([(key, READ) for key in "abcdef"])
-        except CorruptStateError:
+        except CorruptStateError:  # found
             return
         assert found == [[1, [1], 1]] * 6
 

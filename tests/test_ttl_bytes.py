@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from forebay_backend_heap.backend import HeapBackend
+import pytest
+
 from forebay_state_api import StateTtlConfig, ValueStateDescriptor
+from forebay_state_api.plugins import plugins
 from forebay_state_api.storage import MemoryStorage
 from forebay_state_api.testing import KeyedJob
 
 
-def test_a_time_takes_eight_bytes_at_most():
+@pytest.mark.parametrize("backend", ["heap", "lsm"])
+def test_a_time_takes_eight_bytes_at_most(backend):
     sizes = []
     for ttl in None, StateTtlConfig(timedelta(hours=1)):
         state = ValueStateDescriptor("v", int, ttl=ttl)
-        storage = MemoryStorage(f"memory://heap-ttl-{ttl is not None}")
-        job = KeyedJob(HeapBackend, storage, descriptors=[state], key_type=str)
+        storage = MemoryStorage(f"memory://{backend}-ttl-{ttl is not None}")
+        job = KeyedJob(plugins().backend(backend), storage, descriptors=[state], key_type=str)
         job.scripts([(f"k{n}", [("v.update", n)]) for n in range(3000)])
         sizes.append(job.reports[0].bytes_total)
     assert sizes[1] - sizes[0] <= 8 * 3000 + 256

@@ -1,0 +1,76 @@
+"""Processes as /proc shows them (Linux), and a thread that looks at them while something runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+
+class Process(NamedTuple):
+    """One of them; times are in ticks."""
+
+    parent: int
+    began: int
+    used: int
+
+
+def processes() -> dict[int, Process]:
+    """Those that run, by process id."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            stat = (entry / "stat").read_text(encoding="utf-8", errors="replace")
+        except OSError:  # it has just ended
+            continue
+        fields = stat.rpartition(")")[2].split()
+        used = int(fields[11]) + int(fields[12])
+        found[int(entry.name)] = Process(int(fields[1]), int(fields[19]), used)
+    return found
+
+
+def tree_of(root: int, running: Mapping[int, Process]) -> set[int]:
+    """A process and all its descendants, as far as they run."""
+    children: dict[int, list[int]] = {}
+    for pid, process in running.items():
+        children.setdefault(process.parent, []).append(pid)
+    tree, todo = set(), [root]
+    while todo:
+        pid = todo.pop()
+        if pid in running and pid not in tree:
+            tree.add(pid)
+            todo += children.get(pid, [])
+    return tree
+
+
+class Sampler:
+    """Calls `sample` on a thread of its own for as long as its block runs."""
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self.sample, daemon=True)
+
+    def sample(self) -> None:
+        """Look again and again until `ended_within` says so."""
+        raise NotImplementedError
+
+    def ended_within(self, seconds: float) -> bool:
+        """Wait; whether the block has ended meanwhile."""
+        return self._stop.wait(seconds)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        fault: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
