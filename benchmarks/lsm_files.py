@@ -22,12 +22,11 @@ import click
 import numpy as np
 import rocksdict
 
-from benchmarks.memory import in_fresh_process
+from benchmarks.lsm_merge import job_of, peak_mb
 from benchmarks.report import Line, finish_lines
 from forebay_backend_lsm import LsmBackend
 from forebay_backend_lsm.compactor import LsmCompactor
 from forebay_backend_lsm.files import Cells, Kind, TableHeader, addresses_of, write_file
-from forebay_backend_lsm.options import SETTINGS
 from forebay_state_api.backend import (
     ABSENT,
     Changes,
@@ -39,7 +38,6 @@ from forebay_state_api.backend import (
     TableSpec,
 )
 from forebay_state_api.codecs import codec_for
-from forebay_state_api.compaction import CompactionJob
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage import open_storage
 
@@ -167,23 +165,11 @@ def measure_flush(entries: int, repetitions: int, folder: str) -> Line:
     )
 
 
-def job_of(files: Sequence[StateFile], prefix: str) -> CompactionJob:
-    return CompactionJob(
-        id=prefix,
-        operator="",
-        format=LsmCompactor.format,
-        inputs=files,
-        output_prefix=f"{prefix}/",
-        range=GROUPS,
-        now_us=0,
-        target_bytes=SETTINGS["target-file-bytes"].default_value(),
-        options={"bottom": True},
-    )
-
-
 def compact_ours(folder: str, files: Sequence[StateFile], prefix: str) -> float:
     start = time.perf_counter()
-    result = LsmCompactor().compact(job_of(files, prefix), open_storage(folder), lambda: False)
+    result = LsmCompactor().compact(
+        job_of(files, prefix, GROUPS), open_storage(folder), lambda: False
+    )
     assert result is not None
     return time.perf_counter() - start
 
@@ -223,14 +209,6 @@ def measure_compaction(keys: int, pairs: int, folder: str) -> Line:
     )
 
 
-def peak_mb(folder: str, files: Sequence[StateFile]) -> float:
-    """Resident memory of this process at its highest, after a compaction."""
-    compact_ours(folder, files, "memory")
-    status = Path("/proc/self/status").read_text()
-    (peak,) = [line for line in status.splitlines() if line.startswith("VmHWM")]
-    return int(peak.split()[1]) * 1024 / 1e6
-
-
 def run_of(folder: str, keys: int, run: int) -> StateFile:
     """Write one of ten runs."""
     numbers = np.arange(run, keys, 10)
@@ -248,7 +226,7 @@ def measure_memory(keys: int, folder: str) -> Line:
         files = [pool.submit(run_of, folder, keys, run).result() for run in range(10)]
     return Line(
         what=f"merge 10 runs of {keys // 10:,} entries: peak memory of the process",
-        values=[in_fresh_process(peak_mb, folder, files)],
+        values=[peak_mb(folder, job_of(files, "memory", GROUPS))],
         bound=200.0,
         at_least=False,
         unit="MB",

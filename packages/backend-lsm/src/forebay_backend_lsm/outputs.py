@@ -7,8 +7,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
 import attrs
-import pyarrow as pa
 
+from forebay_backend_lsm.files.arrow import POOL
 from forebay_backend_lsm.files.cells import Cells
 from forebay_backend_lsm.files.writing import BLOCK_BYTES, FileBytes, FileWriter, TableHeader
 from forebay_state_api.backend import StateFile
@@ -101,5 +101,5 @@ class Outputs:
 
     def _put(self, content: FileBytes, name: str) -> StateFile:
         file = content.put(self._storage, name, self._range)
-        pa.default_memory_pool().release_unused()
+        POOL.release_unused()
         return file

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from xxhash import xxh3_64_intdigest
 
-from forebay_backend_lsm.files.arrow import binary_array, flags_of, taken
+from forebay_backend_lsm.files.arrow import POOL, binary_array, flags_of, taken
 
 U64 = npt.NDArray[np.uint64]
 U8 = npt.NDArray[np.uint8]
@@ -135,7 +135,8 @@ class Cells:
 def joined(arrays: Sequence[pa.Array]) -> pa.Array:
     """Concatenate binary arrays of either width into a large binary one."""
     wide = pa.large_binary()
-    return pa.concat_arrays([a if a.type == wide else pc.cast(a, wide) for a in arrays])
+    alike = [a if a.type == wide else pc.cast(a, wide, memory_pool=POOL) for a in arrays]
+    return pa.concat_arrays(alike, memory_pool=POOL)
 
 
 def order_of(addresses: U64, keys: pa.Array) -> tuple[Positions, Mask]:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
+from forebay_backend_lsm.files.arrow import POOL
 from forebay_backend_lsm.files.blocks import COMPRESSIONS, Block, cells_of_blocks
 from forebay_backend_lsm.files.cells import GROUP_SHIFT, U64, Cells, Positions
 from forebay_backend_lsm.files.filter import Filter, Probes
@@ -162,7 +163,9 @@ class FileTable:
                 f"{self._offsets[block]} is truncated or altered"
             )
         raw = pa.py_buffer(data)
-        return raw if self._codec is None else self._codec.decompress(raw, blocks.raw_sizes[block])
+        if self._codec is None:
+            return raw
+        return self._codec.decompress(raw, blocks.raw_sizes[block], memory_pool=POOL)
 
 
 def _read_tail(storage: ObjectStorage, file: StateFile, where: str) -> bytes:

@@ -1,0 +1,63 @@
+"""Merges sorted files in a process that holds nothing else: ``python -m benchmarks.lsm_merge``.
+
+`benchmarks.lsm_files` starts it, with the folder as its argument and the files as JSON on standard
+input. It prints its resident memory at its highest, in MB.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from forebay_backend_lsm.compactor import LsmCompactor
+from forebay_backend_lsm.options import SETTINGS
+from forebay_state_api.backend import StateFile
+from forebay_state_api.compaction import CompactionJob
+from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.storage import open_storage
+
+
+def job_of(files: Sequence[StateFile], prefix: str, groups: KeyGroupRange) -> CompactionJob:
+    """A merge of all there is."""
+    return CompactionJob(
+        id=prefix,
+        operator="",
+        format=LsmCompactor.format,
+        inputs=files,
+        output_prefix=f"{prefix}/",
+        range=groups,
+        now_us=0,
+        target_bytes=SETTINGS["target-file-bytes"].default_value(),
+        options={"bottom": True},
+    )
+
+
+def peak_mb(folder: str, job: CompactionJob) -> float:
+    """What a process needs for a job, interpreter and libraries included."""
+    command = [sys.executable, "-m", "benchmarks.lsm_merge", folder]
+    done = subprocess.run(
+        command,
+        input=json.dumps(job.to_plain()),
+        cwd=Path(__file__).resolve().parents[1],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return float(done.stdout)
+
+
+def main(folder: str) -> None:
+    """Do the job of standard input."""
+    job = CompactionJob.from_plain(json.load(sys.stdin))
+    if LsmCompactor().compact(job, open_storage(folder), lambda: False) is None:
+        raise SystemExit("the job was not done")
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    (peak,) = [line for line in status.splitlines() if line.startswith("VmHWM")]
+    print(int(peak.split()[1]) * 1024 / 1e6)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
