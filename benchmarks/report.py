@@ -115,11 +115,12 @@ def finish(
 
 
 def finish_lines(
-    section: str, lines: Sequence[Line], *, json_path: Path | None, readme: bool
+    section: str, lines: Sequence[Line], *, json_path: Path | None, readme: bool, note: str = ""
 ) -> None:
-    """As `finish`, of lines alone; ends the process with status 1 if a target is missed."""
-    text = f"{lines_table(lines)}\n\n{environment_text()}\n"
-    data = {"lines": [as_data(line) for line in lines]}
+    """As `finish`, of lines and a ``note``; ends the process with status 1 on a missed target."""
+    parts = [lines_table(lines), note, environment_text()]
+    text = "\n\n".join(part for part in parts if part) + "\n"
+    data = {"lines": [as_data(line) for line in lines], "note": note}
     finish(section, text, data, json_path=json_path, readme=readme)
     if not all(line.met for line in lines):
         raise SystemExit(1)
