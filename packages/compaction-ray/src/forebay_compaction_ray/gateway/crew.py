@@ -17,6 +17,9 @@ from forebay_compaction_ray.messages import Pulse, WorkerInfo
 
 _log = logging.getLogger(__name__)
 
+_STALLED_PULSES: Final = 2
+"""In a row: the first one after both were suspended tells of steps that could not be made."""
+
 
 class Crew:
     """All workers. A worker counts as up only after it has said what it is."""
@@ -151,7 +154,7 @@ class Crew:
         self._lose_jobs(worker, cause, f"its worker {worker.id} was killed: {why}")
 
     def _begin_again(self, worker: Worker) -> None:
-        worker.info, worker.seen_s = None, self._clock()
+        worker.info, worker.seen_s, worker.stalled = None, self._clock(), 0
         if worker.phase is WorkerPhase.DRAINING:
             self._spawn(self._later_end(worker))
             return
@@ -183,7 +186,10 @@ class Crew:
             worker.phase = WorkerPhase.SUSPECT
         if silent_s >= limits.stall_timeout_s:
             self.kill(worker, "silent", f"no answer for {silent_s:.0f} s")
-        elif (age_s := _oldest_step(worker)) >= limits.stall_timeout_s:
+        elif (
+            worker.stalled >= _STALLED_PULSES
+            and (age_s := _oldest_step(worker)) >= limits.stall_timeout_s
+        ):
             self.kill(worker, "stalled", f"no step in a job for {age_s:.0f} s")
         elif not worker.pinged and worker.id in self.workers:
             worker.pinged = True
@@ -210,6 +216,8 @@ class Crew:
         for job_id, progress in pulse.jobs.items():
             if (entry := worker.jobs.get(job_id)) is not None:
                 entry.progress = progress
+        stalls = _oldest_step(worker) >= self._limits.stall_timeout_s
+        worker.stalled = worker.stalled + 1 if stalls else 0
         if worker.phase is WorkerPhase.SUSPECT:
             worker.phase = WorkerPhase.READY
             self._changed()
