@@ -26,7 +26,6 @@ _log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 2.0
-_NO_GATEWAY: Final = "there is no gateway"
 _POLL_S: Final = 10.0
 """One long poll; a submission that waits for a thread waits no longer for one to end."""
 _SHORT_S: Final = 0.2
@@ -51,6 +50,11 @@ class NotGiven:
 
 
 @attrs.frozen
+class NoEndpoint:
+    """All gateways were taken away: it is an operator's wish that jobs run where they are."""
+
+
+@attrs.frozen
 class Lost:
     """What became of the job cannot be known."""
 
@@ -65,7 +69,7 @@ class Failed:
     why: str
 
 
-Ending = NotGiven | Lost | Failed | None
+Ending = NotGiven | NoEndpoint | Lost | Failed | None
 """How a way ended; ``None``: as the job's status says."""
 
 
@@ -122,10 +126,10 @@ class Errand:
 
     # -- to a gateway -------------------------------------------------------------------------
 
-    def _place(self, job: CompactionJob) -> Given | NotGiven | Lost | Failed:
+    def _place(self, job: CompactionJob) -> Given | NotGiven | NoEndpoint | Lost | Failed:
         """Ask one gateway after the other, in rounds with a pause between them."""
         submission = Submission(job=job, storage=self._options.storage, client=self._client)
-        why, rounds, pause_s = _NO_GATEWAY, 0, _FIRST_PAUSE_S
+        why, rounds, pause_s = "", 0, _FIRST_PAUSE_S
         while rounds <= self._options.request_retries:
             found = self._round(submission)
             if not isinstance(found, _Round):
@@ -140,9 +144,11 @@ class Errand:
             pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
         return NotGiven(why)
 
-    def _round(self, submission: Submission) -> Given | Lost | Failed | _Round:
-        why, busy_s = _NO_GATEWAY, 0.0
-        for gateway in self._gateways():
+    def _round(self, submission: Submission) -> Given | NoEndpoint | Lost | Failed | _Round:
+        why, busy_s = "", 0.0
+        if not (gateways := self._gateways()):
+            return NoEndpoint()
+        for gateway in gateways:
             if not gateway.breaker.allows():
                 why = f"the gateway {gateway.address} has not answered lately"
                 continue

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 
 from forebay_compaction_ray.client.crew import Crew
 from forebay_compaction_ray.client.endpoints import Endpoints, KnownEndpoints
-from forebay_compaction_ray.client.errand import Ending, Errand, Failed, Lost, NotGiven
+from forebay_compaction_ray.client.errand import Ending, Errand, Failed, Lost, NoEndpoint, NotGiven
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
 from forebay_compaction_ray.client.tracked import TrackedJob
 from forebay_compaction_ray.client.verifying import Verifier
@@ -207,6 +207,8 @@ class RemoteCompactionService(CompactionService):
     def _settle(self, tracked: TrackedJob, job: CompactionJob | None, ending: Ending) -> None:
         if tracked.stop.is_set():
             tracked.set(CompactionPhase.ABORTED)
+        elif isinstance(ending, NoEndpoint) and job is not None:
+            self._stay(tracked, job)
         elif isinstance(ending, NotGiven) and job is not None:
             self._give_up(tracked, job, ending.why)
         elif isinstance(ending, NotGiven | Lost):
@@ -246,10 +248,16 @@ class RemoteCompactionService(CompactionService):
         self.counters["lost"] += 1
         _log.warning("compaction %s is lost: %s", tracked.id, why)
         last = job is not None and job.attempt > self._options.request_retries
-        if last and not self._options.fall_back:
+        if last and not self._options.fall_back and self._endpoints.current():
             self._fail(tracked, why)
         else:
             tracked.set(CompactionPhase.LOST, None, why)
+
+    def _stay(self, tracked: TrackedJob, job: CompactionJob) -> None:
+        """No gateway is in force, which somebody has ordered: no strategy is asked."""
+        self.counters["no_endpoint"] += 1
+        _log.info("compaction %s runs in this process: all gateways were removed", job.id)
+        self._compact_here(tracked, job)
 
     def _give_up(self, tracked: TrackedJob, job: CompactionJob, why: str) -> None:
         """No gateway has the job: do as the failure strategy says."""
