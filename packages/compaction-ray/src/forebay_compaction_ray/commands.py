@@ -49,9 +49,19 @@ def compaction() -> None:
 )
 @click.option("--name", default="gateway", show_default=True, help="The gateway's name in Ray.")
 @click.option("--policy", type=click.Choice(["least-occupied", "round-robin"]), default=None)
-@click.option("--worker-cpus", type=float, default=1.0, show_default=True)
 @click.option(
-    "--worker-resource", "resources", multiple=True, metavar="NAME=NUMBER", help="Ray resources."
+    "--worker-cpus",
+    type=click.FloatRange(min=0),
+    default=1.0,
+    show_default=True,
+    help="What a worker takes of a cluster's CPUs.",
+)
+@click.option(
+    "--worker-resource",
+    "resources",
+    multiple=True,
+    metavar="NAME=NUMBER",
+    help="What else it takes of a cluster's resources.",
 )
 @click.option("--slots", type=click.IntRange(min=1), default=1, help="Jobs of a worker at once.")
 @click.option("--queue", type=click.IntRange(min=0), default=64, show_default=True)

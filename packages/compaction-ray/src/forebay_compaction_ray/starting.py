@@ -6,8 +6,9 @@ import signal
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import attrs
 import click
 
 from forebay_compaction_ray.gateway.limits import GatewayLimits
@@ -16,6 +17,9 @@ from forebay_compaction_ray.options import read_bytes, read_token
 from forebay_compaction_ray.worker.body import StoragePlace
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.storage import located
+
+if TYPE_CHECKING:
+    from forebay_compaction_ray.ray_server.spec import GatewaySpec
 
 
 def start(
@@ -47,6 +51,8 @@ def start(
     )
     spec.security.check(spec.host)
     own = ray == LOCAL
+    if own:
+        spec = without_demands(spec)
     with connected(ray, cpus=given["workers"]):
         actor, address = start_gateway(spec, name=given["name"], detached=not own)
         if address_file is not None:
@@ -54,6 +60,14 @@ def start(
         click.echo(address)
         if own:
             _wait(actor)
+
+
+def without_demands(spec: GatewaySpec) -> GatewaySpec:
+    """For a Ray that has nothing but this gateway: there is room for as many workers as one asks.
+
+    What workers demand of Ray divides a cluster among those who share it.
+    """
+    return attrs.evolve(spec, worker_cpus=0.0, worker_resources={})
 
 
 def _wait(actor: Any) -> None:
