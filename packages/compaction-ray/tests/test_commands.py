@@ -8,14 +8,17 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
-from compaction_ray_toys import Concatenation, ThreadPool, running
+from compaction_ray_toys import PATIENCE_S, Concatenation, ThreadPool, job, running
 from rich.console import Console
 
 from forebay_compaction_ray import asking, starting
+from forebay_compaction_ray.client.service import RemoteCompactionService
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.server import ServerSecurity
+from forebay_compaction_ray.options import RemoteOptions
 from forebay_compaction_ray.worker.nothing import NothingCompactor
 from forebay_state_api.cli import main
+from forebay_state_api.compaction import CompactionFault, CompactionPhase
 
 
 def forebay(*arguments):
@@ -212,6 +215,36 @@ def test_workers_demand_a_share_of_a_cluster_but_not_of_a_ray_of_their_own(start
     own = started(*demands)
     assert (own.worker_cpus, own.worker_resources) == (0.0, {})
     assert own.workers == 2
+
+
+def test_mutual_tls_from_the_command_to_the_settings_of_a_job(
+    started, pem_files, state_dir, storage, tmp_path
+):
+    (tmp_path / "token").write_text("secret\n")
+    token = ["--token-file", str(tmp_path / "token")]
+    ca, cert, key = (str(pem_files / name) for name in ("ca.pem", "one.pem", "one.key"))
+    spec = started(*token, "--tls-cert", cert, "--tls-key", key, "--tls-client-ca", ca)
+    remote, own = Concatenation(), Concatenation()
+    pool = ThreadPool({"default": state_dir}, {"toy": remote})
+    settings = {"token-file": str(tmp_path / "token"), "min-bytes": 0, "connect-timeout": "5s"}
+    settings |= {"tls-ca": ca, "request.retries": 0, "request.failure-strategy": "fail"}
+    shown = {"tls-cert": cert, "tls-key": key}
+    with running(pool, storages=["default"], security=spec.security) as gateway:
+        options = [{**settings, **more, "address": gateway.address} for more in (shown, {})]
+        ended = []
+        for given in options:
+            made = RemoteOptions.of(given)
+            with RemoteCompactionService(storage, made, find_compactor=lambda _: own) as client:
+                pending = job()
+                client.submit(pending)
+                ended.append(client.poll(pending.id, PATIENCE_S))
+        there = ["--gateway", gateway.address, *token, "--tls-ca", ca]
+        with_certificate = forebay("status", *there, "--tls-cert", cert, "--tls-key", key)
+        without = forebay("status", *there)
+    assert [status.phase for status in ended] == [CompactionPhase.DONE, CompactionPhase.FAILED]
+    assert ended[1].fault is CompactionFault.UNAVAILABLE
+    assert (remote.runs, own.runs) == (1, 0)
+    assert (with_certificate.exit_code, without.exit_code) == (0, 2)
 
 
 def test_settings_that_contradict_each_other():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import urllib.request
 
 import grpc
@@ -177,23 +175,9 @@ def test_numbers_for_prometheus(serve):
 # -- TLS ----------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def pems(tmp_path_factory):
-    """A CA, and a certificate for 127.0.0.1 that serves both sides."""
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl makes the certificates of these tests")
-    here = tmp_path_factory.mktemp("tls")
-
-    def openssl(*arguments):
-        subprocess.run(["openssl", *arguments], cwd=here, check=True, capture_output=True)
-
-    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca")
-    openssl("req", *key, "-keyout", "one.key", "-out", "one.csr", "-subj", "/CN=one")
-    (here / "ext").write_text("subjectAltName=IP:127.0.0.1\n")
-    sign = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "ext"]
-    openssl("x509", "-req", "-in", "one.csr", *sign, "-out", "one.pem", "-days", "2")
-    return {name: (here / name).read_bytes() for name in ("ca.pem", "one.pem", "one.key")}
+@pytest.fixture
+def pems(pem_files):
+    return {file.name: file.read_bytes() for file in pem_files.iterdir()}
 
 
 def test_tls(serve, pems):
