@@ -9,6 +9,7 @@ import click
 
 from forebay_compaction_ray import asking
 from forebay_compaction_ray.client.endpoints import EndpointList, Endpoints
+from forebay_compaction_ray.limit_options import limit_options
 from forebay_state_api._conf_options import conf_options, settings_of
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.storage import open_storage
@@ -63,9 +64,7 @@ def compaction() -> None:
     metavar="NAME=NUMBER",
     help="What else it takes of a cluster's resources.",
 )
-@click.option("--slots", type=click.IntRange(min=1), default=1, help="Jobs of a worker at once.")
-@click.option("--queue", type=click.IntRange(min=0), default=64, show_default=True)
-@click.option("--stall-timeout", type=float, default=60.0, show_default=True, metavar="SECONDS")
+@limit_options
 @click.option("--token-file", type=click.Path(), help="File with the token that clients show.")
 @click.option("--admin-token-file", type=click.Path(), help="Its own token for scale, drain, stop.")
 @click.option("--tls-cert", type=click.Path(), help="PEM file; with it, TLS.")

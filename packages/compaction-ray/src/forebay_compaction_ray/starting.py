@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.server import ServerSecurity
 from forebay_compaction_ray.options import read_bytes, read_token
 from forebay_compaction_ray.worker.body import StoragePlace
@@ -44,9 +43,7 @@ def start(
         worker_resources=_resources(given["resources"]),
         policy=given["policy"] or "least-occupied",
         metrics_port=given["metrics_port"],
-        limits=GatewayLimits(
-            queue=given["queue"], slots=given["slots"], stall_timeout_s=given["stall_timeout"]
-        ),
+        limits=given["limits"],
         security=_security(given),
     )
     spec.security.check(spec.host)
