@@ -257,6 +257,27 @@ def test_a_job_that_is_lost_when_all_gateways_were_removed_fails_nobody(
     assert own.runs == 1
 
 
+def test_a_gateway_that_is_back_is_told_what_happened_meanwhile(client_of, gateway, storage):
+    client = client_of(dead_address(), request_retries=1)
+    assert ended(client, job(1)).phase is CompactionPhase.DONE
+    Endpoints(storage).add(gateway.address)
+    client._endpoints._read_s = None
+    for attempt in (1, 2):
+        assert ended(client, job(2, attempt=attempt)).phase is CompactionPhase.DONE
+    told = gateway.on_loop(gateway.core.describe)["metrics"]
+    events = {
+        name[len('client_events_total{event="') : -2]: n
+        for name, n in told.items()
+        if name.startswith("client_events")
+    }
+    assert events["fallbacks"] == 1
+    assert events["submitted"] == 3
+    assert events["retries"] == 1
+    assert events["unreachable"] >= 1
+    assert told["entries_in_total"] == 2
+    assert told["entries_dropped_total"] == 0
+
+
 # -- a gateway that refuses ---------------------------------------------------------------------
 
 

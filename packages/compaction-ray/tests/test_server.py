@@ -115,6 +115,19 @@ def test_a_client_of_another_time(serve):
         assert newer["state"] == "serving"
 
 
+def test_what_clients_tell_is_counted_if_it_is_known(serve):
+    with serve() as gateway:
+        asked = asking(gateway.address)
+        asked.hello({"fallbacks": 2, "of_a_later_release": 7, "lost": -1})
+        asked.hello({"fallbacks": 1})
+        with pytest.raises(RefusedError):
+            asked.call("Hello", {"events": {"lost": "many"}})
+        told = gateway.on_loop(gateway.core.describe)["metrics"]
+    assert {n: v for n, v in told.items() if n.startswith("client")} == {
+        'client_events_total{event="fallbacks"}': 3
+    }
+
+
 def test_the_health_check_of_kubernetes(serve):
     with serve() as gateway:
         assert raw(gateway.address, "/grpc.health.v1.Health/Check", b"") == b"\x08\x01"

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Final
 
+import attrs
 import click
 
 from forebay_compaction_ray.gateway.limits import GatewayLimits
@@ -14,33 +15,28 @@ from forebay_state_api.settings import BYTES, DURATION, SettingType
 _DEFAULTS: Final = GatewayLimits()
 
 
-class _Typed(click.ParamType):
+@attrs.frozen
+class _Typed:
     """Something that settings take too, with its units; more than nothing."""
 
-    def __init__(self, kind: SettingType, name: str) -> None:
-        self._kind: Final = kind
-        self.name = name
+    kind: SettingType
 
-    def shown(self, value: Any) -> str:
-        """As people write it."""
-        return self._kind.show(value)
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """As `click.ParamType.convert`."""
+    def __call__(self, _: click.Context, __: click.Parameter, text: str) -> Any:
+        """As a callback of click."""
         try:
-            converted = self._kind.accept(value)
-        except (TypeError, ValueError):
-            self.fail(f"{value!r} is not {self._kind.expected}", param, ctx)
-        if converted <= 0:
-            self.fail(f"{value!r} is not more than 0", param, ctx)
-        return converted
+            value = self.kind.accept(text)
+        except (TypeError, ValueError) as error:
+            raise click.BadParameter(f"{text!r} is not {self.kind.expected}") from error
+        if value <= 0:
+            raise click.BadParameter(f"{text!r} is not more than 0")
+        return value
 
 
-_SECONDS: Final = _Typed(DURATION, "duration")
-_SIZE: Final = _Typed(BYTES, "bytes")
+_SECONDS: Final = _Typed(DURATION)
+_SIZE: Final = _Typed(BYTES)
 _SOME: Final = click.IntRange(min=1)
 
-_OPTIONS: Final[tuple[tuple[str, str, click.ParamType, str], ...]] = (
+_OPTIONS: Final[tuple[tuple[str, str, click.IntRange | _Typed, str], ...]] = (
     ("--slots", "slots", _SOME, "Jobs of a worker at once."),
     ("--queue", "queue", click.IntRange(min=0), "Jobs that may wait."),
     ("--jobs-per-client", "jobs_per_client", _SOME, "Jobs of one process that wait or run."),
@@ -66,9 +62,8 @@ def limit_options(command: Callable[..., None]) -> Callable[..., None]:
 
     for option, field, kind, help_text in reversed(_OPTIONS):
         default = getattr(_DEFAULTS, field)
+        how: dict[str, Any] = {"type": kind, "default": default}
         if isinstance(kind, _Typed):
-            default = kind.shown(default)
-        limited = click.option(
-            option, field, type=kind, default=default, show_default=True, help=help_text
-        )(limited)
+            how = {"callback": kind, "default": kind.kind.show(default)}
+        limited = click.option(option, field, **how, show_default=True, help=help_text)(limited)
     return limited

@@ -108,6 +108,8 @@ class Outcome:
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     """Of the worker's process meanwhile: a compactor may have threads of its own."""
+    entries_in: int = 0
+    entries_dropped: int = 0
 
 
 @attrs.frozen(kw_only=True)

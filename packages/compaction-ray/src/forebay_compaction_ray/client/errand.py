@@ -11,10 +11,11 @@ import logging
 import random
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
+from forebay_compaction_ray.client.counts import Counts
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
 from forebay_compaction_ray.client.tracked import TrackedJob
 from forebay_compaction_ray.messages import JobView, Submission
@@ -91,6 +92,7 @@ class Errand:
         options: RemoteOptions,
         gateways: Callable[[], Sequence[Gateway]],
         client: str,
+        counts: Counts,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -99,6 +101,7 @@ class Errand:
         self._options: Final = options
         self._gateways: Final = gateways
         self._client: Final = client
+        self._counts: Final = counts
         self._clock: Final = clock
         self._began_s: Final = clock()
 
@@ -164,7 +167,7 @@ class Errand:
         return _Round(why, busy_s)
 
     def _try(self, gateway: Gateway, submission: Submission) -> Given | Lost:
-        hello = gateway.hello()  # fails before anything was sent that could begin a job
+        hello = self._greet(gateway)  # fails before anything was sent that could begin a job
         if hello.get("state") != "serving":
             raise RefusedError(CompactionFault.TRANSIENT, "draining", "it takes no more jobs")
         try:
@@ -173,6 +176,20 @@ class Errand:
             return Lost(f"it may or may not have been taken: {error}")
         self._tracked.address = gateway.address
         return Given(gateway, view)
+
+    def _greet(self, gateway: Gateway) -> dict[str, Any]:
+        """Ask a gateway what it is, and tell it what happened since one was last told."""
+        told = self._counts.take()
+        try:
+            return gateway.hello(told)
+        except UnreachableError:
+            self._counts.give_back(told)
+            self._counts.add("unreachable")
+            raise
+        except RefusedError:
+            self._counts.give_back(told)
+            self._counts.add("refused")
+            raise
 
     # -- at a gateway -------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from forebay_compaction_ray.gateway.admission import check_submission
 from forebay_compaction_ray.gateway.crew import Crew
 from forebay_compaction_ray.gateway.jobs import Entry
 from forebay_compaction_ray.gateway.limits import GatewayLimits
-from forebay_compaction_ray.gateway.metrics import Metrics
+from forebay_compaction_ray.gateway.metrics import EVENTS, Metrics
 from forebay_compaction_ray.gateway.pool import Pool, WorkerLostError
 from forebay_compaction_ray.gateway.waking import WakingClock
 from forebay_compaction_ray.gateway.workers import Policy, Worker, least_occupied
@@ -97,6 +97,12 @@ class GatewayCore:
             "storages": list(self.storages),
             "workers": self.crew.ready,
         }
+
+    def hear(self, events: Mapping[str, Any]) -> None:
+        """Count what a client tells of its jobs; events that this release does not know are not."""
+        for event in EVENTS & events.keys():
+            if (count := int(events[event])) > 0:
+                self.metrics.add("client_events_total", count, event=event)
 
     def submit(self, submission: Submission) -> JobView:
         """Take a job; one that is known already is answered, not taken again.
@@ -315,6 +321,8 @@ class GatewayCore:
         self.metrics.add("cpu_seconds_total", outcome.cpu_seconds)
         self.metrics.add("bytes_in_total", outcome.bytes_in)
         self.metrics.add("bytes_out_total", outcome.bytes_out)
+        self.metrics.add("entries_in_total", outcome.entries_in)
+        self.metrics.add("entries_dropped_total", outcome.entries_dropped)
 
     def _lose(self, entry: Entry, cause: str, message: str) -> None:
         """The worker of a job is gone; the job may go on, or have been done, and nobody knows."""
