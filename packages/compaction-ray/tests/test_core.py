@@ -243,6 +243,21 @@ async def test_a_dead_worker_loses_its_job_and_comes_back():
 
 
 @in_loop
+async def test_a_job_that_was_given_to_the_next_life_of_a_worker_is_not_lost_with_the_last():
+    """It died while it had nothing to do, and nobody noticed until it was pinged."""
+    stage = Stage()
+    (worker,) = await stage.up()
+    worker.die()
+    one = await stage.submit()
+    await stage.later(1.0)
+    assert await stage.phase(one) is CompactionPhase.RUNNING
+    worker.end(one)
+    await settle()
+    assert await stage.phase(one) is CompactionPhase.DONE
+    assert stage.core.metrics.value("jobs_lost_total", cause="died") == 0
+
+
+@in_loop
 async def test_work_that_kills_two_workers_gets_no_third():
     stage = Stage()
     (worker,) = await stage.up()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, Final
 
 from forebay_compaction_ray.gateway.jobs import Entry
@@ -134,14 +134,14 @@ class Crew:
         for worker in list(self.workers.values()):
             self._look_at(worker)
 
-    def died(self, worker: Worker, why: str) -> None:
-        """A call has failed because the worker's process ended; it will come back by itself."""
+    def died(self, worker: Worker, why: str, *, alive: Collection[str] = ()) -> None:
+        """The worker's process has ended, and comes back by itself; it may have jobs ``alive``."""
         if worker.id not in self.workers:
             return
         _log.warning("worker %s %s", worker.id, why)
         self._metrics.add("worker_restarts_total")
         self._begin_again(worker)
-        self._lose_jobs(worker, "died", f"its worker {worker.id} {why}")
+        self._lose_jobs(worker, "died", f"its worker {worker.id} {why}", alive)
 
     def kill(self, worker: Worker, cause: str, why: str) -> None:
         """End a worker's process; its jobs are lost, and it begins again."""
@@ -165,10 +165,12 @@ class Crew:
         if worker.id in self.workers:
             self._remove(worker)
 
-    def _lose_jobs(self, worker: Worker, cause: str, message: str) -> None:
-        for entry in list(worker.jobs.values()):
+    def _lose_jobs(
+        self, worker: Worker, cause: str, message: str, alive: Collection[str] = ()
+    ) -> None:
+        for entry in [entry for entry in worker.jobs.values() if entry.id not in alive]:
             self._lost(entry, cause, message)
-        worker.jobs.clear()
+            del worker.jobs[entry.id]
 
     def _look_at(self, worker: Worker) -> None:
         now, limits = self._clock(), self._limits
@@ -210,7 +212,7 @@ class Crew:
     def _seen(self, worker: Worker, pulse: Pulse) -> None:
         if pulse.boot != worker.boot:
             if worker.info is not None:
-                self.died(worker, "began again unnoticed")
+                self.died(worker, "began again unnoticed", alive=pulse.jobs)
             return
         worker.seen_s = self._clock()
         for job_id, progress in pulse.jobs.items():
