@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
+import subprocess
 import sys
 import uuid
 from pathlib import Path
@@ -29,4 +31,23 @@ def storage(state_dir):
     here = open_storage(state_dir, {})
     for number in range(1, 10):
         here.put(f"query/op/data/in{number}", bytes([number]) * 100)
+    return here
+
+
+@pytest.fixture(scope="session")
+def pem_files(tmp_path_factory):
+    """A folder with a CA, and a certificate for 127.0.0.1 that serves both sides."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificates of these tests")
+    here = tmp_path_factory.mktemp("tls")
+
+    def openssl(*arguments):
+        subprocess.run(["openssl", *arguments], cwd=here, check=True, capture_output=True)
+
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca")
+    openssl("req", *key, "-keyout", "one.key", "-out", "one.csr", "-subj", "/CN=one")
+    (here / "ext").write_text("subjectAltName=IP:127.0.0.1\n")
+    sign = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "ext"]
+    openssl("x509", "-req", "-in", "one.csr", *sign, "-out", "one.pem", "-days", "2")
     return here

@@ -233,6 +233,57 @@ def test_endpoints_change_while_the_job_runs(client_of, gateway, storage, remote
     assert client.addresses() == ()
 
 
+@pytest.mark.parametrize("strategy", ["fallback", "fail"])
+def test_when_all_gateways_were_removed_jobs_run_here(client_of, gateway, storage, own, strategy):
+    """Somebody took them away on purpose, so it is nothing to fail for."""
+    Endpoints(storage).remove(gateway.address)
+    client = client_of(gateway.address, fall_back=strategy == "fallback")
+    assert ended(client, job(1, attempt=1)).phase is CompactionPhase.DONE
+    assert ended(client, job(2, attempt=9)).phase is CompactionPhase.DONE
+    assert own.runs == 2
+    Endpoints(storage).add(gateway.address)
+    client._endpoints._read_s = None
+    assert ended(client, job(3)).phase is CompactionPhase.DONE
+    assert own.runs == 2, "a gateway has returned"
+
+
+def test_a_job_that_is_lost_when_all_gateways_were_removed_fails_nobody(
+    client_of, gateway, storage, remote, own
+):
+    remote.go.clear()
+    client = client_of(gateway.address, fall_back=False, request_retries=0)
+    given = job()
+    client.submit(given)
+    assert remote.began.wait(PATIENCE_S)
+    Endpoints(storage).remove(gateway.address)
+    client._endpoints._read_s = None
+    gateway.on_loop(lambda: gateway.core.abort(given.id))
+    assert client.poll(given.id, PATIENCE_S).phase is CompactionPhase.LOST
+    assert ended(client, job(attempt=2)).phase is CompactionPhase.DONE
+    assert own.runs == 1
+
+
+def test_a_gateway_that_is_back_is_told_what_happened_meanwhile(client_of, gateway, storage):
+    client = client_of(dead_address(), request_retries=1)
+    assert ended(client, job(1)).phase is CompactionPhase.DONE
+    Endpoints(storage).add(gateway.address)
+    client._endpoints._read_s = None
+    for attempt in (1, 2):
+        assert ended(client, job(2, attempt=attempt)).phase is CompactionPhase.DONE
+    told = gateway.on_loop(gateway.core.describe)["metrics"]
+    events = {
+        name[len('client_events_total{event="') : -2]: n
+        for name, n in told.items()
+        if name.startswith("client_events")
+    }
+    assert events["fallbacks"] == 1
+    assert events["submitted"] == 3
+    assert events["retries"] == 1
+    assert events["unreachable"] >= 1
+    assert told["entries_in_total"] == 2
+    assert told["entries_dropped_total"] == 0
+
+
 # -- a gateway that refuses ---------------------------------------------------------------------
 
 

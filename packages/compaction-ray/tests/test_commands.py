@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
-from compaction_ray_toys import Concatenation, ThreadPool, running
+from compaction_ray_toys import PATIENCE_S, Concatenation, ThreadPool, job, running
+from rich.console import Console
 
-from forebay_compaction_ray import asking
+from forebay_compaction_ray import asking, starting
+from forebay_compaction_ray.client.service import RemoteCompactionService
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.server import ServerSecurity
+from forebay_compaction_ray.options import RemoteOptions
 from forebay_compaction_ray.worker.nothing import NothingCompactor
 from forebay_state_api.cli import main
+from forebay_state_api.compaction import CompactionFault, CompactionPhase
 
 
 def forebay(*arguments):
@@ -45,6 +51,22 @@ def test_status(there, gateway):
     assert "ready" in result.output
 
 
+def test_status_fits_a_narrow_terminal():
+    workers = [
+        {"id": "w10", "state": "draining", "node": "node-1.example", "pid": 1234567, "jobs": []}
+        | {"given": 12345, "remaining": 5 << 40}
+    ]
+    now = {"state": "draining", "queue": 64, "running": 16, "worker_list": workers}
+    now["metrics"] = {"bytes_in_total": 1023 << 30, "bytes_out_total": 1023 << 30}
+    before = {**now, "metrics": {"bytes_in_total": 0}}
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(asking._shown("[fd00:1234:5678::9abc]:19461", now, before, 1.0))
+    lines = console.export_text().splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["read", "worker", "w10"]
+    assert lines[0].endswith("64 waiting, 16 running")
+    assert lines[1].rstrip().endswith("1023 GiB/s")
+
+
 def test_scale(there, gateway):
     assert forebay("scale", "3", *there).exit_code == 0
     assert len(gateway.core.crew.workers) == 3
@@ -68,8 +90,18 @@ def test_doctor(there, gateway):
     assert "BAD" not in result.output
     gateway.on_loop(gateway.core.drain)
     result = forebay("doctor", *there)
-    assert result.exit_code != 0
+    assert result.exit_code == 1
     assert "it drains" in result.output
+    assert "Error" not in result.output
+    assert "storage default: put" in result.output.replace("ok  ", ""), "storages are examined"
+
+
+def test_doctor_goes_on_when_something_is_refused(there, gateway, monkeypatch):
+    monkeypatch.setattr(asking, "_ROUND_TRIP_S", 0.05)
+    gateway.on_loop(lambda: gateway.core.scale(0))
+    result = forebay("doctor", *there)
+    assert result.exit_code == 1, result.output
+    assert "BAD  storage default: it can be examined: no worker is up" in result.output
 
 
 class Told:
@@ -152,6 +184,94 @@ def test_what_cannot_be_started(arguments, match):
     result = forebay("start", *arguments)
     assert result.exit_code == 2, result.output
     assert match in result.output
+
+
+@pytest.fixture
+def started(monkeypatch, tmp_path):
+    """The specs with which gateways were to be started; no Ray is."""
+    cluster = pytest.importorskip("forebay_compaction_ray.ray_server.cluster")
+    specs = []
+
+    def start_gateway(spec, **given):
+        specs.append(spec)
+        return None, "127.0.0.1:9461"
+
+    monkeypatch.setattr(cluster, "connected", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr(cluster, "start_gateway", start_gateway)
+    monkeypatch.setattr(starting, "_wait", lambda _: None)
+
+    def start(*arguments):
+        result = forebay("start", "--storage", str(tmp_path), *arguments)
+        assert result.exit_code == 0, result.output
+        return specs[-1]
+
+    return start
+
+
+def test_workers_demand_a_share_of_a_cluster_but_not_of_a_ray_of_their_own(started):
+    demands = ["--workers", "2", "--worker-cpus", "2", "--worker-resource", "ssd=1"]
+    shared = started("--address", "auto", *demands)
+    assert (shared.worker_cpus, shared.worker_resources) == (2.0, {"ssd": 1.0})
+    own = started(*demands)
+    assert (own.worker_cpus, own.worker_resources) == (0.0, {})
+    assert own.workers == 2
+
+
+def test_limits_are_what_is_given_and_their_defaults_else(started):
+    assert started().limits == GatewayLimits()
+    numbers = ["--slots", "2", "--queue", "0", "--jobs-per-client", "3", "--max-inputs", "4"]
+    sizes = ["--max-job-bytes", "1g", "--ping-misses", "5", "--max-deaths", "1"]
+    times = ["--ping-every", "500ms", "--stall-timeout", "90", "--abort-timeout", "5s"]
+    assert started(*numbers, *sizes, *times, "--drain-timeout", "10min").limits == GatewayLimits(
+        slots=2,
+        queue=0,
+        jobs_per_client=3,
+        inputs=4,
+        job_bytes=1 << 30,
+        ping_misses=5,
+        deaths=1,
+        ping_every_s=0.5,
+        stall_timeout_s=90.0,
+        abort_timeout_s=5.0,
+        drain_timeout_s=600.0,
+    )
+
+
+@pytest.mark.parametrize("given", ["soon", "0", "-1s"])
+def test_limits_that_are_none(given, tmp_path):
+    result = forebay("start", "--storage", str(tmp_path), "--stall-timeout", given)
+    assert result.exit_code == 2
+    assert "--stall-timeout" in result.output
+
+
+def test_mutual_tls_from_the_command_to_the_settings_of_a_job(
+    started, pem_files, state_dir, storage, tmp_path
+):
+    (tmp_path / "token").write_text("secret\n")
+    token = ["--token-file", str(tmp_path / "token")]
+    ca, cert, key = (str(pem_files / name) for name in ("ca.pem", "one.pem", "one.key"))
+    spec = started(*token, "--tls-cert", cert, "--tls-key", key, "--tls-client-ca", ca)
+    remote, own = Concatenation(), Concatenation()
+    pool = ThreadPool({"default": state_dir}, {"toy": remote})
+    settings = {"token-file": str(tmp_path / "token"), "min-bytes": 0, "connect-timeout": "5s"}
+    settings |= {"tls-ca": ca, "request.retries": 0, "request.failure-strategy": "fail"}
+    shown = {"tls-cert": cert, "tls-key": key}
+    with running(pool, storages=["default"], security=spec.security) as gateway:
+        options = [{**settings, **more, "address": gateway.address} for more in (shown, {})]
+        ended = []
+        for given in options:
+            made = RemoteOptions.of(given)
+            with RemoteCompactionService(storage, made, find_compactor=lambda _: own) as client:
+                pending = job()
+                client.submit(pending)
+                ended.append(client.poll(pending.id, PATIENCE_S))
+        there = ["--gateway", gateway.address, *token, "--tls-ca", ca]
+        with_certificate = forebay("status", *there, "--tls-cert", cert, "--tls-key", key)
+        without = forebay("status", *there)
+    assert [status.phase for status in ended] == [CompactionPhase.DONE, CompactionPhase.FAILED]
+    assert ended[1].fault is CompactionFault.UNAVAILABLE
+    assert (remote.runs, own.runs) == (1, 0)
+    assert (with_certificate.exit_code, without.exit_code) == (0, 2)
 
 
 def test_settings_that_contradict_each_other():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 
 import attrs
 import pytest
@@ -63,10 +64,10 @@ async def closing(test):
 
 
 def in_loop(test):
-    def run():
-        asyncio.run(closing(test))
+    @functools.wraps(test)
+    def run(**given):
+        asyncio.run(closing(lambda: test(**given)))
 
-    run.__name__ = test.__name__
     return run
 
 
@@ -239,6 +240,21 @@ async def test_a_dead_worker_loses_its_job_and_comes_back():
     two = await stage.submit(2)
     assert await stage.phase(two) is CompactionPhase.RUNNING
     assert worker.ran == [one, two]
+
+
+@in_loop
+async def test_a_job_that_was_given_to_the_next_life_of_a_worker_is_not_lost_with_the_last():
+    """It died while it had nothing to do, and nobody noticed until it was pinged."""
+    stage = Stage()
+    (worker,) = await stage.up()
+    worker.die()
+    one = await stage.submit()
+    await stage.later(1.0)
+    assert await stage.phase(one) is CompactionPhase.RUNNING
+    worker.end(one)
+    await settle()
+    assert await stage.phase(one) is CompactionPhase.DONE
+    assert stage.core.metrics.value("jobs_lost_total", cause="died") == 0
 
 
 @in_loop
@@ -506,6 +522,51 @@ async def test_round_robin_gives_each_its_turn():
     await stage.submit(2, size=1)
     await stage.submit(3, size=1)
     assert (len(first.ran), len(second.ran)) == (2, 1)
+
+
+@pytest.mark.parametrize("paused_s", [70.0, 3600.0])
+@in_loop
+async def test_a_gateway_that_was_suspended_asks_before_it_kills(paused_s):
+    stage = Stage()
+    workers = await stage.up(3)
+    await stage.submit()
+    await stage.later(5)
+    stage.clock.now += paused_s
+    stage.core.tick()
+    await settle()
+    assert [worker.killed for worker in workers] == [[], [], []]
+    workers[1].answers = False
+    await stage.later(LIMITS.stall_timeout_s + 5)
+    assert [worker.killed for worker in workers] == [[], [True], []]
+
+
+@in_loop
+async def test_a_gateway_that_was_suspended_gives_an_abort_its_time():
+    stage = Stage()
+    (worker,) = await stage.up()
+    worker.aborts_at_once = False
+    one = await stage.submit()
+    stage.core.abort(one)
+    stage.clock.now += 100
+    stage.core.tick()
+    worker.end(one, CompactionPhase.ABORTED)
+    await stage.later(LIMITS.abort_timeout_s)
+    assert worker.killed == []
+    assert await stage.phase(one) is CompactionPhase.ABORTED
+
+
+@in_loop
+async def test_one_answer_about_a_step_long_ago_is_not_enough():
+    """Worker and gateway were both suspended: the job makes its next step at once."""
+    stage = Stage()
+    (worker,) = await stage.up()
+    one = await stage.submit()
+    worker.progress[one] = JobProgress(bytes_in=5, bytes_out=1, age_s=3600.0)
+    stage.core.tick()
+    await settle()
+    worker.progress[one] = JobProgress(bytes_in=5, bytes_out=1, age_s=0.0)
+    await stage.later(LIMITS.stall_timeout_s)
+    assert worker.killed == []
 
 
 @in_loop

@@ -9,6 +9,7 @@ from compaction_ray_toys import Clock
 
 from forebay_compaction_ray.client.breaker import FAILURES, REST_S, Breaker
 from forebay_compaction_ray.client.endpoints import (
+    FOLDER,
     REREAD_S,
     EndpointList,
     Endpoints,
@@ -45,6 +46,32 @@ def test_changes_at_once_are_all_kept(storage):
     for thread in threads:
         thread.join()
     assert sorted(Endpoints(storage).read().added) == sorted(addresses)
+
+
+def test_old_lists_are_cleared(storage):
+    endpoints = Endpoints(storage)
+    for number in range(1, 31):
+        endpoints.add(f"10.0.0.{number}:1")
+    assert len(list(storage.list(FOLDER))) < 10
+    assert endpoints.read().number == len(endpoints.read().added) == 30
+
+
+def test_a_change_that_comes_when_its_place_was_cleared_is_kept(storage):
+    class Slow(Endpoints):
+        """Reads, and goes on when many others have made changes."""
+
+        hurried = False
+
+        def read(self):
+            found = super().read()
+            if not self.hurried:
+                self.hurried = True
+                for number in range(1, 31):
+                    Endpoints(storage).add(f"10.0.0.{number}:1")
+            return found
+
+    Slow(storage).add(ONE)
+    assert ONE in Endpoints(storage).read().added
 
 
 def test_a_process_reads_again_in_time(storage):

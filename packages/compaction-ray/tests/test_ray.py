@@ -9,6 +9,7 @@ import subprocess
 import sys
 import urllib.request
 
+import attrs
 import pytest
 from compaction_ray_signals import Service, begun, go_on, install_plugin, told, until
 from compaction_ray_toys import PATIENCE_S, job
@@ -20,6 +21,7 @@ from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.options import ClientSecurity
 from forebay_compaction_ray.ray_server.cluster import connected, start_gateway
 from forebay_compaction_ray.ray_server.spec import GatewaySpec
+from forebay_compaction_ray.starting import without_demands
 from forebay_compaction_ray.worker.body import StoragePlace
 from forebay_state_api.compaction import CompactionFault, CompactionPhase
 from forebay_state_api.errors import ConfigurationError
@@ -205,6 +207,19 @@ def test_more_workers_than_there_is_room_for(service, signals):
     until(lambda: service.hello()["workers"] == 1)
 
 
+def test_a_ray_of_its_own_has_room_for_any_number_of_workers(service):
+    """As `start` without a cluster: its Ray has as many CPUs as it began with workers."""
+    demanding = attrs.evolve(service.spec, port=0, worker_cpus=2.0, worker_resources={"ssd": 1.0})
+    actor, address = start_gateway(without_demands(demanding), name="roomy", detached=False)
+    gateway = Gateway(address, ClientSecurity(), timeout_s=5.0)
+    gateway.call("Scale", {"workers": 4})
+    until(lambda: gateway.hello()["workers"] == 4)
+    gateway.call("Stop", {})
+    assert ray.get(actor.stopped.remote(), timeout=PATIENCE_S)
+    gateway.close()
+    ray.kill(actor)
+
+
 def test_the_storages_can_be_checked(service):
     found = service.gateway.call("Check", {"storage": "default"})["found"]
     assert found
@@ -228,8 +243,6 @@ def test_rays_own_metrics_have_the_numbers(service, signals):
 
 
 def test_a_second_gateway_on_the_port_is_refused(service, cluster):
-    import attrs
-
     port = int(service.address.rpartition(":")[2])
     with pytest.raises(ConfigurationError, match="listen"):
         start_gateway(attrs.evolve(service.spec, port=port), name="rival", detached=False)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import urllib.request
 
 import grpc
@@ -117,6 +115,19 @@ def test_a_client_of_another_time(serve):
         assert newer["state"] == "serving"
 
 
+def test_what_clients_tell_is_counted_if_it_is_known(serve):
+    with serve() as gateway:
+        asked = asking(gateway.address)
+        asked.hello({"fallbacks": 2, "of_a_later_release": 7, "lost": -1})
+        asked.hello({"fallbacks": 1})
+        with pytest.raises(RefusedError):
+            asked.call("Hello", {"events": {"lost": "many"}})
+        told = gateway.on_loop(gateway.core.describe)["metrics"]
+    assert {n: v for n, v in told.items() if n.startswith("client")} == {
+        'client_events_total{event="fallbacks"}': 3
+    }
+
+
 def test_the_health_check_of_kubernetes(serve):
     with serve() as gateway:
         assert raw(gateway.address, "/grpc.health.v1.Health/Check", b"") == b"\x08\x01"
@@ -200,23 +211,9 @@ def test_a_scraper_that_sends_too_much_is_cut_off():
 # -- TLS ----------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def pems(tmp_path_factory):
-    """A CA, and a certificate for 127.0.0.1 that serves both sides."""
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl, which makes the certificates of these tests, is not installed")
-    here = tmp_path_factory.mktemp("tls")
-
-    def openssl(*arguments):
-        subprocess.run(["openssl", *arguments], cwd=here, check=True, capture_output=True)
-
-    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca")
-    openssl("req", *key, "-keyout", "one.key", "-out", "one.csr", "-subj", "/CN=one")
-    (here / "ext").write_text("subjectAltName=IP:127.0.0.1\n")
-    sign = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "ext"]
-    openssl("x509", "-req", "-in", "one.csr", *sign, "-out", "one.pem", "-days", "2")
-    return {name: (here / name).read_bytes() for name in ("ca.pem", "one.pem", "one.key")}
+@pytest.fixture
+def pems(pem_files):
+    return {file.name: file.read_bytes() for file in pem_files.iterdir()}
 
 
 def test_tls(serve, pems):

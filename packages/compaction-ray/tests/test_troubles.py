@@ -8,21 +8,32 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import threading
 import uuid
 from datetime import timedelta
 
 import pytest
-from compaction_ray_toys import PATIENCE_S, RunningGateway, ThreadPool, ThreadWorker
+from compaction_ray_toys import (
+    PATIENCE_S,
+    Concatenation,
+    RunningGateway,
+    ThreadPool,
+    ThreadWorker,
+)
 
 from forebay_backend_lsm.backend import LsmBackend
 from forebay_backend_lsm.compactor import LsmCompactor
+from forebay_compaction_ray.client import gateway as client_side
 from forebay_compaction_ray.client.service import RemoteCompactionService
+from forebay_compaction_ray.gateway import server as gateway_side
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.pool import WorkerLostError
-from forebay_compaction_ray.options import RemoteOptions
+from forebay_compaction_ray.gateway.server import ServerSecurity
+from forebay_compaction_ray.options import ClientSecurity, RemoteOptions
+from forebay_compaction_ray.wire import pack
 from forebay_state_api.compaction import CompactionPhase
 from forebay_state_api.descriptors import ListStateDescriptor, ValueStateDescriptor
-from forebay_state_api.errors import CorruptStateError, StorageError
+from forebay_state_api.errors import CorruptStateError, PluginError, StorageError
 from forebay_state_api.storage import open_storage
 from forebay_state_api.testing import ClockedStorage, KeyedJob, ManualClock
 from forebay_state_api.versions.epochs import list_epochs
@@ -40,13 +51,18 @@ BATCHES = 30
 
 
 class TroubledCompactor(LsmCompactor):
-    """Fails in passing as often as it is told to."""
+    """Fails in passing as often as it is told to, and waits while it is held."""
 
     def __init__(self):
         super().__init__()
         self.failures = 0
+        self.go = threading.Event()
+        self.go.set()
 
     def compact(self, job, storage, cancelled):
+        while not self.go.wait(0.005):
+            if cancelled():
+                return None
         if self.failures:
             self.failures -= 1
             raise StorageError("throttled", transient=True)
@@ -54,14 +70,26 @@ class TroubledCompactor(LsmCompactor):
 
 
 class TroubledWorker(ThreadWorker):
-    """Is declared dead as often as it is told to; what it was given then is kept for later."""
+    """Is declared dead as often as it is told to; what it was given then is kept for later.
+
+    Of what it leaves, something else becomes as often as `damages` says how.
+    """
 
     async def run(self, given):
         if self._body.deaths:
             self._body.deaths -= 1
             self._body.zombies.append(given)
             raise WorkerLostError("its node does not answer")
-        return await super().run(given)
+        outcome = await super().run(given)
+        if self._body.damages and outcome.phase is CompactionPhase.DONE:
+            self._damage(given, self._body.damages.pop())
+        return outcome
+
+    def _damage(self, given, damage):
+        here = self._body.root.child(given.job.operator)
+        data = here.get(given.job.result_name)
+        here.delete([given.job.result_name])
+        here.put(given.job.result_name, damage(data))
 
 
 class TroubledPool(ThreadPool):
@@ -71,6 +99,8 @@ class TroubledPool(ThreadPool):
         worker = super().start(worker_id)
         worker._body.deaths = 0
         worker._body.zombies = []
+        worker._body.damages = []
+        worker._body.root = self._storages["default"]
         return worker
 
 
@@ -86,6 +116,7 @@ class Query:
         self.model = {key: (None, []) for key in KEYS}
         self.counters = {}
         self.client = None
+        self.stack = contextlib.ExitStack()
         self.job = KeyedJob(
             LsmBackend,
             self.root,
@@ -96,9 +127,11 @@ class Query:
         self.new_process(**options)
         self.storage = self.job.storage
 
-    def serve(self, port=0, **limits):
+    def serve(self, port=0, security=None, **limits):
         given = GatewayLimits(ping_every_s=0.05, **limits)
-        return RunningGateway(self.pool, storages=["default"], limits=given, port=port)
+        return RunningGateway(
+            self.pool, storages=["default"], limits=given, security=security, port=port
+        )
 
     @property
     def body(self):
@@ -121,10 +154,10 @@ class Query:
             self.client.close()
             self.client.counters.clear()
 
-    def new_gateway(self):
+    def new_gateway(self, **given):
         port = int(self.gateway.address.rpartition(":")[2])
         self.gateway.close()
-        self.gateway = self.serve(port)
+        self.gateway = self.serve(port, **given)
 
     def batch(self, *, minutes=1, wait=True):
         """A micro-batch, and then the end of the compactions under way."""
@@ -186,8 +219,10 @@ class Query:
         return self.counters.get(name, 0) + self.client.counters[name]
 
     def close(self):
+        self.compactor.go.set()
         self.end_process()
         self.gateway.close()
+        self.stack.close()
 
 
 @pytest.fixture
@@ -200,6 +235,13 @@ def dead_address():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+@contextlib.contextmanager
+def black_hole():
+    """Accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
 def run(query):
@@ -278,6 +320,48 @@ def an_hour_between_batches(query, number):
     query.batch(minutes=70)
 
 
+def gateway_accepts_and_never_answers(query, number):
+    if number == 4:
+        query.new_process(query.stack.enter_context(black_hole()), connect_timeout_s=0.05)
+    query.batch()
+
+
+def queue_is_full(query, number):
+    if number in (4, 20):
+        query.new_gateway(queue=0 if number == 4 else 8)
+    query.batch()
+    assert number != 19 or query.count("fallbacks") > 0
+
+
+def jobs_run_out_of_time(query, number):
+    """They are aborted at the gateway, tried again, and then done here."""
+    if number == 4:
+        query.compactor.go.clear()
+        query.new_process(request_timeout_s=0.1, request_retries=1)
+    query.batch()
+
+
+def results_are_torn(query, number):
+    """What is there of them cannot be decoded; none of them counts."""
+    if number % 3 == 0:
+        query.body.damages = [lambda data: data[:-1]]
+    query.batch()
+    assert number != BATCHES - 1 or query.count("lost") > 0
+
+
+def gateway_is_newer_and_understands(query, number):
+    if number == 0:
+        speak(query, gateway_side, v=9, min_v=1, news="of a later release")
+    query.batch()
+    assert number != BATCHES - 1 or query.count("done") > 1
+
+
+def speak(query, side, **versions):
+    """Let one side be of another release, as far as the other one can see."""
+    patch = query.stack.enter_context(pytest.MonkeyPatch.context())
+    patch.setattr(side, "pack", lambda message: pack({**message, **versions}))
+
+
 @pytest.mark.parametrize(
     "trouble",
     [
@@ -292,6 +376,11 @@ def an_hour_between_batches(query, number):
         gateway_drains,
         workers_are_taken_away_and_come_back,
         an_hour_between_batches,
+        gateway_accepts_and_never_answers,
+        queue_is_full,
+        jobs_run_out_of_time,
+        results_are_torn,
+        gateway_is_newer_and_understands,
     ],
     ids=lambda trouble: trouble.__name__,
 )
@@ -369,6 +458,103 @@ def test_zombies_of_work_that_was_done_here_never_go_live(query):
         query.batch()
     query.check()
     assert not [name for name in query.names() if name.startswith(prefixes)]
+
+
+def wrong_token(query):
+    query.new_gateway(security=ServerSecurity(token="right"))
+    query.new_process(security=ClientSecurity(token="wrong"))
+    yield "token is missing or wrong"
+    query.new_process(security=ClientSecurity(token="right"))
+
+
+def unknown_format(query):
+    """No worker has the backend's plugin."""
+    query.pool._compactors = {"toy": Concatenation()}
+    query.new_gateway()
+    yield "no worker has a compactor"
+    query.pool._compactors = {LsmCompactor.format: query.compactor}
+    query.new_gateway()
+    query.new_process()
+
+
+def unknown_storage(query):
+    query.new_process(storage="elsewhere")
+    yield "has no storage 'elsewhere'"
+    query.new_process()
+
+
+def gateway_too_new(query):
+    yield from of_another_release(query, gateway_side, 9)
+
+
+def gateway_too_old(query):
+    yield from of_another_release(query, gateway_side, 0)
+
+
+def job_too_new(query):
+    yield from of_another_release(query, client_side, 9)
+
+
+def job_too_old(query):
+    yield from of_another_release(query, client_side, 0)
+
+
+def of_another_release(query, side, version):
+    speak(query, side, v=version, min_v=version)
+    yield "upgrade the older side"
+    query.stack.close()
+    query.new_process()
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        wrong_token,
+        unknown_format,
+        unknown_storage,
+        gateway_too_new,
+        gateway_too_old,
+        job_too_new,
+        job_too_old,
+    ],
+    ids=lambda trouble: trouble.__name__,
+)
+def test_what_somebody_must_mend_stops_the_query_until_it_is_mended(query, trouble):
+    for _ in range(6):
+        query.batch()
+    steps = trouble(query)
+    why = next(steps)
+    with pytest.raises(PluginError, match=why):
+        run(query)
+    for _ in range(3):  # Spark's retries
+        with pytest.raises(PluginError, match=why):
+            query.batch()
+    done = query.count("done")
+    assert next(steps, None) is None
+    run(query)
+    query.check()
+    assert query.count("done") > done
+    assert query.count("fallbacks") == 0
+
+
+def test_an_altered_result_stops_the_query_until_it_is_deleted(query):
+    """Nothing of it is installed; what it was made of is still there, and is compacted again."""
+    for _ in range(4):
+        query.batch()
+    query.body.damages = [lambda data: data[:-1] + bytes([data[-1] ^ 0xFF])]
+    with pytest.raises(CorruptStateError, match="result"):
+        run(query)
+    jobs = [tracked.job for tracked in query.client._jobs.values() if tracked.job is not None]
+    altered = [job for job in jobs if job.result_name in query.names()]
+    with pytest.raises(CorruptStateError, match="result"):
+        query.batch()
+    query.storage.delete([altered[-1].result_name])
+    query.new_process()
+    done = query.count("done")
+    run(query)
+    query.check()
+    assert query.count("done") > done
+    assert not [name for name in query.names() if name.startswith(altered[-1].output_prefix)]
 
 
 @pytest.mark.parametrize("damage", ["missing", "altered"])

@@ -127,12 +127,14 @@ class ScriptedWorker:
 
 
 class ScriptedPool:
+    worker_class = ScriptedWorker
+
     def __init__(self, **of_workers):
         self.workers: list[ScriptedWorker] = []
         self.of_workers = of_workers
 
     def start(self, worker_id):
-        self.workers.append(ScriptedWorker(worker_id, **self.of_workers))
+        self.workers.append(self.worker_class(worker_id, **self.of_workers))
         return self.workers[-1]
 
 

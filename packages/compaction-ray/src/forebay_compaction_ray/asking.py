@@ -11,21 +11,21 @@ from typing import Any, Final
 
 import attrs
 import click
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from forebay_compaction_ray.addresses import address_of
 from forebay_compaction_ray.client.gateway import Gateway
 from forebay_compaction_ray.messages import Submission
 from forebay_compaction_ray.options import ClientSecurity
+from forebay_compaction_ray.wire import RefusedError
 from forebay_compaction_ray.worker.body import EXAMINED
 from forebay_state_api.compaction import CompactionJob, CompactionPhase
 from forebay_state_api.keys import KeyGroupRange
 
 _TIMEOUT_S: Final = 10.0
-_WIDTH: Final = 78
-"""Of the table, so that its title stays on one line where that fits."""
 _ROUND_TRIP_S: Final = 10.0
 _START_S: Final = 15.0
 """How long `examine` waits for the workers of a service that has just been started."""
@@ -76,22 +76,25 @@ def show(asked: Asked, *, watch: bool) -> None:
     """Print workers, queue and rates; with ``watch`` again and again."""
     before = asked.call("Describe", {})
     if not watch:
-        Console().print(_table(asked.address, before, before, 0.0))
+        Console().print(_shown(asked.address, before, before, 0.0))
         return
-    with Live(_table(asked.address, before, before, 0.0), auto_refresh=False) as live:
+    with Live(_shown(asked.address, before, before, 0.0), auto_refresh=False) as live:
         while True:
             time.sleep(1.0)
             now = asked.call("Describe", {})
-            live.update(_table(asked.address, now, before, 1.0), refresh=True)
+            live.update(_shown(asked.address, now, before, 1.0), refresh=True)
             before = now
 
 
-def _table(
+def _shown(
     address: str, now: Mapping[str, Any], before: Mapping[str, Any], seconds: float
-) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
-    table.min_width = _WIDTH
-    table.title = "   ".join(_summary(address, now, before, seconds))
+) -> Group:
+    summary = (Text(line, no_wrap=True) for line in _summary(address, now, before, seconds))
+    return Group(*summary, _table(now))
+
+
+def _table(now: Mapping[str, Any]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("worker", "state", "node", "pid", "jobs", "done", "left"):
         table.add_column(column)
     for worker in now["worker_list"]:
@@ -110,15 +113,16 @@ def _table(
 def _summary(
     address: str, now: Mapping[str, Any], before: Mapping[str, Any], seconds: float
 ) -> Iterator[str]:
-    yield f"{address} {now['state']}"
-    yield f"{now['queue']} waiting, {now['running']} running"
+    """Lines that fit a narrow terminal."""
     numbers = now["metrics"]
-    yield f"read {_bytes(numbers.get('bytes_in_total', 0))}"
-    yield f"written {_bytes(numbers.get('bytes_out_total', 0))}"
+    yield f"{address} {now['state']}   {now['queue']} waiting, {now['running']} running"
+    read, written = (_bytes(numbers.get(name, 0)) for name in ("bytes_in_total", "bytes_out_total"))
+    rates = ""
     if seconds:
         rate = (_finished(now) - _finished(before)) / seconds
-        read = numbers.get("bytes_in_total", 0) - before["metrics"].get("bytes_in_total", 0)
-        yield f"{rate:g} jobs/s, {_bytes(read / seconds)}/s"
+        since = numbers.get("bytes_in_total", 0) - before["metrics"].get("bytes_in_total", 0)
+        rates = f"   {rate:g} jobs/s, {_bytes(since / seconds)}/s"
+    yield f"read {read}   written {written}{rates}"
 
 
 def _finished(described: Mapping[str, Any]) -> float:
@@ -137,9 +141,8 @@ def _bytes(size: float) -> str:
 def examine(asked: Asked) -> bool:
     """Print what was found; returns whether all is well."""
     described = _described(asked)
-    well = [
-        _finding("the gateway takes jobs", _unless(described["state"] == "serving", "it drains"))
-    ]
+    serving = described["state"] == "serving"
+    well = [_finding("the gateway takes jobs", _unless(serving, "it drains"))]
     well.append(_finding("workers are up", _unless(described["workers"] > 0, "none is")))
     own = importlib.metadata.version("forebay-compaction-ray")
     for worker in described["worker_list"]:
@@ -148,8 +151,10 @@ def examine(asked: Asked) -> bool:
         well.append(_finding(f"worker {worker['id']} has the release of this side", wrong))
     click.echo(f"     formats: {', '.join(described['formats']) or '-'}")
     for storage in described["storages"]:
-        well.append(_finding(f"storage {storage}: a job comes back", _round_trip(asked, storage)))
-        for promise, problem in asked.call("Check", {"storage": storage})["found"].items():
+        if serving:
+            back = _round_trip(asked, storage)
+            well.append(_finding(f"storage {storage}: a job comes back", back))
+        for promise, problem in _promises(asked, storage).items():
             well.append(_finding(f"storage {storage}: {promise}", problem))
     return all(well)
 
@@ -178,11 +183,23 @@ def _round_trip(asked: Asked, storage: str) -> str:
         options={"number": number},
     )
     submission = Submission(job=job, storage=storage, client="doctor")
-    view = asked.gateway.submit(submission)
+    try:
+        view = asked.gateway.submit(submission)
+    except RefusedError as refused:
+        return str(refused)
     if not view.phase.ended:
         view = asked.gateway.poll(number, _ROUND_TRIP_S)
     asked.gateway.release(number)
     return "" if view.phase is CompactionPhase.DONE else f"{view.phase.value} {view.message}"
+
+
+def _promises(asked: Asked, storage: str) -> dict[str, str]:
+    """What a worker found of a storage: promise → what is wrong with it."""
+    try:
+        found: dict[str, str] = asked.call("Check", {"storage": storage})["found"]
+    except RefusedError as refused:
+        return {"it can be examined": str(refused)}
+    return found
 
 
 def _unless(well: bool, problem: str) -> str:  # noqa: FBT001 - a plain value

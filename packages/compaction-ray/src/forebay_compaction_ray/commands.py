@@ -9,6 +9,7 @@ import click
 
 from forebay_compaction_ray import asking
 from forebay_compaction_ray.client.endpoints import EndpointList, Endpoints
+from forebay_compaction_ray.limit_options import limit_options
 from forebay_state_api._conf_options import conf_options, settings_of
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.storage import open_storage
@@ -49,13 +50,21 @@ def compaction() -> None:
 )
 @click.option("--name", default="gateway", show_default=True, help="The gateway's name in Ray.")
 @click.option("--policy", type=click.Choice(["least-occupied", "round-robin"]), default=None)
-@click.option("--worker-cpus", type=float, default=1.0, show_default=True)
 @click.option(
-    "--worker-resource", "resources", multiple=True, metavar="NAME=NUMBER", help="Ray resources."
+    "--worker-cpus",
+    type=click.FloatRange(min=0),
+    default=1.0,
+    show_default=True,
+    help="What a worker takes of a cluster's CPUs.",
 )
-@click.option("--slots", type=click.IntRange(min=1), default=1, help="Jobs of a worker at once.")
-@click.option("--queue", type=click.IntRange(min=0), default=64, show_default=True)
-@click.option("--stall-timeout", type=float, default=60.0, show_default=True, metavar="SECONDS")
+@click.option(
+    "--worker-resource",
+    "resources",
+    multiple=True,
+    metavar="NAME=NUMBER",
+    help="What else it takes of a cluster's resources.",
+)
+@limit_options
 @click.option("--token-file", type=click.Path(), help="File with the token that clients show.")
 @click.option("--admin-token-file", type=click.Path(), help="Its own token for scale, drain, stop.")
 @click.option("--tls-cert", type=click.Path(), help="PEM file; with it, TLS.")

@@ -100,6 +100,8 @@ class Outcome:
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     """Of the worker's process meanwhile: a compactor may have threads of its own."""
+    entries_in: int = 0
+    entries_dropped: int = 0
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain data for a message."""

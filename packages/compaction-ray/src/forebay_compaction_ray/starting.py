@@ -6,16 +6,19 @@ import signal
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import attrs
 import click
 
-from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.server import ServerSecurity
 from forebay_compaction_ray.options import read_bytes, read_token
 from forebay_compaction_ray.worker.body import StoragePlace
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.storage import located
+
+if TYPE_CHECKING:
+    from forebay_compaction_ray.ray_server.spec import GatewaySpec
 
 
 def start(
@@ -40,13 +43,13 @@ def start(
         worker_resources=_resources(given["resources"]),
         policy=given["policy"] or "least-occupied",
         metrics_port=given["metrics_port"],
-        limits=GatewayLimits(
-            queue=given["queue"], slots=given["slots"], stall_timeout_s=given["stall_timeout"]
-        ),
+        limits=given["limits"],
         security=_security(given),
     )
     spec.security.check(spec.host)
     own = ray == LOCAL
+    if own:
+        spec = without_demands(spec)
     with connected(ray, cpus=given["workers"]):
         actor, address = start_gateway(spec, name=given["name"], detached=not own)
         if address_file is not None:
@@ -54,6 +57,14 @@ def start(
         click.echo(address)
         if own:
             _wait(actor)
+
+
+def without_demands(spec: GatewaySpec) -> GatewaySpec:
+    """For a Ray that has nothing but this gateway: there is room for as many workers as one asks.
+
+    What workers demand of Ray divides a cluster among those who share it.
+    """
+    return attrs.evolve(spec, worker_cpus=0.0, worker_resources={})
 
 
 def _wait(actor: Any) -> None:

@@ -2,7 +2,7 @@
 
 Changes are objects in the state directory, ``.compaction/endpoints-<number>``, each with the whole
 of what differs from the settings; the highest number counts. Nothing is overwritten: of two
-changes at once one is put, and the other is made again on top of it.
+changes at once one is put, and the other is made again on top of it. The newest few are kept.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ REREAD_S: Final = 10.0
 
 _NAME: Final = re.compile(r"endpoints-(\d{12})")
 _RIVALS: Final = 100
+_KEPT: Final = 8
+"""Lists before the newest one that stay: for who is reading one, and should the newest be torn."""
 
 
 @attrs.frozen
@@ -73,11 +75,7 @@ class Endpoints:
 
     def read(self) -> EndpointList:
         """What was changed until now; raises `StorageError`, and `CorruptStateError`."""
-        found = [
-            (int(match[1]), info.name)
-            for info in self._storage.list(FOLDER)
-            if (match := _NAME.fullmatch(info.name.rpartition("/")[2]))
-        ]
+        found = self._stored()
         highest = max((number for number, _ in found), default=0)
         for _, name in sorted(found, reverse=True):
             try:
@@ -100,9 +98,31 @@ class Endpoints:
             changed = change(self.read())
             payload = {"added": list(changed.added), "removed": list(changed.removed)}
             name = f"{FOLDER}/endpoints-{changed.number:012d}"
-            if self._storage.put_if_absent(name, seal(payload)):
+            if self._storage.put_if_absent(name, seal(payload)) and self._holds(changed.number):
                 return changed
         raise StorageError(f"the endpoints in {self._storage.url} are changed all the time")
+
+    def _stored(self) -> list[tuple[int, str]]:
+        """Number and name of each list."""
+        return [
+            (int(match[1]), info.name)
+            for info in self._storage.list(FOLDER)
+            if (match := _NAME.fullmatch(info.name.rpartition("/")[2]))
+        ]
+
+    def _holds(self, number: int) -> bool:
+        """Whether a list that was put is the newest, or was changed since; clears old ones.
+
+        One that was long on its way may have been put where a later one had been cleared.
+        """
+        stored = dict(self._stored())
+        highest = max(stored)
+        old = [name for other, name in stored.items() if other < highest - _KEPT]
+        try:
+            self._storage.delete(old)
+        except StorageError as error:
+            _log.warning("old lists of gateways stay in %s: %s", self._storage.url, error)
+        return number == highest or number + 1 in stored
 
 
 class KnownEndpoints:

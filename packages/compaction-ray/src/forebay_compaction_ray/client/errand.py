@@ -11,10 +11,11 @@ import logging
 import random
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
+from forebay_compaction_ray.client.counts import Counts
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
 from forebay_compaction_ray.client.tracked import TrackedJob
 from forebay_compaction_ray.messages import JobView, Submission
@@ -26,7 +27,6 @@ _log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 2.0
-_NO_GATEWAY: Final = "there is no gateway"
 _POLL_S: Final = 10.0
 """One long poll; a submission that waits for a thread waits no longer for one to end."""
 _SHORT_S: Final = 0.2
@@ -51,6 +51,11 @@ class NotGiven:
 
 
 @attrs.frozen
+class NoEndpoint:
+    """All gateways were taken away: it is an operator's wish that jobs run where they are."""
+
+
+@attrs.frozen
 class Lost:
     """What became of the job cannot be known."""
 
@@ -65,7 +70,7 @@ class Failed:
     why: str
 
 
-Ending = NotGiven | Lost | Failed | None
+Ending = NotGiven | NoEndpoint | Lost | Failed | None
 """How a way ended; ``None``: as the job's status says."""
 
 
@@ -87,6 +92,7 @@ class Errand:
         options: RemoteOptions,
         gateways: Callable[[], Sequence[Gateway]],
         client: str,
+        counts: Counts,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -95,6 +101,7 @@ class Errand:
         self._options: Final = options
         self._gateways: Final = gateways
         self._client: Final = client
+        self._counts: Final = counts
         self._clock: Final = clock
         self._began_s: Final = clock()
 
@@ -122,10 +129,10 @@ class Errand:
 
     # -- to a gateway -------------------------------------------------------------------------
 
-    def _place(self, job: CompactionJob) -> Given | NotGiven | Lost | Failed:
+    def _place(self, job: CompactionJob) -> Given | NotGiven | NoEndpoint | Lost | Failed:
         """Ask one gateway after the other, in rounds with a pause between them."""
         submission = Submission(job=job, storage=self._options.storage, client=self._client)
-        why, rounds, pause_s = _NO_GATEWAY, 0, _FIRST_PAUSE_S
+        why, rounds, pause_s = "", 0, _FIRST_PAUSE_S
         while rounds <= self._options.request_retries:
             found = self._round(submission)
             if not isinstance(found, _Round):
@@ -140,9 +147,11 @@ class Errand:
             pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
         return NotGiven(why)
 
-    def _round(self, submission: Submission) -> Given | Lost | Failed | _Round:
-        why, busy_s = _NO_GATEWAY, 0.0
-        for gateway in self._gateways():
+    def _round(self, submission: Submission) -> Given | NoEndpoint | Lost | Failed | _Round:
+        why, busy_s = "", 0.0
+        if not (gateways := self._gateways()):
+            return NoEndpoint()
+        for gateway in gateways:
             if not gateway.breaker.allows():
                 why = f"the gateway {gateway.address} has not answered lately"
                 continue
@@ -158,7 +167,7 @@ class Errand:
         return _Round(why, busy_s)
 
     def _try(self, gateway: Gateway, submission: Submission) -> Given | Lost:
-        hello = gateway.hello()  # fails before anything was sent that could begin a job
+        hello = self._greet(gateway)  # fails before anything was sent that could begin a job
         if hello.get("state") != "serving":
             raise RefusedError(CompactionFault.TRANSIENT, "draining", "it takes no more jobs")
         try:
@@ -167,6 +176,20 @@ class Errand:
             return Lost(f"it may or may not have been taken: {error}")
         self._tracked.address = gateway.address
         return Given(gateway, view)
+
+    def _greet(self, gateway: Gateway) -> dict[str, Any]:
+        """Ask a gateway what it is, and tell it what happened since one was last told."""
+        told = self._counts.take()
+        try:
+            return gateway.hello(told)
+        except UnreachableError:
+            self._counts.give_back(told)
+            self._counts.add("unreachable")
+            raise
+        except RefusedError:
+            self._counts.give_back(told)
+            self._counts.add("refused")
+            raise
 
     # -- at a gateway -------------------------------------------------------------------------
 

@@ -66,9 +66,9 @@ class Gateway:
         self._methods: dict[str, Any] = {}
         self._closed = False
 
-    def hello(self) -> dict[str, Any]:
-        """What the gateway says of itself."""
-        return self.call("Hello", {})
+    def hello(self, events: Mapping[str, int] | None = None) -> dict[str, Any]:
+        """What the gateway says of itself; ``events`` are those that it is to count."""
+        return self.call("Hello", {"events": dict(events)} if events else {})
 
     def submit(self, submission: Submission, wait_s: float = 0.0) -> JobView:
         """Hand a job over, and wait a little for its end, which saves a poll of a short one."""

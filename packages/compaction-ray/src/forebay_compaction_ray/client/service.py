@@ -8,13 +8,14 @@ import platform
 import secrets
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
+from forebay_compaction_ray.client.counts import Counts
 from forebay_compaction_ray.client.crew import Crew
 from forebay_compaction_ray.client.endpoints import Endpoints, KnownEndpoints
-from forebay_compaction_ray.client.errand import Ending, Errand, Failed, Lost, NotGiven
+from forebay_compaction_ray.client.errand import Ending, Errand, Failed, Lost, NoEndpoint, NotGiven
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
 from forebay_compaction_ray.client.tracked import TrackedJob
 from forebay_compaction_ray.client.verifying import Verifier
@@ -88,8 +89,8 @@ class RemoteCompactionService(CompactionService):
         self._lock: Final = threading.Lock()
         self._crew: Final = Crew(options.max_inflight)
         self._errands: Final = Crew(1)
-        self.counters: Final[Counter[str]] = Counter()
-        """What happened so far, by name: ``submitted``, ``done``, ``lost``, ``fallbacks`` …"""
+        self.counters: Final = Counts()
+        """What happened so far, by name: see `EVENTS`. A gateway is told with each submission."""
 
     @classmethod
     def open(cls, storage: ObjectStorage, options: Mapping[str, Any]) -> RemoteCompactionService:
@@ -105,12 +106,14 @@ class RemoteCompactionService(CompactionService):
             tracked = self._jobs[job.id] = TrackedJob(job.id, job)
             self._forget_some()
         if sum(file.size for file in job.inputs) < self._options.min_bytes:
-            self.counters["small"] += 1
+            self.counters.add("small")
             self._compact_here(tracked, job)
         elif self._options.fall_back and job.attempt > self._options.request_retries + 1:
             self._give_up(tracked, job, f"{job.attempt - 1} attempts have failed")
         else:
-            self.counters["submitted"] += 1
+            self.counters.add("submitted")
+            if job.attempt > 1:
+                self.counters.add("retries")
             self._crew.do(lambda: self._send(tracked, job))
 
     def poll(self, job_id: str, timeout_s: float = 0.0) -> CompactionStatus:
@@ -161,7 +164,7 @@ class RemoteCompactionService(CompactionService):
         try:
             self._verifier.verify(job, result)
         except CorruptStateError:
-            self.counters["verify_failures"] += 1
+            self.counters.add("verify_failures")
             raise
 
     def close(self) -> None:
@@ -207,12 +210,14 @@ class RemoteCompactionService(CompactionService):
     def _settle(self, tracked: TrackedJob, job: CompactionJob | None, ending: Ending) -> None:
         if tracked.stop.is_set():
             tracked.set(CompactionPhase.ABORTED)
+        elif isinstance(ending, NoEndpoint) and job is not None:
+            self._stay(tracked, job)
         elif isinstance(ending, NotGiven) and job is not None:
             self._give_up(tracked, job, ending.why)
         elif isinstance(ending, NotGiven | Lost):
             self._lose(tracked, job, ending.why)
         elif isinstance(ending, Failed):
-            self.counters["failed"] += 1
+            self.counters.add("failed")
             _log.error("compaction %s failed: %s", tracked.id, ending.why)
             tracked.set(CompactionPhase.FAILED, ending.fault, ending.why)
         elif job is None:
@@ -227,7 +232,7 @@ class RemoteCompactionService(CompactionService):
         except TornObjectError as torn:
             self._lose(tracked, job, f"the gateway says done, but {torn}")
         except CorruptStateError as corrupt:
-            self.counters["verify_failures"] += 1
+            self.counters.add("verify_failures")
             tracked.set(CompactionPhase.FAILED, CompactionFault.CORRUPTION, str(corrupt))
         except ObjectNotFoundError as missing:
             self._lose(tracked, job, f"the gateway says done, but {missing}")
@@ -239,29 +244,35 @@ class RemoteCompactionService(CompactionService):
             self._done(tracked)
 
     def _done(self, tracked: TrackedJob) -> None:
-        self.counters["done"] += 1
+        self.counters.add("done")
         tracked.set(CompactionPhase.DONE)
 
     def _lose(self, tracked: TrackedJob, job: CompactionJob | None, why: str) -> None:
-        self.counters["lost"] += 1
+        self.counters.add("lost")
         _log.warning("compaction %s is lost: %s", tracked.id, why)
         last = job is not None and job.attempt > self._options.request_retries
-        if last and not self._options.fall_back:
+        if last and not self._options.fall_back and self._endpoints.current():
             self._fail(tracked, why)
         else:
             tracked.set(CompactionPhase.LOST, None, why)
+
+    def _stay(self, tracked: TrackedJob, job: CompactionJob) -> None:
+        """No gateway is in force, which somebody has ordered: no strategy is asked."""
+        self.counters.add("no_endpoint")
+        _log.info("compaction %s runs in this process: all gateways were removed", job.id)
+        self._compact_here(tracked, job)
 
     def _give_up(self, tracked: TrackedJob, job: CompactionJob, why: str) -> None:
         """No gateway has the job: do as the failure strategy says."""
         if not self._options.fall_back:
             self._fail(tracked, why)
             return
-        self.counters["fallbacks"] += 1
+        self.counters.add("fallbacks")
         _log.warning("compaction %s runs in this process: %s", job.id, why)
         self._compact_here(tracked, job)
 
     def _fail(self, tracked: TrackedJob, why: str) -> None:
-        self.counters["failed"] += 1
+        self.counters.add("failed")
         tracked.gave_up_s = self._clock()
         what = f"remote compaction gave up, and request.failure-strategy is 'fail': {why}"
         tracked.set(CompactionPhase.FAILED, CompactionFault.UNAVAILABLE, what)
@@ -288,7 +299,9 @@ class RemoteCompactionService(CompactionService):
     # -- gateways -----------------------------------------------------------------------------
 
     def _errand(self, tracked: TrackedJob) -> Errand:
-        return Errand(tracked, self._options, self._in_turn, self._client, clock=self._clock)
+        return Errand(
+            tracked, self._options, self._in_turn, self._client, self.counters, clock=self._clock
+        )
 
     def _in_turn(self) -> Sequence[Gateway]:
         """The gateways in force, beginning with another one each time."""

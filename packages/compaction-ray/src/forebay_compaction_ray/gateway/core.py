@@ -18,8 +18,9 @@ from forebay_compaction_ray.gateway.admission import check_submission
 from forebay_compaction_ray.gateway.crew import Crew
 from forebay_compaction_ray.gateway.jobs import Entry
 from forebay_compaction_ray.gateway.limits import GatewayLimits
-from forebay_compaction_ray.gateway.metrics import Metrics
+from forebay_compaction_ray.gateway.metrics import EVENTS, Metrics
 from forebay_compaction_ray.gateway.pool import Pool, WorkerLostError
+from forebay_compaction_ray.gateway.waking import WakingClock
 from forebay_compaction_ray.gateway.workers import Policy, Worker, least_occupied
 from forebay_compaction_ray.messages import JobView, Outcome, Submission
 from forebay_compaction_ray.wire import permanent, transient
@@ -32,6 +33,8 @@ _DEATHS_REMEMBERED: Final = 4096
 _IDS_REMEMBERED: Final = 16384
 _FATAL: Final = frozenset({"died", "silent", "stalled"})
 """Causes of a worker's end that the work may have to do with."""
+_LATE_TICKS: Final = 2
+"""Periods of a tick that count when it comes later than that: the gateway was suspended."""
 _FORGOTTEN_AT_ONCE: Final = 32
 """So that sorting them is not the price of every job."""
 
@@ -59,6 +62,8 @@ class GatewayCore:
         self.metrics: Final = Metrics()
         self._policy: Final = policy
         self._clock: Final = clock
+        self._awake: Final = WakingClock(clock, _LATE_TICKS * limits.ping_every_s)
+        """What workers are measured by."""
         self._jobs: dict[str, Entry] = {}
         self._by_work: defaultdict[str, list[Entry]] = defaultdict(list)
         self._active: Counter[str] = Counter()
@@ -74,7 +79,7 @@ class GatewayCore:
         self.crew: Final = Crew(
             pool,
             limits,
-            clock=clock,
+            clock=self._awake,
             metrics=self.metrics,
             spawn=self._spawn,
             changed=self._dispatch,
@@ -92,6 +97,12 @@ class GatewayCore:
             "storages": list(self.storages),
             "workers": self.crew.ready,
         }
+
+    def hear(self, events: Mapping[str, Any]) -> None:
+        """Count what a client tells of its jobs; events that this release does not know are not."""
+        for event in EVENTS & events.keys():
+            if (count := int(events[event])) > 0:
+                self.metrics.add("client_events_total", count, event=event)
 
     def submit(self, submission: Submission) -> JobView:
         """Take a job; one that is known already is answered, not taken again.
@@ -176,12 +187,13 @@ class GatewayCore:
 
     def tick(self) -> None:
         """Look at the clock: leases, silent workers, drains."""
+        self._awake.tick()
         now = self._clock()
         for entry in list(self._jobs.values()):
             if now - entry.asked_s >= entry.submission.job.lease_s:
                 self.release(entry.id)
         for worker in list(self.crew.workers.values()):
-            self._kill_if_deaf(worker, now)
+            self._kill_if_deaf(worker)
         self.crew.tick()
         if self._draining_s is not None:
             if now - self._draining_s >= self.limits.drain_timeout_s:
@@ -309,6 +321,8 @@ class GatewayCore:
         self.metrics.add("cpu_seconds_total", outcome.cpu_seconds)
         self.metrics.add("bytes_in_total", outcome.bytes_in)
         self.metrics.add("bytes_out_total", outcome.bytes_out)
+        self.metrics.add("entries_in_total", outcome.entries_in)
+        self.metrics.add("entries_dropped_total", outcome.entries_dropped)
 
     def _lose(self, entry: Entry, cause: str, message: str) -> None:
         """The worker of a job is gone; the job may go on, or have been done, and nobody knows."""
@@ -342,7 +356,7 @@ class GatewayCore:
             self._queue.remove(entry)
             self._end(entry, CompactionPhase.ABORTED, None, cause, f"aborted: {cause}")
             return
-        entry.abort_asked_s = self._clock()
+        entry.abort_asked_s = self._awake()
         assert entry.worker is not None
         self._spawn(self._ask_to_stop(entry, entry.worker))
 
@@ -377,7 +391,8 @@ class GatewayCore:
 
     # -- time ---------------------------------------------------------------------------------
 
-    def _kill_if_deaf(self, worker: Worker, now: float) -> None:
+    def _kill_if_deaf(self, worker: Worker) -> None:
+        now = self._awake()
         for entry in worker.jobs.values():
             asked = entry.abort_asked_s
             if asked is not None and now - asked >= self.limits.abort_timeout_s:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, Final
 
 from forebay_compaction_ray.gateway.jobs import Entry
@@ -16,6 +16,9 @@ from forebay_compaction_ray.gateway.workers import Worker, WorkerPhase
 from forebay_compaction_ray.messages import Pulse, WorkerInfo
 
 _log = logging.getLogger(__name__)
+
+_STALLED_PULSES: Final = 2
+"""In a row: the first one after both were suspended tells of steps that could not be made."""
 
 
 class Crew:
@@ -131,14 +134,14 @@ class Crew:
         for worker in list(self.workers.values()):
             self._look_at(worker)
 
-    def died(self, worker: Worker, why: str) -> None:
-        """A call has failed because the worker's process ended; it will come back by itself."""
+    def died(self, worker: Worker, why: str, *, alive: Collection[str] = ()) -> None:
+        """The worker's process has ended, and comes back by itself; it may have jobs ``alive``."""
         if worker.id not in self.workers:
             return
         _log.warning("worker %s %s", worker.id, why)
         self._metrics.add("worker_restarts_total")
         self._begin_again(worker)
-        self._lose_jobs(worker, "died", f"its worker {worker.id} {why}")
+        self._lose_jobs(worker, "died", f"its worker {worker.id} {why}", alive)
 
     def kill(self, worker: Worker, cause: str, why: str) -> None:
         """End a worker's process; its jobs are lost, and it begins again."""
@@ -151,7 +154,7 @@ class Crew:
         self._lose_jobs(worker, cause, f"its worker {worker.id} was killed: {why}")
 
     def _begin_again(self, worker: Worker) -> None:
-        worker.info, worker.seen_s = None, self._clock()
+        worker.info, worker.seen_s, worker.stalled = None, self._clock(), 0
         if worker.phase is WorkerPhase.DRAINING:
             self._spawn(self._later_end(worker))
             return
@@ -162,10 +165,12 @@ class Crew:
         if worker.id in self.workers:
             self._remove(worker)
 
-    def _lose_jobs(self, worker: Worker, cause: str, message: str) -> None:
-        for entry in list(worker.jobs.values()):
+    def _lose_jobs(
+        self, worker: Worker, cause: str, message: str, alive: Collection[str] = ()
+    ) -> None:
+        for entry in [entry for entry in worker.jobs.values() if entry.id not in alive]:
             self._lost(entry, cause, message)
-        worker.jobs.clear()
+            del worker.jobs[entry.id]
 
     def _look_at(self, worker: Worker) -> None:
         now, limits = self._clock(), self._limits
@@ -183,7 +188,10 @@ class Crew:
             worker.phase = WorkerPhase.SUSPECT
         if silent_s >= limits.stall_timeout_s:
             self.kill(worker, "silent", f"no answer for {silent_s:.0f} s")
-        elif (age_s := _oldest_step(worker)) >= limits.stall_timeout_s:
+        elif (
+            worker.stalled >= _STALLED_PULSES
+            and (age_s := _oldest_step(worker)) >= limits.stall_timeout_s
+        ):
             self.kill(worker, "stalled", f"no step in a job for {age_s:.0f} s")
         elif not worker.pinged and worker.id in self.workers:
             worker.pinged = True
@@ -204,12 +212,14 @@ class Crew:
     def _seen(self, worker: Worker, pulse: Pulse) -> None:
         if pulse.boot != worker.boot:
             if worker.info is not None:
-                self.died(worker, "began again unnoticed")
+                self.died(worker, "began again unnoticed", alive=pulse.jobs)
             return
         worker.seen_s = self._clock()
         for job_id, progress in pulse.jobs.items():
             if (entry := worker.jobs.get(job_id)) is not None:
                 entry.progress = progress
+        stalls = _oldest_step(worker) >= self._limits.stall_timeout_s
+        worker.stalled = worker.stalled + 1 if stalls else 0
         if worker.phase is WorkerPhase.SUSPECT:
             worker.phase = WorkerPhase.READY
             self._changed()

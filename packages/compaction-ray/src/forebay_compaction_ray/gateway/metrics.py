@@ -21,10 +21,30 @@ HELP: Final = {
     "cpu_seconds_total": "CPU seconds of jobs.",
     "bytes_in_total": "Bytes that jobs have read.",
     "bytes_out_total": "Bytes that jobs have written.",
+    "entries_in_total": "Entries that jobs have read.",
+    "entries_dropped_total": "Entries that were overwritten, deleted or expired.",
+    "client_events_total": "What clients tell of their jobs, by event.",
     "workers": "Workers, by state.",
     "worker_restarts_total": "Workers that died or were killed.",
 }
 """Name without prefix → what it says."""
+
+EVENTS: Final = frozenset(
+    {
+        "submitted",
+        "small",
+        "retries",
+        "done",
+        "lost",
+        "failed",
+        "fallbacks",
+        "no_endpoint",
+        "unreachable",
+        "refused",
+        "verify_failures",
+    }
+)
+"""What clients count."""
 
 
 class Metrics:

@@ -198,7 +198,7 @@ class GatewayServer:
             raise permanent("token", "the token is missing or wrong: see token-file")
 
     async def _hello(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        del request
+        self._core.hear(dict(request.get("events") or {}))
         return self._core.hello()
 
     async def _submit(self, request: Mapping[str, Any]) -> Mapping[str, Any]:

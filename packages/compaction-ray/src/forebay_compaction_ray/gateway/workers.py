@@ -40,6 +40,8 @@ class Worker:
     """Jobs that it ever got."""
     pinged: bool = False
     """A ping is under way."""
+    stalled: int = 0
+    """Answers in a row that told of a job without a step."""
     describing: bool = False
     """It has been asked what it is."""
     draining_s: float | None = None

@@ -10,13 +10,19 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import attrs
 
 from forebay_compaction_ray.messages import JobProgress, Outcome, Pulse, Submission, WorkerInfo
 from forebay_compaction_ray.worker.guard import JobStorage, Traffic
-from forebay_state_api.compaction import CompactionPhase, Compactor, perform
+from forebay_state_api.compaction import (
+    CompactionJob,
+    CompactionPhase,
+    CompactionResult,
+    Compactor,
+    perform,
+)
 from forebay_state_api.compaction.local import fault_of
 from forebay_state_api.plugins import plugins
 from forebay_state_api.storage import ObjectStorage, open_storage
@@ -58,6 +64,24 @@ class _Run:
             bytes_out=self.traffic.bytes_out,
             age_s=time.monotonic() - self.step_s,
         )
+
+
+class _Counting:
+    """A compactor, and what the result of its one job says of entries."""
+
+    def __init__(self, compactor: Compactor) -> None:
+        self.format: Final = compactor.format
+        self.entries_in = self.entries_dropped = 0
+        self._compactor: Final = compactor
+
+    def compact(
+        self, job: CompactionJob, storage: ObjectStorage, cancelled: Callable[[], bool]
+    ) -> CompactionResult | None:
+        """As `Compactor.compact`."""
+        result = self._compactor.compact(job, storage, cancelled)
+        if result is not None:
+            self.entries_in, self.entries_dropped = result.entries_in, result.entries_dropped
+        return result
 
 
 class WorkerBody:
@@ -148,8 +172,13 @@ class WorkerBody:
         compactor = self._compactors()[job.format]
         prefix = f"{job.operator}/{job.output_prefix}"
         storage = JobStorage(self._storage(run.submission.storage), prefix, run.traffic)
-        done = perform(job, compactor, storage, run.cancelled)
-        return Outcome(phase=CompactionPhase.DONE if done else CompactionPhase.ABORTED)
+        counting = _Counting(compactor)
+        done = perform(job, cast("Compactor", counting), storage, run.cancelled)
+        return Outcome(
+            phase=CompactionPhase.DONE if done else CompactionPhase.ABORTED,
+            entries_in=counting.entries_in,
+            entries_dropped=counting.entries_dropped,
+        )
 
     def _storage(self, name: str) -> ObjectStorage:
         with self._lock:

@@ -1,0 +1,39 @@
+"""What happened to the jobs of one process, and what of it no gateway has been told yet."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+
+class Counts:
+    """Counts events by name. Used from several threads."""
+
+    def __init__(self) -> None:
+        """Nothing has happened."""
+        self._all: Final[Counter[str]] = Counter()
+        self._untold: Counter[str] = Counter()
+        self._lock: Final = threading.Lock()
+
+    def __getitem__(self, event: str) -> int:
+        """How often it has happened."""
+        return self._all[event]
+
+    def add(self, event: str) -> None:
+        """It has happened once more."""
+        with self._lock:
+            self._all[event] += 1
+            self._untold[event] += 1
+
+    def take(self) -> dict[str, int]:
+        """What no gateway was told, for somebody who tells one now."""
+        with self._lock:
+            taken, self._untold = self._untold, Counter()
+            return dict(taken)
+
+    def give_back(self, taken: Mapping[str, int]) -> None:
+        """It was not told after all."""
+        with self._lock:
+            self._untold.update(taken)
