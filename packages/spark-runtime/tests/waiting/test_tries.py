@@ -456,6 +456,7 @@ class Clients:
 
     def __init__(self):
         self.current = 0
+        self.opening = False
         self.replaced = []
 
     async def replace(self, broken):

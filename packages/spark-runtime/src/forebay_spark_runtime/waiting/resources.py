@@ -2,9 +2,9 @@
 
 A client is what the context manager that ``resources()`` returns gives. It is entered and left in
 one task of its own. It is replaced when a function raises `ClientBrokenError`, or when it says of
-itself that it is closed; it is closed when nobody has used it for `IDLE_S`, when the operator comes
-with other ``resources``, after a failed task, and if possible at the process's end. A worker may be
-killed at any time, and then nothing is closed.
+itself that it is closed, and no try begins until the new one is open. It is closed when nobody has
+used it for `IDLE_S`, when the operator comes with other ``resources``, after a failed task, and if
+possible at the process's end. A worker may be killed at any time, and then nothing is closed.
 """
 
 from __future__ import annotations
@@ -94,9 +94,13 @@ class KeptClient:
         self.digest = digest
         self.users = 0
         self.current: Any = None
+        """The last one that was opened; a broken one until another is open in its place."""
+        self.opening = False
+        """Whether another one is being opened in its place."""
         self._resources = resources
         self._name = name
         self._opened: _Opened | None = None
+        self._failure: Exception | None = None
         self._retired: list[_Opened] = []
         self._lock = asyncio.Lock()
 
@@ -108,12 +112,20 @@ class KeptClient:
             if self._opened is None:
                 await self._open()
 
+    async def opened(self) -> None:
+        """Wait while another one is being opened; raises what that raises."""
+        async with self._lock:
+            if self._failure is not None:
+                raise self._failure
+
     async def replace(self, broken: Any) -> None:
         """Open another one in place of ``broken``, which is closed when its task has ended.
 
         Of many calls that found it broken, the first one replaces it.
         """
         async with self._lock:
+            if self._failure is not None:
+                raise self._failure
             if self.current is broken:
                 _log.info("the client of %s is broken, and is opened anew", self._name)
                 self._retire()
@@ -130,18 +142,26 @@ class KeptClient:
         async with self._lock:
             if self._opened is not None:
                 self._retire()
+            self.current = None
         await self.close_retired()
 
     async def _open(self) -> None:
-        opened = _Opened(self._resources, self._name)
-        self.current = await opened.client()
+        self._failure = None
+        self.opening = True
+        try:
+            opened = _Opened(self._resources, self._name)
+            self.current = await opened.client()
+        except Exception as error:
+            self._failure = error
+            raise
+        finally:
+            self.opening = False
         self._opened = opened
 
     def _retire(self) -> None:
         assert self._opened is not None
         self._retired.append(self._opened)
         self._opened = None
-        self.current = None
 
 
 class Clients:
