@@ -263,6 +263,82 @@ def test_what_cannot_be_opened_is_named_and_tried_again_by_the_next_task(run):
     run(scenario())
 
 
+@pytest.mark.parametrize(
+    "ending", [asyncio.CancelledError("gone"), SystemExit(3), KeyboardInterrupt()], ids=repr
+)
+def test_an_opening_that_ends_without_an_error_proper_is_named_too(run, ending):
+    @asynccontextmanager
+    async def resources():
+        raise ending
+        yield
+
+    async def scenario():
+        clients = Clients()
+        says = f"resources of ask raised {type(ending).__name__}"
+        with pytest.raises(FunctionError, match=says):
+            await clients.acquire("ask", "digest", resources)
+
+    run(scenario())
+
+
+def test_an_opening_that_hangs_is_given_up(run):
+    log = []
+
+    @asynccontextmanager
+    async def resources():
+        try:
+            await asyncio.Event().wait()
+            yield
+        finally:
+            log.append("left")
+
+    async def scenario():
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(FunctionError, match="of ask did not open a client within 120 s"):
+            await Clients().acquire("ask", "digest", resources)
+        assert asyncio.get_running_loop().time() - began == 120
+        assert log == ["left"]
+
+    run(scenario())
+
+
+def test_a_replacement_that_hangs_fails_the_batch(drive):
+    opener = Opener()
+
+    @asynccontextmanager
+    async def hanging():
+        await asyncio.Event().wait()
+        yield
+
+    async def fn(row, client):
+        raise ClientBrokenError
+
+    kept = KeptClient(lambda: hanging() if opener.opened else opener(), "digest", "ask")
+    policy = {"retry": Retry(1, 0), "timeout": 60.0}
+    driven = drive(fn, range(40), engine={"client": kept}, **policy)
+    assert "did not open a client within 120 s" in str(driven.error)
+    assert driven.took_s == pytest.approx(120)
+    assert driven.left == 0
+
+
+def test_what_a_task_that_was_cancelled_began_to_open_is_closed(run):
+    opener = Opener(takes_s=7)
+
+    async def scenario():
+        clients = Clients()
+        acquiring = asyncio.create_task(clients.acquire("ask", "digest", opener))
+        await asyncio.sleep(1)
+        acquiring.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await acquiring
+        await asyncio.sleep(10)
+        assert opener.closed == []
+        kept = await clients.acquire("ask", "digest", opener)
+        assert kept.current is opener.opened[0]
+
+    run(scenario())
+
+
 def test_a_client_that_fails_to_close_or_does_not_end_is_left(run, caplog):
     @asynccontextmanager
     async def bad():

@@ -26,6 +26,9 @@ _log = logging.getLogger(__name__)
 IDLE_S: Final = 50.0
 """Unused for so long, a client is closed; Spark ends idle worker processes after 60 s."""
 
+OPENING_S: Final = 120.0
+"""How long a client may take to open."""
+
 CLOSING_S: Final = 5.0
 """How long a client may take to close."""
 
@@ -43,7 +46,17 @@ class _Opened:
         self._keeper = asyncio.create_task(self._keep(resources))
 
     async def client(self) -> Any:
-        return await asyncio.shield(self._ready)
+        """The client; raises what opening it raised, or that it took too long."""
+        try:
+            await asyncio.wait([self._ready], timeout=OPENING_S)
+        finally:
+            if self._ready.cancel():
+                self._keeper.cancel()
+        if self._ready.cancelled():
+            raise FunctionError(
+                f"resources of {self._name} did not open a client within {OPENING_S:g} s"
+            )
+        return self._ready.result()
 
     async def close(self) -> None:
         self._closing.set()
@@ -57,10 +70,10 @@ class _Opened:
             async with _entered(resources, self._name) as client:
                 self._ready.set_result(client)
                 await self._closing.wait()
-        except Exception as error:  # noqa: BLE001 - whoever waits for the client gets it
+        except BaseException as error:  # noqa: BLE001 - whoever waits for the client gets it
             if not self._ready.done():
                 self._ready.set_exception(_failed(self._name, error))
-            else:
+            elif not isinstance(error, asyncio.CancelledError):
                 _log.warning("closing the client of %s failed", self._name, exc_info=True)
 
 
@@ -79,7 +92,7 @@ async def _entered(resources: Resources, name: str) -> AsyncIterator[Any]:
         )
 
 
-def _failed(name: str, error: Exception) -> Exception:
+def _failed(name: str, error: BaseException) -> Exception:
     if isinstance(error, ConfigurationError):
         return error
     failure = FunctionError(f"resources of {name} raised {type(error).__name__}: {error}")
@@ -148,11 +161,12 @@ class KeptClient:
     async def _open(self) -> None:
         self._failure = None
         self.opening = True
+        opened = _Opened(self._resources, self._name)
         try:
-            opened = _Opened(self._resources, self._name)
             self.current = await opened.client()
-        except Exception as error:
-            self._failure = error
+        except BaseException as error:
+            self._retired.append(opened)
+            self._failure = error if isinstance(error, Exception) else None
             raise
         finally:
             self.opening = False
@@ -190,6 +204,7 @@ class Clients:
             await kept.open()
         except BaseException:
             kept.users -= 1
+            await kept.close_retired()
             raise
         return kept
 
