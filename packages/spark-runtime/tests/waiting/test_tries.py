@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from forebay_spark_runtime.waiting.arguments import Rate, Retry
+from forebay_spark_runtime.waiting.arguments import Batch, Rate, Retry
 from forebay_spark_runtime.waiting.current import current_call
 from forebay_spark_runtime.waiting.retry import (
     ClientBrokenError,
@@ -490,6 +490,37 @@ def test_without_a_retry_policy_a_broken_client_is_replaced_for_the_others(drive
     options = {"engine": {"client": clients}, "capacity": 1, "on_error": failed}
     driven = drive(fn, range(8), **options)
     assert driven.out == [0] * 5 + [(5, "ClientBrokenError", 1)] + [1] * 2
+
+
+# --- functions that end the process --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", [SystemExit(3), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize("policy", [{}, {"try_timeout": 5.0}, {"batch": Batch(2)}])
+def test_a_function_that_would_end_the_process_fails_the_batch(drive, ending, policy):
+    async def fn(row, client):
+        await asyncio.sleep(1)
+        if row in (3, [2, 3]):
+            raise ending
+        return row
+
+    driven = drive(fn, range(20), **policy)
+    assert isinstance(driven.error, FunctionError)
+    assert f"raised {type(ending).__name__}" in str(driven.error)
+
+
+def test_a_second_call_that_would_end_the_process_is_forgotten(drive):
+    calls = []
+
+    async def fn(row, client):
+        calls.append(row)
+        if len(calls) == 2:
+            raise SystemExit(3)
+        await asyncio.sleep(7)
+        return row
+
+    assert drive(fn, [0], hedge=5.0).out == [0]
+    assert calls == [0, 0]
 
 
 # --- arguments ----------------------------------------------------------------------------------

@@ -309,7 +309,10 @@ class Caller:
 
         async def second() -> Any:
             CURRENT.set(fixed)
-            return await self.fn(argument, self.client.current)
+            try:
+                return await self.fn(argument, self.client.current)
+            except (SystemExit, KeyboardInterrupt) as error:
+                raise RuntimeError(f"the second call raised {type(error).__name__}") from error
 
         slot.start_hedge = start
         slot.hedge_at = at
