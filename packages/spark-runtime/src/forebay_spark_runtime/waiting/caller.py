@@ -295,11 +295,16 @@ class Caller:
     # --- hedging -------------------------------------------------------------------------------
 
     def _prepare_hedge(self, slot: Slot, argument: Any, at: float) -> None:
-        """Have the sweeper start a second call at ``at``, unless the client is replaced then."""
+        """Have the sweeper start a second call at ``at``, if it may be made then.
+
+        It is not made while the client is replaced, or when the rate leaves it no turn at once: a
+        turn that it waited for would be another row's.
+        """
         fixed = slot.call()
 
         def start() -> asyncio.Task[Any] | None:
-            if self.client.opening:
+            limiter = self._limiter
+            if self.client.opening or not (limiter is None or limiter.acquire_at_once()):
                 return None
             self.counts.hedges += 1
             task = asyncio.get_running_loop().create_task(second())
