@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from types import SimpleNamespace
@@ -394,7 +395,7 @@ def test_second_calls_keep_to_the_rate(drive, hedge):
     driven = drive(fn, range(40), capacity=40, rate=Rate(20), hedge=hedge)
     assert driven.out == list(range(40))
     assert len(begun) == 40 + driven.counts.hedges
-    gaps = [later - sooner for sooner, later in zip(begun, begun[1:], strict=False)]
+    gaps = [later - sooner for sooner, later in itertools.pairwise(begun)]
     assert min(gaps) >= 1 / 20 - 1e-6
 
 
