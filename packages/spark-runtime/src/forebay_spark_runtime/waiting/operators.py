@@ -23,7 +23,7 @@ from forebay_spark_runtime.waiting.arguments import Batch, Duration, Rate, Retry
 from forebay_spark_runtime.waiting.arrow_in import InputLayout
 from forebay_spark_runtime.waiting.carry import WAIT, CarryJob
 from forebay_spark_runtime.waiting.carry_plan import check_pending, columns_of, routed_to_subtasks
-from forebay_spark_runtime.waiting.reports import WaitMetrics
+from forebay_spark_runtime.waiting.reports import WaitMetrics, log_sink
 from forebay_spark_runtime.waiting.spec import COLUMN, WaitSpec, checked, pickled
 from forebay_spark_runtime.waiting.task import WaitJob
 from forebay_state_api.errors import ConfigurationError
@@ -312,7 +312,7 @@ def _batch(df: Any, query: Any, batch_id: Any, name: str) -> tuple[str, int | No
 
 def _sink(metrics: Any, session: Any, name: str) -> Any:
     if metrics is None:
-        return None
+        return log_sink(session)
     if not isinstance(metrics, WaitMetrics):
         raise ConfigurationError(f"{name}: metrics is a WaitMetrics(), not {metrics!r}")
     return metrics.sink(session, name)
