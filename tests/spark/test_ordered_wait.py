@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import json
+import logging
 import threading
 from collections import Counter
 from decimal import Decimal
@@ -307,6 +309,43 @@ def test_what_was_counted_is_known_on_the_driver(stage, http_service):
     assert 0 < first.p50_s <= first.p99_s < 10
     assert 1 < first.counts.in_flight_max <= 50
     assert all(report.counts.tries == 50 for report in others)
+
+
+@pytest.mark.parametrize("metrics", [None, WaitMetrics()], ids=["without metrics", "with metrics"])
+def test_what_was_counted_is_in_the_driver_s_log(spark, caplog, metrics):
+    async def fn(row, client):
+        return 1
+
+    def wait():
+        df = spark.range(0, 20, 1, 2)
+        ordered_wait(df, fn, "n int", name="ask", metrics=metrics).collect()
+        return [line for line in caplog.messages if line.startswith("operator ask")]
+
+    assert wait() == []
+    caplog.set_level(logging.INFO)
+    first, second = sorted(wait(), key=lambda line: line.partition("partition")[2])
+    assert "batch 0, partition 0: 10 rows, 10 tries" in first
+    assert "batch 0, partition 1: 10 rows, 10 tries" in second
+
+
+def test_workers_log_where_the_job_configures_it(spark, tmp_path):
+    log = tmp_path / "log"
+
+    def resources():
+        logging.basicConfig(filename=log, level=logging.INFO, force=True)
+        return contextlib.nullcontext()
+
+    async def fn(row, client):
+        return 1
+
+    def reset():
+        logging.basicConfig(level=logging.WARNING, force=True)
+        return contextlib.nullcontext()
+
+    df = spark.range(0, 20, 1, 1)
+    for configure in (resources, reset):
+        ordered_wait(df, fn, "n int", name="ask", resources=configure).collect()
+    assert "operator ask, partition 0: 20 rows, 20 tries" in log.read_text()
 
 
 def test_what_was_counted_in_files(stage):

@@ -65,6 +65,25 @@ def test_a_late_row_goes_out_with_the_next_micro_batch(stage):
     assert stage.rows(ASKED) == [(n, f"a:{n}") for n in range(7)]
 
 
+@pytest.mark.parametrize(
+    ("changed", "now"),
+    [
+        ("id long, more string, most int", "id bigint, more string, most int"),
+        ("id long", "id bigint"),
+        ("id long, more int", "id bigint, more int"),
+    ],
+    ids=["added", "removed", "retyped"],
+)
+def test_other_columns_are_refused_while_rows_are_pending(stage, changed, now):
+    stage.put(*[{"id": n, "more": "1"} for n in range(6)])
+    run_until(stage, waiting(stage, "id long, more string"), 3)
+    stage.put({"id": 6, "more": "1"})
+    told = f"{StateMigrationError.__name__}.*columns id bigint, more string; .* now has {now}\\."
+    with pytest.raises(Exception, match=told):
+        run_until(stage, waiting(stage, changed), 7)
+    assert stage.rows(ASKED) == [(n, f"a:{n}") for n in range(3)]
+
+
 def test_triggers_that_end_are_refused_by_the_tasks(stage):
     stage.put({"id": 1})
     with pytest.raises(Exception, match="availableNow"):

@@ -9,6 +9,7 @@ import pytest
 
 from forebay_spark_runtime.waiting.caller import CallPolicy
 from forebay_spark_runtime.waiting.engine import Engine
+from forebay_spark_runtime.waiting.resources import KeptClient
 from forebay_spark_runtime.waiting.window import Segment
 
 
@@ -80,6 +81,8 @@ class Drive:
             positions = range(len(segment.rows)) if positions is None else positions
             driven.out += [segment.answers[position] for position in positions]
 
+        if isinstance(kept := options.get("client"), KeptClient):
+            await kept.open()
         driven.engine = engine = Engine(fn, policy, emit=emit, clock=loop.time, **options)
         began = loop.time()
         others = asyncio.all_tasks()
@@ -96,6 +99,8 @@ class Drive:
         except Exception as error:  # noqa: BLE001 - tests look at it
             driven.error = error
         driven.took_s = loop.time() - began
+        if isinstance(kept, KeptClient):
+            await kept.close()
         driven.counts = engine.counts
         driven.left = len(asyncio.all_tasks() - others)
 

@@ -7,7 +7,9 @@ from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 
-from forebay_spark_runtime.waiting.resources import Clients
+from forebay_spark_runtime.waiting.arguments import Batch, Retry
+from forebay_spark_runtime.waiting.resources import Clients, KeptClient
+from forebay_spark_runtime.waiting.retry import ClientBrokenError
 from forebay_state_api.errors import ConfigurationError, FunctionError
 
 
@@ -20,12 +22,17 @@ class Client:
 class Opener:
     """Counts what it opened and closed."""
 
-    def __init__(self):
+    def __init__(self, takes_s=0):
         self.opened = []
         self.tasks = []
+        self.opening = False
+        self._takes_s = takes_s
 
     @asynccontextmanager
     async def __call__(self):
+        self.opening = True
+        await asyncio.sleep(self._takes_s)
+        self.opening = False
         client = Client(len(self.opened))
         self.opened.append(client)
         self.tasks.append(asyncio.current_task())
@@ -127,6 +134,84 @@ def test_a_broken_client_is_replaced_once_and_closed_with_the_task(run):
     run(scenario())
 
 
+@pytest.mark.parametrize(
+    "policy",
+    [{}, {"ordered": False}, {"batch": Batch(2)}, {"hedge": 0.5}, {"try_timeout": 4.0}],
+    ids=["ordered", "unordered", "batch", "hedge", "time limit"],
+)
+def test_no_call_begins_while_a_broken_client_is_replaced(drive, policy):
+    opener, begun = Opener(takes_s=7), []
+
+    async def fn(row, client):
+        begun.append(opener.opening)
+        await asyncio.sleep(1 + (row if isinstance(row, int) else row[0]) % 3)
+        if client.number == 0 and row != 1:
+            raise ClientBrokenError
+        return row
+
+    kept = KeptClient(opener, "digest", "ask")
+    retry = Retry(1, 0, on=KeyError)
+    driven = drive(fn, range(40), retry=retry, timeout=60.0, engine={"client": kept}, **policy)
+    assert driven.error is None
+    assert len(driven.out) == 40
+    assert not any(begun)
+    assert opener.closed == [True, True]
+    assert driven.took_s < 30
+
+
+def test_calls_without_limits_have_the_former_client_until_the_new_one_is_open(run):
+    """They do not wait, and somebody else's call may have found it broken."""
+    opener = Opener(takes_s=7)
+
+    async def scenario():
+        kept = await Clients().acquire("ask", "digest", opener)
+        broken = kept.current
+        replacing = asyncio.create_task(kept.replace(broken))
+        await asyncio.sleep(1)
+        assert kept.current is broken
+        await replacing
+        assert kept.current is opener.opened[1]
+
+    run(scenario())
+
+
+def test_a_call_that_finds_a_client_broken_after_it_was_replaced_leaves_the_new_one(drive):
+    opener = Opener()
+
+    async def fn(row, client):
+        if client.number == 0:
+            await asyncio.sleep(1 + row)
+            raise ClientBrokenError
+        await asyncio.sleep(100)
+        return client.number
+
+    kept = KeptClient(opener, "digest", "ask")
+    driven = drive(fn, range(5), retry=Retry(1, 0), timeout=900.0, engine={"client": kept})
+    assert driven.out == [1] * 5
+    assert len(opener.opened) == 2
+
+
+def test_a_client_that_cannot_be_replaced_fails_the_batch_and_is_not_called_with(drive):
+    opener, called = Opener(), []
+
+    def once():
+        if opener.opened:
+            raise OSError("no route")
+        return opener()
+
+    async def fn(row, client):
+        called.append(row)
+        await asyncio.sleep(1)
+        raise ClientBrokenError
+
+    kept = KeptClient(once, "digest", "ask")
+    policy = {"retry": Retry(1, 0), "timeout": 60.0, "on_error": lambda *_: "failed"}
+    driven = drive(fn, range(40), engine={"client": kept}, **policy)
+    assert "resources of ask raised OSError: no route" in str(driven.error)
+    assert called == list(range(10))
+    assert opener.closed == [True]
+
+
 def test_a_client_that_says_that_it_is_closed_is_opened_anew(run):
     opener = Opener()
 
@@ -173,6 +258,82 @@ def test_what_cannot_be_opened_is_named_and_tried_again_by_the_next_task(run):
         with pytest.raises(ConfigurationError, match="returned int, which is no context manager"):
             await clients.acquire("ask", "other", lambda: 5)
         kept = await clients.acquire("ask", "third", opener)
+        assert kept.current is opener.opened[0]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "ending", [asyncio.CancelledError("gone"), SystemExit(3), KeyboardInterrupt()], ids=repr
+)
+def test_an_opening_that_ends_without_an_error_proper_is_named_too(run, ending):
+    @asynccontextmanager
+    async def resources():
+        raise ending
+        yield
+
+    async def scenario():
+        clients = Clients()
+        says = f"resources of ask raised {type(ending).__name__}"
+        with pytest.raises(FunctionError, match=says):
+            await clients.acquire("ask", "digest", resources)
+
+    run(scenario())
+
+
+def test_an_opening_that_hangs_is_given_up(run):
+    log = []
+
+    @asynccontextmanager
+    async def resources():
+        try:
+            await asyncio.Event().wait()
+            yield
+        finally:
+            log.append("left")
+
+    async def scenario():
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(FunctionError, match="of ask did not open a client within 120 s"):
+            await Clients().acquire("ask", "digest", resources)
+        assert asyncio.get_running_loop().time() - began == 120
+        assert log == ["left"]
+
+    run(scenario())
+
+
+def test_a_replacement_that_hangs_fails_the_batch(drive):
+    opener = Opener()
+
+    @asynccontextmanager
+    async def hanging():
+        await asyncio.Event().wait()
+        yield
+
+    async def fn(row, client):
+        raise ClientBrokenError
+
+    kept = KeptClient(lambda: hanging() if opener.opened else opener(), "digest", "ask")
+    policy = {"retry": Retry(1, 0), "timeout": 60.0}
+    driven = drive(fn, range(40), engine={"client": kept}, **policy)
+    assert "did not open a client within 120 s" in str(driven.error)
+    assert driven.took_s == pytest.approx(120)
+    assert driven.left == 0
+
+
+def test_what_a_task_that_was_cancelled_began_to_open_is_closed(run):
+    opener = Opener(takes_s=7)
+
+    async def scenario():
+        clients = Clients()
+        acquiring = asyncio.create_task(clients.acquire("ask", "digest", opener))
+        await asyncio.sleep(1)
+        acquiring.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await acquiring
+        await asyncio.sleep(10)
+        assert opener.closed == []
+        kept = await clients.acquire("ask", "digest", opener)
         assert kept.current is opener.opened[0]
 
     run(scenario())

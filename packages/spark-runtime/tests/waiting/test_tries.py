@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from types import SimpleNamespace
 
 import pytest
 
-from forebay_spark_runtime.waiting.arguments import Rate, Retry
+from forebay_spark_runtime.waiting.arguments import Batch, Rate, Retry
 from forebay_spark_runtime.waiting.current import current_call
 from forebay_spark_runtime.waiting.retry import (
     ClientBrokenError,
@@ -382,6 +383,30 @@ def test_a_first_call_that_answers_first_wins_and_the_second_is_cancelled(drive)
     assert driven.left == server.live == 0
 
 
+@pytest.mark.parametrize("hedge", [0.1, 0.15, 3.0])
+def test_second_calls_keep_to_the_rate(drive, hedge):
+    begun = []
+
+    async def fn(row, client):
+        begun.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(5)
+        return row
+
+    driven = drive(fn, range(40), capacity=40, rate=Rate(20), hedge=hedge)
+    assert driven.out == list(range(40))
+    assert len(begun) == 40 + driven.counts.hedges
+    gaps = [later - sooner for sooner, later in itertools.pairwise(begun)]
+    assert min(gaps) >= 1 / 20 - 1e-6
+
+
+def test_second_calls_are_made_with_turns_that_nobody_waits_for(drive):
+    server = Server(r0=[60, 1], r1=[60, 1])
+    driven = drive(server, range(2), rate=Rate(1), hedge=5.0, try_timeout=30.0, on_error=failed)
+    assert driven.out == [0, 1]
+    assert driven.counts.hedges_won == 2
+    assert [at for _, at, _ in server.tries] == pytest.approx([0, 1, 5, 6], abs=0.01)
+
+
 def test_both_in_the_same_moment(drive):
     server = Server(**{f"r{row}": [7, 2] for row in range(50)})
     driven = drive(server, range(50), hedge=5.0)
@@ -456,6 +481,7 @@ class Clients:
 
     def __init__(self):
         self.current = 0
+        self.opening = False
         self.replaced = []
 
     async def replace(self, broken):
@@ -491,6 +517,37 @@ def test_without_a_retry_policy_a_broken_client_is_replaced_for_the_others(drive
     assert driven.out == [0] * 5 + [(5, "ClientBrokenError", 1)] + [1] * 2
 
 
+# --- functions that end the process --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", [SystemExit(3), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize("policy", [{}, {"try_timeout": 5.0}, {"batch": Batch(2)}])
+def test_a_function_that_would_end_the_process_fails_the_batch(drive, ending, policy):
+    async def fn(row, client):
+        await asyncio.sleep(1)
+        if row in (3, [2, 3]):
+            raise ending
+        return row
+
+    driven = drive(fn, range(20), **policy)
+    assert isinstance(driven.error, FunctionError)
+    assert f"raised {type(ending).__name__}" in str(driven.error)
+
+
+def test_a_second_call_that_would_end_the_process_is_forgotten(drive):
+    calls = []
+
+    async def fn(row, client):
+        calls.append(row)
+        if len(calls) == 2:
+            raise SystemExit(3)
+        await asyncio.sleep(7)
+        return row
+
+    assert drive(fn, [0], hedge=5.0).out == [0]
+    assert calls == [0, 0]
+
+
 # --- arguments ----------------------------------------------------------------------------------
 
 
@@ -503,7 +560,10 @@ def test_without_a_retry_policy_a_broken_client_is_replaced_for_the_others(drive
         (lambda: Retry(1, "1s"), "Retry.delay is seconds or a timedelta"),
         (lambda: Retry(1, float("nan")), "Retry.delay is seconds"),
         (lambda: Retry(1, 5, max_delay=1), "Retry.max_delay is shorter"),
-        (lambda: Retry(1, multiplier=0.5), "Retry.multiplier is 1 or more"),
+        (lambda: Retry(1, multiplier=0.5), "Retry.multiplier is a number from 1"),
+        (lambda: Retry(1, multiplier=timedelta(2)), "Retry.multiplier is a number"),
+        (lambda: Retry(1, multiplier="2"), "Retry.multiplier is a number"),
+        (lambda: Retry(1, multiplier=float("inf")), "Retry.multiplier is a number"),
         (lambda: Retry(1, jitter=-1), "Retry.jitter is 0 or more"),
         (lambda: Retry(1, on=int), "Retry.on is exception classes or a function"),
         (lambda: Retry(1, on=3), "Retry.on is exception classes or a function"),

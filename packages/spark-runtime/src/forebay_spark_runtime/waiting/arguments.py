@@ -72,14 +72,21 @@ class Retry:
         seconds(self.jitter, "Retry.jitter")
         if self.max_delay is not None and seconds(self.max_delay, "Retry.max_delay") < delay:
             raise ConfigurationError("Retry.max_delay is shorter than Retry.delay")
-        if seconds(self.multiplier, "Retry.multiplier") < 1:
-            raise ConfigurationError(f"Retry.multiplier is 1 or more, not {self.multiplier!r}")
+        if not _is_number(self.multiplier) or self.multiplier < 1:
+            raise ConfigurationError(
+                f"Retry.multiplier is a number from 1, not {self.multiplier!r}"
+            )
         if not _are_errors(self.on) and (isinstance(self.on, type) or not callable(self.on)):
             raise ConfigurationError(
                 f"Retry.on is exception classes or a function of the exception, not {self.on!r}"
             )
         if self.on_result is not None and not callable(self.on_result):
             raise ConfigurationError(f"Retry.on_result is a function, not {self.on_result!r}")
+
+
+def _is_number(given: Any) -> bool:
+    number = isinstance(given, int | float) and not isinstance(given, bool)
+    return number and math.isfinite(given)
 
 
 def _are_errors(given: Any) -> bool:
@@ -100,10 +107,8 @@ class Rate:
 
     def __attrs_post_init__(self) -> None:
         """Check all of it."""
-        calls: Any = self.calls
-        number = isinstance(calls, int | float) and not isinstance(calls, bool)
-        if not number or not math.isfinite(calls) or calls <= 0:
-            raise ConfigurationError(f"Rate.calls is a number above 0, not {calls!r}")
+        if not _is_number(self.calls) or self.calls <= 0:
+            raise ConfigurationError(f"Rate.calls is a number above 0, not {self.calls!r}")
         seconds(self.per, "Rate.per", above_zero=True)
         whole(self.burst, "Rate.burst", least=1)
         if self.partitions is not None:

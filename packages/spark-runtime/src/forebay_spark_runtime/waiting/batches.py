@@ -119,7 +119,7 @@ async def _again(
     """Settle rows that are not tried again; wait for the others' next try, and return them."""
     waiting, longest = [], 0.0
     for one, error, verdict in failed:
-        replaced = await caller.replaced(error)
+        replaced = await caller.replaced(slot.client, error)
         delay = caller.delay_s(error, one.record, verdict, replaced=replaced)
         if delay is None or caller.now() + delay >= end:
             in_time = delay is None

@@ -57,6 +57,11 @@ class Client(Protocol):
 
     current: Any
     """What the function gets; ``None`` without resources."""
+    opening: bool
+    """Whether another one is being opened in place of ``current``: no call begins meanwhile."""
+
+    async def opened(self) -> None:
+        """Wait while another one is being opened."""
 
     async def replace(self, broken: Any) -> None:
         """Replace ``broken``, unless that was done already."""
@@ -66,6 +71,10 @@ class NoClient:
     """Where there are no resources."""
 
     current: Any = None
+    opening = False
+
+    async def opened(self) -> None:
+        """There is nothing to open."""
 
     async def replace(self, broken: Any) -> None:
         """There is nothing to replace."""
@@ -124,7 +133,7 @@ class Caller:
                     return answer
                 error, verdict = refused
             record = record or RecordTries()
-            replaced = await self.replaced(error)
+            replaced = await self.replaced(slot.client, error)
             delay = self.delay_s(error, record, verdict, replaced=replaced)
             if delay is None or self.now() + delay >= end:
                 return self.given_up(index, row, error, slot.attempt, in_time=delay is None)
@@ -135,7 +144,7 @@ class Caller:
 
         The time runs from the beginning of the first try; waiting for its turn does not count.
         """
-        if self._limiter is not None or self._ready is not None:
+        if self._limiter is not None or self._ready is not None or self.client.opening:
             await self._turn()
         started = self.now()
         if slot.attempt == 1 and self.policy.timeout is not None:
@@ -159,10 +168,11 @@ class Caller:
             self._prepare_hedge(slot, argument, started + self.policy.hedge)
         error: BaseException | None = None
         answer: Any = None
+        slot.client = client = self.client.current
         self.begin()
         self.counts.tries += 1
         try:
-            answer = await self.fn(argument, self.client.current)
+            answer = await self.fn(argument, client)
         except asyncio.CancelledError as cancelled:
             if not (slot.expired or slot.hedge_won):
                 if slot.task.cancelling():
@@ -219,12 +229,16 @@ class Caller:
     async def _turn(self) -> None:
         if self._limiter is not None:
             await self._limiter.acquire()
-        if self._ready is not None:
-            await self._ready()
+        while True:
+            if self.client.opening:
+                await self.client.opened()
+            if self._ready is not None:
+                await self._ready()
+            if not self.client.opening:
+                return
 
-    async def replaced(self, error: BaseException) -> bool:
-        """Replace the client if that is what failed."""
-        client = self.client.current
+    async def replaced(self, client: Any, error: BaseException) -> bool:
+        """Replace the ``client`` that a call was made with, if that is what failed."""
         if client is None or not (isinstance(error, ClientBrokenError) or is_closed(client)):
             return False
         await self.client.replace(client)
@@ -281,10 +295,17 @@ class Caller:
     # --- hedging -------------------------------------------------------------------------------
 
     def _prepare_hedge(self, slot: Slot, argument: Any, at: float) -> None:
-        """Have the sweeper start a second call at ``at``."""
+        """Have the sweeper start a second call at ``at``, if it may be made then.
+
+        It is not made while the client is replaced, or when the rate leaves it no turn at once: a
+        turn that it waited for would be another row's.
+        """
         fixed = slot.call()
 
-        def start() -> asyncio.Task[Any]:
+        def start() -> asyncio.Task[Any] | None:
+            limiter = self._limiter
+            if self.client.opening or not (limiter is None or limiter.acquire_at_once()):
+                return None
             self.counts.hedges += 1
             task = asyncio.get_running_loop().create_task(second())
             self._hedged.add(task)
@@ -293,7 +314,10 @@ class Caller:
 
         async def second() -> Any:
             CURRENT.set(fixed)
-            return await self.fn(argument, self.client.current)
+            try:
+                return await self.fn(argument, self.client.current)
+            except (SystemExit, KeyboardInterrupt) as error:
+                raise RuntimeError(f"the second call raised {type(error).__name__}") from error
 
         slot.start_hedge = start
         slot.hedge_at = at

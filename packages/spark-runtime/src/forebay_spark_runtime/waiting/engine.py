@@ -188,6 +188,11 @@ class Engine:
         CURRENT.set(slot)
         try:
             await self._work(slot)
+        except (SystemExit, KeyboardInterrupt) as error:
+            # Out of a task they would end the loop, and with it every call of the process.
+            self._stop()
+            indexes = slot.indexes if isinstance(slot.indexes, int) else slot.indexes[0]
+            raise self._caller.failure(indexes, error, slot.attempt) from error
         except BaseException:
             self._stop()
             raise

@@ -23,10 +23,13 @@ from forebay_spark_runtime.waiting.arguments import Batch, Duration, Rate, Retry
 from forebay_spark_runtime.waiting.arrow_in import InputLayout
 from forebay_spark_runtime.waiting.carry import WAIT, CarryJob
 from forebay_spark_runtime.waiting.carry_plan import check_pending, columns_of, routed_to_subtasks
-from forebay_spark_runtime.waiting.reports import WaitMetrics
+from forebay_spark_runtime.waiting.reports import WaitMetrics, log_sink
 from forebay_spark_runtime.waiting.spec import COLUMN, WaitSpec, checked, pickled
 from forebay_spark_runtime.waiting.task import WaitJob
 from forebay_state_api.errors import ConfigurationError
+
+ERROR_COLUMN: Final = "error"
+"""The name of the error's column unless another one is given."""
 
 _PARTITION: Final = f"{Hidden.PREFIX}partition"
 
@@ -44,7 +47,7 @@ def ordered_wait(
     retry: Retry | None = None,
     rate: Rate | None = None,
     on_error: str | Callable[[Any, BaseException], Any] = "fail",
-    error_column: str = "error",
+    error_column: str = ERROR_COLUMN,
     key: str | Sequence[str] | Callable[[Any], Any] | None = None,
     batch: Batch | None = None,
     hedge: Duration | None = None,
@@ -123,7 +126,7 @@ def unordered_wait(
     retry: Retry | None = None,
     rate: Rate | None = None,
     on_error: str | Callable[[Any, BaseException], Any] = "fail",
-    error_column: str = "error",
+    error_column: str = ERROR_COLUMN,
     key: str | Sequence[str] | Callable[[Any], Any] | None = None,
     batch: Batch | None = None,
     hedge: Duration | None = None,
@@ -233,9 +236,11 @@ def _answers(session: Any, output: Any, spec: WaitSpec) -> OutputSchema:
 def _schema(df: Any, answers: OutputSchema, spec: WaitSpec, error_column: Any) -> StructType:
     """The input's columns, the answers' and the error's; no new name may be there already."""
     fields = list(answers.spark)
+    if not isinstance(error_column, str) or not error_column:
+        raise ConfigurationError(f"{spec.name}: error_column is a name, not {error_column!r}")
+    if error_column != ERROR_COLUMN and spec.on_error != COLUMN:
+        raise ConfigurationError(f'{spec.name}: error_column= goes with on_error="column"')
     if spec.on_error == COLUMN:
-        if not isinstance(error_column, str) or not error_column:
-            raise ConfigurationError(f"{spec.name}: error_column is a name, not {error_column!r}")
         error = output_schema(df.sparkSession, f"e {ERROR_DDL}", spec.name).spark[0]
         fields.append(StructField(error_column, error.dataType, nullable=True))
     given = list(df.schema)
@@ -253,6 +258,10 @@ def _schema(df: Any, answers: OutputSchema, spec: WaitSpec, error_column: Any) -
 def _layout(df: Any, columns: Any, spec: WaitSpec) -> InputLayout:
     names = tuple(df.columns)
     chosen = (columns,) if isinstance(columns, str) else columns
+    if not (chosen is None or isinstance(chosen, Sequence)):
+        raise ConfigurationError(
+            f"{spec.name}: columns is a column or several of them, not {columns!r}"
+        )
     shown = (
         tuple(range(len(names)))
         if chosen is None
@@ -303,7 +312,7 @@ def _batch(df: Any, query: Any, batch_id: Any, name: str) -> tuple[str, int | No
 
 def _sink(metrics: Any, session: Any, name: str) -> Any:
     if metrics is None:
-        return None
+        return log_sink(session)
     if not isinstance(metrics, WaitMetrics):
         raise ConfigurationError(f"{name}: metrics is a WaitMetrics(), not {metrics!r}")
     return metrics.sink(session, name)

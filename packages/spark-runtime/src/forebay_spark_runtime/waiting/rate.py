@@ -17,6 +17,15 @@ class Limiter:
         self._clock = clock
         self._next = 0.0
 
+    def acquire_at_once(self) -> bool:
+        """Take a turn if one is free now."""
+        now = self._clock()
+        turn = max(self._next, now - self._slack)
+        if turn > now:
+            return False
+        self._next = turn + self._interval
+        return True
+
     async def acquire(self) -> None:
         """Wait for the turn. A turn that is cancelled is lost: the rate is kept, not reached."""
         now = self._clock()

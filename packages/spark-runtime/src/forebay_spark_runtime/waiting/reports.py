@@ -1,9 +1,15 @@
-"""How the driver learns what the tasks counted: an accumulator, or files under Spark Connect."""
+"""How the driver learns what the tasks counted: an accumulator, or files under Spark Connect.
+
+What comes by an accumulator is also logged, in the driver, where logging is configured.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+import weakref
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -18,7 +24,10 @@ from forebay_state_api.versions.layout import escaped
 _log = logging.getLogger(__name__)
 
 KEPT_BATCHES: Final = 100
-"""Micro-batches that an accumulator remembers, the newest."""
+"""Micro-batches of a query that are told of, the newest."""
+
+KEPT_QUERIES: Final = 100
+"""Queries that an accumulator remembers, the last ones heard of. A bounded DataFrame is one."""
 
 _Tasks: TypeAlias = dict[tuple[str, int], dict[str, dict[str, Any]]]
 """(query, batch) → operator and partition → counts."""
@@ -62,6 +71,8 @@ class BatchReport:
 class WaitMetrics:
     """Collects what ordered waits counted, per micro-batch; pass it to them as ``metrics=``.
 
+    It knows the newest hundred of each query.
+
     On classic Spark nothing else is needed: the counts come with the tasks' results. Under Spark
     Connect name a ``directory`` (a path or URL) that the workers can write and this process can
     read: each task leaves one small file there, and they are yours to delete.
@@ -93,8 +104,22 @@ class WaitMetrics:
                 "accumulators"
             )
         if self._accumulator is None:
-            self._accumulator = session.sparkContext.accumulator({}, _merging())
+            self._accumulator = session.sparkContext.accumulator({}, _merging(add_newest))
         return _Accumulated(self._accumulator)
+
+
+_logs: Final[weakref.WeakKeyDictionary[Any, Any]] = weakref.WeakKeyDictionary()
+"""By ``SparkContext`` the accumulator of the waits without `WaitMetrics`."""
+
+
+def log_sink(session: Any) -> Any:
+    """For waits without `WaitMetrics`: has their counts logged; ``None`` if nobody would see it."""
+    if is_connect(session) or not _log.isEnabledFor(logging.INFO):
+        return None
+    context = session.sparkContext
+    if context not in _logs:
+        _logs[context] = context.accumulator({}, _merging(add_nothing))
+    return _Accumulated(_logs[context])
 
 
 def _report(query: str, batch_id: int, found: Any) -> BatchReport:
@@ -104,20 +129,70 @@ def _report(query: str, batch_id: int, found: Any) -> BatchReport:
     return BatchReport(query=query, batch_id=batch_id, tasks=len(found), counts=counts)
 
 
-def _merging() -> Any:
+def add_all(known: _Tasks, told: _Tasks) -> None:
+    """Add reports; a task that is run again replaces what it said before."""
+    for batch, tasks in told.items():
+        known.setdefault(batch, {}).update(tasks)
+
+
+def add_newest(known: _Tasks, told: _Tasks) -> None:
+    """Add reports, and forget the oldest batches of their queries.
+
+    Those of other queries stay, whose ids may be smaller.
+    """
+    new = [batch for batch in told if batch not in known]
+    add_all(known, told)
+    for query, _ in new:
+        _forget_old(known, query)
+
+
+def add_nothing(known: _Tasks, told: _Tasks) -> None:
+    """Forget the reports: they were logged."""
+
+
+def _forget_old(tasks: _Tasks, query: str) -> None:
+    batches = sorted(batch_id for one, batch_id in tasks if one == query)
+    for batch_id in batches[:-KEPT_BATCHES]:
+        del tasks[query, batch_id]
+    heard = {one: place for place, (one, _) in enumerate(tasks)}
+    if len(heard) > KEPT_QUERIES:
+        first = min(heard, key=heard.__getitem__)
+        for batch in [batch for batch in tasks if batch[0] == first]:
+            del tasks[batch]
+
+
+def log(tasks: _Tasks) -> None:
+    """Log what tasks counted, each in a line."""
+    for (query, batch_id), found in tasks.items():
+        for task, data in found.items():
+            name, _, partition = task.rpartition("/")
+            _log.info(
+                "operator %s of query %s, batch %d, partition %s: %s",
+                name,
+                query,
+                batch_id,
+                partition,
+                Counts.of_data(data),
+            )
+
+
+def _merging(add: Callable[[_Tasks, _Tasks], None]) -> Any:
+    """``add`` says what the driver keeps."""
+    from pyspark import TaskContext
     from pyspark.accumulators import AccumulatorParam
 
     class Merging(AccumulatorParam):  # type: ignore[misc]  # pyspark is untyped here
-        """Adds reports; a task that is run again replaces what it said before."""
+        """In a worker collects the task's report, which the driver logs and adds."""
 
         def zero(self, value: _Tasks) -> _Tasks:  # noqa: ARG002 - pyspark's signature
             return {}
 
         def addInPlace(self, first: _Tasks, second: _Tasks) -> _Tasks:  # noqa: N802 - theirs
-            for batch, tasks in second.items():
-                first.setdefault(batch, {}).update(tasks)
-            while len(first) > KEPT_BATCHES:
-                del first[min(first, key=lambda batch: batch[1])]
+            if TaskContext.get() is not None:
+                add_all(first, second)
+            else:
+                log(second)
+                add(first, second)
             return first
 
     return Merging()
@@ -151,8 +226,17 @@ class _Files:
 def _read(directory: str) -> _Tasks:
     storage = open_storage(directory)
     found: _Tasks = {}
-    for info in storage.list(""):
-        task = TaskReport(**json.loads(storage.get(info.name)))
-        for batch, tasks in task.as_tasks().items():
-            found.setdefault(batch, {}).update(tasks)
+    for name in _newest(info.name for info in storage.list("")):
+        add_all(found, TaskReport(**json.loads(storage.get(name))).as_tasks())
     return found
+
+
+def _newest(names: Iterable[str]) -> Iterator[str]:
+    """Of files ``query/batch/task`` those of each query's newest batches."""
+    queries: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for name in names:
+        query, batch, _ = name.rsplit("/", 2)
+        queries[query][batch].append(name)
+    for batches in queries.values():
+        for batch in sorted(batches)[-KEPT_BATCHES:]:
+            yield from batches[batch]

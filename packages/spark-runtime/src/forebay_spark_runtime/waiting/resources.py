@@ -2,9 +2,9 @@
 
 A client is what the context manager that ``resources()`` returns gives. It is entered and left in
 one task of its own. It is replaced when a function raises `ClientBrokenError`, or when it says of
-itself that it is closed; it is closed when nobody has used it for `IDLE_S`, when the operator comes
-with other ``resources``, after a failed task, and if possible at the process's end. A worker may be
-killed at any time, and then nothing is closed.
+itself that it is closed, and no try begins until the new one is open. It is closed when nobody has
+used it for `IDLE_S`, when the operator comes with other ``resources``, after a failed task, and if
+possible at the process's end. A worker may be killed at any time, and then nothing is closed.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ _log = logging.getLogger(__name__)
 IDLE_S: Final = 50.0
 """Unused for so long, a client is closed; Spark ends idle worker processes after 60 s."""
 
+OPENING_S: Final = 120.0
+"""How long a client may take to open."""
+
 CLOSING_S: Final = 5.0
 """How long a client may take to close."""
 
@@ -43,7 +46,17 @@ class _Opened:
         self._keeper = asyncio.create_task(self._keep(resources))
 
     async def client(self) -> Any:
-        return await asyncio.shield(self._ready)
+        """The client; raises what opening it raised, or that it took too long."""
+        try:
+            await asyncio.wait([self._ready], timeout=OPENING_S)
+        finally:
+            if self._ready.cancel():
+                self._keeper.cancel()
+        if self._ready.cancelled():
+            raise FunctionError(
+                f"resources of {self._name} did not open a client within {OPENING_S:g} s"
+            )
+        return self._ready.result()
 
     async def close(self) -> None:
         self._closing.set()
@@ -57,10 +70,10 @@ class _Opened:
             async with _entered(resources, self._name) as client:
                 self._ready.set_result(client)
                 await self._closing.wait()
-        except Exception as error:  # noqa: BLE001 - whoever waits for the client gets it
+        except BaseException as error:  # noqa: BLE001 - whoever waits for the client gets it
             if not self._ready.done():
                 self._ready.set_exception(_failed(self._name, error))
-            else:
+            elif not isinstance(error, asyncio.CancelledError):
                 _log.warning("closing the client of %s failed", self._name, exc_info=True)
 
 
@@ -79,7 +92,7 @@ async def _entered(resources: Resources, name: str) -> AsyncIterator[Any]:
         )
 
 
-def _failed(name: str, error: Exception) -> Exception:
+def _failed(name: str, error: BaseException) -> Exception:
     if isinstance(error, ConfigurationError):
         return error
     failure = FunctionError(f"resources of {name} raised {type(error).__name__}: {error}")
@@ -94,9 +107,13 @@ class KeptClient:
         self.digest = digest
         self.users = 0
         self.current: Any = None
+        """The last one that was opened; a broken one until another is open in its place."""
+        self.opening = False
+        """Whether another one is being opened in its place."""
         self._resources = resources
         self._name = name
         self._opened: _Opened | None = None
+        self._failure: Exception | None = None
         self._retired: list[_Opened] = []
         self._lock = asyncio.Lock()
 
@@ -108,12 +125,20 @@ class KeptClient:
             if self._opened is None:
                 await self._open()
 
+    async def opened(self) -> None:
+        """Wait while another one is being opened; raises what that raises."""
+        async with self._lock:
+            if self._failure is not None:
+                raise self._failure
+
     async def replace(self, broken: Any) -> None:
         """Open another one in place of ``broken``, which is closed when its task has ended.
 
         Of many calls that found it broken, the first one replaces it.
         """
         async with self._lock:
+            if self._failure is not None:
+                raise self._failure
             if self.current is broken:
                 _log.info("the client of %s is broken, and is opened anew", self._name)
                 self._retire()
@@ -130,18 +155,27 @@ class KeptClient:
         async with self._lock:
             if self._opened is not None:
                 self._retire()
+            self.current = None
         await self.close_retired()
 
     async def _open(self) -> None:
+        self._failure = None
+        self.opening = True
         opened = _Opened(self._resources, self._name)
-        self.current = await opened.client()
+        try:
+            self.current = await opened.client()
+        except BaseException as error:
+            self._retired.append(opened)
+            self._failure = error if isinstance(error, Exception) else None
+            raise
+        finally:
+            self.opening = False
         self._opened = opened
 
     def _retire(self) -> None:
         assert self._opened is not None
         self._retired.append(self._opened)
         self._opened = None
-        self.current = None
 
 
 class Clients:
@@ -170,6 +204,7 @@ class Clients:
             await kept.open()
         except BaseException:
             kept.users -= 1
+            await kept.close_retired()
             raise
         return kept
 

@@ -20,6 +20,7 @@ class Slot:
     __slots__ = (
         "_key_of",
         "attempt",
+        "client",
         "deadline",
         "expired",
         "hedge",
@@ -36,11 +37,13 @@ class Slot:
         self.indexes: Sequence[int] | int = 0
         """The row of the call at hand, or with `Batch` its rows."""
         self.attempt = 1
+        self.client: Any = None
+        """What the last guarded call was made with."""
         self.deadline = NEVER
         self.expired = False
         """Set by the sweeper when it cancels the call; cleared by the worker."""
         self.hedge_at = NEVER
-        self.start_hedge: Callable[[], asyncio.Task[Any]] | None = None
+        self.start_hedge: Callable[[], asyncio.Task[Any] | None] | None = None
         self.hedge: asyncio.Task[Any] | None = None
         self.hedge_won = False
         """Set when the call is cancelled because the second one has answered."""
