@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from datetime import timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -15,6 +16,9 @@ import pyarrow.parquet as pq
 
 SCHEMA: Final = "user string, amount long, seq long"
 """Spark's schema of the files."""
+
+TTL: Final = timedelta(days=1)
+"""Of the states that have one: nothing expires while a job runs."""
 
 FIRST_MODIFIED_S: Final = 1_700_000_000
 """Modification time of the first file, seconds since the epoch; the file source reads in order."""

@@ -1,15 +1,17 @@
-"""Our side of the comparisons: running count and sum as a keyed function, in two forms."""
+"""Our side of the comparisons, as keyed functions: running count and sum, and dedup."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from benchmarks.data import Event
-from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
+from benchmarks.data import TTL, Event
+from forebay_state_api import KeyedProcessFunction, StateTtlConfig, ValueStateDescriptor
 
 CountRow = tuple[str, int, int, int]
 """User, amount, count, sum."""
+FirstRow = tuple[str, int]
+"""User, amount."""
 
 
 class CountSync(KeyedProcessFunction[str, Event, CountRow]):
@@ -28,6 +30,15 @@ class CountSync(KeyedProcessFunction[str, Event, CountRow]):
         return [(row.user, row.amount, count, total)]
 
 
+class CountTtl(CountSync):
+    """The same with a time to live, cleaned up as by default."""
+
+    def open(self, context: Any) -> None:
+        """Declare the state."""
+        ttl = StateTtlConfig(TTL)
+        self.acc = context.get_state(ValueStateDescriptor("acc", tuple[int, int], ttl=ttl))
+
+
 class CountCoroutine(KeyedProcessFunction[str, Event, CountRow]):
     """A coroutine: the same read and write, asynchronous and chained."""
 
@@ -42,3 +53,18 @@ class CountCoroutine(KeyedProcessFunction[str, Event, CountRow]):
         total += row.amount
         await self.acc.async_update((count, total))
         return [(row.user, row.amount, count, total)]
+
+
+class DedupTtl(KeyedProcessFunction[str, Event, FirstRow]):
+    """A plain function: lets the first event of each user through, and none after it in a day."""
+
+    def open(self, context: Any) -> None:
+        """Declare the state."""
+        self.seen = context.get_state(ValueStateDescriptor("seen", int, ttl=StateTtlConfig(TTL)))
+
+    def process_element(self, row: Event, ctx: Any) -> Iterable[FirstRow]:
+        """Read for each event, write for the first one."""
+        if self.seen.value():
+            return []
+        self.seen.update(1)
+        return [(row.user, row.amount)]

@@ -1,11 +1,12 @@
-"""The measured jobs: running count and sum per user, ours and its peers.
+"""The measured jobs: running count and sum per user, and dedup with TTL, ours and its peers.
 
-All but `jvmagg` give one row out for each row in: ``user, amount, cnt, total``.
+Those that count, but for `jvmagg`, give one row out for each row in: ``user, amount, cnt, total``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -15,12 +16,15 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark user knows
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
+from benchmarks.data import TTL
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame
 
 OUTPUT: Final = "user string, amount long, cnt long, total long"
+FIRST_ROWS: Final = "user string, amount long"
 COLUMNS: Final = ["user", "amount", "cnt", "total"]
 PARTITIONS: Final = 2
 ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -50,6 +54,29 @@ class CountTransformWithState(StatefulProcessor):  # type: ignore[misc]  # pyspa
             total += row.amount
             yield Row(user=key[0], amount=row.amount, cnt=count, total=total)
         self.acc.update((count, total))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class DedupTransformWithState(StatefulProcessor):  # type: ignore[misc]  # pyspark is untyped
+    """Spark's transformWithState, Row API: lets the first row of each key through."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Declare the state."""
+        ttl_ms = TTL // timedelta(milliseconds=1)
+        self.seen = handle.getValueState("seen", "seen long", ttlDurationMs=ttl_ms)
+
+    def handleInputRows(  # noqa: N802 - Spark's name
+        self,
+        key: Any,
+        rows: Iterator[Row],
+        timerValues: Any,  # noqa: N803 - Spark's name
+    ) -> Iterator[Row]:
+        """Look once for all rows that a key has in the micro-batch."""
+        if not self.seen.exists():
+            self.seen.update((1,))
+            yield Row(user=key[0], amount=next(rows).amount)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -110,7 +137,7 @@ class Job:
     """Session settings that only this job has."""
 
 
-def _ours(form: str) -> Callable[[DataFrame, Path], DataFrame]:
+def _ours(form: str, output: str = OUTPUT) -> Callable[[DataFrame, Path], DataFrame]:
     def build(events: DataFrame, state_dir: Path) -> DataFrame:
         # Imported here, so that the peers' processes hold nothing of ours.
         from benchmarks import functions
@@ -119,7 +146,7 @@ def _ours(form: str) -> Callable[[DataFrame, Path], DataFrame]:
         stream = keyed(
             events, "user", uid="bench", parallelism=PARTITIONS, state_dir=str(state_dir)
         )
-        return stream.process(getattr(functions, form)(), OUTPUT)
+        return stream.process(getattr(functions, form)(), output)
 
     return build
 
@@ -133,10 +160,13 @@ def _mapped(
     return build
 
 
-def _transform_with_state(events: DataFrame, _state_dir: Path) -> DataFrame:
-    return events.groupBy("user").transformWithState(
-        CountTransformWithState(), OUTPUT, "Append", "None"
-    )
+def _transform_with_state(
+    processor: type[StatefulProcessor], output: str, time_mode: str
+) -> Callable[[DataFrame, Path], DataFrame]:
+    def build(events: DataFrame, _state_dir: Path) -> DataFrame:
+        return events.groupBy("user").transformWithState(processor(), output, "Append", time_mode)
+
+    return build
 
 
 def _jvm_aggregation(events: DataFrame, _state_dir: Path) -> DataFrame:
@@ -145,11 +175,18 @@ def _jvm_aggregation(events: DataFrame, _state_dir: Path) -> DataFrame:
 
 _WITH_LSM: Final = {"spark.forebay.state.backend": "lsm"}
 _WITH_ROCKSDB: Final = {"spark.sql.streaming.stateStore.providerClass": ROCKSDB}
+_TO_ITS_END: Final = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
+"""With TTL, transformWithState goes on making micro-batches without data."""
 
 JOBS: Final[Mapping[str, Job]] = {
     job.name: job
     for job in (
         Job(name="ours-sync", about="keyed, plain function", build=_ours("CountSync")),
+        Job(
+            name="ours-sync-ttl",
+            about="keyed, plain function, state with TTL",
+            build=_ours("CountTtl"),
+        ),
         Job(name="ours-coroutine", about="keyed, coroutine", build=_ours("CountCoroutine")),
         Job(
             name="ours-lsm-sync",
@@ -169,7 +206,7 @@ JOBS: Final[Mapping[str, Job]] = {
         Job(
             name="tws",
             about="transformWithState, Row API, RocksDB",
-            build=_transform_with_state,
+            build=_transform_with_state(CountTransformWithState, OUTPUT, "None"),
             conf=_WITH_ROCKSDB,
         ),
         Job(
@@ -178,6 +215,17 @@ JOBS: Final[Mapping[str, Job]] = {
             build=_jvm_aggregation,
             output_mode="update",
             conf=_WITH_ROCKSDB,
+        ),
+        Job(
+            name="ours-dedup-ttl",
+            about="keyed, dedup with TTL, plain function",
+            build=_ours("DedupTtl", FIRST_ROWS),
+        ),
+        Job(
+            name="tws-dedup-ttl",
+            about="transformWithState, dedup with TTL, Row API, RocksDB",
+            build=_transform_with_state(DedupTransformWithState, FIRST_ROWS, "ProcessingTime"),
+            conf=_WITH_ROCKSDB | _TO_ITS_END,
         ),
     )
 }

@@ -24,6 +24,7 @@ from benchmarks.machine import ForeignLoad
 from benchmarks.report import Line, as_data, environment_text, finish, lines_table, table
 
 OURS: Final = ("ours-sync", "ours-coroutine")
+WITH_TTL: Final = "ours-sync-ttl"
 LSM: Final = "ours-lsm-sync"
 FOREIGN_LIMIT: Final = 0.25
 """Cores that others may use before a run is marked as disturbed."""
@@ -84,12 +85,13 @@ SCENARIOS: Final = (
     Scenario(
         name="83k-100k",
         dataset=Dataset(keys=100_000, rows_per_file=83_334, files=12),
-        jobs=("dict", *OURS, LSM, "jvmagg", "tws"),
+        jobs=("dict", *OURS, WITH_TTL, LSM, "jvmagg", "tws"),
         targets=(
             *_against_dict(0.70, 0.65),
             *_against("jvmagg", 1.2),
             *_against("tws", 15),
             Target(ours=LSM, peer="dict", ratio=0.5),
+            Target(ours=WITH_TTL, peer="ours-sync", ratio=0.85),
         ),
         length=Length(files=12, skip=2),
         short={"tws": Length(files=4, skip=1)},
@@ -114,6 +116,14 @@ SCENARIOS: Final = (
         jobs=("dict", *OURS),
         targets=_against_dict(0.60, 0.50),
         length=Length(files=6, skip=2),
+    ),
+    Scenario(
+        name="dedup-100k",
+        dataset=Dataset(keys=100_000, rows_per_file=83_334, files=12),
+        jobs=("ours-dedup-ttl", "tws-dedup-ttl"),
+        targets=(Target(ours="ours-dedup-ttl", peer="tws-dedup-ttl", ratio=12),),
+        length=Length(files=12, skip=2),
+        short={"tws-dedup-ttl": Length(files=4, skip=1)},
     ),
 )
 

@@ -1,18 +1,27 @@
-"""What several tests on Spark need: an HTTP service on loopback, and jobs under Spark Connect."""
+"""What several tests on Spark need: an HTTP service on loopback, jobs under Spark Connect, and
+drivers and workers that are killed."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import random
+import signal
 import subprocess
 import sys
 import threading
+import time
+from pathlib import Path
 
 import pytest
 from pyspark import cloudpickle
+from pyspark.errors import StreamingQueryException
 
 from forebay_spark_runtime import current_call
+
+JOBS = Path(__file__).parents[1] / "jobs"
 
 
 class Service:
@@ -116,3 +125,111 @@ def run_connected(tmp_path_factory):
         return json.loads((folder / "found.json").read_text())
 
     return run
+
+
+class Driver:
+    """A driver process of its own, and its JVM and workers with it."""
+
+    def __init__(self, stage, *, job="counting", master="local[2]", **told):
+        log = (stage.folder / "driver.log").open("ab")
+        argument = json.dumps({"master": master, "folder": str(stage.folder), **told})
+        self.process = subprocess.Popen(
+            [sys.executable, str(JOBS / f"{job}.py"), argument],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self._log = Path(log.name)
+        log.close()
+
+    @property
+    def is_running(self):
+        return self.process.poll() is None
+
+    def kill(self):
+        """Everything at once: the session is this driver's own."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def end(self):
+        """Wait for the end; its return code."""
+        return self.process.wait(180)
+
+    @property
+    def log(self):
+        return self._log.read_text(errors="replace")
+
+
+@pytest.fixture
+def drive(stage):
+    """Starts drivers, of a job in ``tests/jobs``; none outlives the test."""
+    started = []
+
+    def start(**told):
+        started.append(Driver(stage, **told))
+        return started[-1]
+
+    yield start
+    for driver in started:
+        if driver.is_running:
+            driver.kill()
+
+
+class Kills:
+    """Ends an operator's work by SIGKILL at random moments, and starts it again."""
+
+    def __init__(self, stage, uid):
+        self._stage = stage
+        self._uid = uid
+        self._chance = random.Random(os.urandom(8))
+
+    def drivers(self, start, *, restarts, batches):
+        """Kill the drivers that ``start(turn)`` gives, each while it makes some version."""
+        for turn in range(restarts):
+            driver = start(turn)
+            target = self.versions_begun() + self._chance.randrange(1, 3)
+            deadline = time.monotonic() + 120
+            while self.versions_begun() < min(target, batches) and driver.is_running:
+                assert time.monotonic() < deadline, driver.log
+                time.sleep(0.01)
+            time.sleep(self._chance.uniform(0, 0.4))
+            driver.kill()
+        driver = start(restarts)
+        assert driver.end() == 0, driver.log
+
+    def workers(self, df, pids, *, restarts):
+        """Kill the workers that leave their process ids in ``pids``; how often a query failed."""
+        failures = 0
+        while True:
+            query = self._stage.start(df)
+            if failures < restarts:
+                self._kill_workers(pids, query)
+            try:
+                query.awaitTermination()
+            except StreamingQueryException as error:
+                failures += 1
+                if "FencedError" in str(error) or "CorruptStateError" in str(error):
+                    raise
+            else:
+                return failures
+            finally:
+                query.stop()
+                for path in pids.iterdir():
+                    path.unlink()
+
+    def versions_begun(self):
+        return len(list(self._stage.state.glob(f"*/{self._uid}/versions/*")))
+
+    def _kill_workers(self, pids, query):
+        while not (found := list(pids.iterdir())) and query.isActive:
+            time.sleep(0.02)
+        time.sleep(self._chance.uniform(0, 0.6))
+        for path in found:
+            with contextlib.suppress(ProcessLookupError):  # the worker has ended by itself
+                os.kill(int(path.name), signal.SIGKILL)
+
+
+@pytest.fixture
+def kills(stage):
+    """Makes the `Kills` of the operator of a uid."""
+    return lambda uid: Kills(stage, uid)

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
-import random
 import shutil
-import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
-from pyspark.errors import StreamingQueryException
 
 from forebay_spark_runtime import keyed
 from forebay_state_api import KeyedProcessFunction, ListStateDescriptor, ValueStateDescriptor
@@ -22,7 +15,6 @@ pytestmark = pytest.mark.spark
 
 SCHEMA = "user string, n long"
 USERS = [f"user{n}" for n in range(20)]
-JOB = Path(__file__).parents[1] / "jobs" / "counting.py"
 RESTARTS = 3
 SOAK_RESTARTS = 20
 
@@ -96,90 +88,23 @@ class Slow(KeyedProcessFunction):
         yield row.user, self.n.value()
 
 
-def kill_workers(stage, restarts, batches):
+def kill_workers(stage, kills, restarts, batches):
     everybody(stage, batches)
     pids = stage.folder / "pids"
     pids.mkdir()
-    chance = random.Random(os.urandom(8))
     counted = keyed(stage.source(), "user", uid="counts", parallelism=2).process(Slow(pids), SCHEMA)
-    failures = 0
-    while True:
-        query = stage.start(counted)
-        if failures < restarts:
-            while not (found := list(pids.iterdir())) and query.isActive:
-                time.sleep(0.02)
-            time.sleep(chance.uniform(0, 0.6))
-            for path in found:
-                try:
-                    os.kill(int(path.name), signal.SIGKILL)
-                except ProcessLookupError:  # the worker has ended by itself
-                    continue
-        try:
-            query.awaitTermination()
-        except StreamingQueryException as error:
-            failures += 1
-            if "FencedError" in str(error) or "CorruptStateError" in str(error):
-                raise
-        else:
-            break
-        finally:
-            query.stop()
-            for path in pids.iterdir():
-                path.unlink()
+    failures = kills("counts").workers(counted, pids, restarts=restarts)
     assert stage.rows(SCHEMA) == all_counts(batches)
     return failures
 
 
-def test_workers_killed_at_random_moments(stage):
-    assert kill_workers(stage, RESTARTS, batches=8) <= RESTARTS
+def test_workers_killed_at_random_moments(stage, kills):
+    assert kill_workers(stage, kills, RESTARTS, batches=8) <= RESTARTS
 
 
 @pytest.mark.soak
-def test_workers_killed_again_and_again(stage):
-    kill_workers(stage, SOAK_RESTARTS, batches=40)
-
-
-class Driver:
-    """A driver process of its own, and its JVM and workers with it."""
-
-    def __init__(self, stage, *, master="local[2]", **told):
-        log = (stage.folder / "driver.log").open("ab")
-        argument = json.dumps({"master": master, "folder": str(stage.folder), **told})
-        self.process = subprocess.Popen(
-            [sys.executable, str(JOB), argument],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        self._log = Path(log.name)
-        log.close()
-
-    def kill(self):
-        """Everything at once: the session is this driver's own."""
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-    def end(self):
-        """Wait for the end; its return code."""
-        return self.process.wait(180)
-
-    @property
-    def log(self):
-        return self._log.read_text(errors="replace")
-
-
-@pytest.fixture
-def drive(stage):
-    started = []
-
-    def start(**told):
-        started.append(Driver(stage, **told))
-        return started[-1]
-
-    yield start
-    for driver in started:
-        if driver.process.poll() is None:
-            driver.kill()
+def test_workers_killed_again_and_again(stage, kills):
+    kill_workers(stage, kills, SOAK_RESTARTS, batches=40)
 
 
 def test_a_task_that_fails_is_run_again_in_place(stage, drive):
@@ -195,37 +120,27 @@ def test_a_task_that_fails_is_run_again_in_place(stage, drive):
     assert len(markers) > 10  # those of the attempts that failed among them
 
 
-def versions_begun(stage):
-    return len(list(stage.state.glob("*/counts/versions/*")))
-
-
-def kill_drivers(stage, drive, restarts, batches):
+def kill_drivers(stage, drive, kills, restarts, batches):
     everybody(stage, batches)
-    chance = random.Random(os.urandom(8))
-    for turn in range(restarts):
-        parallelism = 1 + turn % 3
-        driver = drive(parallelism=parallelism, pause=0.005)
-        target = versions_begun(stage) + chance.randrange(1, 3)
-        deadline = time.monotonic() + 120
-        while versions_begun(stage) < min(target, batches) and driver.process.poll() is None:
-            assert time.monotonic() < deadline, driver.log
-            time.sleep(0.01)
-        time.sleep(chance.uniform(0, 0.4))
-        driver.kill()
-    driver = drive(parallelism=2)
-    assert driver.end() == 0, driver.log
+
+    def start(turn):
+        if turn == restarts:
+            return drive(parallelism=2)
+        return drive(parallelism=1 + turn % 3, pause=0.005)
+
+    kills("counts").drivers(start, restarts=restarts, batches=batches)
     assert stage.rows(SCHEMA) == all_counts(batches)
 
 
 @pytest.mark.timeout(300)
-def test_drivers_killed_at_random_moments(stage, drive):
+def test_drivers_killed_at_random_moments(stage, drive, kills):
     """With another parallelism at each start."""
-    kill_drivers(stage, drive, RESTARTS, batches=8)
+    kill_drivers(stage, drive, kills, RESTARTS, batches=8)
 
 
 @pytest.mark.soak
-def test_drivers_killed_again_and_again(stage, drive):
-    kill_drivers(stage, drive, SOAK_RESTARTS, batches=45)
+def test_drivers_killed_again_and_again(stage, drive, kills):
+    kill_drivers(stage, drive, kills, SOAK_RESTARTS, batches=45)
 
 
 class Count(KeyedProcessFunction):
@@ -241,15 +156,15 @@ class Count(KeyedProcessFunction):
         yield row.user, self.n.value()
 
 
-def test_two_drivers_of_one_checkpoint(stage, drive):
+def test_two_drivers_of_one_checkpoint(stage, drive, kills):
     """The older one stops with the error that says so; the newer one's state is untouched."""
     everybody(stage, 4)
     gate = stage.folder / "gate"
     older = drive(gate={"batch": 2, "path": str(gate)})
     deadline = time.monotonic() + 120
-    while versions_begun(stage) < 3:
+    while kills("counts").versions_begun() < 3:
         assert time.monotonic() < deadline, older.log
-        assert older.process.poll() is None, older.log
+        assert older.is_running, older.log
         time.sleep(0.02)
     copied = stage.folder / "copied"
     shutil.copytree(stage.checkpoint, copied)

@@ -1,0 +1,161 @@
+"""Restarts with other parallelism: ``python -m benchmarks.lsm_restart`` (a minute).
+
+A committed state of a million keys on the lsm backend, on local files, made by four subtasks and
+without Spark. Each restart is a new run in a fresh process, which opens all subtasks one after
+another: with as many as before, and in turn with fewer and with more, whose key-group ranges meet
+the files of several. Its time is what the subtasks take until each has processed a record; that of
+the process's imports, which take longer, is not in it.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from benchmarks.lsm_state import key_of, value_of
+from benchmarks.memory import in_fresh_process
+from benchmarks.report import Line, as_data, environment_text, finish, lines_table
+from forebay_backend_lsm import LsmBackend
+from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
+from forebay_state_api.keys import key_group_of, subtask_of
+from forebay_state_api.storage import open_storage
+from forebay_state_api.testing import KeyedJob
+
+MAX_PARALLELISM: Final = 128
+BEFORE: Final = 4
+AFTER: Final = (3, 6)
+VERSIONS: Final = 10
+"""Each adds a part of the keys, so that subtasks have several files."""
+BOUND: Final = 2.0
+SMALL: Final = 1_000
+"""Keys of another state, on which a fresh process imports what it needs."""
+
+Row = tuple[bytes, int]
+"""Key and number."""
+
+
+class Fill(KeyedProcessFunction[bytes, Row, Any]):
+    """Writes the value of a key."""
+
+    def open(self, context: Any) -> None:
+        self.value = context.get_state(ValueStateDescriptor("s", bytes))
+
+    def process_element(self, row: Row, ctx: Any) -> Any:
+        self.value.update(value_of(row[1]))
+
+
+class Look(Fill):
+    """Gives out the value of a key."""
+
+    def process_element(self, row: Row, ctx: Any) -> Any:
+        return [self.value.value()]
+
+
+def job_on(folder: str, parallelism: int) -> KeyedJob:
+    """A new run on what is in ``folder``."""
+    return KeyedJob(
+        LsmBackend,
+        open_storage(folder),
+        parallelism=parallelism,
+        max_parallelism=MAX_PARALLELISM,
+        key_type=bytes,
+    )
+
+
+def fill(folder: str, keys: int) -> None:
+    """Make the versions."""
+    job = job_on(folder, BEFORE)
+    for version in range(VERSIONS):
+        job.run(Fill(), [(key_of(number), number) for number in range(version, keys, VERSIONS)])
+
+
+def restart_in_process(folder: str, parallelism: int, keys: int) -> float:
+    """`restart` where nothing is known of the state."""
+    restart(f"{folder}/small", BEFORE, SMALL)
+    return restart(f"{folder}/large", parallelism, keys)
+
+
+def restart(folder: str, parallelism: int, keys: int) -> float:
+    """Seconds until each subtask of a new run has processed a record; commits nothing."""
+    job = job_on(folder, parallelism)
+    job.batch_id = VERSIONS
+    return sum(
+        first_record(job, subtask, number)
+        for subtask, number in enumerate(one_key_each(parallelism, keys))
+    )
+
+
+def one_key_each(parallelism: int, keys: int) -> Iterator[int]:
+    """For each subtask the number of a key of its own."""
+    for subtask in range(parallelism):
+        yield next(
+            number
+            for number in range(keys // 2, keys)
+            if subtask_of(_group_of(number), parallelism, MAX_PARALLELISM) == subtask
+        )
+
+
+def _group_of(number: int) -> int:
+    return key_group_of(key_of(number), MAX_PARALLELISM)
+
+
+def first_record(job: KeyedJob, subtask: int, number: int) -> float:
+    """Seconds from the beginning of the version until a key was read."""
+    key, group = key_of(number), _group_of(number)
+    start = time.perf_counter()
+    with job.subtask(Look(), subtask) as running:
+        running.process([(key, number)], [key], [group])
+        running.drain()
+        seconds = time.perf_counter() - start
+        if running.take_rows() != [value_of(number)]:
+            raise RuntimeError("the opened version does not hold what was committed")
+    return seconds
+
+
+def measure(folder: str, keys: int, pairs: int) -> list[Line]:
+    """One line for each other parallelism."""
+    in_fresh_process(fill, f"{folder}/small", SMALL)
+    in_fresh_process(fill, f"{folder}/large", keys)
+    taken: dict[int, list[float]] = {parallelism: [] for parallelism in (BEFORE, *AFTER)}
+    for number in range(pairs):
+        for parallelism in taken if number % 2 == 0 else reversed(taken):
+            seconds = in_fresh_process(restart_in_process, folder, parallelism, keys)
+            taken[parallelism].append(seconds)
+    return [_line(keys, after, taken) for after in AFTER]
+
+
+def _line(keys: int, after: int, taken: dict[int, list[float]]) -> Line:
+    same, other = (1e3 * statistics.median(taken[number]) for number in (BEFORE, after))
+    return Line(
+        what=f"restart of {keys:,} keys: {BEFORE} subtasks → {after} ÷ {BEFORE} → {BEFORE}, time",
+        values=[a / b for a, b in zip(taken[after], taken[BEFORE], strict=True)],
+        bound=BOUND,
+        at_least=False,
+        detail=f"{other:.0f} / {same:.0f} ms, all subtasks",
+    )
+
+
+@click.command()
+@click.option("--keys", default=1_000_000, show_default=True)
+@click.option("--pairs", default=5, show_default=True, help="Ratios.")
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write figures here.")
+@click.option("--write-readme", is_flag=True, help="Put the table into benchmarks/README.md.")
+def main(*, keys: int, pairs: int, json_path: Path | None, write_readme: bool) -> None:
+    """Measure restarts with other parallelism; end with status 1 if a target is missed."""
+    with tempfile.TemporaryDirectory() as folder:
+        lines = measure(folder, keys, pairs)
+    text = f"{lines_table(lines)}\n\n{environment_text()}\n"
+    data = {"lines": [as_data(line) for line in lines]}
+    finish("lsm-restart", text, data, json_path=json_path, readme=write_readme)
+    if not all(line.met for line in lines):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""A driver of its own: follows visits with timers of both kinds and with states that expire.
+
+Its one argument is a JSON object: the ``master``, the ``folder`` of a `Stage` and what else `run`
+takes. Ends when what is there is done.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import time
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from forebay_spark_runtime import keyed
+from forebay_state_api import (
+    CleanupIncrementally,
+    KeyedProcessFunction,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateTtlConfig,
+    TimeDomain,
+    ValueStateDescriptor,
+)
+
+VISITS = "user string, at timestamp, after_ms long, forget boolean"
+SCHEMA = (
+    "user string, step long, batch long, now timestamp, what string, at timestamp, "
+    "recent long, marks array<long>, places string"
+)
+LATENESS = timedelta(seconds=2)
+QUIET = timedelta(milliseconds=1_500)
+"""So long after a visit its event-time timer is due."""
+AGAIN = timedelta(milliseconds=400)
+"""So long after every third step that is a processing-time timer, another one is due."""
+RECENT_TTL = timedelta(milliseconds=800)
+MARKS_TTL = timedelta(milliseconds=1_200)
+PLACES_TTL = timedelta(seconds=4)
+PLACES = 4
+
+STEP = ValueStateDescriptor("step", int)
+DUE = ValueStateDescriptor("due", datetime)
+RECENT = ValueStateDescriptor("recent", int, ttl=StateTtlConfig(RECENT_TTL))
+MARKS = ListStateDescriptor(
+    "marks",
+    int,
+    ttl=StateTtlConfig(MARKS_TTL, cleanup=(CleanupIncrementally(2, every_record=True),)),
+)
+PLACES_SEEN = MapStateDescriptor("places", str, int, ttl=StateTtlConfig(PLACES_TTL))
+
+
+class Visits(KeyedProcessFunction):
+    """Each step of a user, be it a visit or a timer, gives a row of what is known of the user.
+
+    A visit registers a timer of either kind; one that is to forget deletes the processing-time
+    timer of the visit before. Workers leave their process ids in the folder ``pids``.
+    """
+
+    def __init__(self, pids, pause):
+        self.pids = pids
+        self.pause = functools.partial(time.sleep, pause)
+
+    def open(self, context):
+        if self.pids is not None:
+            (self.pids / str(os.getpid())).touch()
+        self.step = context.get_state(STEP)
+        self.due = context.get_state(DUE)
+        self.recent = context.get_state(RECENT)
+        self.marks = context.get_list_state(MARKS)
+        self.places = context.get_map_state(PLACES_SEEN)
+
+    async def process_element(self, row, ctx):
+        before = await self.due.async_value()
+        if row.forget and before is not None:
+            ctx.timers.delete_processing_time(before)
+        due = ctx.timers.processing_time + timedelta(milliseconds=row.after_ms)
+        ctx.timers.register_processing_time(due)
+        ctx.timers.register_event_time(row.at + QUIET)
+        await self.due.async_update(due)
+        yield await self._told("visit", row.at, ctx)
+
+    async def on_timer(self, at, ctx):
+        told = await self._told(ctx.timers.domain.value, at, ctx)
+        if ctx.timers.domain is TimeDomain.PROCESSING_TIME and told["step"] % 3 == 0:
+            ctx.timers.register_processing_time(at + AGAIN)
+        yield told
+
+    async def _told(self, what, at, ctx):
+        self.pause()
+        step = (await self.step.async_value() or 0) + 1
+        recent = (await self.recent.async_value() or 0) + 1
+        await self.step.async_update(step)
+        await self.recent.async_update(recent)
+        await self.marks.async_add(step)
+        await self.places.async_put(f"place {step % PLACES}", step)
+        return {
+            "user": ctx.current_key,
+            "step": step,
+            "batch": ctx.batch_id,
+            "now": ctx.timers.processing_time,
+            "what": what,
+            "at": at,
+            "recent": recent,
+            "marks": [one async for one in await self.marks.async_get()],
+            "places": json.dumps(sorted([one async for one in await self.places.async_items()])),
+        }
+
+
+def visits(source, *, backend, parallelism, state_dir, pids=None, pause=0.0):
+    """The stream of what happens to users."""
+    return keyed(
+        source,
+        "user",
+        uid="visits",
+        parallelism=parallelism,
+        state_dir=state_dir,
+        backend=backend,
+        event_time="at",
+        allowed_lateness=LATENESS,
+    ).process(Visits(pids, pause), SCHEMA)
+
+
+def run(folder, **options):
+    spark = SparkSession.builder.getOrCreate()
+    folder = Path(folder)
+    reader = spark.readStream.schema(VISITS).option("maxFilesPerTrigger", 1)
+    found = visits(reader.json(str(folder / "input")), state_dir=folder / "state", **options)
+    writer = found.writeStream.format("json").option("path", str(folder / "output"))
+    writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def main():
+    told = json.loads(sys.argv[1])
+    SparkSession.builder.master(told.pop("master")).getOrCreate()
+    run(**told)
+
+
+if __name__ == "__main__":
+    main()

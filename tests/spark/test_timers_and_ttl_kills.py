@@ -1,0 +1,332 @@
+"""Workers and drivers killed while timers fire and state expires: what a plain model says.
+
+The model gets the files, a micro-batch each, and the times that Spark has logged for these: a batch
+that is run again after a kill, however much later, must expire and fire what it did at first.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import random
+import sys
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from pyspark import cloudpickle
+
+from forebay_state_api.keys import key_group_of, subtask_of
+from forebay_state_api.plugins import plugins
+from forebay_state_api.reading import read_state
+from forebay_state_api.storage import open_storage
+from forebay_state_api.testing.clock import ManualClock
+from forebay_state_api.testing.job import KeyedJob
+
+pytestmark = pytest.mark.spark
+
+JOB = Path(__file__).parents[1] / "jobs" / "visiting.py"
+SPEC = importlib.util.spec_from_file_location("forebay_job_visiting", JOB)
+visiting = sys.modules[SPEC.name] = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(visiting)
+
+MAX_PARALLELISM = 128
+PARALLELISMS = (1, 2, 3)
+START = datetime(2024, 5, 1, tzinfo=UTC)
+USERS = [f"user{n}" for n in range(20)]
+BATCHES, RESTARTS = 8, 2
+SOAK_BATCHES, SOAK_RESTARTS = 60, 20
+PAUSE_S = 0.005
+EVENT, PROCESSING = "event_time", "processing_time"
+
+both_backends = pytest.mark.parametrize("backend", ["heap", "lsm"])
+
+
+@pytest.fixture(autouse=True)
+def _job_travels_by_value():
+    cloudpickle.register_pickle_by_value(visiting)
+    yield
+    cloudpickle.unregister_pickle_by_value(visiting)
+
+
+# -- what happens -----------------------------------------------------------------------------
+
+
+class Visit(NamedTuple):
+    user: str
+    at: datetime
+    after_ms: int
+    forget: bool
+
+
+def everywhere():
+    """Users of whom each subtask has one, so that each is told the time of every batch."""
+    first = {}
+    for user in USERS:
+        group = key_group_of(user, MAX_PARALLELISM)
+        for parallelism in PARALLELISMS:
+            first.setdefault((parallelism, subtask_of(group, parallelism, MAX_PARALLELISM)), user)
+    assert len(first) == sum(PARALLELISMS)
+    return sorted(set(first.values()))
+
+
+def batch_of_visits(chance, number):
+    """Those who are always there come last, at the batch's latest time; the others at times."""
+    latest = START + timedelta(seconds=number)
+    visits = [
+        Visit(
+            user,
+            latest - timedelta(milliseconds=chance.randrange(6_000)),
+            chance.choice([0, 150, 600, 2_500]),
+            chance.random() < 0.3,
+        )
+        for user in chance.choices(USERS, k=10)
+    ]
+    return [*visits, *(Visit(user, latest, 400, False) for user in everywhere())]
+
+
+def put(stage, count):
+    """The input: a file for each micro-batch."""
+    chance = random.Random(count)
+    batches = [batch_of_visits(chance, number) for number in range(count)]
+    for visits in batches:
+        stage.put(*[{**visit._asdict(), "at": visit.at.isoformat()} for visit in visits])
+    return batches
+
+
+# -- what should come of it -------------------------------------------------------------------
+
+
+class User:
+    """What the function keeps of one user."""
+
+    def __init__(self):
+        self.step = 0
+        self.due = None
+        self.recent = (START, 0)
+        self.marks = []
+        self.places = {}
+        self.timers = set()
+
+
+class Model:
+    """The function, by hand; cells with a TTL have the time of their last change beside them."""
+
+    def __init__(self):
+        self.users = defaultdict(User)
+        self.batches = 0
+        self.now = self.watermark = None
+        self.latest = None
+        """The latest event time of the batch before."""
+        self.out = []
+
+    def run(self, visits, now):
+        """One micro-batch."""
+        self.now = now
+        if self.latest is not None:
+            self.watermark = self.latest - visiting.LATENESS
+        self.fire()
+        for visit in visits:
+            self.visit(visit)
+        self.fire()
+        self.latest = max(visit.at for visit in visits)
+        self.batches += 1
+
+    def visit(self, visit):
+        user = self.users[visit.user]
+        if visit.forget and user.due is not None:
+            user.timers.discard((PROCESSING, user.due))
+        user.due = self.now + timedelta(milliseconds=visit.after_ms)
+        user.timers |= {(PROCESSING, user.due), (EVENT, visit.at + visiting.QUIET)}
+        self.step(visit.user, "visit", visit.at)
+
+    def fire(self):
+        """What is due for each user: by event time, then by the time of the batch."""
+        for name, user in self.users.items():
+            for domain, until in ((EVENT, self.watermark), (PROCESSING, self.now)):
+                while due := [
+                    timer
+                    for timer in user.timers
+                    if timer[0] == domain and until is not None and timer[1] <= until
+                ]:
+                    user.timers.discard(min(due))
+                    _, at = min(due)
+                    self.step(name, domain, at)
+                    if domain == PROCESSING and user.step % 3 == 0:
+                        user.timers.add((PROCESSING, at + visiting.AGAIN))
+
+    def step(self, name, what, at):
+        user = self.users[name]
+        user.step += 1
+        user.recent = self.now, (self.recent(name) or 0) + 1
+        user.marks.append((self.now, user.step))
+        user.places[f"place {user.step % visiting.PLACES}"] = self.now, user.step
+        self.out.append(
+            (
+                name,
+                user.step,
+                self.batches,
+                self.now.replace(tzinfo=None),
+                what,
+                at.replace(tzinfo=None),
+                self.recent(name),
+                self.marks(name),
+                json.dumps(sorted(self.places(name).items())),
+            )
+        )
+
+    def recent(self, name):
+        changed, count = self.users[name].recent
+        return count if self.now < changed + visiting.RECENT_TTL else None
+
+    def marks(self, name):
+        kept = self.users[name].marks
+        return [step for added, step in kept if self.now < added + visiting.MARKS_TTL]
+
+    def places(self, name):
+        kept = self.users[name].places.items()
+        return {place: step for place, (put, step) in kept if self.now < put + visiting.PLACES_TTL}
+
+
+# -- what came of it --------------------------------------------------------------------------
+
+
+def logged_time(stage, batch):
+    """The time of a micro-batch, which Spark has logged before it ran it."""
+    log = (stage.checkpoint / "offsets" / str(batch)).read_text().splitlines()
+    return datetime.fromtimestamp(0, UTC) + timedelta(
+        milliseconds=json.loads(log[1])["batchTimestampMs"]
+    )
+
+
+def check(stage, backend, batches):
+    model = Model()
+    for number, visits in enumerate(batches):
+        model.run(visits, logged_time(stage, number))
+    assert stage.rows(visiting.SCHEMA) == sorted(model.out)
+    assert {what for _, _, _, _, what, *_ in model.out} == {"visit", EVENT, PROCESSING}
+    assert any(recent < step for _, step, *_, recent, _, _ in model.out), "something has expired"
+    job = job_on(stage, backend, model)
+    check_state(job, model)
+    check_what_comes(job, model)
+
+
+def job_on(stage, backend, model):
+    """Goes on, without Spark, where the query has stopped."""
+    (query,) = {path.parent.name for path in stage.state.glob("*/visits")}
+    job = KeyedJob(
+        plugins().backend(backend),
+        open_storage(stage.state),
+        parallelism=2,
+        max_parallelism=MAX_PARALLELISM,
+        key_type=str,
+        clock=ManualClock(model.now),
+        query=query,
+        uid="visits",
+        event_time=lambda visit: visit.at,
+        lateness=visiting.LATENESS,
+    )
+    job.batch_id = model.batches
+    return job
+
+
+def check_state(job, model):
+    for name, user in model.users.items():
+        for descriptor, expected in (
+            (visiting.STEP, user.step),
+            (visiting.DUE, user.due),
+            (visiting.RECENT, model.recent(name)),
+            (visiting.MARKS, model.marks(name)),
+            (visiting.PLACES_SEEN, model.places(name)),
+        ):
+            assert stored(job, descriptor, name) == expected
+
+
+def stored(job, descriptor, name):
+    return read_state(
+        job.storage,
+        descriptor,
+        name,
+        uid=job.uid,
+        backend=job.backend_class,
+        options=job.options,
+        key_codec=job.key_codec,
+        max_parallelism=job.max_parallelism,
+        now_us=job.clock.now_us,
+    )
+
+
+def check_what_comes(job, model):
+    """The timers that are left fire when they are due, and what is left expires when it should."""
+    function = visiting.Visits(None, 0.0)
+    for passing in (0.3, 0.5, 1, 3, 10, 10):
+        job.clock.advance(timedelta(seconds=passing))
+        latest = model.latest + timedelta(seconds=passing)
+        visits = [Visit(user, latest, 200, False) for user in everywhere()]
+        model.out = []
+        model.run(visits, job.clock.now)
+        assert sorted(map(as_read, job.run(function, visits))) == sorted(model.out)
+    left = {timer for user in model.users.values() for timer in user.timers}
+    assert len(left) <= 2 * len(everywhere()), "those of the last batch"
+
+
+def as_read(row):
+    """A row of the function as the sink's reader gives it."""
+    return tuple(v.replace(tzinfo=None) if isinstance(v, datetime) else v for v in row.values())
+
+
+# -- kills ------------------------------------------------------------------------------------
+
+
+def kill_workers(stage, kills, backend, restarts, batches):
+    visits = put(stage, batches)
+    pids = stage.folder / "pids"
+    pids.mkdir()
+    found = visiting.visits(
+        stage.source(visiting.VISITS),
+        backend=backend,
+        parallelism=2,
+        state_dir=stage.state,
+        pids=pids,
+        pause=PAUSE_S,
+    )
+    kills("visits").workers(found, pids, restarts=restarts)
+    check(stage, backend, visits)
+
+
+def kill_drivers(stage, drive, kills, backend, restarts, batches):
+    """With another parallelism at each start."""
+    visits = put(stage, batches)
+
+    def start(turn):
+        parallelism = PARALLELISMS[turn % len(PARALLELISMS)]
+        pause = 0.0 if turn == restarts else PAUSE_S
+        return drive(job="visiting", backend=backend, parallelism=parallelism, pause=pause)
+
+    kills("visits").drivers(start, restarts=restarts, batches=batches)
+    check(stage, backend, visits)
+
+
+@both_backends
+def test_workers_killed_at_random_moments(stage, kills, backend):
+    kill_workers(stage, kills, backend, RESTARTS, BATCHES)
+
+
+@both_backends
+@pytest.mark.timeout(300)
+def test_drivers_killed_at_random_moments(stage, drive, kills, backend):
+    kill_drivers(stage, drive, kills, backend, RESTARTS, BATCHES)
+
+
+@both_backends
+@pytest.mark.soak
+def test_workers_killed_again_and_again(stage, kills, backend):
+    kill_workers(stage, kills, backend, SOAK_RESTARTS, SOAK_BATCHES)
+
+
+@both_backends
+@pytest.mark.soak
+def test_drivers_killed_again_and_again(stage, drive, kills, backend):
+    kill_drivers(stage, drive, kills, backend, SOAK_RESTARTS, SOAK_BATCHES)
