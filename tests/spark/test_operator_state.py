@@ -71,7 +71,9 @@ def buffered(stage, function, parallelism):
     return operator.process(function, SCHEMA)
 
 
-def test_what_waits_is_kept_over_batches_failures_and_rescales(stage):
+@pytest.mark.parametrize("backend", ["heap", "lsm"])
+def test_what_waits_is_kept_over_batches_failures_and_rescales(stage, backend):
+    stage.spark.conf.set("spark.forebay.state.backend", backend)
     users = [f"user{n}" for n in range(23)]
     for number, parallelism in enumerate((2, 3, 1)):
         for start in (0, 3):

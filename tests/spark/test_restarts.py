@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import shutil
 import time
 
@@ -137,10 +138,14 @@ def test_changed_max_parallelism_names_the_number_to_pass(stage):
     assert stage.rows(SCHEMA) == all_counts(2)
 
 
-class Hourly(KeyedProcessFunction):
+class Expiring(KeyedProcessFunction):
+    """Counts rows; a count lives as long as told."""
+
+    def __init__(self, ttl):
+        self.ttl = StateTtlConfig(ttl)
+
     def open(self, context):
-        ttl = StateTtlConfig(datetime.timedelta(seconds=3))
-        self.n = context.get_state(ValueStateDescriptor("n", int, ttl=ttl))
+        self.n = context.get_state(ValueStateDescriptor("n", int, ttl=self.ttl))
 
     def process_element(self, row, ctx):
         n = (self.n.value() or 0) + 1
@@ -148,19 +153,28 @@ class Hourly(KeyedProcessFunction):
         yield row.user, n
 
 
-def test_a_replay_expires_what_the_batch_expired(stage):
+def batch_time_ms(stage, batch):
+    """When Spark planned a batch, as it wrote down."""
+    metadata = (stage.checkpoint / "offsets" / str(batch)).read_text().splitlines()[1]
+    return json.loads(metadata)["batchTimestampMs"]
+
+
+@pytest.mark.parametrize("backend", ["heap", "lsm"])
+def test_a_replay_expires_what_the_batch_expired(stage, backend):
     """The batch's time is Spark's, the same when the batch is run again later (schedule 12)."""
+    stage.spark.conf.set("spark.forebay.state.backend", backend)
+    millisecond = datetime.timedelta(milliseconds=1)
     everybody(stage)
     everybody(stage)
-    stage.run(counted(stage, Hourly()))
+    stage.run(counted(stage, Expiring(datetime.timedelta(hours=1))))
     first = stage.rows(SCHEMA)
     assert first == all_counts(2)
+    just_alive = (batch_time_ms(stage, 1) - batch_time_ms(stage, 0) + 1) * millisecond
     forget_batch(stage, 1)
-    time.sleep(3.5)
-    stage.run(counted(stage, Hourly()))
-    assert stage.rows(SCHEMA) == first
+    stage.run(counted(stage, Expiring(just_alive)))
+    assert stage.rows(SCHEMA) == first, "at any later time the first counts have expired"
     everybody(stage)
-    stage.run(counted(stage, Hourly()))
+    stage.run(counted(stage, Expiring(millisecond)))
     assert stage.rows(SCHEMA) == sorted(first + [(user, 1) for user in USERS])
 
 
