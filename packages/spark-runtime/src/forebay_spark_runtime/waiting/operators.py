@@ -147,6 +147,7 @@ class OrderedWait:
     """The operator ``ordered_wait``."""
 
     name: ClassVar[str] = "ordered_wait"
+    contract_version: ClassVar[int] = 1
     apply = staticmethod(ordered_wait)
 
 
@@ -154,6 +155,7 @@ class UnorderedWait:
     """The operator ``unordered_wait``."""
 
     name: ClassVar[str] = "unordered_wait"
+    contract_version: ClassVar[int] = 1
     apply = staticmethod(unordered_wait)
 
 
