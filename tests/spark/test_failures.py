@@ -16,7 +16,10 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from forebay_spark_runtime import keyed
+from forebay_spark_runtime.demo.kill import end, unfinished, workers
 from forebay_state_api import KeyedProcessFunction, ListStateDescriptor, ValueStateDescriptor
+from forebay_state_api.storage import open_storage
+from forebay_state_api.versions.markers import list_version
 
 pytestmark = pytest.mark.spark
 
@@ -81,62 +84,76 @@ def test_a_failure_ends_the_query_and_a_restart_goes_on(stage, kind, says):
 
 
 class Slow(KeyedProcessFunction):
-    """Counts slowly and leaves its process id."""
-
-    def __init__(self, pids):
-        self.pids = pids
+    """Counts slowly."""
 
     def open(self, context):
         self.n = context.get_state(ValueStateDescriptor("n", int, default=0))
-        (self.pids / str(os.getpid())).touch()
 
     def process_element(self, row, ctx):
-        time.sleep(0.005)
+        time.sleep(0.01)
         self.n.update(self.n.value() + 1)
         yield row.user, self.n.value()
 
 
+def uncommitted(stage, versions):
+    """Task attempts that have a marker in one of these versions, and no manifest."""
+    operator = stage.operators().get("counts")
+    if operator is None:  # nothing has begun yet
+        return set()
+    storage = open_storage(operator)
+    return set().union(*(unfinished(list_version(storage, version)) for version in versions))
+
+
+def kill_in_a_version(stage, query, versions, chance):
+    """SIGKILL to all workers while one of these versions is being made, at a random moment of it.
+
+    Gives whether an attempt was lost by it: it is tried again where the kill came too late.
+    """
+    dead = uncommitted(stage, versions)
+    jvm_pid = stage.spark._jvm.ProcessHandle.current().pid()
+    while query.isActive:
+        if not uncommitted(stage, versions) - dead:
+            time.sleep(0.005)
+            continue
+        time.sleep(chance.uniform(0, 0.1))
+        end(list(workers(jvm_pid)))
+        if uncommitted(stage, versions) - dead:
+            return True
+    return False
+
+
 def kill_workers(stage, restarts, batches):
+    """Kill so often, each time within the next two versions; then the rest undisturbed."""
     everybody(stage, batches)
-    pids = stage.folder / "pids"
-    pids.mkdir()
     chance = random.Random(os.urandom(8))
-    counted = keyed(stage.source(), "user", uid="counts", parallelism=2).process(Slow(pids), SCHEMA)
+    counted = keyed(stage.source(), "user", uid="counts", parallelism=2).process(Slow(), SCHEMA)
     failures = 0
-    while True:
+    for _ in range(restarts):
+        target = len(stage.manifests()) + chance.randrange(1, 3) if failures else 1
         query = stage.start(counted)
-        if failures < restarts:
-            while not (found := list(pids.iterdir())) and query.isActive:
-                time.sleep(0.02)
-            time.sleep(chance.uniform(0, 0.6))
-            for path in found:
-                try:
-                    os.kill(int(path.name), signal.SIGKILL)
-                except ProcessLookupError:  # the worker has ended by itself
-                    continue
         try:
-            query.awaitTermination()
-        except StreamingQueryException as error:
+            assert kill_in_a_version(stage, query, range(target, batches + 1), chance), (
+                "the query ended before a version of it could be hit"
+            )
+            with pytest.raises(StreamingQueryException) as lost:
+                query.awaitTermination()
+            assert "FencedError" not in str(lost.value)
+            assert "CorruptStateError" not in str(lost.value)
             failures += 1
-            if "FencedError" in str(error) or "CorruptStateError" in str(error):
-                raise
-        else:
-            break
         finally:
             query.stop()
-            for path in pids.iterdir():
-                path.unlink()
+    stage.run(counted)
     assert stage.rows(SCHEMA) == all_counts(batches)
     return failures
 
 
 def test_workers_killed_at_random_moments(stage):
-    assert kill_workers(stage, RESTARTS, batches=8) <= RESTARTS
+    assert kill_workers(stage, RESTARTS, batches=10) == RESTARTS
 
 
 @pytest.mark.soak
 def test_workers_killed_again_and_again(stage):
-    kill_workers(stage, SOAK_RESTARTS, batches=40)
+    assert kill_workers(stage, SOAK_RESTARTS, batches=60) == SOAK_RESTARTS
 
 
 class Driver:
