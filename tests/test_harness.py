@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -55,6 +59,48 @@ def test_compactions_are_submitted_found_and_installed(tmp_path):
         assert any("/compaction-" in file.name for file in files)
     with pytest.raises(StateAccessError, match="closed"):
         harness.process([])
+
+
+AS_NOBODY = """
+import os, sys
+from typing import NamedTuple
+from forebay_spark_runtime.testing import FunctionHarness
+from forebay_state_api.errors import StorageError
+
+class Row(NamedTuple):
+    user: str
+
+def process(state_dir):
+    with FunctionHarness(lambda row, ctx: [(row.user, 1)], "user", state_dir=state_dir) as harness:
+        harness.process([Row("a")])
+
+process(sys.argv[1])  # imports what the other user may not read
+os.setuid(65534)
+try:
+    process(sys.argv[2])
+except StorageError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_directory_that_another_user_may_not_write_to(tmp_path):
+    rows = [Row("a")]
+    folder = tmp_path / "state"
+    with FunctionHarness(Count(), "user", state_dir=folder) as harness:
+        harness.process(rows)
+    for place in (folder, *folder.parents):
+        if place.owner() == "root" and place != Path("/"):
+            place.chmod(place.stat().st_mode | 0o055)
+    command = [sys.executable, "-c", AS_NOBODY, tmp_path / "another", folder]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout
+    assert "could not write" in said
+    assert str(folder) in said
+    assert "let the user that the executors run as read and write there" in said
+    with FunctionHarness(Count(), "user", state_dir=folder) as harness:
+        assert harness.process(rows) == [("a", 2)]
 
 
 def test_a_service_that_is_not_installed():

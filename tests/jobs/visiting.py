@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import sys
 import time
 from datetime import datetime, timedelta
@@ -57,16 +56,13 @@ class Visits(KeyedProcessFunction):
     """Each step of a user, be it a visit or a timer, gives a row of what is known of the user.
 
     A visit registers a timer of either kind; one that is to forget deletes the processing-time
-    timer of the visit before. Workers leave their process ids in the folder ``pids``.
+    timer of the visit before.
     """
 
-    def __init__(self, pids, pause):
-        self.pids = pids
+    def __init__(self, pause):
         self.pause = functools.partial(time.sleep, pause)
 
     def open(self, context):
-        if self.pids is not None:
-            (self.pids / str(os.getpid())).touch()
         self.step = context.get_state(STEP)
         self.due = context.get_state(DUE)
         self.recent = context.get_state(RECENT)
@@ -110,7 +106,7 @@ class Visits(KeyedProcessFunction):
         }
 
 
-def visits(source, *, backend, parallelism, state_dir, pids=None, pause=0.0):
+def visits(source, *, backend, parallelism, state_dir, pause=0.0):
     """The stream of what happens to users."""
     return keyed(
         source,
@@ -121,7 +117,7 @@ def visits(source, *, backend, parallelism, state_dir, pids=None, pause=0.0):
         backend=backend,
         event_time="at",
         allowed_lateness=LATENESS,
-    ).process(Visits(pids, pause), SCHEMA)
+    ).process(Visits(pause), SCHEMA)
 
 
 def run(folder, **options):

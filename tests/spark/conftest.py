@@ -4,7 +4,6 @@ drivers and workers that are killed."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import random
@@ -20,6 +19,9 @@ from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 
 from forebay_spark_runtime import current_call
+from forebay_spark_runtime.demo.kill import end, unfinished, workers
+from forebay_state_api.storage import open_storage
+from forebay_state_api.versions.markers import list_version
 
 JOBS = Path(__file__).parents[1] / "jobs"
 
@@ -197,36 +199,50 @@ class Kills:
         driver = start(restarts)
         assert driver.end() == 0, driver.log
 
-    def workers(self, df, pids, *, restarts):
-        """Kill the workers that leave their process ids in ``pids``; how often a query failed."""
-        failures = 0
-        while True:
+    def workers(self, df, *, restarts, batches):
+        """Kill all workers so often, each time within two versions; then run to the end."""
+        for turn in range(restarts):
+            made = len(self._stage.manifests(self._uid)) if turn else 0
+            target = made + self._chance.randrange(1, 3) if turn else 1
             query = self._stage.start(df)
-            if failures < restarts:
-                self._kill_workers(pids, query)
             try:
-                query.awaitTermination()
-            except StreamingQueryException as error:
-                failures += 1
-                if "FencedError" in str(error) or "CorruptStateError" in str(error):
-                    raise
-            else:
-                return failures
+                hit = self._kill_in_a_version(query, range(target, batches + 1))
+                assert hit, "the query ended before a version of it could be hit"
+                with pytest.raises(StreamingQueryException) as lost:
+                    query.awaitTermination()
+                assert "FencedError" not in str(lost.value)
+                assert "CorruptStateError" not in str(lost.value)
             finally:
                 query.stop()
-                for path in pids.iterdir():
-                    path.unlink()
+        self._stage.run(df)
 
     def versions_begun(self):
         return len(list(self._stage.state.glob(f"*/{self._uid}/versions/*")))
 
-    def _kill_workers(self, pids, query):
-        while not (found := list(pids.iterdir())) and query.isActive:
-            time.sleep(0.02)
-        time.sleep(self._chance.uniform(0, 0.6))
-        for path in found:
-            with contextlib.suppress(ProcessLookupError):  # the worker has ended by itself
-                os.kill(int(path.name), signal.SIGKILL)
+    def _kill_in_a_version(self, query, versions):
+        """SIGKILL to all workers at a random moment while one of these versions is being made.
+
+        Gives whether an attempt was lost by it: it is tried again where the kill came too late.
+        """
+        dead = self._uncommitted(versions)
+        jvm_pid = self._stage.spark._jvm.ProcessHandle.current().pid()
+        while query.isActive:
+            if not self._uncommitted(versions) - dead:
+                time.sleep(0.005)
+                continue
+            time.sleep(self._chance.uniform(0, 0.1))
+            end(list(workers(jvm_pid)))
+            if self._uncommitted(versions) - dead:
+                return True
+        return False
+
+    def _uncommitted(self, versions):
+        """Task attempts that have a marker in one of these versions, and no manifest."""
+        operator = self._stage.operators().get(self._uid)
+        if operator is None:  # nothing has begun yet
+            return set()
+        storage = open_storage(operator)
+        return set().union(*(unfinished(list_version(storage, version)) for version in versions))
 
 
 @pytest.fixture

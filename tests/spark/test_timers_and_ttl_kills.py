@@ -260,7 +260,7 @@ def stored(job, descriptor, name):
 
 def check_what_comes(job, model):
     """The timers that are left fire when they are due, and what is left expires when it should."""
-    function = visiting.Visits(None, 0.0)
+    function = visiting.Visits(0.0)
     for passing in (0.3, 0.5, 1, 3, 10, 10):
         job.clock.advance(timedelta(seconds=passing))
         latest = model.latest + timedelta(seconds=passing)
@@ -282,17 +282,14 @@ def as_read(row):
 
 def kill_workers(stage, kills, backend, restarts, batches):
     visits = put(stage, batches)
-    pids = stage.folder / "pids"
-    pids.mkdir()
     found = visiting.visits(
         stage.source(visiting.VISITS),
         backend=backend,
         parallelism=2,
         state_dir=stage.state,
-        pids=pids,
         pause=PAUSE_S,
     )
-    kills("visits").workers(found, pids, restarts=restarts)
+    kills("visits").workers(found, restarts=restarts, batches=batches)
     check(stage, backend, visits)
 
 

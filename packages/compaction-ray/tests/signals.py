@@ -23,6 +23,7 @@ from forebay_state_api.plugins import hookimpl
 
 class Compactor:
     format = "toy"
+    contract_version = 1
 
     def compact(self, job, storage, cancelled):
         here = f"{job.options.get('dir', '')}/{job.id}"

@@ -148,6 +148,7 @@ class Concatenation:
     """Joins its inputs into one file; can be held up, and can be made to fail."""
 
     format: ClassVar[str] = "toy"
+    contract_version: ClassVar[int] = 1
 
     def __init__(self):
         self.go = threading.Event()

@@ -6,6 +6,7 @@ import importlib.metadata
 import inspect
 import sys
 import threading
+from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -79,21 +80,21 @@ def test_hook_forebay_compaction_services() -> None:
 
 
 def test_hook_forebay_compactors() -> None:
-    compactor = SimpleNamespace(format="acme-1")
+    compactor = SimpleNamespace(format="acme-1", contract_version=CONTRACT_VERSION)
     found = installed(Entry(giving("forebay_compactors", compactor)))
     assert found.compactors() == {"acme-1": compactor}
     assert found.compactor("acme-1") is compactor
 
 
 def test_hook_forebay_operators() -> None:
-    operator = SimpleNamespace(name="sessions")
+    operator = SimpleNamespace(name="sessions", contract_version=CONTRACT_VERSION)
     found = installed(Entry(giving("forebay_operators", operator)))
     assert found.operators() == {"sessions": operator}
     assert found.operator("sessions") is operator
 
 
 def test_hook_forebay_storages() -> None:
-    storage = SimpleNamespace(schemes=("ftp", "sftp"))
+    storage = SimpleNamespace(schemes=("ftp", "sftp"), contract_version=CONTRACT_VERSION)
     found = installed(Entry(giving("forebay_storages", storage)))
     assert found.storages() == {"ftp": storage, "sftp": storage}
     assert found.storage("sftp") is storage
@@ -201,18 +202,37 @@ def test_a_hook_with_foreign_arguments_is_an_error() -> None:
     assert found.commands() == {}
 
 
-@pytest.mark.parametrize("nameless", [object(), SimpleNamespace(name=""), SimpleNamespace(name=1)])
-def test_a_thing_without_a_name_is_an_error(nameless: object) -> None:
+@pytest.mark.parametrize("attributes", [{}, {"name": ""}, {"name": 1}])
+def test_a_thing_without_a_name_is_an_error(attributes: dict[str, Any]) -> None:
+    nameless = SimpleNamespace(contract_version=CONTRACT_VERSION, **attributes)
     with pytest.raises(PluginError, match=r"forebay_operators of acme 1\.2 .*'name'"):
         installed(Entry(giving("forebay_operators", nameless))).operators()
 
 
 @pytest.mark.parametrize(("stated", "said"), [(7, "speaks contract 7"), (None, "states no")])
-def test_another_contract_version_is_refused(stated: int | None, said: str) -> None:
-    backend = named("heap", contract_version=stated)
-    found = installed(Entry(giving("forebay_state_backends", backend)))
+@pytest.mark.parametrize(
+    ("hook", "find"),
+    [
+        ("forebay_state_backends", Plugins.backends),
+        ("forebay_compaction_services", Plugins.compaction_services),
+        ("forebay_compactors", Plugins.compactors),
+        ("forebay_operators", Plugins.operators),
+        ("forebay_storages", Plugins.storages),
+    ],
+)
+def test_another_contract_version_is_refused(
+    hook: str, find: Callable[[Plugins], object], stated: int | None, said: str
+) -> None:
+    thing = named("acme", format="acme-1", schemes=("acme",), contract_version=stated)
+    found = installed(Entry(giving(hook, thing)))
     with pytest.raises(PluginError, match=rf"acme 1\.2 {said}.*speaks {CONTRACT_VERSION}"):
-        found.backends()
+        find(found)
+
+
+def test_a_command_states_no_contract_version() -> None:
+    command = click.Command("inspect")
+    assert not hasattr(command, "contract_version")
+    assert installed(Entry(giving("forebay_commands", command))).commands() == {"inspect": command}
 
 
 def test_installed_tells_what_each_plugin_gives() -> None:

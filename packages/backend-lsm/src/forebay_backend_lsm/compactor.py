@@ -41,6 +41,7 @@ class LsmCompactor:
     """Merges sorted files. Stateless."""
 
     format: ClassVar[str] = FORMAT
+    contract_version: ClassVar[int] = 1
 
     def __init__(self, clock: Clock = clock_us) -> None:
         """``clock`` is read for states that ask for it, in µs since the epoch."""

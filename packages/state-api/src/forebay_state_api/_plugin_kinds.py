@@ -45,7 +45,7 @@ COMPACTORS: Final = Kind(
     "forebay_compactors",
     "compactor for the format",
     "format",
-    versioned=False,
+    versioned=True,
     distribution="forebay-backend-{name}",
     known={"lsm": "forebay-backend-lsm"},
 )
@@ -53,7 +53,7 @@ OPERATORS: Final = Kind(
     "forebay_operators",
     "operator",
     "name",
-    versioned=False,
+    versioned=True,
     distribution="forebay-operator-{name}",
     known=dict.fromkeys(("ordered_wait", "unordered_wait", "process"), "forebay-spark-runtime"),
 )
@@ -61,7 +61,7 @@ STORAGES: Final = Kind(
     "forebay_storages",
     "storage for the URL scheme",
     "schemes",
-    versioned=False,
+    versioned=True,
     distribution="forebay-storage-{name}",
 )
 COMMANDS: Final = Kind(

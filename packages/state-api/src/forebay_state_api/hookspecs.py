@@ -45,10 +45,12 @@ Several: TypeAlias = T | Sequence[T] | None
 
 
 class Operator(Protocol):
-    """What ``forebay_operators`` gives: anything with a ``name``; its use is the runtime's."""
+    """What ``forebay_operators`` gives: anything with these two; its use is the runtime's."""
 
     name: ClassVar[str]
     """The word the operator is asked for by, such as ``ordered_wait``."""
+    contract_version: ClassVar[int]
+    """The `CONTRACT_VERSION` that it was written for."""
 
 
 class HookSpecs:
@@ -71,7 +73,7 @@ class HookSpecs:
 
     @hookspec
     def forebay_compactors(self) -> Several[Compactor]:
-        """Give what rewrites files of one format, each with ``format`` and ``compact``.
+        """Give what rewrites files: each has ``format``, ``contract_version`` and ``compact``.
 
         Called wherever a job runs: in a Spark worker by the ``local`` service, elsewhere in the
         worker processes of a remote one.
@@ -79,11 +81,16 @@ class HookSpecs:
 
     @hookspec
     def forebay_operators(self) -> Several[Any]:
-        """Give operators for streaming DataFrames, each with a ``name``. Called on the driver."""
+        """Give operators for streaming DataFrames, each with ``name`` and ``contract_version``.
+
+        Called on the driver.
+        """
 
     @hookspec
     def forebay_storages(self) -> Several[type[ObjectStorage]]:
-        """Give object storage classes, each with ``schemes``, a tuple of the URL schemes it opens.
+        """Give object storage classes, each with ``schemes`` and ``contract_version``.
+
+        ``schemes`` is a tuple of the URL schemes that the class opens.
 
         Called in any process at the first URL whose scheme is not built in.
         """

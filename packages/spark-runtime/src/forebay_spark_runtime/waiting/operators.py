@@ -150,6 +150,7 @@ class OrderedWait:
     """The operator ``ordered_wait``."""
 
     name: ClassVar[str] = "ordered_wait"
+    contract_version: ClassVar[int] = 1
     apply = staticmethod(ordered_wait)
 
 
@@ -157,6 +158,7 @@ class UnorderedWait:
     """The operator ``unordered_wait``."""
 
     name: ClassVar[str] = "unordered_wait"
+    contract_version: ClassVar[int] = 1
     apply = staticmethod(unordered_wait)
 
 

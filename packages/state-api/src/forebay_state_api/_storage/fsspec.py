@@ -45,6 +45,7 @@ _MILLISECONDS: Final = 1e11
 class FsspecStorage(ObjectStorage):
     """A folder of an fsspec file system."""
 
+    contract_version: ClassVar[int] = 1
     schemes: ClassVar[tuple[str, ...]] = (
         "dbfs",
         "hdfs",

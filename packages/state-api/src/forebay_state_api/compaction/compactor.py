@@ -20,6 +20,8 @@ class Compactor(Protocol):
 
     format: ClassVar[str]
     """What `CompactionJob.format` says of the files it can read."""
+    contract_version: ClassVar[int]
+    """The `CONTRACT_VERSION` that it was written for."""
 
     def compact(
         self, job: CompactionJob, storage: ObjectStorage, cancelled: Callable[[], bool]

@@ -20,6 +20,7 @@ _PARTS = (
     "machine",
     "operator_state",
     "order",
+    "replay",
     "rescale",
     "subject",
     "tables",
@@ -44,6 +45,7 @@ from forebay_state_api.testing.conformance.operator_state import (
     OperatorStateTests,
 )
 from forebay_state_api.testing.conformance.order import OrderTests
+from forebay_state_api.testing.conformance.replay import ReplayTests
 from forebay_state_api.testing.conformance.rescale import RescaleTests
 from forebay_state_api.testing.conformance.tables import CommitTests, TableTests
 from forebay_state_api.testing.conformance.timer_histories import (
@@ -71,6 +73,7 @@ class StateBackendTests(
     TtlTests,
     TtlDeclarationTests,
     CleanupTests,
+    ReplayTests,
     RescaleTests,
     TimerTests,
     VersionTests,

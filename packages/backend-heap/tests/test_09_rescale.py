@@ -1,0 +1,98 @@
+"""Schedule 9: parallelism 1 → 2 → 1 with writes in between and folding at each step."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import uuid
+from typing import Any
+
+import pytest
+
+from forebay_backend_heap.backend import HeapBackend
+from forebay_backend_heap.cache import CACHE
+from forebay_backend_heap.chain import Chain
+from forebay_backend_heap.snapshot import Writer
+from forebay_state_api import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from forebay_state_api.backend import ABSENT
+from forebay_state_api.storage import MemoryStorage
+from forebay_state_api.testing import KeyedJob
+from forebay_state_api.versions.reader import open_version
+
+STATES = [
+    ValueStateDescriptor("v", int),
+    ListStateDescriptor("l", int),
+    MapStateDescriptor("m", str, int),
+]
+KEYS = [f"k{number}" for number in range(24)]
+MAX_DELTAS = 3
+BATCHES = 5
+"""At each parallelism: more than the deltas that a version may have."""
+
+
+class Model:
+    """What the states hold, as plain data."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, int] = {}
+        self.lists: dict[str, list[int]] = {}
+        self.maps: dict[str, dict[str, int]] = {}
+
+    def call(self, chance: random.Random, key: str, number: int) -> tuple[str, list[Any]]:
+        """One record's accesses, done here too: mostly a write of all states, else a clear."""
+        if chance.random() < 0.2:
+            for held in (self.values, self.lists, self.maps):
+                held.pop(key, None)
+            return key, [("v.clear",), ("l.clear",), ("m.clear",)]
+        address = chance.choice("abc")
+        self.values[key] = number
+        self.lists.setdefault(key, []).append(number)
+        self.maps.setdefault(key, {})[address] = number
+        return key, [("v.update", number), ("l.add", number), ("m.put", address, number)]
+
+    def holds(self, key: str) -> list[Any]:
+        """What is stored of a key, in the order of ``STATES``."""
+        return [self.values.get(key, ABSENT), self.lists.get(key, []), self.maps.get(key, {})]
+
+
+def chains(job: KeyedJob) -> list[list[str]]:
+    """The roles of the files that each subtask's manifest names."""
+    with open_version(job.storage, uid=job.uid) as reader:
+        return [[file.meta["role"] for file in parent.files] for parent in reader.parents]
+
+
+@pytest.mark.parametrize("steps", [(1, 2, 1), (2, 1, 2), (1, 3, 2)])
+@pytest.mark.parametrize("same_process", [True, False])
+def test_the_newest_value_is_found_after_every_step(
+    steps: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, *, same_process: bool
+) -> None:
+    folds = []
+    fold = Writer._fold
+
+    def counting(self: Writer, chain: Chain, count: int) -> Any:
+        folds.append(count)
+        return fold(self, chain, count)
+
+    monkeypatch.setattr(Writer, "_fold", counting)
+    chance = random.Random(9)
+    job = KeyedJob(
+        HeapBackend,
+        MemoryStorage(f"memory://{uuid.uuid4()}"),
+        descriptors=STATES,
+        options={"max-deltas": MAX_DELTAS, "snapshot-factor": 1000.0},
+        key_type=str,
+        forget=CACHE.clear,
+    )
+    model = Model()
+    numbers = itertools.count(1)
+    for parallelism in [*steps, *steps]:
+        job.restart(parallelism=parallelism, same_process=same_process)
+        before = len(folds)
+        for _ in range(BATCHES):
+            number = next(numbers)
+            job.scripts([model.call(chance, key, number) for key in chance.sample(KEYS, 9)])
+            found = {key: [job.peek(state, key) for state in STATES] for key in KEYS}
+            assert found == {key: model.holds(key) for key in KEYS}
+            assert all(chain.count("delta") <= MAX_DELTAS for chain in chains(job))
+        assert len(folds) > before, "nothing was folded at this step"
+    CACHE.clear()
