@@ -38,7 +38,7 @@ START = datetime(2024, 5, 1, tzinfo=UTC)
 USERS = [f"user{n}" for n in range(20)]
 BATCHES, RESTARTS = 8, 2
 SOAK_BATCHES, SOAK_RESTARTS = 60, 20
-PAUSE_S = 0.005
+PAUSE_S = 0.02
 EVENT, PROCESSING = "event_time", "processing_time"
 
 both_backends = pytest.mark.parametrize("backend", ["heap", "lsm"])
@@ -311,10 +311,10 @@ def test_workers_killed_at_random_moments(stage, kills, backend):
     kill_workers(stage, kills, backend, RESTARTS, BATCHES)
 
 
-@both_backends
 @pytest.mark.timeout(300)
-def test_drivers_killed_at_random_moments(stage, drive, kills, backend):
-    kill_drivers(stage, drive, kills, backend, RESTARTS, BATCHES)
+def test_drivers_killed_at_random_moments(stage, drive, kills):
+    """On lsm, whose files are the more; the soak tests do it on heap too."""
+    kill_drivers(stage, drive, kills, "lsm", RESTARTS, BATCHES)
 
 
 @both_backends
