@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import pytest
@@ -33,7 +33,7 @@ GONE: Final = [ABSENT, [], {}, ABSENT, ABSENT]
 _ENOUGH: Final = 80
 """Micro-batches after which every backend has folded, compacted and written a snapshot."""
 
-WAYS: Final = {
+WAYS: Final[Mapping[str, tuple[Cleanup, Capability]]] = {
     "full snapshot": (CleanupFullSnapshot(), Capability.CLEANUP_FULL_SNAPSHOT),
     "incrementally": (CleanupIncrementally(2), Capability.CLEANUP_INCREMENTALLY),
     "every record": (
