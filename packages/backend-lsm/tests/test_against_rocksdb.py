@@ -156,7 +156,7 @@ class Machine(RuleBasedStateMachine):
 
     # -- writes -------------------------------------------------------------------------------
 
-    @rule(values=st.dictionaries(KEYS, TEXTS | st.just(ABSENT), min_size=1, max_size=40))
+    @rule(values=st.dictionaries(FEW | KEYS, TEXTS | st.just(ABSENT), min_size=1, max_size=40))
     def put(self, values):
         for key, value in values.items():
             self.oracle.set(value, "v", key)
@@ -201,9 +201,16 @@ class Machine(RuleBasedStateMachine):
 
     # -- commits and compactions --------------------------------------------------------------
 
-    @rule(minutes=st.sampled_from([0, 1, 30]), told=st.booleans())
-    def commit(self, minutes, told):
-        """Without ``told`` the process dies when the manifest is durable and does not know it."""
+    @rule(
+        minutes=st.sampled_from([0, 1, 30]),
+        told=st.sampled_from([True, True, True, False]),
+        at_once=st.booleans(),
+    )
+    def commit(self, minutes, told, at_once):
+        """Without ``told`` the process dies when the manifest is durable and does not know it.
+
+        Compactions run ``at_once``, or when `compact` says so.
+        """
         self.now_us += minutes * MINUTE_US
         self.attempts += 1
         try:
@@ -215,7 +222,10 @@ class Machine(RuleBasedStateMachine):
             return self.new_process()
         self.backend.installed(str(self.operator.version))
         known = [job for _, job in self.jobs]
-        self.jobs += [(self.service, job) for job in self.service.submitted if job not in known]
+        new = [(self.service, job) for job in self.service.submitted if job not in known]
+        self.jobs += new
+        for job in new if at_once else ():
+            self.run(*job)
         self.backend.close()
         return self.open()
 
@@ -233,8 +243,11 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.jobs)
     @rule(data=st.data())
     def compact(self, data):
-        """A job runs, late or again; its worker may die of it, and the operator lives on."""
-        service, job = data.draw(st.sampled_from(self.jobs))
+        """Late or again."""
+        self.run(*data.draw(st.sampled_from(self.jobs)))
+
+    def run(self, service, job):
+        """A worker may die of it, and the operator lives on."""
         try:
             service.run(job)
         except Crash:
@@ -244,13 +257,13 @@ class Machine(RuleBasedStateMachine):
 
     # -- reads --------------------------------------------------------------------------------
 
-    @rule(keys=st.lists(KEYS, min_size=1))
+    @rule(keys=st.lists(FEW | KEYS, min_size=1))
     def get_many(self, keys):
         asked = [(self.kit.group_of(key), key) for key in keys]
         found = self.backend.table(self.specs["v"]).get_many(None, asked)
         assert found == [self.oracle.get("v", key) for key in keys]
 
-    @rule(cells=st.lists(st.tuples(FEW, ENTRIES), min_size=1))
+    @rule(cells=st.lists(st.tuples(FEW, ENTRIES), min_size=1, max_size=20))
     def get_entries(self, cells):
         asked = [(self.kit.group_of(key), key, entry) for key, entry in cells]
         found = self.backend.table(self.specs["m"]).get_entries(None, asked)
@@ -290,7 +303,7 @@ def test_openings_say_what_rocksdb_says(kit, new_operator):
         machine,
         settings=settings(
             max_examples=40,
-            stateful_step_count=40,
+            stateful_step_count=60,
             deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
