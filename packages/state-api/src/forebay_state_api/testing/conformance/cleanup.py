@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -63,11 +64,17 @@ class CleanupTests(BackendSubject):
         return make
 
     @pytest.mark.parametrize("way", list(WAYS))
-    def test_what_has_expired_leaves_the_storage_unread(self, cleaning: Any, way: str) -> None:
+    def test_what_has_expired_leaves_the_storage_unread_and_is_logged(
+        self, cleaning: Any, way: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
         job: KeyedJob = cleaning(*WAYS[way])
         job.scripts([(key, WRITES) for key in KEYS])
         job.clock.advance(TTL)
-        _write_until(job, lambda: _all_gone(job))
+        with caplog.at_level(logging.DEBUG):
+            _write_until(job, lambda: _all_gone(job))
+        told = [line for line in caplog.messages if line.startswith("ttl: ")]
+        for descriptor in job.descriptors:
+            assert any(repr(descriptor.name) in line for line in told), descriptor.name
 
     @pytest.mark.parametrize("way", list(WAYS))
     def test_it_does_not_come_back(self, cleaning: Any, way: str) -> None:
