@@ -16,6 +16,12 @@ from forebay_state_api.testing import FaultyStorage, StateBackendTests
 from forebay_state_api.testing.conformance.machine import BatchMachine
 from forebay_state_api.testing.conformance.subject import ENGINES, memory_storage
 
+
+def slow_kit(cls):
+    """Two hundred micro-batches on slow storage take minutes."""
+    return pytest.mark.slow(pytest.mark.timeout(900)(cls))
+
+
 TINY = {"block-cache-bytes": 1 << 16, "block-bytes": 512}
 
 
@@ -63,12 +69,12 @@ class TestTiny(TinyCache, OnLocalStorage):
     machine_examples = 10
 
 
-@pytest.mark.slow
+@slow_kit
 class TestLocal(OnLocalStorage):
     """With its defaults, on local storage."""
 
 
-@pytest.mark.slow
+@slow_kit
 class TestUncached(Uncached, OnLocalStorage):
     """Without a cache, on local storage."""
 
@@ -98,16 +104,16 @@ def slow(storage):
     return FaultyStorage(storage, latency=lambda operation, name: time.sleep(0.005))
 
 
-@pytest.mark.slow
+@slow_kit
 class TestOnSlowStorage(OnSlowStorage):
     """With the defaults."""
 
 
-@pytest.mark.slow
+@slow_kit
 class TestOnSlowStorageTiny(TinyCache, OnSlowStorage):
     """With a tiny cache."""
 
 
-@pytest.mark.slow
+@slow_kit
 class TestOnSlowStorageUncached(Uncached, OnSlowStorage):
     """Without a cache."""
