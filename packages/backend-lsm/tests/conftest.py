@@ -106,21 +106,24 @@ class Operator:
         backend = self.open()
         for declared, change in changes:
             backend.table(declared).apply(change)
-        self.last = backend.commit(self.version + 1)
-        self.version += 1
+        self.install(backend.commit(self.version + 1), [declared for declared, _ in changes])
         if install:
             backend.installed(str(self.version))
         backend.close()
+
+    def install(self, made, specs):
+        """Make what a backend has committed the newest version."""
         known = dict(self.parents[0].descriptions) if self.parents else {}
-        known |= {declared.name: declared.description() for declared, _ in changes}
+        self.last = made
+        self.version += 1
         self.parents = [
             ParentState(
                 manifest_id=str(self.version),
                 range=self.range,
                 whole=True,
-                files=self.last.files,
-                meta=self.last.meta,
-                descriptions=known,
+                files=made.files,
+                meta=made.meta,
+                descriptions=known | {spec.name: spec.description() for spec in specs},
             )
         ]
 

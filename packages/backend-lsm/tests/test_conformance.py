@@ -1,4 +1,7 @@
-"""The lsm backend keeps the contract that every backend keeps, whatever it may keep in memory."""
+"""The lsm backend keeps the contract that every backend keeps, whatever it may keep in memory.
+
+Caches of all sizes, on local and on slow storage: those cells that take minutes are `slow`.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,12 @@ from forebay_state_api.testing import FaultyStorage, StateBackendTests
 from forebay_state_api.testing.conformance.machine import BatchMachine
 from forebay_state_api.testing.conformance.subject import ENGINES, memory_storage
 
+
+def slow_kit(cls):
+    """Two hundred micro-batches on slow storage take minutes."""
+    return pytest.mark.slow(pytest.mark.timeout(900)(cls))
+
+
 TINY = {"block-cache-bytes": 1 << 16, "block-bytes": 512}
 
 
@@ -26,32 +35,58 @@ class OfLsm(StateBackendTests):
         return CACHE.clear
 
 
-class TestLsmBackend(OfLsm):
-    """With its defaults, in memory."""
+class OnLocalStorage(OfLsm):
+    @pytest.fixture
+    def storage(self, tmp_path):
+        return open_storage(tmp_path)
 
 
-class TestTiny(OfLsm):
-    """On local storage; blocks, cache and memtable are tiny, and the engine hands over often."""
-
-    machine_examples = 10
+class TinyCache(OfLsm):
+    """Blocks, cache and memtable are tiny, and the engine hands over often."""
 
     @pytest.fixture
     def backend_options(self):
         return {**TINY, "memtable-bytes": 1, "max-runs": 3}
-
-    @pytest.fixture
-    def storage(self, tmp_path):
-        return open_storage(tmp_path)
 
     @pytest.fixture(autouse=True)
     def _hands_over_often(self, monkeypatch):
         monkeypatch.setattr("forebay_state_api._engine.engine.SPILL_CELLS", 2)
 
 
+class Uncached(OfLsm):
+    @pytest.fixture
+    def backend_options(self):
+        return {"block-cache-bytes": 0}
+
+
+class TestLsmBackend(OfLsm):
+    """With its defaults, in memory."""
+
+
+class TestTiny(TinyCache, OnLocalStorage):
+    """With a tiny cache, on local storage."""
+
+    machine_examples = 10
+
+
+@slow_kit
+class TestLocal(OnLocalStorage):
+    """With its defaults, on local storage."""
+
+
+@slow_kit
+class TestUncached(Uncached, OnLocalStorage):
+    """Without a cache, on local storage."""
+
+
 class OnSlowStorage(OfLsm):
-    """Every request takes 5 ms."""
+    """Every request takes 5 ms; only with the default engine, for the time it takes."""
 
     machine_examples = 3
+
+    @pytest.fixture
+    def engine_settings(self):
+        return ENGINES["defaults"]
 
     @pytest.fixture
     def storage(self):
@@ -69,36 +104,16 @@ def slow(storage):
     return FaultyStorage(storage, latency=lambda operation, name: time.sleep(0.005))
 
 
-@pytest.mark.slow
+@slow_kit
 class TestOnSlowStorage(OnSlowStorage):
     """With the defaults."""
 
-    @pytest.fixture
-    def engine_settings(self):
-        return ENGINES["defaults"]
+
+@slow_kit
+class TestOnSlowStorageTiny(TinyCache, OnSlowStorage):
+    """With a tiny cache."""
 
 
-@pytest.mark.slow
-class TestOnSlowStorageUncached(OnSlowStorage):
+@slow_kit
+class TestOnSlowStorageUncached(Uncached, OnSlowStorage):
     """Without a cache."""
-
-    @pytest.fixture
-    def backend_options(self):
-        return {"block-cache-bytes": 0}
-
-    @pytest.fixture
-    def engine_settings(self):
-        return ENGINES["defaults"]
-
-
-@pytest.mark.slow
-class TestUncached(OfLsm):
-    """Without a cache, on local storage."""
-
-    @pytest.fixture
-    def backend_options(self):
-        return {"block-cache-bytes": 0}
-
-    @pytest.fixture
-    def storage(self, tmp_path):
-        return open_storage(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 
 from forebay_backend_heap.collector import paused
@@ -12,6 +13,8 @@ from forebay_backend_heap.table import HeapTable
 from forebay_state_api.backend import TableSpec
 from forebay_state_api.codecs import ValueCodec
 from forebay_state_api.keys import KeyGroupRange
+
+_log = logging.getLogger(__name__)
 
 
 class Resident:
@@ -69,10 +72,15 @@ class Resident:
 
     def dropping(self, table: HeapTable, places: Places, until_us: int) -> list[Section]:
         """`HeapTable.drop`, and the sections that do the same."""
-        return [
-            encode(table.spec, op, block, self.groups)
-            for op, block in table.drop(places, until_us).blocks()
-        ]
+        dropped = table.drop(places, until_us)
+        if len(dropped):
+            _log.debug(
+                "ttl: a fold or snapshot dropped expired parts of %d cells of state %r, groups %s",
+                len(dropped),
+                table.spec.name,
+                self.groups,
+            )
+        return [encode(table.spec, op, block, self.groups) for op, block in dropped.blocks()]
 
     def snapshot(self) -> list[Section]:
         """All that there is."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ClassVar, Final
@@ -22,6 +23,8 @@ from forebay_state_api.compaction import CompactionJob, CompactionResult
 from forebay_state_api.errors import CorruptStateError, StorageError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage import ObjectStorage
+
+_log = logging.getLogger(__name__)
 
 FORMAT: Final = "lsm-1"
 _READ_AHEAD_BYTES: Final = 2 * 1024 * 1024
@@ -161,14 +164,22 @@ class _Compaction:
 
     def _merged(self, sources: Sequence[_Source], *, bottom: bool) -> Iterator[Merged]:
         header = sources[0].header
+        expiry = self._expiry(header)
         rules = Rules(
             bottom=bottom,
-            expiry=self._expiry(header),
+            expiry=expiry,
             stamped_lists=header.has_stamps,
         )
         least, most = _PART_BYTES
         size = min(max(_READ_AHEAD_BYTES // len(sources), least), most)
-        return merge([Run(self._parts(source, size), source.lane) for source in sources], rules)
+        yield from merge([Run(self._parts(source, size), source.lane) for source in sources], rules)
+        if expiry is not None and expiry.dropped:
+            _log.debug(
+                "ttl: compaction dropped expired parts of %d cells of state %r, operator %r",
+                expiry.dropped,
+                header.name,
+                self._job.operator,
+            )
 
     def _expiry(self, header: TableHeader) -> Expiry | None:
         ttl_us = self._ttl.get(header.name) if header.ttl else None

@@ -36,6 +36,8 @@ class Expiry:
         self._every: Final = every
         self._clock: Final = clock
         self._left = every or 0
+        self.dropped = 0
+        """Of how many cells something has expired."""
 
     def until(self, count: int) -> I64:
         """Of each of the next ``count`` cells: what is of this time, or older, has expired."""

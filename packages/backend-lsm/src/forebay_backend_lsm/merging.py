@@ -188,8 +188,7 @@ class _Window:
             kinds[(kinds == Kind.APPEND) & self.starts[heads]] = Kind.PUT
         cells = attrs.evolve(cells, kinds=kinds)
         if rules.expiry is not None:
-            until = rules.expiry.until(len(cells))
-            cells = _expire(cells, until, stamped_lists=rules.stamped_lists)
+            cells = _expire(cells, rules.expiry, stamped_lists=rules.stamped_lists)
         stays = ~((cells.kinds == Kind.APPEND) & _empty(cells.values))
         if rules.bottom:
             stays &= (cells.kinds != Kind.DELETE) & (cells.kinds != Kind.CLEAR)
@@ -226,23 +225,26 @@ def _folded(cells: Cells, heads: Mask) -> Cells:
     return Cells(cells.addresses[at], kinds, times, taken(cells.keys, at), values)
 
 
-def _expire(cells: Cells, until: I64, *, stamped_lists: bool) -> Cells:
+def _expire(cells: Cells, expiry: Expiry, *, stamped_lists: bool) -> Cells:
     """Turn what has expired into tombstones, and leave expired elements out of lists."""
+    until = expiry.until(len(cells))
     if stamped_lists:
-        return _expire_elements(cells, until)
+        return _expire_elements(cells, until, expiry)
     assert cells.times is not None
     gone = (cells.kinds == Kind.PUT) & (cells.times <= until)
     if not gone.any():
         return cells
+    expiry.dropped += int(gone.sum())
     kinds = np.where(gone, np.uint8(Kind.DELETE), cells.kinds)
     values = _replaced(cells.values, gone, [b""] * int(gone.sum()))
     return attrs.evolve(cells, kinds=kinds, values=values)
 
 
-def _expire_elements(cells: Cells, until: I64) -> Cells:
+def _expire_elements(cells: Cells, until: I64, expiry: Expiry) -> Cells:
     expired = Stamps.of(cells.values).expired(until)
     if not expired.any():
         return cells
+    expiry.dropped += int(expired.sum())
     found = taken(cells.values, np.flatnonzero(expired)).to_pylist()
     times = until[expired].tolist()
     kept = [without_expired(value, time) for value, time in zip(found, times, strict=True)]

@@ -13,11 +13,12 @@ import pytest
 @pytest.fixture(scope="session")
 def s3_options() -> Iterator[dict[str, Any]]:
     """``spark.forebay.storage.*`` of a server that has the bucket ``bucket``."""
-    boto3 = pytest.importorskip("boto3", reason="it makes the bucket of these tests")
-    server_module = pytest.importorskip("moto.server", reason="it serves S3 to these tests")
+    import boto3
+    from moto.server import ThreadedMotoServer
+
     # No profile, no proxy and no other credentials of the machine's.
     kept = {name: os.environ.pop(name) for name in [*os.environ] if name.startswith("AWS_")}
-    server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
     server.start()
     _, port = server.get_host_and_port()

@@ -15,9 +15,10 @@ from forebay_state_api.compaction import CompactionPhase, CompactionService, Loc
 from forebay_state_api.descriptors import ListStateDescriptor, ValueStateDescriptor
 from forebay_state_api.storage import ObjectStorage, open_storage
 from forebay_state_api.testing import ImmediateCompaction, KeyedJob
-from forebay_state_api.testing.conformance.subject import ENGINES
+from forebay_state_api.testing.conformance.rescale import RescaleTests
+from forebay_state_api.testing.conformance.subject import ENGINES, BackendSubject
 from forebay_state_api.testing.conformance.tables import CommitTests
-from forebay_state_api.testing.conformance.versions import MigrationTests
+from forebay_state_api.testing.conformance.versions import MigrationTests, VersionTests
 from forebay_state_api.versions import Janitor
 from forebay_state_api.versions.reader import open_version
 
@@ -29,7 +30,7 @@ def storage(s3_options: dict[str, Any]) -> ObjectStorage:
     return open_storage(f"s3://bucket/lsm/{next(_numbers)}", s3_options)
 
 
-class TestLsmOnS3(CommitTests, MigrationTests):
+class OnS3(BackendSubject):
     @pytest.fixture
     def backend_class(self):
         return LsmBackend
@@ -45,6 +46,16 @@ class TestLsmOnS3(CommitTests, MigrationTests):
     @pytest.fixture
     def storage(self, s3_options):
         return open_storage(f"s3://bucket/lsm/{next(_numbers)}", s3_options)
+
+
+class TestLsmOnS3(OnS3, CommitTests, MigrationTests):
+    """What is quick."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+class TestVersionsOnS3(OnS3, VersionTests, RescaleTests):
+    """What makes hundreds of requests."""
 
 
 VALUE = ValueStateDescriptor("v", int)

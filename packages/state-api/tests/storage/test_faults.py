@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,14 @@ from forebay_state_api.storage import ObjectNotFoundError, ObjectStorage, open_s
 SECRETS = {"region": "us-east-1", "aws_access_key_id": "a", "aws_secret_access_key": "b"}
 
 
-def in_another_process(code: str, *arguments: object) -> str:
-    """What a process prints; its limits and its user are its own."""
+def in_another_process(code: str, *arguments: object, within: Sequence[str] = ()) -> str:
+    """What a process prints; its limits and its user are its own.
+
+    ``within`` is a command that runs the one that follows it.
+    """
     prelude = "import sys\nfrom forebay_state_api.storage import open_storage\n"
     prelude += "from forebay_state_api.errors import StorageError\n"
-    command = [sys.executable, "-c", prelude + code, *map(str, arguments)]
+    command = [*within, sys.executable, "-c", prelude + code, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -37,10 +40,48 @@ try:
 except StorageError as error:
     print(error)
 """
+PUTS_ON_A_SMALL_DISK = """
+import pathlib
+for put in ("put", "put_if_absent"):
+    storage = open_storage(sys.argv[1])
+    try:
+        getattr(storage, put)("a/b", b"x" * 100_000)
+    except StorageError as error:
+        print(error)
+    print([path.name for path in pathlib.Path(sys.argv[1]).rglob("*") if path.is_file()])
+    storage.put("a/small", b"x" * 100)
+    storage.delete(["a/small"])
+"""
+
+
+def own_disk(folder: Path) -> list[str]:
+    """A command that runs others with a disk of 64 KiB at ``folder``, which only they see."""
+    mount = 'mount -t tmpfs -o size=64k none "$0" && exec "$@"'
+    return ["unshare", "--mount", "--map-root-user", "sh", "-c", mount, str(folder)]
+
+
+def can_have_own_disk(folder: Path) -> bool:
+    try:
+        return subprocess.run([*own_disk(folder), "true"], check=False).returncode == 0
+    except OSError:
+        return False
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
-    """A limit of file sizes stands for a full disk: the same write fails half-way."""
+    if not can_have_own_disk(tmp_path):
+        pytest.skip("this user may not mount a disk of its own")
+    said = in_another_process(PUTS_ON_A_SMALL_DISK, tmp_path, within=own_disk(tmp_path))
+    *_, nothing = lines = said.splitlines()
+    assert len(lines) == 4
+    for told in lines[::2]:
+        assert f"could not write 'a/b' in {tmp_path}" in told
+        assert "No space left on device" in told
+        assert "make room on the volume, or move the state directory to a larger one" in told
+        assert "tried" not in told
+    assert lines[1] == nothing == "[]"
+
+
+def test_a_limit_of_file_sizes(tmp_path: Path) -> None:
     limit = "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
     limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))\n"
     said = in_another_process(limit + PUT, tmp_path)

@@ -12,18 +12,19 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from forebay_state_api._engine.declare import spec_of
 from forebay_state_api._engine.engine import EngineSettings
 from forebay_state_api._engine.timers import us_of
-from forebay_state_api.backend import Opening, StateBackend, Table, TableSpec
+from forebay_state_api.backend import Changes, Opening, StateBackend, Table, TableSpec
 from forebay_state_api.codecs import codec_for
 from forebay_state_api.compaction import CompactionService
 from forebay_state_api.descriptors import StateDescriptor
-from forebay_state_api.keys import KeyGroupRange, key_group_of
+from forebay_state_api.keys import KeyGroupRange, key_group_of, key_group_range_of
 from forebay_state_api.storage import ObjectStorage
 from forebay_state_api.subtask import Subtask, SubtaskIdentity, SubtaskReport
 from forebay_state_api.testing.clock import ManualClock
@@ -195,14 +196,29 @@ class KeyedJob:
         With TTL, values, elements and map entries are ``(last access in µs, value)`` pairs. Asks
         the backend's table, not the state objects, in a process that has cached nothing.
         """
-        self._forget()
         group = key_group_of(key, self.max_parallelism)
-        only = KeyGroupRange(group, group)
-        with open_version(self.storage, uid=self.uid, range=only) as reader:
-            backend = self.backend_class.open(self._opening(reader, only))
+        spec, _ = spec_of(descriptor, self.key_codec, self.uid)
+        with self._table(spec, KeyGroupRange(group, group)) as table:
+            return _content(spec, table, namespace, group, key)
+
+    def stored_keys(self, descriptor: StateDescriptor, subtask: int = 0) -> list[tuple[Any, Any]]:
+        """The (namespace, key) pairs that the newest version stores for a subtask, as exported.
+
+        Asks as `peek` does; the backend has to claim `Capability.EXPORT`.
+        """
+        groups = key_group_range_of(subtask, self.parallelism, self.max_parallelism)
+        spec, _ = spec_of(descriptor, self.key_codec, self.uid)
+        with self._table(spec, groups) as table:
+            return [cell for page in table.export(1_000) for cell in _names(page)]
+
+    @contextmanager
+    def _table(self, spec: TableSpec, groups: KeyGroupRange) -> Iterator[Table]:
+        """A state of the newest version, opened in a process that has cached nothing."""
+        self._forget()
+        with open_version(self.storage, uid=self.uid, range=groups) as reader:
+            backend = self.backend_class.open(self._opening(reader, groups))
             try:
-                spec, _ = spec_of(descriptor, self.key_codec, self.uid)
-                return _content(spec, backend.table(spec), namespace, group, key)
+                yield backend.table(spec)
             finally:
                 backend.close()
 
@@ -242,6 +258,14 @@ class KeyedJob:
 
 def _new_run() -> RunIdentity:
     return RunIdentity(keyed_uuid=random_id(), app_id="app", run_id=None)
+
+
+def _names(changes: Changes) -> Iterator[tuple[Any, Any]]:
+    """The (namespace, key) of everything in ``changes``."""
+    for namespace, points in changes.points.items():
+        yield from ((namespace, key) for key in points.keys)
+    for contents in (changes.lists, changes.maps):
+        yield from ((namespace, key) for namespace, found in contents.items() for key in found)
 
 
 def _content(spec: TableSpec, table: Table, namespace: Any, group: int, key: Any) -> Any:

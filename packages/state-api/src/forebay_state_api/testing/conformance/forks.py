@@ -84,7 +84,7 @@ class ForkTests(BackendSubject):
     def test_the_source_may_be_cleared_behind_a_fork(self, source: KeyedJob, fork_of: Any) -> None:
         fork = fork_of(source)
         fork.do(KEYS[0], ("v.update", 1))
-        for number in range(60):
+        for number in range(200):
             source.do(KEYS[number % 40], *WRITES)
             if number % 10 == 0:
                 _sweep(source)

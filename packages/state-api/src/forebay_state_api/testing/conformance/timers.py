@@ -66,6 +66,22 @@ class TimerFunction(KeyedProcessFunction[str, Row, Any]):
         return [(ctx.current_key, seconds)]
 
 
+class TimersAndTtl(TimerFunction):
+    """Gives with each timer the event time of the key's last row, for 100 s."""
+
+    def open(self, context: RuntimeContext) -> None:
+        super().open(context)
+        ttl = StateTtlConfig(100 * SECOND)
+        self.recent = context.get_state(ValueStateDescriptor("recent", int, ttl=ttl))
+
+    def process_element(self, row: Row, ctx: RuntimeContext) -> Any:
+        self.recent.update(row[1])
+        return super().process_element(row, ctx)
+
+    def on_timer(self, at: datetime, ctx: RuntimeContext) -> Any:
+        return [(*fired, self.recent.value()) for fired in super().on_timer(at, ctx)]
+
+
 class CoroutineTimers(TimerFunction):
     """As a coroutine that waits for state."""
 
@@ -257,6 +273,26 @@ class TimerTests(BackendSubject):
         assert sorted(run(300)) == sorted(expected + later)
         job.restart(parallelism=parallelisms[0])
         assert sorted(run(309)) == sorted((f"k{n}", 309) for n in range(9, 40, 10))
+
+    @pytest.mark.parametrize("max_parallelism", [10, 128])
+    @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 5), (4, 3), (8, 1)])
+    def test_a_rescale_keeps_timers_beside_times_to_live(
+        self, new_job: NewJob, before: int, after: int, max_parallelism: int
+    ) -> None:
+        job = new_job(parallelism=before, max_parallelism=max_parallelism)
+        keys = [f"k{n}" for n in range(40)]
+        job.run(TimersAndTtl(), [row(key, 60, 120, event_time=1) for key in keys])
+        job.clock.advance(50 * SECOND)
+        job.restart(parallelism=after)
+        assert job.run(TimersAndTtl(), [row(key, event_time=2) for key in keys[:20]]) == []
+        job.clock.advance(10 * SECOND)
+        fired = job.run(TimersAndTtl(), [])
+        assert sorted(fired) == sorted((key, 60, 2 - n // 20) for n, key in enumerate(keys))
+        job.clock.advance(60 * SECOND)
+        job.restart(parallelism=before)
+        lasting = dict.fromkeys(keys[:20], 2)
+        fired = job.run(TimersAndTtl(), [])
+        assert sorted(fired) == sorted((key, 120, lasting.get(key)) for key in keys)
 
     def test_a_crash_fires_nothing_twice_and_loses_nothing(self, timed: Any) -> None:
         job, run = timed(parallelism=2)

@@ -268,6 +268,17 @@ class Tall:
         height: float = 1.5
 
 
+class Swapped:
+    """Holds a class with the fields of `Tall` the other way round."""
+
+    @attrs.define
+    class Position:
+        """A record."""
+
+        height: float
+        x: int
+
+
 class Turned:
     """Holds a class whose field had another name."""
 
@@ -295,44 +306,78 @@ class MigrationTests(BackendSubject):
     """Restoring under another declaration."""
 
     @pytest.mark.parametrize(
-        ("stored", "declared", "write"),
+        ("stored", "declared", "write", "told"),
         [
-            (ValueStateDescriptor("s", int), ListStateDescriptor("s", int), ("s.update", 1)),
-            (ListStateDescriptor("s", int), ValueStateDescriptor("s", int), ("s.add", 1)),
+            (
+                ValueStateDescriptor("s", int),
+                ListStateDescriptor("s", int),
+                ("s.update", 1),
+                "kind value.*kind list",
+            ),
+            (
+                ListStateDescriptor("s", int),
+                ValueStateDescriptor("s", int),
+                ("s.add", 1),
+                "kind list.*kind value",
+            ),
             (
                 ValueStateDescriptor("s", int),
                 ReducingStateDescriptor("s", add, int),
                 ("s.update", 1),
+                "kind value.*kind reducing",
             ),
-            (ValueStateDescriptor("s", int), ValueStateDescriptor("s", str), ("s.update", 1)),
+            (
+                ValueStateDescriptor("s", int),
+                ValueStateDescriptor("s", str),
+                ("s.update", 1),
+                r"\bint\b.*\bstr\b",
+            ),
             (
                 ValueStateDescriptor("s", int | None),
                 ValueStateDescriptor("s", int),
                 ("s.update", 1),
+                r"\bint \| None\b.*\bint\b",
             ),
-            (ListStateDescriptor("s", str), ListStateDescriptor("s", bytes), ("s.add", "x")),
+            (
+                ListStateDescriptor("s", str),
+                ListStateDescriptor("s", bytes),
+                ("s.add", "x"),
+                r"\bstr\b.*\bbytes\b",
+            ),
             (
                 MapStateDescriptor("s", str, int),
                 MapStateDescriptor("s", int, int),
                 ("s.put", "a", 1),
+                r"\bstr\b.*\bint\b",
             ),
             (
                 MapStateDescriptor("s", str, int),
                 MapStateDescriptor("s", str, str),
                 ("s.put", "a", 1),
+                r"\bint\b.*\bstr\b",
             ),
-            (ValueStateDescriptor("s", Text()), ValueStateDescriptor("s", str), ("s.update", "x")),
+            (
+                ValueStateDescriptor("s", Text()),
+                ValueStateDescriptor("s", str),
+                ("s.update", "x"),
+                r"text.*\bstr\b",
+            ),
         ],
         ids=lambda one: getattr(one, "kind", one) and None,
     )
     def test_an_incompatible_declaration_names_state_types_and_way_out(
-        self, new_job: NewJob, stored: StateDescriptor, declared: StateDescriptor, write: Any
+        self,
+        new_job: NewJob,
+        stored: StateDescriptor,
+        declared: StateDescriptor,
+        write: Any,
+        told: str,
     ) -> None:
         job = new_job(stored)
         job.do("k", write)
         job.descriptors = [declared]
         job.restart()
-        with pytest.raises(StateMigrationError, match=r"'s'.*(another name|stored type)"):
+        with pytest.raises(StateMigrationError, match=rf"'s'.*{told}.*another name"):
             job.do("k", ("s.clear",))
         job.descriptors = [stored]
         job.restart()
@@ -351,11 +396,24 @@ class MigrationTests(BackendSubject):
         [
             (Flat.Position, Tall.Position, Flat.Position(3), "Tall.Position(x=3, height=1.5)"),
             (Tall.Position, Flat.Position, Tall.Position(3, 2.0), "Flat.Position(x=3)"),
+            (
+                Tall.Position,
+                Swapped.Position,
+                Tall.Position(3, 2.0),
+                "Swapped.Position(height=2.0, x=3)",
+            ),
             (int, float, 3, "3.0"),
             (int, int | None, 3, "3"),
             (tuple[int, int], tuple[int, ...], (1, 2), "(1, 2)"),
         ],
-        ids=["field added", "field removed", "int to float", "optional", "longer tuples"],
+        ids=[
+            "field added",
+            "field removed",
+            "fields reordered",
+            "int to float",
+            "optional",
+            "longer tuples",
+        ],
     )
     def test_compatible_changes_read_old_values(
         self, new_job: NewJob, stored: Any, declared: Any, value: Any, read: str
