@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 import time
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +23,11 @@ from forebay_compaction_ray import Endpoints
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
 from forebay_compaction_ray.options import ClientSecurity
 from forebay_state_api.storage import open_storage
+from forebay_state_api.versions.epochs import list_epochs
+from forebay_state_api.versions.janitor import Janitor
+from forebay_state_api.versions.layout import data_version
+from forebay_state_api.versions.manifest import is_named
+from forebay_state_api.versions.reader import open_version
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray, pytest.mark.timeout(170)]
 
@@ -54,19 +61,38 @@ class Service:
         address = folder / "address"
         environment = {**os.environ, "HOME": str(folder), "RAY_AUTH_MODE": "disabled"}
         forebay = [sys.executable, "-c", "from forebay_state_api.cli import main; main()"]
-        start = ["compaction", "start", "--workers", "1", "--port", "0"]
+        start = ["compaction", "start", "--workers", "1", "--port", "0", "--stall-timeout", "5"]
         places = ["--storage", str(folder), "--address-file", str(address)]
         self.process = subprocess.Popen([*forebay, *start, *places], env=environment)
-        until(lambda: address.exists() and address.read_text())
+        until(lambda: (address.exists() and address.read_text()) or self.ended())
         self.address = address.read_text().strip()
         self.gateway = Gateway(self.address, ClientSecurity(), timeout_s=10.0)
         until(lambda: self.described()["workers"] == 1)
+
+    def ended(self):
+        """Waiting for it is of no use if the command has."""
+        assert self.process.poll() is None, "the command has ended"
 
     def described(self):
         return self.gateway.call("Describe", {})
 
     def finished(self):
         return self.described()["metrics"].get('jobs_finished_total{outcome="done"}', 0)
+
+    def pids(self):
+        """Of the workers that are up."""
+        return [w["pid"] for w in self.described()["worker_list"] if w["pid"]]
+
+    def gateway_pid(self):
+        """The process of the gateway, among those that the command has begun."""
+        parents = {}
+        for status in Path("/proc").glob("[0-9]*/status"):
+            with contextlib.suppress(OSError):
+                fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+                parents[int(status.parent.name)] = int(fields["PPid"])
+        found = [pid for pid in parents if "GatewayActor" in _title(pid)]
+        (pid,) = [pid for pid in found if self.process.pid in _ancestors(pid, parents)]
+        return pid
 
     def idle(self):
         """What earlier queries have left behind is done."""
@@ -77,6 +103,17 @@ class Service:
         self.gateway.close()
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(PATIENCE_S)
+
+
+def _title(pid):
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    return ""
+
+
+def _ancestors(pid, parents):
+    while pid := parents.get(pid, 0):
+        yield pid
 
 
 def until(what):
@@ -123,6 +160,28 @@ def run(stage, uid):
 
 def expected(runs=1):
     return sorted((user, n) for user in USERS for n in range(1, runs * BATCHES + 1))
+
+
+def orphans(operator):
+    """What the janitor leaves although the versions that it keeps do not need it."""
+    storage = open_storage(str(operator), {})
+    last = max(
+        (1 << 48) - 1 - int(path.parent.name, 16) for path in operator.glob("versions/*/manifest-*")
+    )
+    run_key = list_epochs(storage).newest().run_key
+    janitor = Janitor(storage, run_key=run_key, retention=1, min_age=timedelta(0))
+    for _ in range(3):
+        swept = janitor.sweep(last)
+    needed = set()
+    for version in range(swept.base, last + 1):
+        with open_version(storage, uid=operator.name, version=version) as reader:
+            needed.update(*(manifest.names for manifest in reader.manifests))
+    names = [info.name for info in storage.list("data")]
+    return [
+        name
+        for name in names
+        if not is_named(name, needed) and (data_version(name) or 0) < swept.base
+    ]
 
 
 def dead_address():
@@ -178,14 +237,85 @@ def test_without_a_gateway_the_task_fails_if_it_is_told_to(remote):
         run(remote, "failing")
 
 
-def test_a_gateway_that_is_added_is_used_by_a_running_query(remote, service):
+def test_a_worker_that_hangs_is_replaced_and_nothing_is_lost(remote, service):
+    until(service.idle)
+    until(service.pids)
+    before, (pid,) = service.finished(), service.pids()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        run(remote, "hung")
+        until(lambda: service.pids() not in ([], [pid]))
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+    assert remote.rows(SCHEMA) == expected()
+    run(remote, "hung")
+    assert remote.rows(SCHEMA) == expected(runs=2)
+    assert service.finished() > before
+    until(service.idle)
+    assert orphans(remote.operators()["hung"]) == []
+
+
+def test_a_gateway_that_is_killed_comes_back_and_nothing_is_lost(remote, service):
+    boot, before = service.described()["boot"], service.finished()
+    for _ in range(BATCHES):
+        remote.put(*[{"user": user} for user in USERS])
+    query = remote.start(
+        keyed(remote.source(), "user", uid="orphaned", parallelism=2).process(Kinds(), SCHEMA)
+    )
+    until(lambda: service.finished() > before or not query.isActive)
+    os.kill(service.gateway_pid(), signal.SIGKILL)
+    query.awaitTermination()
+    assert remote.rows(SCHEMA) == expected()
+    until(lambda: service.described()["boot"] != boot and service.described()["workers"] == 1)
+    run(remote, "orphaned")
+    assert remote.rows(SCHEMA) == expected(runs=2)
+    assert service.finished() > 0, "of this life of the gateway"
+    until(service.idle)
+    assert orphans(remote.operators()["orphaned"]) == []
+
+
+def test_gateways_are_added_and_removed_while_a_query_runs(remote, service):
+    """It begins with none that answers, and learns of each change within ten seconds."""
+    until(service.idle)
     remote.spark.conf.set("spark.forebay.compaction.remote.address", dead_address())
     endpoints = Endpoints(open_storage(str(service.folder), {}))
-    before = service.finished()
-    endpoints.add(service.address)
+    counted = keyed(remote.source(), "user", uid="changing", parallelism=2)
+    writer = counted.process(Kinds(), SCHEMA).writeStream.format("json")
+    writer = writer.option("path", str(remote.output))
+    query = writer.option("checkpointLocation", str(remote.checkpoint)).start()
+    batches = 0
+
+    def locally():
+        """How many results there are that the service did not leave."""
+        operator = remote.operators()["changing"]
+        return len(list(operator.glob("data/*/compaction-*/result"))) - (service.finished() - at)
+
+    def feed_until(what):
+        nonlocal batches
+        deadline = time.monotonic() + PATIENCE_S
+        while not what():
+            assert time.monotonic() < deadline
+            remote.put(*[{"user": user} for user in USERS])
+            query.processAllAvailable()
+            batches += 1
+
     try:
-        run(remote, "added")
-        assert remote.rows(SCHEMA) == expected()
-        assert service.finished() > before
-    finally:
+        at = service.finished()
+        feed_until(lambda: batches and locally())
+        assert service.finished() == at
+        endpoints.add(service.address)
+        feed_until(lambda: service.finished() >= at + 2)
         endpoints.remove(service.address)
+        before = locally()
+        feed_until(lambda: locally() >= before + 4)
+        until(service.idle)
+        last = service.finished()
+        before = locally()
+        feed_until(lambda: locally() >= before + 2)
+        assert service.finished() == last
+    finally:
+        query.stop()
+        endpoints.remove(service.address)
+    rows = [(user, n) for user in USERS for n in range(1, batches + 1)]
+    assert remote.rows(SCHEMA) == sorted(rows)

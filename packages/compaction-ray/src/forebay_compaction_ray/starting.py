@@ -82,11 +82,23 @@ def _wait(actor: Any) -> None:
     stopped = actor.stopped.remote()
     while not ended.is_set():
         done, _ = ray.wait([stopped], timeout=0.5)
-        if done:
+        if done and _is_answered(stopped):
             return
+        if done:
+            stopped = actor.stopped.remote()
     click.echo("draining", err=True)
     ray.get(actor.stop.remote())
     ray.wait([stopped])
+
+
+def _is_answered(stopped: Any) -> bool:
+    """Whether it is the gateway that says it is stopped, and not that its process has ended."""
+    import ray
+
+    try:
+        return bool(ray.get(stopped))
+    except ray.exceptions.ActorUnavailableError:
+        return False
 
 
 def _storages(given: Sequence[str], options: Mapping[str, Any]) -> dict[str, StoragePlace]:
