@@ -102,6 +102,7 @@ SCENARIOS: Final = (
         jobs=("dict", *OURS, "tws"),
         targets=(*_against_dict(0.70, 0.65), *_against("tws", 3)),
         length=Length(files=12, skip=2),
+        short={"tws": Length(files=6, skip=2)},
     ),
     Scenario(
         name="500k-100k",
@@ -248,6 +249,12 @@ def _speeds(runs: Sequence[Measured], job: str) -> list[float]:
     type=click.Path(path_type=Path),
     help="Where events are kept from run to run, and state while a run lasts.",
 )
+@click.option(
+    "--earlier",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True),
+    help="What --json wrote of other scenarios: goes into the tables too.",
+)
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write all runs here.")
 @click.option("--write-readme", is_flag=True, help="Put the tables into benchmarks/README.md.")
 def main(
@@ -257,6 +264,7 @@ def main(
     names: tuple[str, ...],
     only: tuple[str, ...],
     data_dir: Path,
+    earlier: tuple[Path, ...],
     json_path: Path | None,
     write_readme: bool,
 ) -> None:
@@ -264,13 +272,18 @@ def main(
     if quick and write_readme:
         message = "--quick gives no figures to quote: leave out --write-readme"
         raise click.UsageError(message)
+    before = [Measured(**run) for path in earlier for run in json.loads(path.read_text())["runs"]]
+    known = {run.scenario for run in before}
     runs: list[Measured] = []
     lines: list[Line] = []
     for chosen in SCENARIOS:
-        if names and chosen.name not in names:
-            continue
         scenario = _restricted(chosen.quick() if quick else chosen, only)
-        of_scenario = _run_and_show(scenario, 1 if quick else pairs, data_dir)
+        if chosen.name in known:
+            of_scenario = [run for run in before if run.scenario == chosen.name]
+        elif names and chosen.name not in names:
+            continue
+        else:
+            of_scenario = _run_and_show(scenario, 1 if quick else pairs, data_dir)
         runs += of_scenario
         lines += judge(scenario, of_scenario)
     text = f"{lines_table(lines)}\n\n{absolute(runs)}\n\n{environment_text()}\n"
