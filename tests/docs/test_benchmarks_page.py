@@ -9,7 +9,7 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 EXPLANATION = FOLDER.parent / "docs" / "explanation" / "remote-compaction.md"
-FINISHED = re.compile(r'\bfinish\(\s*(?:"([a-z-]+)"|SECTION)')
+FINISHED = re.compile(r'\bfinish(?:_lines)?\(\s*(?:"([a-z-]+)"|SECTION)')
 SECTION = re.compile(r'^SECTION: Final = "([a-z-]+)"', re.MULTILINE)
 
 

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from functools import partial
 
+import pytest
 import rocksdict
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -297,13 +298,14 @@ def check(view, page_size, expected):
     assert len(found) == len(expected)
 
 
+@pytest.mark.timeout(300)
 def test_openings_say_what_rocksdb_says(kit, new_operator):
     machine = type("Bound", (Machine,), {"kit": kit, "new_operator": staticmethod(new_operator)})
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=40,
-            stateful_step_count=60,
+            max_examples=15,
+            stateful_step_count=50,
             deadline=None,
             suppress_health_check=list(HealthCheck),
         ),

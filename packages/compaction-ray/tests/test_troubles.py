@@ -114,7 +114,7 @@ class Query:
         self.pool = TroubledPool({"default": self.root}, {LsmCompactor.format: self.compactor})
         self.gateway = self.serve()
         self.model = {key: (None, []) for key in KEYS}
-        self.counters = {}
+        self.ended = []
         self.client = None
         self.stack = contextlib.ExitStack()
         self.job = KeyedJob(
@@ -149,10 +149,9 @@ class Query:
 
     def end_process(self):
         if self.client is not None:
-            for name, count in self.client.counters.items():
-                self.counters[name] = self.counters.get(name, 0) + count
             self.client.close()
-            self.client.counters.clear()
+            self.ended.append(self.client)
+            self.client = None
 
     def new_gateway(self, **given):
         port = int(self.gateway.address.rpartition(":")[2])
@@ -216,7 +215,8 @@ class Query:
             return {file.name for parent in reader.parents for file in parent.files}
 
     def count(self, name):
-        return self.counters.get(name, 0) + self.client.counters[name]
+        clients = self.ended if self.client is None else [*self.ended, self.client]
+        return sum(client.counters[name] for client in clients)
 
     def close(self):
         self.compactor.go.set()

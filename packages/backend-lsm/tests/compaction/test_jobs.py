@@ -439,7 +439,7 @@ def test_a_torn_result_is_none_and_an_altered_one_is_an_error(chain: Chain) -> N
     chain.storage.put(job.result_name, whole[:-3])
     assert chain.opened().files == chain.newest[0].files
     chain.storage.delete([job.result_name])
-    chain.storage.put(job.result_name, whole[:-1] + b"\0")
+    chain.storage.put(job.result_name, whole[:-1] + bytes([whole[-1] ^ 1]))
     with pytest.raises(CorruptStateError, match="altered"):
         chain.opened()
 
