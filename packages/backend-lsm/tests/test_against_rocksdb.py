@@ -117,6 +117,8 @@ class Machine(RuleBasedStateMachine):
         self.attempts = 0
         self.jobs = []
         """Services and what was submitted to them."""
+        self.waiting = []
+        """Of these, what was not run: a prefix is written to once."""
 
     def teardown(self):
         self.oracle.close()
@@ -225,6 +227,8 @@ class Machine(RuleBasedStateMachine):
         known = [job for _, job in self.jobs]
         new = [(self.service, job) for job in self.service.submitted if job not in known]
         self.jobs += new
+        if not at_once:
+            self.waiting += new
         for job in new if at_once else ():
             self.run(*job)
         self.backend.close()
@@ -241,11 +245,12 @@ class Machine(RuleBasedStateMachine):
                 self.operator.install(made, self.specs.values())
                 self.oracle.commit()
 
-    @precondition(lambda self: self.jobs)
+    @precondition(lambda self: self.waiting)
     @rule(data=st.data())
     def compact(self, data):
-        """Late or again."""
-        self.run(*data.draw(st.sampled_from(self.jobs)))
+        """Late, also when the job was submitted again meanwhile, under another prefix."""
+        place = data.draw(st.integers(0, len(self.waiting) - 1))
+        self.run(*self.waiting.pop(place))
 
     def run(self, service, job):
         """A worker may die of it, and the operator lives on."""
