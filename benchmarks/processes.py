@@ -38,12 +38,12 @@ def tree_of(root: int, running: Mapping[int, Process]) -> set[int]:
     children: dict[int, list[int]] = {}
     for pid, process in running.items():
         children.setdefault(process.parent, []).append(pid)
-    tree, todo = set(), [root]
-    while todo:
-        pid = todo.pop()
+    tree, unseen = set(), [root]
+    while unseen:
+        pid = unseen.pop()
         if pid in running and pid not in tree:
             tree.add(pid)
-            todo += children.get(pid, [])
+            unseen += children.get(pid, [])
     return tree
 
 

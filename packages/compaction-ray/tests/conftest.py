@@ -38,7 +38,7 @@ def storage(state_dir):
 def pem_files(tmp_path_factory):
     """A folder with a CA, and a certificate for 127.0.0.1 that serves both sides."""
     if shutil.which("openssl") is None:
-        pytest.skip("openssl makes the certificates of these tests")
+        pytest.skip("openssl, which makes the certificates of these tests, is not installed")
     here = tmp_path_factory.mktemp("tls")
 
     def openssl(*arguments):
