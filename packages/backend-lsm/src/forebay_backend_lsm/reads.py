@@ -157,9 +157,7 @@ class Reads:
 
     def _read(self, batch: Batch, stalled: Sequence[_Asked]) -> Iterator[tuple[_Asked, Hits, I64]]:
         """Read what cells wait for; gives what was found, and which cells were looked for."""
-        wanted = [
-            Wanted(one.run.source, one.run.table, np.unique(one.blocks).tolist()) for one in stalled
-        ]
+        wanted = [Wanted(one.run.source, one.run.table, np.unique(one.blocks)) for one in stalled]
         arrived: dict[int, list[RawBlock]] = {}
         count = 0
         for position, blocks in fetch(wanted, self._requests):

@@ -11,10 +11,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any, Final, Self, TypeVar
 
 import attrs
+import numpy as np
 
+from forebay_backend_lsm.addressing import I64
 from forebay_backend_lsm.cache import CACHE, NewBlocks, OpenFile, Residence
 from forebay_backend_lsm.disk_cache import CachedRanges
 from forebay_backend_lsm.files import FileTable, SortedFile
@@ -28,6 +31,8 @@ from forebay_state_api.storage import ObjectStorage
 
 RANGES_PER_CALL: Final = 8
 """Ranges of one file that one thread asks for at once; storage fetches them concurrently."""
+_RANGES_AT_HAND: Final = 64
+"""The same, of storage that does not wait: a call costs, and what it reads is to fit in caches."""
 _GAP_BYTES: Final = 4 * 1024
 """Blocks that lie no further apart are read with what is between them."""
 _SPAN_BYTES: Final = 512 * 1024
@@ -52,23 +57,27 @@ class Source:
         self.residences: Final[Mapping[str, Residence]] = opened.residences
         self._place: Final = place
 
-    def read(self, table: FileTable, spans: Sequence[_Span]) -> list[RawBlock]:
+    @property
+    def waits(self) -> bool:
+        """Whether several requests at once are quicker; see `ObjectStorage.waits`."""
+        return self._place.storage.waits
+
+    def read(self, table: FileTable, call: _Call) -> list[RawBlock]:
         """Read blocks, verify and decompress them."""
 
         def read_from(storage: ObjectStorage) -> list[RawBlock]:
-            found = self._ranges(storage, spans)
+            found = [memoryview(data) for data in self._ranges(storage, call.ranges)]
             return [
-                (block, table.raw(block, memoryview(data)[start : start + length]))
-                for span, data in zip(spans, found, strict=True)
-                for block, start, length in span.blocks
+                (block, table.raw(block, found[i][start : start + length]))
+                for block, i, start, length in call.blocks
             ]
 
         return self._place.verified(read_from)
 
-    def _ranges(self, storage: ObjectStorage, spans: Sequence[_Span]) -> list[bytes]:
+    def _ranges(self, storage: ObjectStorage, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         file = self.file.file
         try:
-            return storage.get_ranges(file.name, [(s.offset, s.length) for s in spans])
+            return storage.get_ranges(file.name, ranges)
         except StorageError as fault:
             check_present(storage, file, f"file {file.name!r}", fault)
             raise
@@ -135,13 +144,13 @@ class Place:
 
 
 @attrs.frozen
-class _Span:
-    """Neighbouring blocks of one file, read as one range."""
+class _Call:
+    """Ranges of one file that are read at once, and the blocks that lie in them."""
 
-    offset: int
-    length: int
-    blocks: Sequence[tuple[int, int, int]]
-    """Block, and its start within the range and length."""
+    ranges: Sequence[tuple[int, int]]
+    """Offset and length of each."""
+    blocks: Sequence[tuple[int, int, int, int]]
+    """Block, which of the ranges, and its start within that one and length."""
 
 
 @attrs.frozen(eq=False)
@@ -150,52 +159,57 @@ class Wanted:
 
     source: Source
     table: FileTable
-    blocks: Sequence[int]
-    """Ascending, none twice."""
+    blocks: Sequence[int] | I64
+    """Ascending, none twice; one at least."""
 
-    def calls(self) -> Iterator[list[_Span]]:
-        """The ranges to be read, in portions for one call each."""
-        spans = list(self._spans())
-        for start in range(0, len(spans), RANGES_PER_CALL):
-            yield spans[start : start + RANGES_PER_CALL]
-
-    def _spans(self) -> Iterator[_Span]:
-        location = self.table.location
-        inner: list[tuple[int, int, int]] = []
-        first = end = 0
-        for block in self.blocks:
-            start, length = location(block)
-            if inner and (start - end > _GAP_BYTES or start + length - first > _SPAN_BYTES):
-                yield _Span(first, end - first, inner)
-                inner = []
-            if not inner:
-                first = start
-            inner.append((block, start - first, length))
-            end = start + length
-        if inner:
-            yield _Span(first, end - first, inner)
+    def calls(self) -> Iterator[_Call]:
+        """The ranges to be read, neighbouring blocks together, in portions for one call each."""
+        most = RANGES_PER_CALL if self.source.waits else _RANGES_AT_HAND
+        blocks = np.asarray(self.blocks, np.int64)
+        starts = self.table.offsets[blocks]
+        ends = starts + self.table.sizes[blocks]
+        begins = np.concatenate(([True], starts[1:] - ends[:-1] > _GAP_BYTES))
+        # What lies close together is cut into pieces of about one length.
+        into = starts - np.maximum.accumulate(np.where(begins, starts, 0))
+        piece = into // _SPAN_BYTES
+        begins[1:] |= piece[1:] != piece[:-1]
+        firsts = np.flatnonzero(begins)
+        offsets = starts[firsts]
+        lengths = ends[np.append(firsts[1:], len(blocks)) - 1] - offsets
+        ranges = [*zip(offsets.tolist(), lengths.tolist(), strict=True)]
+        which = np.cumsum(begins) - 1
+        places = [
+            *zip(
+                blocks.tolist(),
+                (which % most).tolist(),
+                (starts - offsets[which]).tolist(),
+                (ends - starts).tolist(),
+                strict=True,
+            )
+        ]
+        cuts = [*firsts[::most].tolist(), len(blocks)]
+        for number, (first, stop) in enumerate(pairwise(cuts)):
+            begin = number * most
+            yield _Call(ranges[begin : begin + most], places[first:stop])
 
 
 def fetch(wanted: Sequence[Wanted], requests: int) -> Iterator[tuple[int, list[RawBlock]]]:
     """Read all blocks; gives the position in ``wanted`` and some of its blocks, in order.
 
     At most about ``requests`` requests of the process are under way at once. The first error is
-    raised, and what was not begun is left.
+    raised, and what was not begun is left. Storage that does not wait is read by this thread:
+    several would only take turns.
     """
-    calls = [
-        (i, each.source, each.table, spans)
-        for i, each in enumerate(wanted)
-        for spans in each.calls()
-    ]
-    if len(calls) == 1:
-        ((i, source, table, spans),) = calls
-        yield i, source.read(table, spans)
+    calls = [(i, each, call) for i, each in enumerate(wanted) for call in each.calls()]
+    if len(calls) == 1 or not any(each.source.waits for each in wanted):
+        for i, each, call in calls:
+            yield i, each.source.read(each.table, call)
         return
     pool = _pool(requests)
     under_way: deque[tuple[int, Future[list[RawBlock]]]] = deque()
     try:
-        for i, source, table, spans in calls:
-            under_way.append((i, pool.submit(source.read, table, spans)))
+        for i, each, call in calls:
+            under_way.append((i, pool.submit(each.source.read, each.table, call)))
             if len(under_way) > _CALLS_AHEAD:
                 first, future = under_way.popleft()
                 yield first, future.result()

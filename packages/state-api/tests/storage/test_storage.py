@@ -16,6 +16,7 @@ from forebay_state_api.storage import (
     located,
     open_storage,
 )
+from forebay_state_api.versions.folder import OperatorStorage
 
 
 @pytest.fixture(params=["local", "memory", "fsspec-local", "fsspec-memory", "s3"])
@@ -52,6 +53,14 @@ def test_put_if_absent_has_one_winner(storage_of, kind):
         won = list(rivals.map(rival, range(4)))
     assert sorted(won) == [False, False, False, True]
     assert storage.get("one") == b"%d" % won.index(True)
+
+
+@pytest.mark.parametrize("kind", ["local", "memory", "fsspec-local", "s3"])
+def test_only_a_local_directory_does_not_wait(storage_of, kind):
+    storage = storage_of(kind)
+    operator = OperatorStorage(storage, "query/operator")
+    for each in (storage, storage.child("a"), operator):
+        assert each.waits is (kind != "local")
 
 
 def test_nothing_exists_before_the_first_put(storage):

@@ -89,6 +89,10 @@ class FileTable:
         self.filter: Final[Filter] = section.filter
         self.first_addresses: Final[U64] = blocks.first
         """Address of the first cell of each block."""
+        self.offsets: Final = blocks.offsets
+        """Where each block begins in the file."""
+        self.sizes: Final = blocks.sizes
+        """Bytes of each block in the file."""
         self.cells: Final = blocks.cells
         """Cells of each block."""
         self.raw_sizes: Final = blocks.raw_sizes

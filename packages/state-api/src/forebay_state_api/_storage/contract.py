@@ -58,6 +58,9 @@ class ObjectStorage(abc.ABC):
 
     url: str
     """Where the folder is, for messages; for a local directory its absolute path."""
+    waits: bool = True
+    """Whether a request waits for something that lies outside this machine, so that several threads
+    with a request each are quicker than one thread with all of them."""
 
     @abc.abstractmethod
     def put(self, name: str, data: bytes) -> None:

@@ -205,6 +205,11 @@ class MemoryStorage(ObstoreStorage):
         super().__init__(Opened(store), url.rstrip("/"), parts.path.strip("/"))
 
 
+_hint: Final = getattr(os, "posix_fadvise", None)
+"""Tells the system which parts of a file to fetch, so that a disk, or a server, gets all requests
+at once; macOS has no such call."""
+
+
 class LocalStorage(ObstoreStorage):
     """A local directory.
 
@@ -212,10 +217,13 @@ class LocalStorage(ObstoreStorage):
     longer than a small file does. Whatever goes wrong is left to obstore, which tells what it is.
     """
 
+    waits = False
+
     def __init__(self, root: Path, opener: Opener, prefix: str = "") -> None:
         """``opener`` opens ``root``; the storage is its folder ``prefix``."""
         super().__init__(opener, str(root / prefix), prefix)
         self._root = root
+        self._folder_path = f"{root / prefix}/"
 
     def put(self, name: str, data: bytes) -> None:
         if not self._written(name, data, os.replace):
@@ -248,10 +256,13 @@ class LocalStorage(ObstoreStorage):
 
     def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
         try:
-            file = os.open(self._root / self._path(name), os.O_RDONLY)
+            file = os.open(self._folder_path + checked_name(name), os.O_RDONLY)
         except OSError:
             return super().get_ranges(name, ranges)
         try:
+            if len(ranges) > 1 and _hint is not None:
+                for start, length in ranges:
+                    _hint(file, start, length, os.POSIX_FADV_WILLNEED)
             answers = [os.pread(file, length, start) for start, length in ranges]
         except (OSError, OverflowError):
             return super().get_ranges(name, ranges)

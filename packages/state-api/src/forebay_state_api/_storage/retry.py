@@ -68,6 +68,7 @@ class RetryingStorage(ObjectStorage):
         self._inner: Final = inner
         self._retry: Final = retry
         self.url = inner.url
+        self.waits = inner.waits
 
     def put(self, name: str, data: bytes) -> None:
         self._retry.call(lambda _: self._inner.put(name, data))

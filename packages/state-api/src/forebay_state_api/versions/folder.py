@@ -35,6 +35,7 @@ class OperatorStorage(ObjectStorage):
         self.folder: Final = folder
         self._own: Final = root.child(folder)
         self.url = self._own.url
+        self.waits = self._own.waits
 
     def sibling(self, folder: str) -> OperatorStorage:
         """The folder of another operator in the same state directory."""
