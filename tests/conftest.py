@@ -4,20 +4,78 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark import cloudpickle
 
 # The workers are to be of this environment, whatever else the machine has.
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-# Of the session here and of those that tests start in processes of their own.
-os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "spark_conf")
-os.environ["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+HERE = Path(__file__).parent
+_CLASSES = pytest.StashKey()
 
 # Projects of their own, which test_third_party.py and others install.
 collect_ignore = ["third_party_backend", "third_party_operator"]
+
+
+class SparkClasses:
+    """Makes all JVMs quick to start: the session's, and those of processes that tests start.
+
+    The first run has a job leave an archive of the classes that Spark loads; JVMs that start later
+    find it. Those that find none, or one of another JDK, load their classes as ever.
+    """
+
+    def __init__(self, cache):
+        settings, conf = HERE / "spark_conf", cache / "conf"
+        # With an archive of classes, each directory of the class path has to be empty.
+        conf.mkdir(exist_ok=True)
+        os.environ["SPARK_CONF_DIR"] = str(conf)
+        properties = settings / "spark-defaults.conf"
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f'--properties-file "{properties}" pyspark-shell'
+        self._archive = cache / f"{pyspark.__version__}.jsa"
+        self._options = (
+            "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable "
+            f"-Dlog4j2.configurationFile={settings / 'log4j2.properties'}"
+        )
+        os.environ["JAVA_TOOL_OPTIONS"] = f"{self._options} -XX:SharedArchiveFile={self._archive}"
+        self._job = None
+
+    def archive(self):
+        """Begin to make the archive, if there is none, in the background."""
+        if not self._archive.exists():
+            self._job = subprocess.Popen(
+                [sys.executable, HERE / "jobs" / "archive_classes.py", self._archive],
+                env={**os.environ, "JAVA_TOOL_OPTIONS": self._options},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    def close(self):
+        """Leave nothing running."""
+        if self._job is not None and self._job.poll() is None:
+            os.killpg(self._job.pid, signal.SIGTERM)
+            self._job.wait()
+
+
+def pytest_configure(config):
+    config.stash[_CLASSES] = SparkClasses(config.cache.mkdir("spark-classes"))
+
+
+def pytest_collection_finish(session):
+    one_of_several = os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0"
+    if not one_of_several and any(item.get_closest_marker("spark") for item in session.items):
+        session.config.stash[_CLASSES].archive()
+
+
+def pytest_unconfigure(config):
+    config.stash[_CLASSES].close()
 
 
 @pytest.fixture(scope="session")
