@@ -46,7 +46,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         Setting(
             "block-bytes",
             BYTES,
-            "16k",
+            "8k",
             "What is read and verified at once, before compression.",
             minimum=512,
         ),
