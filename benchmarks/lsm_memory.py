@@ -35,7 +35,7 @@ OPERATOR: Final = "query/operator"
 CACHE: Final = {"block-cache-bytes": 128 << 20}
 ROWS: Final = 83_333
 """In a micro-batch."""
-SLICE: Final = 1_024
+SLICE: Final = 1_000
 """Rows that the engine is given at once, as on Spark."""
 
 

@@ -61,10 +61,10 @@ def test_ranges_hold_the_blocks_and_little_else(sizes, chosen, waits):
     blocks = sorted(chosen.draw(st.sets(st.sampled_from(range(len(sizes))), min_size=1)))
     layout = Layout(sizes, waits)
     calls = list(Wanted(layout, layout, blocks).calls())
-    assert [block for call in calls for block, *_ in call.blocks] == blocks
+    assert [block for call in calls for block in call.blocks] == blocks
     for call in calls:
         assert len(call.ranges) <= (RANGES_PER_CALL if waits else 64)
-        for block, which, start, length in call.blocks:
+        for block, (which, start, length) in zip(call.blocks, call.places, strict=True):
             offset, total = call.ranges[which]
             assert offset + start == layout.offsets[block]
             assert length == layout.sizes[block]
@@ -91,8 +91,8 @@ def test_every_block_comes_once_and_whole(a_run, waits):
     ]
     name = run.source.file.file.name
     locations = [run.table.location(number) for number in numbers]
-    data = zip(numbers, storage.get_ranges(name, locations), strict=True)
-    assert found == [(number, bytes(run.table.raw(number, part))) for number, part in data]
+    raws = run.table.raws(numbers, storage.get_ranges(name, locations))
+    assert found == [*zip(numbers, map(bytes, raws), strict=True)]
 
 
 @pytest.mark.parametrize("waits", [True, False])

@@ -58,6 +58,12 @@ class Batch:
         return np.fromiter(map(len, self.keys), np.int64, len(self.keys))
 
     @cached_property
+    def span(self) -> np.uint64:
+        """How far the addresses lie apart."""
+        found: np.uint64 = np.ptp(self.addresses) if len(self) else np.uint64(0)
+        return found
+
+    @cached_property
     def starts(self) -> I64:
         """Where each key begins in ``data``."""
         lengths = self.lengths

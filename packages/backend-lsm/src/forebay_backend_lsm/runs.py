@@ -90,10 +90,17 @@ class FileRun(Run):
         self._high: Final = (groups.end + 1 << _GROUP_SHIFT) - 1
         section = self.table.section.addresses
         self._inside: Final = self._low <= section[0] and section[1] <= self._high
+        first = max(self._low, section[0])
+        self._first: Final = np.uint64(first)
+        self._last: Final = np.uint64(max(first, min(self._high, section[1])))
 
     def candidates(self, batch: Batch, which: I64) -> tuple[I64, I64]:
         """Which of some cells may be here, and the block where each would be."""
         probes, table = batch.probes, self.table
+        if 2 * (self._last - self._first) < batch.span:
+            # One of several files of a run: most cells are not of its range, which is soon seen.
+            asked = batch.addresses[which]
+            which = which[(asked >= self._first) & (asked <= self._last)]
         everything = len(which) == len(batch)
         if not everything:
             probes = Probes(probes.high[which], probes.masks[which])

@@ -67,10 +67,8 @@ class Source:
 
         def read_from(storage: ObjectStorage) -> list[RawBlock]:
             found = [memoryview(data) for data in self._ranges(storage, call.ranges)]
-            return [
-                (block, table.raw(block, found[i][start : start + length]))
-                for block, i, start, length in call.blocks
-            ]
+            data = [found[i][start : start + length] for i, start, length in call.places]
+            return [*zip(call.blocks, table.raws(call.blocks, data), strict=True)]
 
         return self._place.verified(read_from)
 
@@ -149,8 +147,9 @@ class _Call:
 
     ranges: Sequence[tuple[int, int]]
     """Offset and length of each."""
-    blocks: Sequence[tuple[int, int, int, int]]
-    """Block, which of the ranges, and its start within that one and length."""
+    blocks: Sequence[int]
+    places: Sequence[tuple[int, int, int]]
+    """Which of the ranges each block lies in, its start within that one, and its length."""
 
 
 @attrs.frozen(eq=False)
@@ -178,9 +177,9 @@ class Wanted:
         lengths = ends[np.append(firsts[1:], len(blocks)) - 1] - offsets
         ranges = [*zip(offsets.tolist(), lengths.tolist(), strict=True)]
         which = np.cumsum(begins) - 1
+        numbers = blocks.tolist()
         places = [
             *zip(
-                blocks.tolist(),
                 (which % most).tolist(),
                 (starts - offsets[which]).tolist(),
                 (ends - starts).tolist(),
@@ -190,7 +189,7 @@ class Wanted:
         cuts = [*firsts[::most].tolist(), len(blocks)]
         for number, (first, stop) in enumerate(pairwise(cuts)):
             begin = number * most
-            yield _Call(ranges[begin : begin + most], places[first:stop])
+            yield _Call(ranges[begin : begin + most], numbers[first:stop], places[first:stop])
 
 
 def fetch(wanted: Sequence[Wanted], requests: int) -> Iterator[tuple[int, list[RawBlock]]]:
@@ -225,11 +224,10 @@ def _blocks(table: FileTable, content: bytes) -> Iterator[list[RawBlock]]:
     """All blocks of a table, some at a time."""
     data, count = memoryview(content), len(table.first_addresses)
     for first in range(0, count, _BLOCKS_AT_ONCE):
-        found = []
-        for block in range(first, min(first + _BLOCKS_AT_ONCE, count)):
-            start, length = table.location(block)
-            found.append((block, table.raw(block, data[start : start + length])))
-        yield found
+        blocks = range(first, min(first + _BLOCKS_AT_ONCE, count))
+        places = [table.location(block) for block in blocks]
+        raws = table.raws(blocks, [data[start : start + length] for start, length in places])
+        yield [*zip(blocks, raws, strict=True)]
 
 
 def open_sources(place: Place, files: Sequence[StateFile], requests: int) -> dict[str, Source]:

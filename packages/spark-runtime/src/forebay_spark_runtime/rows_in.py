@@ -18,8 +18,9 @@ import pyarrow as pa
 ColumnReader: TypeAlias = Callable[[Any], list[Any]]
 """From an Arrow array to Python values."""
 
-SLICE_ROWS: Final = 1_024
-"""Rows that are turned into Python objects at a time; smaller than a processor's cache."""
+SLICE_ROWS: Final = 1_000
+"""Rows that are turned into Python objects at a time: smaller than a processor's cache, and no more
+than the engine reads in one batch by default."""
 
 
 @lru_cache(maxsize=256)

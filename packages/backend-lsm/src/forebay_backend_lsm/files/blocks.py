@@ -110,7 +110,9 @@ class Cutter:
         return b"".join(parts)
 
 
-def cells_of_blocks(raws: Sequence[pa.Buffer], counts: Sequence[int], *, has_times: bool) -> Cells:
+def cells_of_blocks(
+    raws: Sequence[bytes | memoryview], counts: Sequence[int], *, has_times: bool
+) -> Cells:
     """The cells of decompressed blocks, copied into columns of their own."""
     addresses, times, kinds, keys, values = [], [], [], _Pieces(), _Pieces()
     for raw, count in zip(raws, counts, strict=True):

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
-from forebay_backend_lsm.files.arrow import POOL
 from forebay_backend_lsm.files.blocks import COMPRESSIONS, Block, cells_of_blocks
 from forebay_backend_lsm.files.cells import GROUP_SHIFT, U64, Cells, Positions
 from forebay_backend_lsm.files.filter import Filter, Probes
@@ -73,8 +72,6 @@ class FileTable:
         codec = COMPRESSIONS[section.compression]
         self._file: Final = name
         self._codec: Final = None if codec is None else pa.Codec(codec)
-        self._offsets: Final[list[int]] = blocks.offsets.tolist()
-        self._sizes: Final[list[int]] = blocks.sizes.tolist()
         self.section: Final = section
         self.name: Final = section.name
         """The state's name."""
@@ -107,8 +104,7 @@ class FileTable:
         """Bytes of filter and index."""
         blocks = self.section.blocks
         arrays = (blocks.first, blocks.offsets, blocks.sizes, blocks.raw_sizes, blocks.cells)
-        listed = 2 * 40 * len(self._sizes)
-        return self.filter.words.nbytes + sum(a.nbytes for a in arrays) + listed
+        return self.filter.words.nbytes + sum(a.nbytes for a in arrays)
 
     def candidates(self, addresses: U64, probes: Probes | None = None) -> Positions:
         """The block that may hold each address, -1 where the file certainly does not hold it.
@@ -137,39 +133,47 @@ class FileTable:
 
     def location(self, block: int) -> tuple[int, int]:
         """Where a block is in the file: offset and length."""
-        return self._offsets[block], self._sizes[block]
+        return int(self.offsets[block]), int(self.sizes[block])
 
     def decode(self, block: int, data: bytes | memoryview) -> Block:
         """Verify and decompress a block that was read from its `location`.
 
         Raises `CorruptStateError`, which names file, state, block and offset.
         """
-        return Block(self.raw(block, data), int(self.cells[block]), has_times=self.has_times)
+        (raw,) = self.raws([block], [data])
+        return Block(pa.py_buffer(raw), int(self.cells[block]), has_times=self.has_times)
 
     def decode_many(self, blocks: range, data: Sequence[memoryview]) -> Cells:
         """`decode` some neighbouring blocks, of which there is at least one, into columns.
 
         Leaves out the cells that are not within the range read.
         """
-        raws = [self.raw(block, part) for block, part in zip(blocks, data, strict=True)]
+        raws = self.raws(blocks, data)
         counts = self.cells[blocks.start : blocks.stop].tolist()
         cells = cells_of_blocks(raws, counts, has_times=self.has_times)
         bounds = np.array([self.first, self.last], np.uint64)
         start = int(np.searchsorted(cells.addresses, bounds[0], "left"))
         return cells.slice(start, int(np.searchsorted(cells.addresses, bounds[1], "right")))
 
-    def raw(self, block: int, data: bytes | memoryview) -> pa.Buffer:
-        """The columns of a block, as `decode` has them."""
-        blocks = self.section.blocks
-        if len(data) != self._sizes[block] or xxh3_64_intdigest(data) != blocks.checksums[block]:
-            raise CorruptStateError(
-                f"file {self._file!r}, state {self.name!r}: block {block} at offset "
-                f"{self._offsets[block]} is truncated or altered"
-            )
-        raw = pa.py_buffer(data)
+    def raws(
+        self, blocks: Sequence[int], data: Sequence[bytes | memoryview]
+    ) -> list[bytes | memoryview]:
+        """The columns of some blocks, verified and decompressed as by `decode`."""
+        found, at = self.section.blocks, np.asarray(blocks)
+        sizes, checksums = found.sizes[at].tolist(), found.checksums[at].tolist()
+        for block, part, size, checksum in zip(blocks, data, sizes, checksums, strict=True):
+            if len(part) != size or xxh3_64_intdigest(part) != checksum:
+                raise CorruptStateError(
+                    f"file {self._file!r}, state {self.name!r}: block {block} at offset "
+                    f"{self.offsets[block]} is truncated or altered"
+                )
         if self._codec is None:
-            return raw
-        return self._codec.decompress(raw, blocks.raw_sizes[block], memory_pool=POOL)
+            return [*data]
+        decompress = self._codec.decompress
+        raw_sizes = found.raw_sizes[at].tolist()
+        return [
+            decompress(part, size, asbytes=True) for part, size in zip(data, raw_sizes, strict=True)
+        ]
 
 
 def _read_tail(storage: ObjectStorage, file: StateFile, where: str) -> bytes:
