@@ -14,6 +14,7 @@ from forebay_compaction_ray.gateway.prometheus import serve_metrics
 from forebay_compaction_ray.gateway.server import ServerSecurity
 from forebay_compaction_ray.options import ClientSecurity
 from forebay_compaction_ray.wire import MESSAGE_BYTES, SERVICE, RefusedError, pack
+from forebay_state_api.compaction import CompactionPhase
 from forebay_state_api.errors import ConfigurationError
 
 LIMITS = GatewayLimits(ping_every_s=0.05)
@@ -151,6 +152,33 @@ def test_a_port_is_listened_on_once(serve, state_dir):
         import asyncio
 
         asyncio.run(second())
+
+
+@pytest.mark.usefixtures("storage")
+@pytest.mark.parametrize("by", ["submit", "poll"])
+def test_a_job_that_is_done_is_released_with_the_answer_on_request(serve, by):
+    with serve() as gateway:
+        asked, given = asking(gateway.address), submission(1)
+        if by == "submit":
+            view = asked.submit(given, 5.0, forget=True)
+        else:
+            asked.submit(given)
+            view = asked.poll(given.job.id, 5.0, forget=True)
+        assert view.phase is CompactionPhase.DONE
+        assert asked.poll(given.job.id).phase is CompactionPhase.UNKNOWN
+        with pytest.raises(RefusedError, match="taken before"):
+            asked.submit(given)
+
+
+def test_a_job_that_waits_or_failed_is_not_released_with_the_answer(serve):
+    with serve() as gateway:
+        asked, missing = asking(gateway.address), submission(99)
+        assert asked.submit(missing, 5.0, forget=True).phase is CompactionPhase.FAILED
+        assert asked.poll(missing.job.id, forget=True).phase is CompactionPhase.FAILED
+        gateway.on_loop(lambda: gateway.core.scale(0))
+        waits = submission(1)
+        assert asked.submit(waits, forget=True).phase is CompactionPhase.QUEUED
+        assert asked.poll(waits.job.id, forget=True).phase is CompactionPhase.QUEUED
 
 
 def test_progress_and_position_are_told(serve):

@@ -171,7 +171,7 @@ class Errand:
         if hello.get("state") != "serving":
             raise RefusedError(CompactionFault.TRANSIENT, "draining", "it takes no more jobs")
         try:
-            view = gateway.submit(submission, _SHORT_S)
+            view = gateway.submit(submission, _SHORT_S, forget=True)
         except UnreachableError as error:
             return Lost(f"it may or may not have been taken: {error}")
         self._tracked.address = gateway.address
@@ -207,7 +207,8 @@ class Errand:
                     self._leave(gateway)
                 return None
             try:
-                view, heard_s = gateway.poll(self._tracked.id, self._wait_s()), self._clock()
+                view = gateway.poll(self._tracked.id, self._wait_s(), forget=self._is_own)
+                heard_s = self._clock()
             except RefusedError as refused:
                 return Failed(refused.fault, f"{gateway.address}: {refused}")
             except UnreachableError as error:
@@ -215,6 +216,11 @@ class Errand:
                     return Lost(str(error))
                 self._tracked.stop.wait(_FIRST_PAUSE_S)
         return self._ended(gateway, view)
+
+    @property
+    def _is_own(self) -> bool:
+        """Whether this process submitted it; else another one may want to hear that it is done."""
+        return self._tracked.job is not None
 
     def _wait_s(self) -> float:
         left_s = self._options.request_timeout_s - (self._clock() - self._began_s)
@@ -247,6 +253,7 @@ class Errand:
             return Failed(view.fault or CompactionFault.PERMANENT, f"{view.message} ({where})")
         if phase is CompactionPhase.DONE:
             self._tracked.address = gateway.address
+            self._tracked.forgotten = self._is_own
             return None
         if phase is CompactionPhase.ABORTED and self._tracked.stop.is_set():
             return None

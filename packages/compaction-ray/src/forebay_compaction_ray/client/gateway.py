@@ -70,14 +70,19 @@ class Gateway:
         """What the gateway says of itself; ``events`` are those that it is to count."""
         return self.call("Hello", {"events": dict(events)} if events else {})
 
-    def submit(self, submission: Submission, wait_s: float = 0.0) -> JobView:
-        """Hand a job over, and wait a little for its end, which saves a poll of a short one."""
-        message = {**submission.to_plain(), "wait_s": wait_s}
+    def submit(
+        self, submission: Submission, wait_s: float = 0.0, *, forget: bool = False
+    ) -> JobView:
+        """Hand a job over, and wait a little for its end, which saves a poll of a short one.
+
+        ``forget``: a job that the answer calls done is released with it.
+        """
+        message = {**submission.to_plain(), "wait_s": wait_s, "forget": forget}
         return self._view("Submit", message, self._timeout_s + wait_s)
 
-    def poll(self, job_id: str, wait_s: float = 0.0) -> JobView:
-        """How a job stands."""
-        asked = {"job_id": job_id, "wait_s": wait_s}
+    def poll(self, job_id: str, wait_s: float = 0.0, *, forget: bool = False) -> JobView:
+        """How a job stands; ``forget`` as for `submit`."""
+        asked = {"job_id": job_id, "wait_s": wait_s, "forget": forget}
         return self._view("Poll", asked, self._timeout_s + wait_s)
 
     def abort(self, job_id: str) -> JobView:

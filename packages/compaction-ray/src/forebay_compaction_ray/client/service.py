@@ -153,6 +153,8 @@ class RemoteCompactionService(CompactionService):
         address = ""
         if tracked is not None:
             tracked.drop()
+            if tracked.forgotten:
+                return
             address = tracked.address
         self._errands.do(lambda: self._tell(address, lambda g: g.release(job_id)))
 

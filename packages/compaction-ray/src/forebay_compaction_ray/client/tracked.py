@@ -26,6 +26,8 @@ class TrackedJob:
         """Nobody anywhere wants it any more."""
         self.address = ""
         """The gateway that has it; empty before one has, and for good if it is done here."""
+        self.forgotten = False
+        """The gateway was told to forget it when it said that it is done."""
         self.local = False
         """Given to the local service."""
         self.verified = False

@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 
 from forebay_compaction_ray.gateway.core import GatewayCore
-from forebay_compaction_ray.messages import Submission
+from forebay_compaction_ray.messages import JobView, Submission
 from forebay_compaction_ray.wire import (
     ADMIN_METHODS,
     MESSAGE_BYTES,
@@ -24,7 +24,7 @@ from forebay_compaction_ray.wire import (
     permanent,
     unpack,
 )
-from forebay_state_api.compaction import CompactionFault
+from forebay_state_api.compaction import CompactionFault, CompactionPhase
 from forebay_state_api.errors import ConfigurationError
 
 _log = logging.getLogger(__name__)
@@ -205,10 +205,16 @@ class GatewayServer:
         view = self._core.submit(Submission.from_plain(request))
         if (wait_s := float(request.get("wait_s", 0.0))) > 0 and not view.phase.ended:
             view = await self._core.poll(view.job_id, wait_s)
-        return view.to_plain()
+        return self._told(request, view)
 
     async def _poll(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         view = await self._core.poll(str(request["job_id"]), float(request.get("wait_s", 0.0)))
+        return self._told(request, view)
+
+    def _told(self, request: Mapping[str, Any], view: JobView) -> Mapping[str, Any]:
+        """The answer; with ``forget`` it is the last one about a job that is done."""
+        if request.get("forget") and view.phase is CompactionPhase.DONE:
+            self._core.release(view.job_id)
         return view.to_plain()
 
     async def _abort(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
