@@ -294,12 +294,39 @@ def test_a_gateway_that_is_back_is_told_what_happened_meanwhile(client_of, gatew
         for name, n in told.items()
         if name.startswith("client_events")
     }
-    assert events["fallbacks"] == 1
+    assert told['client_fallbacks_total{cause="unreachable"}'] == 1
     assert events["submitted"] == 3
     assert events["retries"] == 1
     assert events["unreachable"] >= 1
     assert told["entries_in_total"] == 2
-    assert told["entries_dropped_total"] == 0
+    assert told['entries_dropped_total{why="expired"}'] == 0
+
+
+def test_gauges_tell_of_jobs_under_way_and_of_gateways_that_answer(client_of, gateway, remote):
+    dead = dead_address()
+    client = client_of(gateway.address, dead, request_retries=0)
+    up = [f'endpoint_up{{endpoint="{address}"}}' for address in (gateway.address, dead)]
+    assert client.metrics() == {"inflight": 0, up[0]: 1, up[1]: 1}
+    given = begun(client, remote)
+    assert client.metrics()["inflight"] == 1
+    remote.go.set()
+    assert client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
+    for number in range(2, 8):  # every other one asks the dead port first, until it is left alone
+        assert ended(client, job(number)).phase is CompactionPhase.DONE
+    told = client.metrics()
+    assert (told["inflight"], told[up[0]], told[up[1]]) == (0, 1, 0)
+    assert told["done"] == 7
+
+
+def test_a_stale_result_is_counted_and_told(client_of, gateway):
+    client = client_of(gateway.address)
+    given = job(1)
+    assert ended(client, given).phase is CompactionPhase.DONE
+    client.discard(given.id)
+    assert client.poll(given.id).phase is CompactionPhase.UNKNOWN
+    assert ended(client, job(2)).phase is CompactionPhase.DONE
+    told = gateway.on_loop(gateway.core.describe)["metrics"]
+    assert told['client_events_total{event="stale"}'] == 1
 
 
 # -- a gateway that refuses ---------------------------------------------------------------------
@@ -341,6 +368,7 @@ def test_a_full_queue_is_waited_for_and_then_left(state_dir, storage, remote, cl
         client = client_of(gateway.address, queue_timeout_s=0.5)
         assert ended(client, job()).phase is CompactionPhase.DONE
         assert gateway.core.metrics.value("jobs_rejected_total", reason="queue_full") >= 1
+        assert client.counters.all()["fallbacks:refused"] == 1
     assert (remote.runs, own.runs) == (0, 1)
 
 
@@ -352,6 +380,7 @@ def test_a_job_that_waits_too_long_in_the_queue_comes_back(
         client = client_of(gateway.address, queue_timeout_s=0.3)
         assert ended(client, job()).phase is CompactionPhase.DONE
     assert (remote.runs, own.runs) == (0, 1)
+    assert client.counters.all()["fallbacks:queue"] == client.counters["fallbacks"] == 1
 
 
 def test_a_draining_gateway_gets_nothing(client_of, gateway, remote, own):
@@ -437,6 +466,7 @@ def test_what_fails_in_passing_is_submitted_again_until_the_retries_are_used_up(
     assert second.phase is CompactionPhase.LOST
     assert ended(client, job(attempt=3)).phase is CompactionPhase.DONE
     assert (remote.runs, own.runs) == (2, 1)
+    assert client.counters.all()["fallbacks:attempts"] == 1
 
 
 def test_a_job_that_takes_too_long_is_stopped_and_lost(client_of, gateway, remote):

@@ -368,6 +368,24 @@ async def test_a_waiting_job_is_aborted_without_having_begun():
 
 
 @in_loop
+async def test_entries_that_jobs_dropped_are_counted_by_why():
+    stage = Stage()
+    (worker,) = await stage.up()
+    for dropped in ({"overwritten": 3, "expired": 2, "of a later release": 1}, {"deleted": 1}):
+        one = await stage.submit()
+        worker.end(one, entries_in=9, entries_dropped=7, dropped=dropped)
+        await settle()
+    told = stage.core.describe()["metrics"]
+    found = {name: n for name, n in told.items() if name.startswith("entries_dropped")}
+    assert found == {
+        'entries_dropped_total{why="deleted"}': 1,
+        'entries_dropped_total{why="expired"}': 2,
+        'entries_dropped_total{why="overwritten"}': 3,
+        'entries_dropped_total{why="untold"}': 2 + 6,
+    }
+
+
+@in_loop
 async def test_a_released_job_is_stopped_and_forgotten():
     stage = Stage()
     (worker,) = await stage.up()

@@ -119,13 +119,14 @@ def test_a_client_of_another_time(serve):
 def test_what_clients_tell_is_counted_if_it_is_known(serve):
     with serve() as gateway:
         asked = asking(gateway.address)
-        asked.hello({"fallbacks": 2, "of_a_later_release": 7, "lost": -1})
-        asked.hello({"fallbacks": 1})
+        asked.hello({"retries": 2, "of_a_later_release": 7, "lost": -1})
+        asked.hello({"retries": 1, "fallbacks:queue": 2, "fallbacks:of_a_later_release": 1})
         with pytest.raises(RefusedError):
             asked.call("Hello", {"events": {"lost": "many"}})
         told = gateway.on_loop(gateway.core.describe)["metrics"]
     assert {n: v for n, v in told.items() if n.startswith("client")} == {
-        'client_events_total{event="fallbacks"}': 3
+        'client_events_total{event="retries"}': 3,
+        'client_fallbacks_total{cause="queue"}': 2,
     }
 
 

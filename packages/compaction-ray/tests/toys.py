@@ -112,10 +112,10 @@ class ScriptedWorker:
         self.killed.append(restart)
         self.die()
 
-    def end(self, job_id, phase=CompactionPhase.DONE, fault=None):
+    def end(self, job_id, phase=CompactionPhase.DONE, fault=None, **told):
         future = self.running.pop(job_id)
         if not future.done():
-            future.set_result(Outcome(phase=phase, fault=fault, bytes_in=7))
+            future.set_result(Outcome(phase=phase, fault=fault, bytes_in=7, **told))
 
     def die(self):
         self.life += 1

@@ -16,6 +16,7 @@ from forebay_state_api import (
 from forebay_state_api.testing import KeyedJob
 from forebay_state_api.testing.conformance.subject import memory_storage
 from forebay_state_api.testing.reference import ReferenceBackend
+from forebay_state_api.versions.reader import open_version
 
 calls = []
 
@@ -136,6 +137,16 @@ def test_the_report(job):
     assert report.commit_s > 0
     assert (report.metrics.records, report.metrics.rows_out) == (2, 2)
     assert report.manifest_id in job.storage.list("versions")[0].name
+
+
+def test_the_manifest_holds_what_the_compaction_service_tells(job, monkeypatch):
+    job.run(Telling(), [("a",)])
+    monkeypatch.setattr(job.compaction, "metrics", lambda: {"inflight": 2})
+    job.run(Telling(), [("a",)])
+    with open_version(job.storage, uid=job.uid, version=1) as reader:
+        assert "compaction" not in reader.manifests[0].metrics
+    with open_version(job.storage, uid=job.uid, version=2) as reader:
+        assert reader.manifests[0].metrics["compaction"] == {"inflight": 2}
 
 
 def test_committing_twice(job):

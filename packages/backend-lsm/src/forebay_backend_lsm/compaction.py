@@ -80,6 +80,7 @@ class Compactions:
         self._lost: list[CompactionJob] = []
         self._submit: list[CompactionJob] = []
         self._release: list[str] = []
+        self._stale: list[str] = []
         self._now_us, self._gap_us = opening.now_us, 0
         self.files: Sequence[StateFile] = [f for parent in opening.parents for f in parent.files]
         """The files to read, in order of age: results that were found stand for their inputs."""
@@ -125,12 +126,13 @@ class Compactions:
     def _install(
         self, job: CompactionJob, result: CompactionResult, service: CompactionService
     ) -> None:
-        self._release.append(job.id)
         outputs = outputs_of(job, result)
         files = replaced(self.files, [place_of(file) for file in job.inputs], outputs)
         if files is None:
             _log.info("compaction %s of %s: its inputs are gone", job.id, job.operator)
+            self._stale.append(job.id)
             return
+        self._release.append(job.id)
         service.verify(job, result)
         self.files = files
 
@@ -181,6 +183,8 @@ class Compactions:
                 _log.warning("compaction %s could not be submitted: %s", job.id, error)
         for job_id in self._release:
             service.release(job_id)
+        for job_id in self._stale:
+            service.discard(job_id)
 
     def _submit_lost(self, version: int) -> None:
         for lost in self._lost:

@@ -112,6 +112,7 @@ class _Compaction:
         self._ttl: Final[Mapping[str, int]] = job.options.get("ttl", {})
         self._clock_every: Final[Mapping[str, int]] = job.options.get("clock_every", {})
         self._outputs: Final = Outputs(job, storage, self._check)
+        self._deleted = self._expired = 0
         self._readers: Final = ThreadPoolExecutor(_READERS, "forebay-compaction-read")
 
     def run(self) -> CompactionResult:
@@ -132,6 +133,11 @@ class _Compaction:
             entries_in=entries_in,
             entries_out=entries_out,
             entries_dropped=entries_in - entries_out,
+            dropped={
+                "overwritten": entries_in - entries_out - self._deleted - self._expired,
+                "deleted": self._deleted,
+                "expired": self._expired,
+            },
         )
 
     def _open(self, file: StateFile) -> SortedFile | None:
@@ -159,6 +165,8 @@ class _Compaction:
             headers = {source.lane: source.header for source in epoch}
             for merged in self._merged(epoch, bottom=self._bottom and not age):
                 read += merged.entries_in
+                self._deleted += merged.dropped.deleted
+                self._expired += merged.dropped.expired
                 self._outputs.add(merged.lane - newest, headers[merged.lane], merged.cells)
         return read
 

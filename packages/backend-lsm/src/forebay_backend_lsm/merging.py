@@ -53,6 +53,15 @@ class Rules:
     """Values are lists whose elements have times."""
 
 
+@attrs.frozen(kw_only=True)
+class Dropped:
+    """How many cells were left out that nothing newer stands for."""
+
+    deleted: int = 0
+    """Hid older cells, and no older run lies below; or were empty appends."""
+    expired: int = 0
+
+
 @attrs.frozen(eq=False)
 class Merged:
     """A part of the answer."""
@@ -61,6 +70,8 @@ class Merged:
     cells: Cells
     entries_in: int
     """How many cells were read for it; of parts that were made together only the first has any."""
+    dropped: Dropped
+    """Of those that a newer cell of their key, or of their map, has not replaced; likewise."""
 
 
 class Run:
@@ -137,13 +148,13 @@ def _merge_window(
     lanes = np.array([run.lane for run in runs])
     entries_in = sum(counts)
     window.keep(clears.alive(window, bound))
-    cells, lane = window.folded(lanes[window.ranks], rules)
+    cells, lane, dropped = window.folded(lanes[window.ranks], rules)
     for one in sorted(set(lanes.tolist())):
         chosen = cells if (lane == one).all() else cells.take(np.flatnonzero(lane == one))
-        yield Merged(one, chosen, entries_in)
-        entries_in = 0
+        yield Merged(one, chosen, entries_in, dropped)
+        entries_in, dropped = 0, Dropped()
     if entries_in:
-        yield Merged(runs[0].lane, cells, entries_in)
+        yield Merged(runs[0].lane, cells, entries_in, dropped)
 
 
 class _Window:
@@ -176,8 +187,8 @@ class _Window:
             self._order, self.kinds = self._order[stays], self.kinds[stays]
             self.ranks, self.starts = self.ranks[stays], self.starts[stays]
 
-    def folded(self, lanes: Positions, rules: Rules) -> tuple[Cells, Positions]:
-        """The cells that come out, and the lane of each."""
+    def folded(self, lanes: Positions, rules: Rules) -> tuple[Cells, Positions, Dropped]:
+        """The cells that come out, the lane of each, and why others of them do not."""
         heads = self.starts.copy()
         heads[1:] |= lanes[1:] != lanes[:-1]
         cells = self._cells.take(self._order)
@@ -187,14 +198,24 @@ class _Window:
         if rules.bottom:
             kinds[(kinds == Kind.APPEND) & self.starts[heads]] = Kind.PUT
         cells = attrs.evolve(cells, kinds=kinds)
+        stays = _needed(cells, rules)
+        deleted = gone = len(cells) - int(stays.sum())
         if rules.expiry is not None:
             cells = _expire(cells, rules.expiry, stamped_lists=rules.stamped_lists)
-        stays = ~((cells.kinds == Kind.APPEND) & _empty(cells.values))
-        if rules.bottom:
-            stays &= (cells.kinds != Kind.DELETE) & (cells.kinds != Kind.CLEAR)
+            stays = _needed(cells, rules)
+            gone = len(cells) - int(stays.sum())
+        dropped = Dropped(deleted=deleted, expired=gone - deleted)
         if stays.all():
-            return cells, lanes
-        return cells.take(np.flatnonzero(stays)), lanes[stays]
+            return cells, lanes, dropped
+        return cells.take(np.flatnonzero(stays)), lanes[stays], dropped
+
+
+def _needed(cells: Cells, rules: Rules) -> Mask:
+    """Which cells say anything to those who read what comes out."""
+    answer: Mask = ~((cells.kinds == Kind.APPEND) & _empty(cells.values))
+    if rules.bottom:
+        answer &= (cells.kinds != Kind.DELETE) & (cells.kinds != Kind.CLEAR)
+    return answer
 
 
 def _down_to_base(kinds: U8, firsts: Mask, lasts: Mask) -> Mask:

@@ -191,7 +191,7 @@ def test_two_attempts_may_install_different_results(chain: Chain) -> None:
 
 
 def test_a_result_of_inputs_that_are_gone_is_ignored(chain: Chain) -> None:
-    until_pending(chain)
+    job = until_pending(chain)
     chain.run_jobs()
     kept = chain.content()
     (one,) = chain.newest
@@ -201,6 +201,7 @@ def test_a_result_of_inputs_that_are_gone_is_ignored(chain: Chain) -> None:
     chain.commit()
     assert [file.name for file in chain.newest[0].files] == [merged[0].name]
     assert chain.pending() == []
+    assert chain.service.discarded == [job.id]
 
 
 def test_a_rescale_drops_the_pending_jobs(chain: Chain) -> None:

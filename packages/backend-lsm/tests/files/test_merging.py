@@ -147,6 +147,8 @@ def test_a_compaction_changes_no_answer(model, kind, ttl, data):
     assert after == before
     assert result.entries_in == sum(map(len, found[first:last]))
     assert result.entries_out == len(outputs) == result.entries_in - result.entries_dropped
+    assert sum(result.dropped.values()) == result.entries_dropped
+    assert all(count >= 0 for count in result.dropped.values())
     if first == 0:
         assert all(row[0] == PUT for row in outputs.values())
         if until is not None:
@@ -163,6 +165,27 @@ def test_an_expired_put_above_older_runs_becomes_a_tombstone(model, storage):
     job = model.job_of([file], now_us=15, ttl={"t": 10}, prefix="b/")
     (output,) = LsmCompactor().compact(job, storage, lambda: False).outputs
     assert model.read_all(storage, output) == {"t": {b"\x02": (PUT, b"w", 6)}}
+
+
+@pytest.mark.parametrize("kind", ["value", "list"])
+@pytest.mark.parametrize("bottom", [True, False])
+def test_a_result_says_why_cells_were_dropped(model, storage, kind, bottom):
+    h = model.header(kind=kind, ttl=True)
+
+    def put(time):
+        if kind == "list":
+            return PUT, model.elements((time, b"v")), 0
+        return PUT, b"v", time
+
+    runs = [
+        {b"\x01": put(5), b"\x02": put(9), b"\x03": put(9), b"\x04": put(9)},
+        {b"\x02": put(10), b"\x03": (DELETE, b"", 11), b"\x05": (DELETE, b"", 11)},
+    ]
+    files = [model.write(storage, f"{n}", [(h, run)]) for n, run in enumerate(runs)]
+    job = model.job_of(files, bottom=bottom, now_us=15, ttl={"t": 10})
+    result = LsmCompactor().compact(job, storage, lambda: False)
+    left = {"deleted": 2, "expired": 1} if bottom else {"deleted": 0, "expired": 0}
+    assert result.dropped == {"overwritten": 2, **left}
 
 
 @pytest.mark.parametrize("kind", ["value", "list"])
@@ -219,6 +242,7 @@ def test_appends_fold_into_what_they_are_appended_to(model, storage):
     result = LsmCompactor().compact(model.job_of(files), storage, lambda: False)
     assert model.read_all(storage, result.outputs[0])["t"] == {b"\x01": (PUT, b"abc", 0)}
     assert (result.entries_in, result.entries_out, result.entries_dropped) == (3, 1, 2)
+    assert result.dropped == {"overwritten": 2, "deleted": 0, "expired": 0}
     job = model.job_of(files[1:], bottom=False, prefix="b/")
     (output,) = LsmCompactor().compact(job, storage, lambda: False).outputs
     assert model.read_all(storage, output)["t"] == {b"\x01": (APPEND, b"bc", 0)}

@@ -102,6 +102,8 @@ class Outcome:
     """Of the worker's process meanwhile: a compactor may have threads of its own."""
     entries_in: int = 0
     entries_dropped: int = 0
+    dropped: Mapping[str, int] = attrs.field(factory=dict)
+    """Why, as `CompactionResult.dropped` says."""
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain data for a message."""

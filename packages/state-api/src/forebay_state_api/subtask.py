@@ -396,11 +396,18 @@ class Subtask:
             descriptions=engine.descriptions(),
             operator_state=content.stored(),
             operator_files=[blob.name for blob in content.files()],
-            metrics={"opening_s": self._opening_s},
+            metrics=self._told(),
             times=None if times is None else times.stored(),
         )
         engine.backend.installed(manifest_id)
         return committed, manifest_id
+
+    def _told(self) -> dict[str, Any]:
+        """What the manifest tells people."""
+        told: dict[str, Any] = {"opening_s": self._opening_s}
+        if self._compaction is not None and (service := self._compaction.metrics()):
+            told["compaction"] = dict(service)
+        return told
 
     def _reported(
         self, committed: CommittedState | None, manifest_id: str | None, commit_s: float

@@ -18,14 +18,20 @@ class Counts:
         self._lock: Final = threading.Lock()
 
     def __getitem__(self, event: str) -> int:
-        """How often it has happened."""
-        return self._all[event]
+        """How often it has happened, for whatever cause."""
+        return sum(n for name, n in self.all().items() if name.partition(":")[0] == event)
 
-    def add(self, event: str) -> None:
-        """It has happened once more."""
+    def all(self) -> dict[str, int]:
+        """How often each has happened; those with a cause as ``event:cause``."""
         with self._lock:
-            self._all[event] += 1
-            self._untold[event] += 1
+            return dict(self._all)
+
+    def add(self, event: str, cause: str = "") -> None:
+        """It has happened once more."""
+        name = f"{event}:{cause}" if cause else event
+        with self._lock:
+            self._all[name] += 1
+            self._untold[name] += 1
 
     def take(self) -> dict[str, int]:
         """What no gateway was told, for somebody who tells one now."""

@@ -48,6 +48,8 @@ class NotGiven:
     """No gateway took the job, for certain."""
 
     why: str
+    cause: str
+    """One of `FALLBACKS`."""
 
 
 @attrs.frozen
@@ -79,6 +81,7 @@ class _Round:
     """No gateway took the job this time."""
 
     why: str
+    cause: str
     busy_s: float
     """After how long a gateway that is full wants to be asked again; 0 if none is."""
 
@@ -132,12 +135,12 @@ class Errand:
     def _place(self, job: CompactionJob) -> Given | NotGiven | NoEndpoint | Lost | Failed:
         """Ask one gateway after the other, in rounds with a pause between them."""
         submission = Submission(job=job, storage=self._options.storage, client=self._client)
-        why, rounds, pause_s = "", 0, _FIRST_PAUSE_S
+        why, cause, rounds, pause_s = "", "", 0, _FIRST_PAUSE_S
         while rounds <= self._options.request_retries:
             found = self._round(submission)
             if not isinstance(found, _Round):
                 return found
-            why = found.why
+            why, cause = found.why, found.cause
             if not found.busy_s:
                 rounds += 1
             elif self._clock() - self._began_s + found.busy_s > self._options.queue_timeout_s:
@@ -145,10 +148,10 @@ class Errand:
             if self._tracked.stop.wait((found.busy_s or pause_s) * random.uniform(0.5, 1.0)):
                 break
             pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
-        return NotGiven(why)
+        return NotGiven(why, cause)
 
     def _round(self, submission: Submission) -> Given | NoEndpoint | Lost | Failed | _Round:
-        why, busy_s = "", 0.0
+        why, cause, busy_s = "", "unreachable", 0.0
         if not (gateways := self._gateways()):
             return NoEndpoint()
         for gateway in gateways:
@@ -163,8 +166,9 @@ class Errand:
                 why = f"{gateway.address}: {refused}"
                 if refused.fault is not CompactionFault.TRANSIENT:
                     return Failed(refused.fault, why)
+                cause = "refused"
                 busy_s = max(busy_s, refused.retry_after_s)
-        return _Round(why, busy_s)
+        return _Round(why, cause, busy_s)
 
     def _try(self, gateway: Gateway, submission: Submission) -> Given | Lost:
         hello = self._greet(gateway)  # fails before anything was sent that could begin a job
@@ -237,7 +241,7 @@ class Errand:
             return None
         last = self._leave(gateway)
         if last is not None and last.phase is CompactionPhase.ABORTED and not last.started:
-            return NotGiven(why)
+            return NotGiven(why, "queue")
         return Lost(why)
 
     def _leave(self, gateway: Gateway) -> JobView | None:

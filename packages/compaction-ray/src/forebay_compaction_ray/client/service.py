@@ -19,6 +19,7 @@ from forebay_compaction_ray.client.errand import Ending, Errand, Failed, Lost, N
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
 from forebay_compaction_ray.client.tracked import TrackedJob
 from forebay_compaction_ray.client.verifying import Verifier
+from forebay_compaction_ray.gateway.metrics import shown
 from forebay_compaction_ray.options import PREFIX, SETTINGS, RemoteOptions
 from forebay_compaction_ray.wire import RefusedError
 from forebay_state_api.backend import CONTRACT_VERSION
@@ -109,7 +110,7 @@ class RemoteCompactionService(CompactionService):
             self.counters.add("small")
             self._compact_here(tracked, job)
         elif self._options.fall_back and job.attempt > self._options.request_retries + 1:
-            self._give_up(tracked, job, f"{job.attempt - 1} attempts have failed")
+            self._give_up(tracked, job, f"{job.attempt - 1} attempts have failed", "attempts")
         else:
             self.counters.add("submitted")
             if job.attempt > 1:
@@ -158,6 +159,10 @@ class RemoteCompactionService(CompactionService):
             address = tracked.address
         self._errands.do(lambda: self._tell(address, lambda g: g.release(job_id)))
 
+    def discard(self, job_id: str) -> None:
+        self.counters.add("stale")
+        self.release(job_id)
+
     def verify(self, job: CompactionJob, result: CompactionResult) -> None:
         with self._lock:
             tracked = self._jobs.get(job.id)
@@ -168,6 +173,23 @@ class RemoteCompactionService(CompactionService):
         except CorruptStateError:
             self.counters.add("verify_failures")
             raise
+
+    def metrics(self) -> Mapping[str, float]:
+        """What happened, as it is told to gateways, and the gauges ``inflight``, ``endpoint_up``.
+
+        ``inflight`` are jobs on their way to a gateway or there; an endpoint is up while its
+        breaker is closed, as is one that nothing was sent to yet.
+        """
+        with self._lock:
+            jobs, gateways = list(self._jobs.values()), dict(self._gateways)
+        up = {
+            shown("endpoint_up", (("endpoint", address),)): float(
+                address not in gateways or gateways[address].breaker.closed
+            )
+            for address in self.addresses()
+        }
+        inflight = sum(not (job.local or job.status.phase.ended) for job in jobs)
+        return {**self.counters.all(), "inflight": inflight, **up}
 
     def close(self) -> None:
         """Let go of connections and threads. Jobs at gateways go on."""
@@ -215,7 +237,7 @@ class RemoteCompactionService(CompactionService):
         elif isinstance(ending, NoEndpoint) and job is not None:
             self._stay(tracked, job)
         elif isinstance(ending, NotGiven) and job is not None:
-            self._give_up(tracked, job, ending.why)
+            self._give_up(tracked, job, ending.why, ending.cause)
         elif isinstance(ending, NotGiven | Lost):
             self._lose(tracked, job, ending.why)
         elif isinstance(ending, Failed):
@@ -264,12 +286,12 @@ class RemoteCompactionService(CompactionService):
         _log.info("compaction %s runs in this process: all gateways were removed", job.id)
         self._compact_here(tracked, job)
 
-    def _give_up(self, tracked: TrackedJob, job: CompactionJob, why: str) -> None:
+    def _give_up(self, tracked: TrackedJob, job: CompactionJob, why: str, cause: str) -> None:
         """No gateway has the job: do as the failure strategy says."""
         if not self._options.fall_back:
             self._fail(tracked, why)
             return
-        self.counters.add("fallbacks")
+        self.counters.add("fallbacks", cause)
         _log.warning("compaction %s runs in this process: %s", job.id, why)
         self._compact_here(tracked, job)
 

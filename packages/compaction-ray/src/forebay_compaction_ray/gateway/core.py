@@ -18,7 +18,7 @@ from forebay_compaction_ray.gateway.admission import check_submission
 from forebay_compaction_ray.gateway.crew import Crew
 from forebay_compaction_ray.gateway.jobs import Entry
 from forebay_compaction_ray.gateway.limits import GatewayLimits
-from forebay_compaction_ray.gateway.metrics import EVENTS, Metrics
+from forebay_compaction_ray.gateway.metrics import DROPPED, EVENTS, FALLBACKS, Metrics
 from forebay_compaction_ray.gateway.pool import Pool, WorkerLostError
 from forebay_compaction_ray.gateway.waking import WakingClock
 from forebay_compaction_ray.gateway.workers import Policy, Worker, least_occupied
@@ -103,6 +103,9 @@ class GatewayCore:
         for event in EVENTS & events.keys():
             if (count := int(events[event])) > 0:
                 self.metrics.add("client_events_total", count, event=event)
+        for cause in FALLBACKS:
+            if (count := int(events.get(f"fallbacks:{cause}", 0))) > 0:
+                self.metrics.add("client_fallbacks_total", count, cause=cause)
 
     def submit(self, submission: Submission) -> JobView:
         """Take a job; one that is known already is answered, not taken again.
@@ -322,7 +325,13 @@ class GatewayCore:
         self.metrics.add("bytes_in_total", outcome.bytes_in)
         self.metrics.add("bytes_out_total", outcome.bytes_out)
         self.metrics.add("entries_in_total", outcome.entries_in)
-        self.metrics.add("entries_dropped_total", outcome.entries_dropped)
+        untold = outcome.entries_dropped
+        for why in DROPPED:
+            count = outcome.dropped.get(why, 0)
+            self.metrics.add("entries_dropped_total", count, why=why)
+            untold -= count
+        if untold > 0:
+            self.metrics.add("entries_dropped_total", untold, why="untold")
 
     def _lose(self, entry: Entry, cause: str, message: str) -> None:
         """The worker of a job is gone; the job may go on, or have been done, and nobody knows."""

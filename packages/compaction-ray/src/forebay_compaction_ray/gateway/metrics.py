@@ -22,8 +22,9 @@ HELP: Final = {
     "bytes_in_total": "Bytes that jobs have read.",
     "bytes_out_total": "Bytes that jobs have written.",
     "entries_in_total": "Entries that jobs have read.",
-    "entries_dropped_total": "Entries that were overwritten, deleted or expired.",
+    "entries_dropped_total": "Entries that jobs have left out, by why.",
     "client_events_total": "What clients tell of their jobs, by event.",
+    "client_fallbacks_total": "Jobs that clients have done for want of a gateway, by cause.",
     "workers": "Workers, by state.",
     "worker_restarts_total": "Workers that died or were killed.",
 }
@@ -37,14 +38,20 @@ EVENTS: Final = frozenset(
         "done",
         "lost",
         "failed",
-        "fallbacks",
         "no_endpoint",
+        "stale",
         "unreachable",
         "refused",
         "verify_failures",
     }
 )
 """What clients count."""
+
+FALLBACKS: Final = frozenset({"unreachable", "refused", "queue", "attempts"})
+"""Why clients fall back; they count each as ``fallbacks:<cause>``."""
+
+DROPPED: Final = ("overwritten", "deleted", "expired")
+"""Why compactors leave entries out; what they do not tell is ``untold``."""
 
 
 class Metrics:
@@ -68,7 +75,7 @@ class Metrics:
 
     def to_plain(self) -> dict[str, float]:
         """Name with labels, as Prometheus writes it → number."""
-        return {_shown(name, labels): v for (name, labels), v in sorted(self._values.items())}
+        return {shown(name, labels): v for (name, labels), v in sorted(self._values.items())}
 
     def to_text(self) -> str:
         """The text format of Prometheus."""
@@ -79,7 +86,7 @@ class Metrics:
                 kind = "counter" if name.endswith("_total") else "gauge"
                 lines += [f"# HELP {PREFIX}{name} {HELP[name]}", f"# TYPE {PREFIX}{name} {kind}"]
                 described = name
-            lines.append(f"{PREFIX}{_shown(name, labels)} {value:g}")
+            lines.append(f"{PREFIX}{shown(name, labels)} {value:g}")
         return "\n".join([*lines, ""])
 
     @staticmethod
@@ -89,7 +96,8 @@ class Metrics:
         return name, tuple(sorted(labels.items()))
 
 
-def _shown(name: str, labels: Labels) -> str:
+def shown(name: str, labels: Labels) -> str:
+    """The name as Prometheus writes it."""
     if not labels:
         return name
     inside = ",".join(f'{key}="{value}"' for key, value in labels)

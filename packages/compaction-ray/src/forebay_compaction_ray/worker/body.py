@@ -72,6 +72,7 @@ class _Counting:
     def __init__(self, compactor: Compactor) -> None:
         self.format: Final = compactor.format
         self.entries_in = self.entries_dropped = 0
+        self.dropped: Mapping[str, int] = {}
         self._compactor: Final = compactor
 
     def compact(
@@ -81,6 +82,7 @@ class _Counting:
         result = self._compactor.compact(job, storage, cancelled)
         if result is not None:
             self.entries_in, self.entries_dropped = result.entries_in, result.entries_dropped
+            self.dropped = {str(why): int(count) for why, count in result.dropped.items()}
         return result
 
 
@@ -178,6 +180,7 @@ class WorkerBody:
             phase=CompactionPhase.DONE if done else CompactionPhase.ABORTED,
             entries_in=counting.entries_in,
             entries_dropped=counting.entries_dropped,
+            dropped=counting.dropped,
         )
 
     def _storage(self, name: str) -> ObjectStorage:

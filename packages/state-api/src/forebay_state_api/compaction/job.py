@@ -78,16 +78,21 @@ class CompactionResult:
     entries_out: int
     entries_dropped: int
     """Overwritten, deleted or expired: ``entries_in == entries_out + entries_dropped``."""
+    dropped: Mapping[str, int] = attrs.field(factory=dict)
+    """Why, for people: a word → how many of those dropped, as far as the compactor tells."""
 
     def to_plain(self) -> dict[str, Any]:
         """Return dicts, lists, strings and numbers only."""
         plain = attrs.asdict(self, recurse=False)
-        return {**plain, "outputs": [_file_to_plain(file) for file in self.outputs]}
+        outputs = [_file_to_plain(file) for file in self.outputs]
+        return {**plain, "outputs": outputs, "dropped": dict(self.dropped)}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> CompactionResult:
-        """Return the result that `to_plain` described."""
-        return cls(**{**plain, "outputs": [_file_from_plain(file) for file in plain["outputs"]]})
+        """Return the result that `to_plain` described, without what a later release added."""
+        known = {field.name for field in attrs.fields(cls)}
+        own = {name: value for name, value in plain.items() if name in known}
+        return cls(**{**own, "outputs": [_file_from_plain(file) for file in plain["outputs"]]})
 
 
 def _file_to_plain(file: StateFile) -> dict[str, Any]:

@@ -107,6 +107,17 @@ class CompactionService(abc.ABC):
     def release(self, job_id: str) -> None:
         """Forget a job that has ended; one that has not is aborted first. Deletes no object."""
 
+    def discard(self, job_id: str) -> None:
+        """Forget a job whose result was found, and is stale: an input of it is no longer live."""
+        self.release(job_id)
+
+    def metrics(self) -> Mapping[str, float]:
+        """What the service would tell people of its work in this process: name → number.
+
+        Each commit writes it into its manifest. Asks nobody.
+        """
+        return {}
+
     def verify(self, job: CompactionJob, result: CompactionResult) -> None:  # noqa: B027 - most have nothing to add
         """Check a result that is about to be installed, beyond what its owner checks of any.
 

@@ -39,6 +39,8 @@ class ImmediateCompaction(CompactionService):
         self.hold = hold
         self.submitted: Final[list[CompactionJob]] = []
         """Every job, in the order of submission."""
+        self.discarded: Final[list[str]] = []
+        """The id of every job whose result was found to be stale."""
         self._statuses: dict[str, CompactionStatus] = {}
 
     @classmethod
@@ -80,6 +82,10 @@ class ImmediateCompaction(CompactionService):
 
     def release(self, job_id: str) -> None:
         self._statuses.pop(job_id, None)
+
+    def discard(self, job_id: str) -> None:
+        self.discarded.append(job_id)
+        self.release(job_id)
 
     def forget(self) -> None:
         """Know of no job any more, as the service of another process does."""

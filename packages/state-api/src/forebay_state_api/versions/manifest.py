@@ -48,7 +48,8 @@ class Manifest:
     operator_state: Mapping[str, Any]
     """Plain data: what belongs to no key; `_operator_state.content` says what is where."""
     metrics: Mapping[str, Any]
-    """For people: ``keys``, ``bytes_total`` and ``bytes_written`` of the commit, ``opening_s``."""
+    """For people: ``keys``, ``bytes_total`` and ``bytes_written`` of the commit, ``opening_s``, and
+    ``compaction``, what the service of the process told of itself."""
     times: Mapping[str, Any] = attrs.field(factory=dict)
     """Plain data: what timers go by; empty for an operator without timers."""
 
