@@ -68,6 +68,16 @@ def pytest_configure(config):
     config.stash[_CLASSES] = SparkClasses(config.cache.mkdir("spark-classes"))
 
 
+def pytest_collection_modifyitems(items):
+    """Files that take long come first, so that no process is left with one at the end."""
+    slow = {
+        item.path
+        for item in items
+        if item.get_closest_marker("spark") or item.get_closest_marker("ray")
+    }
+    items.sort(key=lambda item: item.path not in slow)
+
+
 def pytest_collection_finish(session):
     one_of_several = os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0"
     if not one_of_several and any(item.get_closest_marker("spark") for item in session.items):
