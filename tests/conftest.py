@@ -65,7 +65,8 @@ class SparkClasses:
 
 
 def pytest_configure(config):
-    config.stash[_CLASSES] = SparkClasses(config.cache.mkdir("spark-classes"))
+    if config.pluginmanager.hasplugin("cacheprovider"):
+        config.stash[_CLASSES] = SparkClasses(config.cache.mkdir("spark-classes"))
 
 
 def pytest_collection_modifyitems(items):
@@ -79,13 +80,15 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish(session):
-    one_of_several = os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0"
-    if not one_of_several and any(item.get_closest_marker("spark") for item in session.items):
-        session.config.stash[_CLASSES].archive()
+    classes = session.config.stash.get(_CLASSES, None)
+    first = os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0"
+    if classes and first and any(item.get_closest_marker("spark") for item in session.items):
+        classes.archive()
 
 
 def pytest_unconfigure(config):
-    config.stash[_CLASSES].close()
+    if classes := config.stash.get(_CLASSES, None):
+        classes.close()
 
 
 @pytest.fixture(scope="session")

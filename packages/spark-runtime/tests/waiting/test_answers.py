@@ -32,12 +32,12 @@ def cut(*batches, shown=(0, 1), key=None):
 def test_batches_are_cut_and_rows_counted_on():
     segments = cut(batch(2500), batch(10))
     assert [(one.first, len(one.rows)) for one in segments] == [
-        (0, 1024),
-        (1024, 1024),
-        (2048, 452),
+        (0, 1000),
+        (1000, 1000),
+        (2000, 500),
         (2500, 10),
     ]
-    assert segments[1].rows[0] == (1024, "u1")
+    assert segments[1].rows[0] == (1000, "u1")
     assert segments[1].rows[0].user == "u1"
     assert segments[1].data.column_names == ["c0", "c1"]
 
