@@ -1,9 +1,10 @@
-"""What the tests run against: a worker pool of threads, one that is scripted, and toy files."""
+"""What the tests run against: a core over scripted workers, a gateway over threads, toy files."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import secrets
 import threading
 from collections.abc import Callable, Iterator
@@ -142,6 +143,60 @@ async def settle():
     """Let everything that is ready to run do so."""
     for _ in range(20):
         await asyncio.sleep(0)
+
+
+LIMITS = GatewayLimits(queue=3, jobs_per_client=5, inputs=4, job_bytes=10_000)
+_stages: list[Stage] = []
+
+
+class Stage:
+    """A core over scripted workers; `in_loop` closes those that a test made."""
+
+    def __init__(self, *, limits=LIMITS, formats=("toy",), **of_core):
+        self.clock = Clock()
+        self.pool = ScriptedPool(formats=formats)
+        self.core = GatewayCore(
+            self.pool, limits, storages=["default"], clock=self.clock, **of_core
+        )
+        _stages.append(self)
+
+    async def up(self, workers=1):
+        self.core.scale(workers)
+        await settle()
+        return self.pool.workers
+
+    async def later(self, seconds):
+        """Let time pass as a gateway does: in ticks."""
+        end = self.clock.now + seconds
+        while self.clock.now < end:
+            self.clock.now = min(end, self.clock.now + 1.0)
+            self.core.tick()
+            await settle()
+
+    async def submit(self, number=1, **given):
+        view = self.core.submit(submission(number, **given))
+        await settle()
+        return view.job_id
+
+    async def phase(self, job_id):
+        return (await self.core.poll(job_id)).phase
+
+
+def in_loop(test):
+    """Runs a test in an event loop of its own."""
+
+    async def closing(given):
+        try:
+            await test(**given)
+        finally:
+            while _stages:
+                await _stages.pop().core.close()
+
+    @functools.wraps(test)
+    def run(**given):
+        asyncio.run(closing(given))
+
+    return run
 
 
 class Concatenation:
