@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import shutil
 import subprocess
@@ -11,13 +12,21 @@ from pathlib import Path
 
 import pytest
 
+from forebay_compaction_ray.client.service import RemoteCompactionService
+from forebay_compaction_ray.options import RemoteOptions
 from forebay_state_api.storage import open_storage
 
-for name in ("toys", "signals"):
+
+def _importable(name):
     if (full := f"compaction_ray_{name}") not in sys.modules:
         spec = importlib.util.spec_from_file_location(full, Path(__file__).with_name(f"{name}.py"))
         sys.modules[full] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[full])
+    return sys.modules[full]
+
+
+toys = _importable("toys")
+_importable("signals")
 
 
 @pytest.fixture
@@ -32,6 +41,38 @@ def storage(state_dir):
     for number in range(1, 10):
         here.put(f"query/op/data/in{number}", bytes([number]) * 100)
     return here
+
+
+@pytest.fixture
+def remote():
+    """The compactor of the workers; that of the client is another object."""
+    return toys.Concatenation()
+
+
+@pytest.fixture
+def own():
+    return toys.Concatenation()
+
+
+@pytest.fixture
+def gateway(state_dir, storage, remote):
+    pool = toys.ThreadPool({"default": state_dir}, {"toy": remote})
+    with toys.running(pool, storages=["default"], limits=toys.QUICK) as started:
+        yield started
+
+
+@pytest.fixture
+def client_of(storage, own):
+    with contextlib.ExitStack() as stack:
+
+        def make(*addresses, **given):
+            given.setdefault("min_bytes", 0)
+            given.setdefault("connect_timeout_s", 5.0)
+            options = RemoteOptions(addresses=addresses, **given)
+            client = RemoteCompactionService(storage, options, find_compactor=lambda _: own)
+            return stack.enter_context(client)
+
+        yield make
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import secrets
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from typing import ClassVar
@@ -20,10 +21,12 @@ from forebay_state_api.backend import StateFile
 from forebay_state_api.compaction import CompactionJob, CompactionPhase, CompactionResult
 from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.sealed import unseal
 from forebay_state_api.storage import ObjectStorage, open_storage
 
 ALL = KeyGroupRange(0, 127)
 PATIENCE_S = 30.0
+QUICK = GatewayLimits(ping_every_s=0.05, stall_timeout_s=5.0)
 
 
 def job(number=1, *, file_format="toy", inputs=(), attempt=1, lease_s=600.0, now_us=1, size=100):
@@ -348,3 +351,35 @@ def running(pool, **given) -> Iterator[RunningGateway]:
         yield gateway
     finally:
         gateway.close()
+
+
+def ended(client, given):
+    client.submit(given)
+    return client.poll(given.id, PATIENCE_S)
+
+
+def begun(client, remote):
+    """A job that runs, and waits for ``remote.go``."""
+    remote.go.clear()
+    given = job()
+    client.submit(given)
+    assert remote.began.wait(PATIENCE_S)
+    return given
+
+
+def result_of(storage, given):
+    here = storage.child(given.operator)
+    return CompactionResult.from_plain(unseal(here.get(given.result_name)))
+
+
+def dead_address():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+@contextlib.contextmanager
+def black_hole():
+    """Accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
