@@ -26,6 +26,7 @@ def _importable(name):
 
 
 toys = _importable("toys")
+queries = _importable("query")
 _importable("signals")
 
 
@@ -73,6 +74,12 @@ def client_of(storage, own):
             return stack.enter_context(client)
 
         yield make
+
+
+@pytest.fixture
+def query():
+    with contextlib.closing(queries.Query()) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,153 @@
+"""What no other try can mend stops the query, until somebody has mended it; nothing is hidden."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from compaction_ray_query import Query, run, speak
+from compaction_ray_toys import PATIENCE_S, Concatenation, dead_address
+
+from forebay_backend_lsm.compactor import LsmCompactor
+from forebay_compaction_ray.client import gateway as client_side
+from forebay_compaction_ray.gateway import server as gateway_side
+from forebay_compaction_ray.gateway.server import ServerSecurity
+from forebay_compaction_ray.options import ClientSecurity
+from forebay_state_api.compaction import CompactionPhase
+from forebay_state_api.errors import CorruptStateError, PluginError, StorageError
+
+
+def test_the_query_stops_if_it_is_told_to_and_goes_on_when_a_gateway_is_back():
+    with contextlib.closing(Query(fall_back=False, request_retries=0)) as query:
+        for _ in range(8):
+            query.batch()
+        query.new_process(dead_address(), fall_back=False, request_retries=0)
+        with pytest.raises(StorageError, match="failure-strategy is 'fail'"):
+            run(query)
+        for _ in range(4):  # Spark's retries
+            with pytest.raises(StorageError, match="UNAVAILABLE"):
+                query.batch()
+        query.new_process(fall_back=False, request_retries=0)
+        done = query.count("done")
+        run(query)
+        query.check()
+        assert query.count("done") > done
+        assert query.count("fallbacks") == 0
+
+
+def wrong_token(query):
+    query.new_gateway(security=ServerSecurity(token="right"))
+    query.new_process(security=ClientSecurity(token="wrong"))
+    yield "token is missing or wrong"
+    query.new_process(security=ClientSecurity(token="right"))
+
+
+def unknown_format(query):
+    """No worker has the backend's plugin."""
+    query.pool._compactors = {"toy": Concatenation()}
+    query.new_gateway()
+    yield "no worker has a compactor"
+    query.pool._compactors = {LsmCompactor.format: query.compactor}
+    query.new_gateway()
+    query.new_process()
+
+
+def unknown_storage(query):
+    query.new_process(storage="elsewhere")
+    yield "has no storage 'elsewhere'"
+    query.new_process()
+
+
+def gateway_too_new(query):
+    yield from of_another_release(query, gateway_side, 9)
+
+
+def gateway_too_old(query):
+    yield from of_another_release(query, gateway_side, 0)
+
+
+def job_too_new(query):
+    yield from of_another_release(query, client_side, 9)
+
+
+def job_too_old(query):
+    yield from of_another_release(query, client_side, 0)
+
+
+def of_another_release(query, side, version):
+    speak(query, side, v=version, min_v=version)
+    yield "upgrade the older side"
+    query.stack.close()
+    query.new_process()
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        wrong_token,
+        unknown_format,
+        unknown_storage,
+        gateway_too_new,
+        gateway_too_old,
+        job_too_new,
+        job_too_old,
+    ],
+    ids=lambda trouble: trouble.__name__,
+)
+def test_what_somebody_must_mend_stops_the_query_until_it_is_mended(query, trouble):
+    for _ in range(6):
+        query.batch()
+    steps = trouble(query)
+    why = next(steps)
+    with pytest.raises(PluginError, match=why):
+        run(query)
+    for _ in range(3):  # Spark's retries
+        with pytest.raises(PluginError, match=why):
+            query.batch()
+    done = query.count("done")
+    assert next(steps, None) is None
+    run(query)
+    query.check()
+    assert query.count("done") > done
+    assert query.count("fallbacks") == 0
+
+
+def test_an_altered_result_stops_the_query_until_it_is_deleted(query):
+    """Nothing of it is installed; what it was made of is still there, and is compacted again."""
+    for _ in range(4):
+        query.batch()
+    query.body.damages = [lambda data: data[:-1] + bytes([data[-1] ^ 0xFF])]
+    with pytest.raises(CorruptStateError, match="result"):
+        run(query)
+    jobs = [tracked.job for tracked in query.client._jobs.values() if tracked.job is not None]
+    altered = [job for job in jobs if job.result_name in query.names()]
+    with pytest.raises(CorruptStateError, match="result"):
+        query.batch()
+    query.storage.delete([altered[-1].result_name])
+    query.new_process()
+    done = query.count("done")
+    run(query)
+    query.check()
+    assert query.count("done") > done
+    assert not [name for name in query.names() if name.startswith(altered[-1].output_prefix)]
+
+
+@pytest.mark.parametrize("damage", ["missing", "altered"])
+def test_a_damaged_input_stops_the_query(query, damage):
+    query.new_process(queue_timeout_s=PATIENCE_S)
+    while query.count("submitted") < 1:
+        query.gateway.on_loop(lambda: query.gateway.core.scale(0))
+        query.batch(wait=False)
+    (tracked,) = [t for t in query.client._jobs.values() if t.job is not None]
+    name = tracked.job.inputs[0].name
+    data = bytearray(query.storage.get(name))
+    query.storage.delete([name])
+    if damage == "altered":
+        data[len(data) // 2] ^= 0xFF
+        query.storage.put(name, bytes(data))
+    query.gateway.on_loop(lambda: query.gateway.core.scale(1))
+    query.settle()
+    assert tracked.status.phase is CompactionPhase.FAILED
+    with pytest.raises(CorruptStateError, match=name.rpartition("/")[2]):
+        query.batch()
+    assert query.count("fallbacks") == 0
