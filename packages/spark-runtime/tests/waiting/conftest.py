@@ -1,4 +1,4 @@
-"""A loop whose time passes only when nothing else can happen, and an engine driven on it."""
+"""A loop whose time passes only when nothing else can happen, an engine on it, and a server."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import selectors
 import pytest
 
 from forebay_spark_runtime.waiting.caller import CallPolicy
+from forebay_spark_runtime.waiting.current import current_call
 from forebay_spark_runtime.waiting.engine import Engine
 from forebay_spark_runtime.waiting.resources import KeptClient
 from forebay_spark_runtime.waiting.window import Segment
@@ -105,6 +106,39 @@ class Drive:
         driven.left = len(asyncio.all_tasks() - others)
 
 
+class Server:
+    """Answers after a second; what it is told to do for a row, it does at the row's tries first."""
+
+    def __init__(self, **told):
+        self.told = {int(row[1:]): list(actions) for row, actions in told.items()}
+        self.tries = []
+        self.live = 0
+        self.cancelled = []
+
+    async def __call__(self, row, client):
+        now = asyncio.get_running_loop().time() - 1000
+        self.tries.append((row, round(now, 3), current_call().attempt))
+        action = self.told[row].pop(0) if self.told.get(row) else 1
+        self.live += 1
+        try:
+            if isinstance(action, Exception):
+                raise action
+            await asyncio.sleep(action)
+        except asyncio.CancelledError:
+            self.cancelled.append(row)
+            raise
+        finally:
+            self.live -= 1
+        return row
+
+    def times(self, row):
+        return [at for one, at, _ in self.tries if one == row]
+
+
+def _failed(row, error, tries):
+    return row, type(error).__name__, tries
+
+
 @pytest.fixture
 def drive():
     return Drive()
@@ -118,3 +152,14 @@ def hang_error():
 @pytest.fixture
 def virtual_loop():
     return VirtualLoop
+
+
+@pytest.fixture
+def server_of():
+    return Server
+
+
+@pytest.fixture
+def failed():
+    """An ``on_error`` whose answers tell of the row."""
+    return _failed

@@ -1,9 +1,8 @@
-"""Timeouts, retries, servers that ask for time, rates and hedges; in virtual time."""
+"""Timeouts, retries, servers that ask for time, and rates; in virtual time."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from types import SimpleNamespace
@@ -11,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 
 from forebay_spark_runtime.waiting.arguments import Batch, Rate, Retry
-from forebay_spark_runtime.waiting.current import current_call
 from forebay_spark_runtime.waiting.retry import (
     ClientBrokenError,
     RecordTries,
@@ -21,45 +19,11 @@ from forebay_spark_runtime.waiting.retry import (
 )
 from forebay_state_api.errors import ConfigurationError, FunctionError
 
-
-class Server:
-    """Answers after a second; what it is told to do for a row, it does at the row's tries first."""
-
-    def __init__(self, **told):
-        self.told = {int(row[1:]): list(actions) for row, actions in told.items()}
-        self.tries = []
-        self.live = 0
-        self.cancelled = []
-
-    async def __call__(self, row, client):
-        now = asyncio.get_running_loop().time() - 1000
-        self.tries.append((row, round(now, 3), current_call().attempt))
-        action = self.told[row].pop(0) if self.told.get(row) else 1
-        self.live += 1
-        try:
-            if isinstance(action, Exception):
-                raise action
-            await asyncio.sleep(action)
-        except asyncio.CancelledError:
-            self.cancelled.append(row)
-            raise
-        finally:
-            self.live -= 1
-        return row
-
-    def times(self, row):
-        return [at for one, at, _ in self.tries if one == row]
-
-
-def failed(row, error, tries):
-    return row, type(error).__name__, tries
-
-
 # --- timeouts -----------------------------------------------------------------------------------
 
 
-def test_a_call_that_runs_out_of_time_fails_the_batch_and_is_cancelled(drive):
-    server = Server(r3=[60])
+def test_a_call_that_runs_out_of_time_fails_the_batch_and_is_cancelled(drive, server_of):
+    server = server_of(r3=[60])
     driven = drive(server, range(10), try_timeout=5.0)
     assert "row 3 raised TimeoutError: no answer within the try_timeout of 5 s" in str(driven.error)
     assert server.cancelled == [3]
@@ -68,8 +32,8 @@ def test_a_call_that_runs_out_of_time_fails_the_batch_and_is_cancelled(drive):
     assert driven.counts.timeouts == 1
 
 
-def test_overall_time_is_over_all_tries(drive):
-    server = Server(r0=[OSError("no")] * 1000)
+def test_overall_time_is_over_all_tries(drive, server_of, failed):
+    server = server_of(r0=[OSError("no")] * 1000)
     driven = drive(
         server,
         [0],
@@ -82,15 +46,15 @@ def test_overall_time_is_over_all_tries(drive):
     assert driven.took_s == pytest.approx(9)  # no sense in waiting for a try that is too late
 
 
-def test_the_last_try_has_the_time_that_is_left(drive):
-    server = Server(r0=[OSError("no"), 60])
+def test_the_last_try_has_the_time_that_is_left(drive, server_of, failed):
+    server = server_of(r0=[OSError("no"), 60])
     driven = drive(server, [0], timeout=10.0, try_timeout=8.0, retry=Retry(5, 6), on_error=failed)
     assert driven.out == [(0, "TimeoutError", 2)]
     assert driven.took_s == pytest.approx(10, abs=0.01)
 
 
-def test_each_try_has_its_own_time(drive):
-    server = Server(r0=[60, 60, 1])
+def test_each_try_has_its_own_time(drive, server_of):
+    server = server_of(r0=[60, 60, 1])
     driven = drive(server, [0], try_timeout=5.0, timeout=100.0, retry=Retry(2, 1))
     assert driven.out == [0]
     assert server.times(0) == pytest.approx([0, 6, 12], abs=0.01)
@@ -98,7 +62,9 @@ def test_each_try_has_its_own_time(drive):
     assert server.cancelled == [0, 0]
 
 
-def test_a_function_that_makes_an_answer_of_its_cancellation_is_out_of_time_all_the_same(drive):
+def test_a_function_that_makes_an_answer_of_its_cancellation_is_out_of_time_all_the_same(
+    drive, failed
+):
     async def fn(row, client):
         try:
             await asyncio.sleep(60)
@@ -121,7 +87,7 @@ def test_a_function_that_turns_its_cancellation_into_an_error_is_out_of_time(dri
     assert isinstance(driven.error.__cause__, TimeoutError)
 
 
-def test_timeouts_of_the_function_s_own_are_its_errors(drive):
+def test_timeouts_of_the_function_s_own_are_its_errors(drive, failed):
     async def fn(row, client):
         async with asyncio.timeout(1):
             await asyncio.sleep(60)
@@ -132,9 +98,9 @@ def test_timeouts_of_the_function_s_own_are_its_errors(drive):
 
 
 @pytest.mark.parametrize("latency", [4.9999, 5.0, 5.0001, 5.0005, 5.002])
-def test_no_answer_is_lost_when_it_races_the_timeout(drive, latency):
+def test_no_answer_is_lost_when_it_races_the_timeout(drive, server_of, failed, latency):
     """Each row has one outcome, in its place, whatever comes first; nobody waits forever."""
-    server = Server(**{f"r{row}": [latency, latency, 1] for row in range(40)})
+    server = server_of(**{f"r{row}": [latency, latency, 1] for row in range(40)})
     driven = drive(
         server,
         range(40),
@@ -147,9 +113,9 @@ def test_no_answer_is_lost_when_it_races_the_timeout(drive, latency):
     assert driven.error is None
 
 
-def test_no_answer_is_lost_when_a_timeout_races_a_retry(drive):
+def test_no_answer_is_lost_when_a_timeout_races_a_retry(drive, server_of, failed):
     """The overall time ends in the very moment in which the next try would begin."""
-    server = Server(r0=[OSError("no")] * 3, r1=[10 - 1e-9], r2=[10])
+    server = server_of(r0=[OSError("no")] * 3, r1=[10 - 1e-9], r2=[10])
     driven = drive(
         server, range(3), timeout=10.0, retry=Retry(3, 10 / 3), on_error=failed, capacity=3
     )
@@ -159,8 +125,8 @@ def test_no_answer_is_lost_when_a_timeout_races_a_retry(drive):
     assert driven.out[2] in ((2, "TimeoutError", 1), 2)
 
 
-def test_waiting_for_a_turn_is_not_counted_as_time_of_the_call(drive):
-    server = Server()
+def test_waiting_for_a_turn_is_not_counted_as_time_of_the_call(drive, server_of):
+    server = server_of()
     driven = drive(server, range(20), rate=Rate(1, 10), timeout=2.0)
     assert driven.out == list(range(20))
 
@@ -168,24 +134,24 @@ def test_waiting_for_a_turn_is_not_counted_as_time_of_the_call(drive):
 # --- retries ------------------------------------------------------------------------------------
 
 
-def test_a_fixed_delay(drive):
-    server = Server(r1=[OSError("no"), OSError("no")])
+def test_a_fixed_delay(drive, server_of):
+    server = server_of(r1=[OSError("no"), OSError("no")])
     driven = drive(server, range(3), retry=Retry(2, 5), timeout=60.0)
     assert driven.out == [0, 1, 2]
     assert server.times(1) == [0, 5, 10]
     assert [attempt for row, _, attempt in server.tries if row == 1] == [1, 2, 3]
 
 
-def test_growing_delays_with_a_limit(drive):
-    server = Server(r0=[OSError("no")] * 5)
+def test_growing_delays_with_a_limit(drive, server_of):
+    server = server_of(r0=[OSError("no")] * 5)
     retry = Retry(5, 1, multiplier=2, max_delay=timedelta(seconds=5))
     driven = drive(server, [0], retry=retry, timeout=60.0)
     assert driven.out == [0]
     assert server.times(0) == [0, 1, 3, 7, 12, 17]
 
 
-def test_backoff_is_each_record_s_own(drive):
-    server = Server(r0=[OSError("no")] * 4, r1=[OSError("no")], r2=[OSError("no")])
+def test_backoff_is_each_record_s_own(drive, server_of):
+    server = server_of(r0=[OSError("no")] * 4, r1=[OSError("no")], r2=[OSError("no")])
     driven = drive(server, range(3), capacity=1, retry=Retry(4, 1, multiplier=2), timeout=600.0)
     assert driven.out == [0, 1, 2]
     for row in (1, 2):
@@ -208,8 +174,8 @@ def test_a_delay_does_not_overflow():
     assert RetryPolicy(retry).delay_s(OSError(), record) == 60
 
 
-def test_the_last_error_is_told_when_all_tries_failed(drive):
-    server = Server(r0=[OSError("one"), OSError("two"), OSError("three")])
+def test_the_last_error_is_told_when_all_tries_failed(drive, server_of):
+    server = server_of(r0=[OSError("one"), OSError("two"), OSError("three")])
     driven = drive(server, [0], retry=Retry(2, 1), timeout=60.0)
     assert "raised OSError: three at try 3" in str(driven.error)
     assert driven.counts.tries == 3
@@ -227,14 +193,14 @@ def test_the_last_error_is_told_when_all_tries_failed(drive):
         (lambda error: timedelta(seconds=7), 3),
     ],
 )
-def test_which_errors_are_tried_again(drive, on, tries):
-    server = Server(r0=[OSError("no")] * 9)
+def test_which_errors_are_tried_again(drive, server_of, on, tries):
+    server = server_of(r0=[OSError("no")] * 9)
     driven = drive(server, [0], retry=Retry(2, 7, on=on), timeout=60.0)
     assert isinstance(driven.error, FunctionError)
     assert server.times(0) == [0, 7, 14][:tries]
 
 
-def test_answers_that_are_none_are_tried_again(drive):
+def test_answers_that_are_none_are_tried_again(drive, failed):
     answers = iter([-1, -1, 5, -1, -1, -1])
 
     async def fn(row, client):
@@ -245,25 +211,33 @@ def test_answers_that_are_none_are_tried_again(drive):
     assert driven.out == [5, (1, "ValueError", 3)]
 
 
-def test_retries_at_the_end_of_the_input_are_made(drive):
-    server = Server(**{f"r{row}": [OSError("no")] for row in range(10)})
+def test_retries_at_the_end_of_the_input_are_made(drive, server_of):
+    server = server_of(**{f"r{row}": [OSError("no")] for row in range(10)})
     driven = drive(server, range(10), retry=Retry(1, 50), timeout=100.0)
     assert driven.out == list(range(10))
     assert driven.counts.retries == 10
     assert driven.took_s == pytest.approx(51)
 
 
-def test_on_error_answers_for_the_row_in_its_place(drive):
-    server = Server(r4=[ValueError("bad")])
+def test_on_error_answers_for_the_row_in_its_place(drive, server_of, failed):
+    server = server_of(r4=[ValueError("bad")])
     driven = drive(server, range(10), on_error=failed)
     assert driven.out == [0, 1, 2, 3, (4, "ValueError", 1), 5, 6, 7, 8, 9]
     assert driven.counts.failed == 1
 
 
-def test_an_on_error_that_fails_is_named(drive):
-    server = Server(r4=[ValueError("bad")])
+def test_an_on_error_that_fails_is_named(drive, server_of):
+    server = server_of(r4=[ValueError("bad")])
     driven = drive(server, range(10), on_error=lambda row, error, tries: 1 / 0)
     assert "on_error raised ZeroDivisionError: division by zero for row 4" in str(driven.error)
+
+
+@pytest.mark.parametrize("said", ["soon", None, -1])
+def test_a_retry_on_that_returns_nonsense_is_named(drive, server_of, said):
+    server = server_of(r0=[OSError("no")])
+    driven = drive(server, [0], retry=Retry(1, 1, on=lambda error: said), timeout=60.0)
+    assert isinstance(driven.error, ConfigurationError)
+    assert "Retry.on returned" in str(driven.error)
 
 
 # --- servers that ask for time -----------------------------------------------------------------
@@ -279,38 +253,38 @@ def http(status, headers=None, where="error"):
     return error
 
 
-def test_a_server_s_retry_after_is_kept_and_not_counted_as_failure(drive):
-    server = Server(r0=[http(429, {"Retry-After": "20"})] * 4 + [OSError("no")])
+def test_a_server_s_retry_after_is_kept_and_not_counted_as_failure(drive, server_of):
+    server = server_of(r0=[http(429, {"Retry-After": "20"})] * 4 + [OSError("no")])
     driven = drive(server, [0], retry=Retry(1, 1), timeout=600.0)
     assert driven.out == [0]
     assert server.times(0) == [0, 20, 40, 60, 80, 81]
     assert driven.counts.laters == 4
 
 
-def test_a_429_without_a_time_is_backed_off_and_not_counted_as_failure(drive):
-    server = Server(r0=[RetryLaterError()] * 4 + [OSError("no")])
+def test_a_429_without_a_time_is_backed_off_and_not_counted_as_failure(drive, server_of):
+    server = server_of(r0=[RetryLaterError()] * 4 + [OSError("no")])
     driven = drive(server, [0], retry=Retry(1, 1, multiplier=2), timeout=600.0)
     assert server.times(0) == [0, 1, 3, 7, 15, 16]
     assert driven.out == [0]
 
 
-def test_a_429_is_waited_for_whatever_errors_are_tried_again(drive):
-    server = Server(r0=[RetryLaterError(3)])
+def test_a_429_is_waited_for_whatever_errors_are_tried_again(drive, server_of):
+    server = server_of(r0=[RetryLaterError(3)])
     assert drive(server, [0], retry=Retry(0, 1, on=KeyError), timeout=60.0).out == [0]
 
 
-def test_a_server_that_asks_for_more_time_than_there_is(drive):
-    server = Server(r0=[RetryLaterError(timedelta(hours=1))])
+def test_a_server_that_asks_for_more_time_than_there_is(drive, server_of):
+    server = server_of(r0=[RetryLaterError(timedelta(hours=1))])
     driven = drive(server, [0], retry=Retry(5, 1), timeout=60.0)
     assert "asked to call later, in 3600 s" in str(driven.error)
     assert "the timeout of 60 s leaves no time for another try" in str(driven.error)
     assert driven.took_s == 0
 
 
-def test_without_a_retry_policy_a_429_is_a_failure(drive):
-    driven = drive(Server(r0=[http(429)]), [0])
+def test_without_a_retry_policy_a_429_is_a_failure(drive, server_of, failed):
+    driven = drive(server_of(r0=[http(429)]), [0])
     assert "status 429" in str(driven.error)
-    driven = drive(Server(r0=[http(429)]), [0], on_error=failed)
+    driven = drive(server_of(r0=[http(429)]), [0], on_error=failed)
     assert driven.out == [(0, "OSError", 1)]
     assert driven.counts.laters == 1
 
@@ -342,15 +316,15 @@ def test_other_errors_ask_for_nothing(error):
 # --- rates --------------------------------------------------------------------------------------
 
 
-def test_tries_are_spaced(drive):
-    server = Server(r2=[OSError("no")])
+def test_tries_are_spaced(drive, server_of):
+    server = server_of(r2=[OSError("no")])
     driven = drive(server, range(5), rate=Rate(2, per=10), retry=Retry(1, 0), timeout=600.0)
     assert sorted(at for _, at, _ in server.tries) == [0, 5, 10, 15, 20, 25]
     assert driven.out == list(range(5))
 
 
-def test_a_burst_after_a_pause(drive):
-    server = Server()
+def test_a_burst_after_a_pause(drive, server_of):
+    server = server_of()
     drive(server, range(8), rate=Rate(1, per=timedelta(seconds=1), burst=4), segment=4, gap=100)
     times = [at for _, at, _ in server.tries]
     assert times == [100, 100, 100, 100, 200, 200, 200, 200]
@@ -358,119 +332,6 @@ def test_a_burst_after_a_pause(drive):
 
 def test_a_total_is_split_over_the_partitions():
     assert Rate(100, 1, partitions=10).interval_s == Rate(10, 1).interval_s == 0.1
-
-
-# --- hedges -------------------------------------------------------------------------------------
-
-
-def test_a_second_call_that_answers_first_wins_and_the_first_is_cancelled(drive):
-    server = Server(r0=[60, 1])
-    driven = drive(server, range(3), hedge=5.0)
-    assert driven.out == [0, 1, 2]
-    assert driven.took_s == pytest.approx(6, abs=0.01)
-    assert server.cancelled == [0]
-    assert (driven.counts.hedges, driven.counts.hedges_won) == (1, 1)
-    assert driven.left == server.live == 0
-
-
-def test_a_first_call_that_answers_first_wins_and_the_second_is_cancelled(drive):
-    server = Server(r0=[7, 60])
-    driven = drive(server, range(3), hedge=5.0)
-    assert driven.out == [0, 1, 2]
-    assert driven.took_s == pytest.approx(7, abs=0.01)
-    assert server.cancelled == [0]
-    assert (driven.counts.hedges, driven.counts.hedges_won) == (1, 0)
-    assert driven.left == server.live == 0
-
-
-@pytest.mark.parametrize("hedge", [0.1, 0.15, 3.0])
-def test_second_calls_keep_to_the_rate(drive, hedge):
-    begun = []
-
-    async def fn(row, client):
-        begun.append(asyncio.get_running_loop().time())
-        await asyncio.sleep(5)
-        return row
-
-    driven = drive(fn, range(40), capacity=40, rate=Rate(20), hedge=hedge)
-    assert driven.out == list(range(40))
-    assert len(begun) == 40 + driven.counts.hedges
-    gaps = [later - sooner for sooner, later in itertools.pairwise(begun)]
-    assert min(gaps) >= 1 / 20 - 1e-6
-
-
-def test_second_calls_are_made_with_turns_that_nobody_waits_for(drive):
-    server = Server(r0=[60, 1], r1=[60, 1])
-    driven = drive(server, range(2), rate=Rate(1), hedge=5.0, try_timeout=30.0, on_error=failed)
-    assert driven.out == [0, 1]
-    assert driven.counts.hedges_won == 2
-    assert [at for _, at, _ in server.tries] == pytest.approx([0, 1, 5, 6], abs=0.01)
-
-
-def test_both_in_the_same_moment(drive):
-    server = Server(**{f"r{row}": [7, 2] for row in range(50)})
-    driven = drive(server, range(50), hedge=5.0)
-    assert driven.out == list(range(50))
-    assert driven.error is None
-
-
-def test_a_second_call_that_fails_is_forgotten(drive):
-    server = Server(r0=[7, OSError("no")])
-    assert drive(server, [0], hedge=5.0).out == [0]
-
-
-def test_a_first_call_that_fails_leaves_the_second_one_to_decide(drive):
-    calls = []
-
-    async def fn(row, client):
-        calls.append(current_call())
-        if len(calls) == 1:
-            await asyncio.sleep(6)
-            raise OSError("no")
-        await asyncio.sleep(3)
-        return row
-
-    driven = drive(fn, [0], hedge=5.0)
-    assert driven.out == [0]
-    assert driven.took_s == pytest.approx(8, abs=0.01)
-    assert calls[0] == calls[1]
-
-
-def test_when_both_fail_the_first_one_s_error_is_told(drive):
-    server = Server(r0=[OSError("no")])
-
-    async def fn(row, client):
-        if server.tries:
-            await asyncio.sleep(2)
-            raise KeyError("second")
-        server.tries.append(0)
-        await asyncio.sleep(6)
-        raise OSError("first")
-
-    driven = drive(fn, [0], hedge=5.0)
-    assert "OSError: first" in str(driven.error)
-
-
-def test_both_calls_end_with_the_time_of_the_try(drive):
-    server = Server(r0=[60, 60])
-    driven = drive(server, [0], hedge=5.0, try_timeout=8.0, on_error=failed)
-    assert driven.out == [(0, "TimeoutError", 1)]
-    assert driven.took_s == pytest.approx(8, abs=0.01)
-    assert server.live == driven.left == 0
-
-
-def test_the_second_call_alone_ends_with_the_time_of_the_try(drive):
-    calls = []
-
-    async def fn(row, client):
-        calls.append(row)
-        await asyncio.sleep(6 if len(calls) == 1 else 60)
-        raise OSError("no")
-
-    driven = drive(fn, [0], hedge=5.0, try_timeout=8.0, on_error=failed)
-    assert driven.out == [(0, "TimeoutError", 1)]
-    assert driven.took_s == pytest.approx(8, abs=0.01)
-    assert driven.left == 0
 
 
 # --- clients ------------------------------------------------------------------------------------
@@ -504,7 +365,7 @@ def test_a_broken_client_is_replaced_and_the_call_tried_again(drive):
     assert clients.current == 1
 
 
-def test_without_a_retry_policy_a_broken_client_is_replaced_for_the_others(drive):
+def test_without_a_retry_policy_a_broken_client_is_replaced_for_the_others(drive, failed):
     clients = Clients()
 
     async def fn(row, client):
@@ -532,57 +393,3 @@ def test_a_function_that_would_end_the_process_fails_the_batch(drive, ending, po
     driven = drive(fn, range(20), **policy)
     assert isinstance(driven.error, FunctionError)
     assert f"raised {type(ending).__name__}" in str(driven.error)
-
-
-def test_a_second_call_that_would_end_the_process_is_forgotten(drive):
-    calls = []
-
-    async def fn(row, client):
-        calls.append(row)
-        if len(calls) == 2:
-            raise SystemExit(3)
-        await asyncio.sleep(7)
-        return row
-
-    assert drive(fn, [0], hedge=5.0).out == [0]
-    assert calls == [0, 0]
-
-
-# --- arguments ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("make", "says"),
-    [
-        (lambda: Retry(-1), "Retry.retries is a whole number from 0, not -1"),
-        (lambda: Retry(True), "Retry.retries is a whole number"),
-        (lambda: Retry(1, -1), "Retry.delay is 0 or more"),
-        (lambda: Retry(1, "1s"), "Retry.delay is seconds or a timedelta"),
-        (lambda: Retry(1, float("nan")), "Retry.delay is seconds"),
-        (lambda: Retry(1, 5, max_delay=1), "Retry.max_delay is shorter"),
-        (lambda: Retry(1, multiplier=0.5), "Retry.multiplier is a number from 1"),
-        (lambda: Retry(1, multiplier=timedelta(2)), "Retry.multiplier is a number"),
-        (lambda: Retry(1, multiplier="2"), "Retry.multiplier is a number"),
-        (lambda: Retry(1, multiplier=float("inf")), "Retry.multiplier is a number"),
-        (lambda: Retry(1, jitter=-1), "Retry.jitter is 0 or more"),
-        (lambda: Retry(1, on=int), "Retry.on is exception classes or a function"),
-        (lambda: Retry(1, on=3), "Retry.on is exception classes or a function"),
-        (lambda: Retry(1, on_result=3), "Retry.on_result is a function"),
-        (lambda: Rate(0), "Rate.calls is a number above 0, not 0"),
-        (lambda: Rate(-1), "Rate.calls is a number above 0"),
-        (lambda: Rate(1, 0), "Rate.per is above 0"),
-        (lambda: Rate(1, burst=0), "Rate.burst is a whole number from 1"),
-        (lambda: Rate(1, partitions=0), "Rate.partitions is a whole number from 1"),
-    ],
-)
-def test_bad_arguments_are_errors_where_they_are_made(make, says):
-    with pytest.raises(ConfigurationError, match=says.replace(".", r"\.")):
-        make()
-
-
-@pytest.mark.parametrize("said", ["soon", None, -1])
-def test_a_retry_on_that_returns_nonsense_is_named(drive, said):
-    server = Server(r0=[OSError("no")])
-    driven = drive(server, [0], retry=Retry(1, 1, on=lambda error: said), timeout=60.0)
-    assert isinstance(driven.error, ConfigurationError)
-    assert "Retry.on returned" in str(driven.error)
