@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import shutil
-import subprocess
 import sys
 import uuid
 from pathlib import Path
 
 import pytest
+import trustme
 
 from forebay_compaction_ray.client.service import RemoteCompactionService
 from forebay_compaction_ray.options import RemoteOptions
@@ -85,17 +84,10 @@ def query():
 @pytest.fixture(scope="session")
 def pem_files(tmp_path_factory):
     """A folder with a CA, and a certificate for 127.0.0.1 that serves both sides."""
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl, which makes the certificates of these tests, is not installed")
     here = tmp_path_factory.mktemp("tls")
-
-    def openssl(*arguments):
-        subprocess.run(["openssl", *arguments], cwd=here, check=True, capture_output=True)
-
-    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca")
-    openssl("req", *key, "-keyout", "one.key", "-out", "one.csr", "-subj", "/CN=one")
-    (here / "ext").write_text("subjectAltName=IP:127.0.0.1\n")
-    sign = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "ext"]
-    openssl("x509", "-req", "-in", "one.csr", *sign, "-out", "one.pem", "-days", "2")
+    ca = trustme.CA()
+    one = ca.issue_cert("127.0.0.1")
+    ca.cert_pem.write_to_path(here / "ca.pem")
+    one.private_key_pem.write_to_path(here / "one.key")
+    one.cert_chain_pems[0].write_to_path(here / "one.pem")
     return here
