@@ -189,7 +189,8 @@ def test_what_cannot_be_started(arguments, match):
 @pytest.fixture
 def started(monkeypatch, tmp_path):
     """The specs with which gateways were to be started; no Ray is."""
-    cluster = pytest.importorskip("forebay_compaction_ray.ray_server.cluster")
+    reason = "the extra [server] brings Ray, which it imports"
+    cluster = pytest.importorskip("forebay_compaction_ray.ray_server.cluster", reason=reason)
     specs = []
 
     def start_gateway(spec, **given):
