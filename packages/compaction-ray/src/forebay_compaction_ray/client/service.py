@@ -19,7 +19,7 @@ from forebay_compaction_ray.client.errand import Ending, Errand, Failed, Lost, N
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
 from forebay_compaction_ray.client.tracked import TrackedJob
 from forebay_compaction_ray.client.verifying import Verifier
-from forebay_compaction_ray.gateway.metrics import shown
+from forebay_compaction_ray.names import shown
 from forebay_compaction_ray.options import PREFIX, SETTINGS, RemoteOptions
 from forebay_compaction_ray.wire import RefusedError
 from forebay_state_api.backend import CONTRACT_VERSION

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-PREFIX: Final = "forebay_compaction_"
+from forebay_compaction_ray.names import Labels, shown
 
-Labels = tuple[tuple[str, str], ...]
+PREFIX: Final = "forebay_compaction_"
 
 HELP: Final = {
     "jobs_submitted_total": "Jobs taken.",
@@ -29,26 +29,6 @@ HELP: Final = {
     "worker_restarts_total": "Workers that died or were killed.",
 }
 """Name without prefix → what it says."""
-
-EVENTS: Final = frozenset(
-    {
-        "submitted",
-        "small",
-        "retries",
-        "done",
-        "lost",
-        "failed",
-        "no_endpoint",
-        "stale",
-        "unreachable",
-        "refused",
-        "verify_failures",
-    }
-)
-"""What clients count."""
-
-FALLBACKS: Final = frozenset({"unreachable", "refused", "queue", "attempts"})
-"""Why clients fall back; they count each as ``fallbacks:<cause>``."""
 
 DROPPED: Final = ("overwritten", "deleted", "expired")
 """Why compactors leave entries out; what they do not tell is ``untold``."""
@@ -94,11 +74,3 @@ class Metrics:
         if name not in HELP:
             raise KeyError(name)
         return name, tuple(sorted(labels.items()))
-
-
-def shown(name: str, labels: Labels) -> str:
-    """The name as Prometheus writes it."""
-    if not labels:
-        return name
-    inside = ",".join(f'{key}="{value}"' for key, value in labels)
-    return f"{name}{{{inside}}}"
