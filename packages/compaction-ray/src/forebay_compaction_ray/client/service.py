@@ -124,7 +124,7 @@ class RemoteCompactionService(CompactionService):
                 tracked = self._jobs[job_id] = TrackedJob(job_id, None)
                 self._forget_some()
                 self._crew.do(lambda: self._adopt(tracked))
-        if tracked.job is None and not tracked.asked.is_set() and self._anyone_answers():
+        if tracked.job is None and not tracked.asked.is_set() and any(self._answering().values()):
             tracked.asked.wait(max(timeout_s, _FIRST_ANSWER_S))
         began_s = self._clock()
         status = tracked.wait(timeout_s)
@@ -181,14 +181,12 @@ class RemoteCompactionService(CompactionService):
         breaker is closed, as is one that nothing was sent to yet.
         """
         with self._lock:
-            jobs, gateways = list(self._jobs.values()), dict(self._gateways)
-        up = {
-            shown("endpoint_up", (("endpoint", address),)): float(
-                address not in gateways or gateways[address].breaker.closed
-            )
-            for address in self.addresses()
-        }
+            jobs = list(self._jobs.values())
         inflight = sum(not (job.local or job.status.phase.ended) for job in jobs)
+        up = {
+            shown("endpoint_up", (("endpoint", address),)): float(answers)
+            for address, answers in self._answering().items()
+        }
         return {**self.counters.all(), "inflight": inflight, **up}
 
     def close(self) -> None:
@@ -349,11 +347,11 @@ class RemoteCompactionService(CompactionService):
                 )
             return self._gateways[address]
 
-    def _anyone_answers(self) -> bool:
+    def _answering(self) -> dict[str, bool]:
+        """Of each gateway in force whether it answers, for all that this process knows."""
         with self._lock:
             known = dict(self._gateways)
-        addresses = self._endpoints.last_known()
-        return any(a not in known or known[a].breaker.closed for a in addresses)
+        return {a: a not in known or known[a].breaker.closed for a in self.addresses()}
 
     def _endpoints_unread(self, why: str) -> None:
         _log.warning("the list of compaction gateways cannot be read: %s", why)
