@@ -58,10 +58,9 @@ class Batch:
         return np.fromiter(map(len, self.keys), np.int64, len(self.keys))
 
     @cached_property
-    def span(self) -> np.uint64:
+    def span(self) -> int:
         """How far the addresses lie apart."""
-        found: np.uint64 = np.ptp(self.addresses) if len(self) else np.uint64(0)
-        return found
+        return int(np.ptp(self.addresses)) if len(self) else 0
 
     @cached_property
     def starts(self) -> I64:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from forebay_backend_lsm.addressing import I64, Batch
+from forebay_backend_lsm.addressing import I64, U64, Batch
 from forebay_backend_lsm.files import Block, Cells, FileTable, Kind, Probes
 from forebay_backend_lsm.files.blocks import Cutter
-from forebay_backend_lsm.search import Arena, Hits, Places, search
+from forebay_backend_lsm.search import Arena, Hits, Mask, Places, search
 from forebay_state_api.backend import TableSpec
 
 if TYPE_CHECKING:
@@ -88,37 +88,41 @@ class FileRun(Run):
         self.groups: Final = groups
         self._low: Final = groups.start << _GROUP_SHIFT
         self._high: Final = (groups.end + 1 << _GROUP_SHIFT) - 1
-        section = self.table.section.addresses
-        self._inside: Final = self._low <= section[0] and section[1] <= self._high
-        first = max(self._low, section[0])
-        self._first: Final = np.uint64(first)
-        self._last: Final = np.uint64(max(first, min(self._high, section[1])))
+        first, last = self.clip(*self.table.section.addresses)
+        self._first, self._last = np.uint64(first), np.uint64(last)
+        self._width: Final = last - first
+        self._whole: Final = (first, last) == self.table.section.addresses
 
     def candidates(self, batch: Batch, which: I64) -> tuple[I64, I64]:
         """Which of some cells may be here, and the block where each would be."""
         probes, table = batch.probes, self.table
-        if 2 * (self._last - self._first) < batch.span:
+        narrow = 2 * self._width < batch.span
+        if narrow:
             # One of several files of a run: most cells are not of its range, which is soon seen.
-            asked = batch.addresses[which]
-            which = which[(asked >= self._first) & (asked <= self._last)]
+            which = which[self._within(batch.addresses[which])]
         everything = len(which) == len(batch)
         if not everything:
             probes = Probes(probes.high[which], probes.masks[which])
         may = np.flatnonzero(table.filter.passes(probes))
         which = may if everything else which[may]
         asked = batch.addresses[which]
-        if not self._inside:
-            inside = (asked >= np.uint64(self._low)) & (asked <= np.uint64(self._high))
-            asked, which = asked[inside], which[inside]
+        if not (narrow or self._whole):
+            within = self._within(asked)
+            asked, which = asked[within], which[within]
         blocks = np.searchsorted(table.first_addresses, asked, "right") - 1
         if len(blocks) and blocks.min() < 0:
             there = blocks >= 0
             return which[there], blocks[there]
         return which, blocks
 
+    def _within(self, addresses: U64) -> Mask:
+        """Which addresses lie where cells are that are read here."""
+        answer: Mask = (addresses >= self._first) & (addresses <= self._last)
+        return answer
+
     def span(self, first: int, last: int) -> range:
         """The blocks that may hold addresses ``first`` to ``last``, both inclusive."""
-        return self.table.span(max(first, self._low), min(last, self._high))
+        return self.table.span(*self.clip(first, last))
 
     def clip(self, first: int, last: int) -> tuple[int, int]:
         """The part of an address range that is read here."""
