@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay_backend_lsm.sources import RANGES_PER_CALL, Wanted, fetch
+from forebay_backend_lsm.sources import (
+    GAP_BYTES,
+    RANGES_AT_HAND,
+    RANGES_PER_CALL,
+    SPAN_BYTES,
+    Wanted,
+    fetch,
+)
 from forebay_state_api.testing import CountingStorage
 
 
@@ -43,6 +50,9 @@ def a_run(new_operator, kit):
     return make
 
 
+LARGEST = 300_000
+
+
 class Layout:
     """As much of a table as says where its blocks are."""
 
@@ -53,7 +63,7 @@ class Layout:
 
 
 @given(
-    sizes=st.lists(st.sampled_from([1, 700, 4_000, 5_000, 300_000]), min_size=1, max_size=60),
+    sizes=st.lists(st.sampled_from([1, 700, 4_000, 5_000, LARGEST]), min_size=1, max_size=60),
     chosen=st.data(),
     waits=st.booleans(),
 )
@@ -63,7 +73,6 @@ def test_ranges_hold_the_blocks_and_little_else(sizes, chosen, waits):
     calls = list(Wanted(layout, layout, blocks).calls())
     assert [block for call in calls for block in call.blocks] == blocks
     for call in calls:
-        assert len(call.ranges) <= (RANGES_PER_CALL if waits else 64)
         for block, (which, start, length) in zip(call.blocks, call.places, strict=True):
             offset, total = call.ranges[which]
             assert offset + start == layout.offsets[block]
@@ -72,11 +81,28 @@ def test_ranges_hold_the_blocks_and_little_else(sizes, chosen, waits):
     ranges = [each for call in calls for each in call.ranges]
     for (offset, length), (after, _) in itertools.pairwise(ranges):
         gap = after - (offset + length)
-        assert gap > 4 * 1024 or after + length - offset > 200_000, "they could be one"
+        full = after - offset >= SPAN_BYTES - LARGEST - GAP_BYTES
+        assert full or gap > GAP_BYTES, "they could be one"
     for offset, length in ranges:
         inside = [b for b in blocks if offset <= layout.offsets[b] < offset + length]
-        assert length - sum(sizes[b] for b in inside) <= 4 * 1024 * len(inside)
-        assert length <= (512 + 300) * 1024
+        assert length - sum(sizes[b] for b in inside) <= GAP_BYTES * (len(inside) - 1)
+        assert length < SPAN_BYTES + LARGEST
+
+
+@pytest.mark.parametrize(("waits", "most"), [(True, RANGES_PER_CALL), (False, RANGES_AT_HAND)])
+def test_a_call_asks_for_as_many_ranges_as_help(waits, most):
+    layout = Layout([GAP_BYTES + 1] * 400, waits)
+    calls = [*Wanted(layout, layout, range(0, 400, 2)).calls()]
+    assert {len(call.ranges) for call in calls[:-1]} == {most}
+    assert 0 < len(calls[-1].ranges) <= most
+    assert sum(len(call.ranges) for call in calls) == 200
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_what_lies_close_together_is_one_range_up_to_a_length(step):
+    layout = Layout([GAP_BYTES] * 400, waits=True)
+    (call,) = Wanted(layout, layout, range(0, 400, step)).calls()
+    assert [length for _, length in call.ranges[:-1]] == [SPAN_BYTES - (step - 1) * GAP_BYTES] * 3
 
 
 @pytest.mark.parametrize("waits", [True, False])

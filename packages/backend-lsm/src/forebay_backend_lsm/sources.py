@@ -31,11 +31,11 @@ from forebay_state_api.storage import ObjectStorage
 
 RANGES_PER_CALL: Final = 8
 """Ranges of one file that one thread asks for at once; storage fetches them concurrently."""
-_RANGES_AT_HAND: Final = 64
+RANGES_AT_HAND: Final = 64
 """The same, of storage that does not wait: a call costs, and what it reads is to fit in caches."""
-_GAP_BYTES: Final = 4 * 1024
+GAP_BYTES: Final = 4 * 1024
 """Blocks that lie no further apart are read with what is between them."""
-_SPAN_BYTES: Final = 512 * 1024
+SPAN_BYTES: Final = 512 * 1024
 """Neighbouring blocks are read together up to this."""
 _CALLS_AHEAD: Final = 64
 _BLOCKS_AT_ONCE: Final = 64
@@ -163,14 +163,14 @@ class Wanted:
 
     def calls(self) -> Iterator[_Call]:
         """The ranges to be read, neighbouring blocks together, in portions for one call each."""
-        most = RANGES_PER_CALL if self.source.waits else _RANGES_AT_HAND
+        most = RANGES_PER_CALL if self.source.waits else RANGES_AT_HAND
         blocks = np.asarray(self.blocks, np.int64)
         starts = self.table.offsets[blocks]
         ends = starts + self.table.sizes[blocks]
-        begins = np.concatenate(([True], starts[1:] - ends[:-1] > _GAP_BYTES))
+        begins = np.concatenate(([True], starts[1:] - ends[:-1] > GAP_BYTES))
         # What lies close together is cut into pieces of about one length.
         into = starts - np.maximum.accumulate(np.where(begins, starts, 0))
-        piece = into // _SPAN_BYTES
+        piece = into // SPAN_BYTES
         begins[1:] |= piece[1:] != piece[:-1]
         firsts = np.flatnonzero(begins)
         offsets = starts[firsts]
