@@ -150,6 +150,7 @@ class Crew:
         _log.warning("worker %s is killed: %s", worker.id, why)
         self._metrics.add("worker_restarts_total")
         worker.handle.kill(restart=True)
+        worker.killed_boot = worker.boot
         self._begin_again(worker)
         self._lose_jobs(worker, cause, f"its worker {worker.id} was killed: {why}")
 
@@ -242,6 +243,8 @@ class Crew:
     def _up(self, worker: Worker, info: WorkerInfo) -> None:
         if worker.id not in self.workers or worker.phase is not WorkerPhase.STARTING:
             return
+        if info.boot == worker.killed_boot:
+            return  # it is about to end; the next tick asks again
         worker.info, worker.seen_s, worker.phase = info, self._clock(), WorkerPhase.READY
         self.formats.update(info.formats)
         self._changed()

@@ -42,6 +42,8 @@ class Worker:
     """A ping is under way."""
     stalled: int = 0
     """Answers in a row that told of a job without a step."""
+    killed_boot: str = ""
+    """The life that was told to end last; it may still answer for a while."""
     describing: bool = False
     """It has been asked what it is."""
     draining_s: float | None = None
