@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Final, Self
 
 from forebay_backend_heap.cache import CACHE, Copy, size_of
 from forebay_backend_heap.chain import Chain, written_range
-from forebay_backend_heap.collector import FREEZER
 from forebay_backend_heap.options import SETTINGS, HeapOptions
 from forebay_backend_heap.reading import Reader
 from forebay_backend_heap.resident import Resident
@@ -72,10 +71,8 @@ class HeapBackend(StateBackend):
                 reader_of(stored, spec)
         fresh = spec.name in self._resident.raw
         table = self._resident.table(spec)
-        if fresh:
-            FREEZER.loaded(len(table))
-            if (only := _only_parent(self._opening)) is not None:
-                table.swept = only.meta.get("swept", {}).get(spec.name, 0)
+        if fresh and (only := _only_parent(self._opening)) is not None:
+            table.swept = only.meta.get("swept", {}).get(spec.name, 0)
         return table
 
     def commit(self, version: int) -> CommittedState:
@@ -107,7 +104,6 @@ class HeapBackend(StateBackend):
         self._resident.settled()
         copy = Copy(manifest_id, self._resident, size_of(self._resident))
         CACHE.put((self._opening.path, self._opening.range), copy, self._opening.cache_bytes)
-        FREEZER.committed(self._resident.cells)
 
     def close(self) -> None:
         self._closed = True

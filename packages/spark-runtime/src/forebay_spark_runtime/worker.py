@@ -6,8 +6,6 @@ done as soon as it has what it wants of the output, without running this to its 
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import pickle
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 from pyspark import TaskContext
 
+from forebay_spark_runtime.collecting import begin_task
 from forebay_spark_runtime.feeding import Feeder, Layout
 from forebay_spark_runtime.options import KeyedOptions
 from forebay_spark_runtime.place import Place
@@ -27,10 +26,6 @@ if TYPE_CHECKING:
 
 OUTPUT_ROWS: Final = 8_192
 """Rows of an output batch, about."""
-
-_YOUNG_OBJECTS: Final = 50_000
-"""So many new objects before the collector looks for garbage among them. With Python's own 700 it
-would walk over each row of a batch several times, and find it in use."""
 
 
 @attrs.frozen(kw_only=True)
@@ -51,6 +46,7 @@ class SubtaskJob:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Run one subtask: what ``mapInArrow`` calls."""
+        begin_task()
         place = Place.of(self.options, TaskContext.get(), streaming=self.streaming)
         operator = OperatorTask(self.options, place)
         source = _non_empty(batches)
@@ -58,7 +54,7 @@ class SubtaskJob:
         feeder = Feeder(self.layout, place.identity)
         writer = RowWriter(self.schema, function=self.function_name, time_zone=self.time_zone)
         now_us = 0 if first is None else feeder.now_us(first)
-        with _rare_collections(), self._subtask(operator, now_us) as subtask:
+        with self._subtask(operator, now_us) as subtask:
             held: list[Any] = []
             while subtask.fire_timers():
                 yield from held
@@ -88,14 +84,3 @@ class SubtaskJob:
 
 def _non_empty(batches: Iterator[Any]) -> Iterator[Any]:
     return (batch for batch in batches if batch.num_rows)
-
-
-@contextlib.contextmanager
-def _rare_collections() -> Iterator[None]:
-    """The garbage collector comes less often; not at all where it is off already."""
-    young, *older = gc.get_threshold()
-    gc.set_threshold(young and max(young, _YOUNG_OBJECTS), *older)
-    try:
-        yield
-    finally:
-        gc.set_threshold(young, *older)

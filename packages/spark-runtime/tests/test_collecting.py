@@ -1,0 +1,74 @@
+"""Freezing as tasks begin: old objects are not looked at, and garbage is found all the same."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import weakref
+
+import pytest
+
+from forebay_spark_runtime import collecting
+from forebay_spark_runtime.collecting import THAW_EVERY, YOUNG_OBJECTS, begin_task
+
+
+@pytest.fixture(autouse=True)
+def first_task(monkeypatch):
+    """As in a fresh process; the collector is left as it was."""
+    monkeypatch.setattr(collecting, "_tasks", itertools.count(1))
+    thresholds = gc.get_threshold()
+    yield
+    gc.set_threshold(*thresholds)
+    gc.unfreeze()
+    gc.collect()
+
+
+class Node:
+    """Garbage that only the collector finds."""
+
+
+def cycle():
+    node = Node()
+    node.self = node
+    return weakref.ref(node)
+
+
+def is_frozen(thing):
+    return gc.is_tracked(thing) and all(thing is not other for other in gc.get_objects())
+
+
+def test_what_lives_when_a_task_begins_is_not_looked_at():
+    state = {i: [i] for i in range(100)}
+    begin_task()
+    assert is_frozen(state)
+    later = [state]
+    gc.collect()
+    assert not is_frozen(later)
+
+
+def test_garbage_of_a_task_is_found_after_it():
+    begin_task()
+    garbage = cycle()
+    gc.collect()
+    assert garbage() is None
+
+
+def test_what_becomes_garbage_later_is_found_after_a_while():
+    garbage = cycle()
+    for _ in range(THAW_EVERY - 1):
+        begin_task()
+        gc.collect()
+    assert garbage() is not None
+    begin_task()
+    gc.collect()
+    assert garbage() is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(700, YOUNG_OBJECTS), (2 * YOUNG_OBJECTS, 2 * YOUNG_OBJECTS), (0, 0)],
+)
+def test_the_collector_comes_seldom_unless_it_does_already_or_never(before, after):
+    gc.set_threshold(before, 11, 12)
+    begin_task()
+    assert gc.get_threshold() == (after, 11, 12)
