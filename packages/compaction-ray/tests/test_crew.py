@@ -84,6 +84,26 @@ async def test_a_silent_worker_gets_no_jobs_and_is_killed_in_the_end():
 
 
 @in_loop
+async def test_a_killed_worker_that_still_answers_gets_no_job():
+    """Killing takes its time, as Ray does it."""
+    stage = Stage()
+    (worker,) = await stage.up()
+    worker.dies_at_once = False
+    worker.progress[one := await stage.submit()] = JobProgress(
+        bytes_in=5, bytes_out=1, age_s=LIMITS.stall_timeout_s
+    )
+    await stage.later(4)
+    assert worker.killed == [True]
+    two = await stage.submit(2)
+    await stage.later(2)
+    assert await stage.phase(two) is CompactionPhase.QUEUED
+    worker.die()
+    await stage.later(2)
+    assert await stage.phase(two) is CompactionPhase.RUNNING
+    assert worker.ran == [one, two]
+
+
+@in_loop
 async def test_a_worker_that_answers_again_is_trusted_again():
     stage = Stage()
     (worker,) = await stage.up()

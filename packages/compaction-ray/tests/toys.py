@@ -69,6 +69,7 @@ class ScriptedWorker:
         self.up = True
         self.answers = True
         self.aborts_at_once = True
+        self.dies_at_once = True
         self.killed = []
         self.running: dict[str, asyncio.Future] = {}
         self.ran: list[str] = []
@@ -114,7 +115,8 @@ class ScriptedWorker:
 
     def kill(self, *, restart):
         self.killed.append(restart)
-        self.die()
+        if self.dies_at_once:
+            self.die()
 
     def end(self, job_id, phase=CompactionPhase.DONE, fault=None, **told):
         future = self.running.pop(job_id)
