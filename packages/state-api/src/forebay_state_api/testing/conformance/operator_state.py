@@ -228,9 +228,12 @@ class OperatorStateTests(BackendSubject):
         job.run(last, [])
         assert all(seen == ([], {}) for seen in last.seen.values())
 
+    @pytest.mark.parametrize("most", [10, 128])
     @pytest.mark.parametrize(("before", "after"), [*RESCALES, (3, 3)])
-    def test_rescale_of_list_checkpointed(self, new_job: NewJob, before: int, after: int) -> None:
-        job = new_job(parallelism=before)
+    def test_rescale_of_list_checkpointed(
+        self, new_job: NewJob, before: int, after: int, most: int
+    ) -> None:
+        job = new_job(parallelism=before, max_parallelism=most)
         first = Listed(lambda subtask: [f"{subtask}.{n}" for n in range(3 - subtask % 2)])
         job.run(first, [])
         assert set(first.seen.values()) == {None}
