@@ -7,6 +7,7 @@ the large one costs a fresh process; and what a process that holds an ancestor o
 
 from __future__ import annotations
 
+import gc
 import random
 import statistics
 import tempfile
@@ -20,6 +21,7 @@ import click
 from benchmarks.memory import in_fresh_process, user
 from benchmarks.report import Line, finish_lines
 from forebay_backend_heap import HeapBackend
+from forebay_spark_runtime.collecting import begin_task
 from forebay_state_api.backend import (
     Changes,
     CommittedState,
@@ -93,7 +95,11 @@ class State:
         return state
 
     def commit(self, numbers: Any) -> tuple[float, bool]:
-        """Change these keys; seconds that it took to make it durable, and whether in a snapshot."""
+        """Change these keys; seconds that it took to make it durable, and whether in a snapshot.
+
+        The garbage collector is treated as in a worker of PySpark, which calls it after the task.
+        """
+        begin_task()
         backend = HeapBackend.open(self.version.opening(self.folder))
         table = backend.table(SPEC)
         cells = table.space(None).cells
@@ -108,6 +114,7 @@ class State:
         backend.installed(manifest_id)
         seconds = time.perf_counter() - start
         backend.close()
+        gc.collect()
         self.version = Version(self.version.number + 1, manifest_id, state)
         return seconds, len(state.files) == 1
 
