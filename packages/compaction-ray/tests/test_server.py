@@ -171,6 +171,18 @@ def test_a_job_that_is_done_is_released_with_the_answer_on_request(serve, by):
             asked.submit(given)
 
 
+@pytest.mark.usefixtures("storage")
+def test_a_job_that_another_process_watches_is_not_released_with_the_answer(serve):
+    with serve() as gateway:
+        asked, given = asking(gateway.address), submission(1)
+        asked.submit(given)
+        asked.poll(given.job.id)  # as one that found it does: only owners say ``forget``
+        assert asked.poll(given.job.id, 5.0, forget=True).phase is CompactionPhase.DONE
+        assert asked.poll(given.job.id, forget=True).phase is CompactionPhase.DONE
+        asked.release(given.job.id)
+        assert asked.poll(given.job.id).phase is CompactionPhase.UNKNOWN
+
+
 def test_a_job_that_waits_or_failed_is_not_released_with_the_answer(serve):
     with serve() as gateway:
         asked, missing = asking(gateway.address), submission(99)

@@ -262,7 +262,7 @@ class Errand:
         if phase is CompactionPhase.ABORTED and self._tracked.stop.is_set():
             return None
         if phase is CompactionPhase.UNKNOWN or not phase.ended:
-            return Lost(f"the gateway {gateway.address} has begun again")
+            return Lost(f"the gateway {gateway.address} has begun again, or forgotten it")
         return Lost(f"{phase.value} {where}: {view.message}")
 
     def _show(self, view: JobView) -> None:

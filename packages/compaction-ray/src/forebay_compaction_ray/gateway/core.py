@@ -123,12 +123,16 @@ class GatewayCore:
             self.metrics.add("jobs_rejected_total", reason=getattr(refused, "code", "error"))
             raise
 
-    async def poll(self, job_id: str, wait_s: float = 0.0) -> JobView:
-        """How a job stands; waits for its end, at most ``wait_s`` seconds."""
+    async def poll(self, job_id: str, wait_s: float = 0.0, *, own: bool = True) -> JobView:
+        """How a job stands; waits for its end, at most ``wait_s`` seconds.
+
+        ``own``: the one who asks submitted it.
+        """
         entry = self._jobs.get(job_id)
         if entry is None:
             return JobView(job_id=job_id, phase=CompactionPhase.UNKNOWN, boot=self.boot)
         entry.asked_s = self._clock()
+        entry.watched |= not own
         if wait_s > 0 and not entry.phase.ended:
             try:
                 async with asyncio.timeout(min(wait_s, self.limits.poll_wait_s)):
@@ -145,6 +149,12 @@ class GatewayCore:
             return JobView(job_id=job_id, phase=CompactionPhase.UNKNOWN, boot=self.boot)
         self._abort(entry, cause)
         return self._view(entry)
+
+    def told(self, job_id: str) -> None:
+        """Forget a job whose owner has heard that it is done, unless others want to hear it too."""
+        entry = self._jobs.get(job_id)
+        if entry is not None and entry.phase is CompactionPhase.DONE and not entry.watched:
+            self._forget(entry)
 
     def release(self, job_id: str) -> None:
         """Forget a job; one that has not ended is aborted first. No object is deleted."""

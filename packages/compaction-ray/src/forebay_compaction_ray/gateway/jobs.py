@@ -25,6 +25,8 @@ class Entry:
     submitted_s: float
     asked_s: float
     """When somebody last asked about it: the lease counts from here."""
+    watched: bool = False
+    """Whether a client that did not submit it has asked about it."""
     phase: CompactionPhase = CompactionPhase.QUEUED
     worker: Worker | None = None
     started_s: float | None = None

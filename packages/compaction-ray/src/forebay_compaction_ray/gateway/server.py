@@ -24,7 +24,7 @@ from forebay_compaction_ray.wire import (
     permanent,
     unpack,
 )
-from forebay_state_api.compaction import CompactionFault, CompactionPhase
+from forebay_state_api.compaction import CompactionFault
 from forebay_state_api.errors import ConfigurationError
 
 _log = logging.getLogger(__name__)
@@ -208,13 +208,14 @@ class GatewayServer:
         return self._told(request, view)
 
     async def _poll(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        view = await self._core.poll(str(request["job_id"]), float(request.get("wait_s", 0.0)))
+        job_id, wait_s = str(request["job_id"]), float(request.get("wait_s", 0.0))
+        view = await self._core.poll(job_id, wait_s, own=bool(request.get("forget")))
         return self._told(request, view)
 
     def _told(self, request: Mapping[str, Any], view: JobView) -> Mapping[str, Any]:
-        """The answer; with ``forget`` it is the last one about a job that is done."""
-        if request.get("forget") and view.phase is CompactionPhase.DONE:
-            self._core.release(view.job_id)
+        """The answer; to an owner, who says ``forget``, it is the last one if the job is done."""
+        if request.get("forget"):
+            self._core.told(view.job_id)
         return view.to_plain()
 
     async def _abort(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
