@@ -96,25 +96,19 @@ def plan(inputs: Sequence[Input], options: KeyedOptions, now_ms: int) -> Any:
     """
     for one in inputs:
         _check_columns(one, options.uid)
-    now = F.lit(now_ms).cast("bigint")
+    now = f"{now_ms}L"
     if inputs[0].df.isStreaming:
         # Frozen for the batch, and repeated when the batch is.
-        now = F.expr("unix_millis(current_timestamp())")
-    sides = [_side(position, inputs, options) for position in range(len(inputs))]
+        now = "unix_millis(current_timestamp())"
+    sides = [_side(position, inputs, options, now) for position in range(len(inputs))]
     united = sides[0] if len(sides) == 1 else sides[0].unionByName(sides[1])
     rows_in = F.count(F.lit(1)).alias("rows_in")
     observed = united.observe(f"forebay:{options.uid}:{options.keyed_uuid}", rows_in)
-    # Spark writes the time into the code that it generates, and compiles that for each batch. So
-    # it comes in here, with little code around it, and in the column of the groups: what reads the
-    # input stays compiled, and each hidden column costs as much as one of the user's. Behind the
-    # shuffle, adaptive execution would drop the projection of an empty batch, and all subtasks.
-    place = F.shiftleft(now, GROUP_BITS).bitwiseOR(F.col(Hidden.PLACE)).alias(Hidden.PLACE)
-    columns = [F.col(quoted(name)) for name in observed.columns if name != Hidden.PLACE]
     group = f"({Hidden.PLACE} & {(1 << GROUP_BITS) - 1})"
     subtask = F.expr(
         f"cast(({group} * {options.parallelism}) div {options.max_parallelism} as int)"
     )
-    return route(observed.select(*columns, place), subtask, options.parallelism)
+    return route(observed, subtask, options.parallelism)
 
 
 def _check_columns(one: Input, uid: str) -> None:
@@ -128,8 +122,19 @@ def _check_columns(one: Input, uid: str) -> None:
         raise ConfigurationError(message)
 
 
-def _side(position: int, inputs: Sequence[Input], options: KeyedOptions) -> Any:
-    """One input with its key groups."""
+def _side(position: int, inputs: Sequence[Input], options: KeyedOptions, now: str) -> Any:
+    """One input, with the hidden columns."""
+    grouped = _grouped(position, inputs, options)
+    columns = [F.col(quoted(name)) for name in grouped.columns if name != Hidden.PLACE]
+    # Spark writes a batch's time into the code that it generates, and would compile that, and warm
+    # it up, for each batch; for this function it generates none.
+    time = f"zip_with(array(shiftleft({now}, {GROUP_BITS})), array(0L), (time, zero) -> time)[0]"
+    place = F.expr(f"{time} | {Hidden.PLACE}")
+    return grouped.select(*columns, place.alias(Hidden.PLACE))
+
+
+def _grouped(position: int, inputs: Sequence[Input], options: KeyedOptions) -> Any:
+    """One input, with its key groups for places."""
     one = inputs[position]
     group = F.expr(one.keys.group_expression(options.max_parallelism)).alias(Hidden.PLACE)
     columns = [F.col(quoted(name)) for name in one.df.columns]
