@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import attrs
 import pytest
 
+from forebay_backend_heap import backend
+from forebay_backend_heap.backend import HeapBackend
 from forebay_backend_heap.cache import size_of
 from forebay_state_api.backend import StateKind
+from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.keys import KeyGroupRange
+
+ALL = KeyGroupRange(0, 15)
 
 
 @pytest.fixture
@@ -141,6 +148,106 @@ def test_a_replay_of_an_older_version_reads_that_one(kit, filled, spec):
     del filled.history[3:]
     put(kit, filled, spec, 1, 3)
     assert filled.begin([spec]).content("s")[None, 1] == 3
+
+
+@pytest.fixture
+def behind(kit, filled, spec):
+    """A process that keeps a version of a job; another one has made two since."""
+    held, other = kit.new_process(), kit.new_process()
+    kit.new_process(held)
+    put(kit, filled, spec, 1, 1)
+    kit.new_process(other)
+    put(kit, filled, spec, 2, 2)
+    put(kit, filled, spec, 3, 3)
+    kit.new_process(held)
+    filled.storage.reads.clear()
+    return filled
+
+
+def test_between_batches_a_process_catches_up_with_others(behind, spec):
+    deltas = [file.name for file in behind.history[-1][0].state.files][-2:]
+    HeapBackend.catch_up(behind.opening(ALL))
+    assert behind.storage.reads == deltas
+    content = behind.begin([spec]).content("s")
+    assert [content[None, key] for key in range(5)] == [0, 1, 2, 3, 0]
+    assert behind.storage.reads == deltas, "opening had nothing left to read"
+
+
+def test_who_keeps_nothing_catches_up_with_nothing(kit, behind):
+    kit.new_process()
+    HeapBackend.catch_up(behind.opening(ALL))
+    assert behind.storage.reads == []
+
+
+def test_catching_up_never_goes_back(kit, behind, spec):
+    behind.begin([spec])
+    put(kit, behind, spec, 4, 4)
+    behind.storage.reads.clear()
+    HeapBackend.catch_up(behind.opening(ALL, version=3))
+    assert behind.begin([spec]).content("s")[None, 4] == 4
+    assert behind.storage.reads == []
+
+
+def test_a_copy_that_cannot_catch_up_is_dropped(behind, spec):
+    lost = behind.history[-1][0].state.files[-1].name
+    data = behind.storage.get(lost)
+    behind.storage.delete([lost])
+    with pytest.raises(CorruptStateError, match=lost):
+        HeapBackend.catch_up(behind.opening(ALL))
+    behind.storage.put(lost, data)
+    assert behind.begin([spec]).content("s")[None, 3] == 3
+
+
+def test_opening_waits_for_what_is_catching_up(behind, spec, monkeypatch):
+    deltas = [file.name for file in behind.history[-1][0].state.files][-2:]
+    reading, opening, storage = threading.Event(), threading.Event(), behind.storage
+
+    def slow(name):
+        reading.set()
+        assert opening.wait(30)
+        return type(storage).get(storage, name)
+
+    monkeypatch.setattr(storage, "get", slow)
+    take = backend.CACHE.take
+
+    def told(address):
+        opening.set()
+        return take(address)
+
+    monkeypatch.setattr(backend.CACHE, "take", told)
+    with ThreadPoolExecutor(1) as pool:
+        caught_up = pool.submit(HeapBackend.catch_up, behind.opening(ALL))
+        assert reading.wait(30)
+        assert behind.begin([spec]).content("s")[None, 3] == 3
+        caught_up.result()
+    assert sorted(storage.reads) == sorted(deltas)
+
+
+def test_a_copy_is_kept_up_for_eight_versions_after_its_last_use(kit, filled, spec):
+    path, groups = filled.path, [ALL]
+    assert HeapBackend.kept(path, filled.version) == groups
+    assert HeapBackend.kept("another", filled.version) == []
+    held, other = kit.new_process(), kit.new_process()
+    kit.new_process(held)
+    put(kit, filled, spec, 1, 1)  # opens version 1
+    kit.new_process(other)
+    for _ in range(8):
+        put(kit, filled, spec, 2, 2)
+    kit.new_process(held)
+    HeapBackend.catch_up(filled.opening(ALL, version=9))
+    assert HeapBackend.kept(path, 9) == groups
+    assert HeapBackend.kept(path, 10) == []
+
+
+def test_a_copy_that_was_brought_along_is_the_first_to_be_dropped(kit, behind, spec):
+    other = kit.Job(behind.storage, path="other", cache_bytes=1 << 40)
+    put(kit, other, spec, 1, 1)
+    HeapBackend.catch_up(attrs.evolve(behind.opening(ALL), cache_bytes=backend.CACHE.size - 1))
+    behind.storage.reads.clear()
+    assert other.begin([spec]).content("s") == {(None, 1): 1}
+    assert behind.storage.reads == []
+    behind.begin([spec])
+    assert behind.storage.reads
 
 
 def test_another_range_is_another_copy(kit, filled, spec):

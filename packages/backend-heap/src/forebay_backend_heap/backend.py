@@ -6,6 +6,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, Self
 
+import attrs
+
 from forebay_backend_heap.cache import CACHE, Copy, size_of
 from forebay_backend_heap.chain import Chain, written_range
 from forebay_backend_heap.options import SETTINGS, HeapOptions
@@ -30,7 +32,8 @@ from forebay_state_api.ttl import CleanupIncrementally
 _log = logging.getLogger(__name__)
 
 _RECENT: Final = 8
-"""Commits whose deltas a process that holds an ancestor finds listed, and that are kept for it."""
+"""Commits whose deltas a process that holds an ancestor finds listed, and that are kept for it. So
+many versions after its last use here, a copy is not brought along any more."""
 
 
 class HeapBackend(StateBackend):
@@ -64,6 +67,15 @@ class HeapBackend(StateBackend):
             resident = Resident(opening.range)
             resident.replay(_reader(opening).read_all(Chain.of(opening.parents).files))
         return cls(opening, resident)
+
+    @classmethod
+    def kept(cls, path: str, version: int) -> Sequence[KeyGroupRange]:
+        return CACHE.used_since(path, version - _RECENT)
+
+    @classmethod
+    def catch_up(cls, opening: Opening) -> None:
+        address = (opening.path, opening.range)
+        CACHE.exchange(address, lambda copy: _caught_up(copy, opening), opening.cache_bytes)
 
     def table(self, spec: TableSpec) -> HeapTable:
         for parent in self._opening.parents:
@@ -102,7 +114,8 @@ class HeapBackend(StateBackend):
         if self._closed:
             return
         self._resident.settled()
-        copy = Copy(manifest_id, self._resident, size_of(self._resident))
+        size, used = size_of(self._resident), self._opening.version
+        copy = Copy(manifest_id, self._resident, size, used)
         CACHE.put((self._opening.path, self._opening.range), copy, self._opening.cache_bytes)
 
     def close(self) -> None:
@@ -130,15 +143,31 @@ class HeapBackend(StateBackend):
 def _from_cache(opening: Opening) -> Resident | None:
     """The state of the opened manifest, if this process holds it or an ancestor of it."""
     copy = CACHE.take((opening.path, opening.range))
-    parent = _only_parent(opening)
-    if copy is None or parent is None:
+    if copy is None or (parent := _only_parent(opening)) is None:
         return None
-    missing = _missing(copy.manifest_id, parent, opening.range)
-    if missing is None:
+    if not _replay(copy, parent, opening):
         _log.debug("a cached copy of %s is of another history; reading anew", opening.path)
         return None
-    copy.resident.replay(_reader(opening).read_all(missing))
     return copy.resident
+
+
+def _caught_up(copy: Copy, opening: Opening) -> Copy:
+    """The copy at the opened manifest; unchanged if that is of another history, or older."""
+    parent = _only_parent(opening)
+    if parent is None or not _replay(copy, parent, opening):
+        return copy
+    copy.resident.settled()
+    size = size_of(copy.resident)
+    return attrs.evolve(copy, manifest_id=parent.manifest_id, size=size)
+
+
+def _replay(copy: Copy, parent: ParentState, opening: Opening) -> bool:
+    """Apply what a copy lacks; whether it was the opened manifest or an ancestor of it."""
+    missing = _missing(copy.manifest_id, parent, opening.range)
+    if missing is None:
+        return False
+    copy.resident.replay(_reader(opening).read_all(missing))
+    return True
 
 
 def _missing(held: str, parent: ParentState, groups: KeyGroupRange) -> Sequence[StateFile] | None:

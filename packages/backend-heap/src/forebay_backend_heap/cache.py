@@ -11,7 +11,7 @@ import itertools
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import attrs
@@ -34,6 +34,8 @@ class Copy:
     resident: Resident
     size: int
     """Bytes, estimated by `size_of`."""
+    used: int
+    """The version that a subtask here opened last."""
 
 
 class ProcessCache:
@@ -41,30 +43,67 @@ class ProcessCache:
 
     def __init__(self) -> None:
         self._copies: OrderedDict[Address, Copy] = OrderedDict()
-        self._lock = threading.Lock()
+        self._exchanged: set[Address] = set()
+        self._changed = threading.Condition()
 
     def take(self, address: Address) -> Copy | None:
-        """Remove and return the copy of ``address``; from now on it is the caller's alone."""
-        with self._lock:
+        """Remove and return the copy of ``address``; from now on it is the caller's alone.
+
+        Waits while it is exchanged.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: address not in self._exchanged)
             return self._copies.pop(address, None)
 
     def put(self, address: Address, copy: Copy, budget: int) -> None:
         """Keep ``copy``; drop the least recently used ones while all exceed ``budget`` bytes."""
-        with self._lock:
+        with self._changed:
             self._copies.pop(address, None)
             self._copies[address] = copy
-            while self._copies and self.size > budget:
-                self._copies.popitem(last=False)
+            self._keep_to(budget)
+
+    def exchange(self, address: Address, change: Callable[[Copy], Copy], budget: int) -> None:
+        """Replace the copy of ``address``, if there is one, by what ``change`` makes of it.
+
+        Whoever would `take` it meanwhile waits. It becomes the first to be dropped, and is dropped
+        when ``change`` raises.
+        """
+        with self._changed:
+            copy = self._copies.pop(address, None)
+            if copy is None:
+                return
+            self._exchanged.add(address)
+        changed = None
+        try:
+            changed = change(copy)
+        finally:
+            with self._changed:
+                self._exchanged.remove(address)
+                self._changed.notify_all()
+                if changed is not None:
+                    self._copies[address] = changed
+                    self._copies.move_to_end(address, last=False)
+                    self._keep_to(budget)
+
+    def used_since(self, path: str, version: int) -> list[KeyGroupRange]:
+        """Ranges of the operator at ``path`` that a subtask opened at ``version`` or later."""
+        with self._changed:
+            found = [(*address, copy.used) for address, copy in self._copies.items()]
+        return [groups for where, groups, used in found if where == path and used >= version]
 
     def clear(self) -> None:
         """Drop everything."""
-        with self._lock:
+        with self._changed:
             self._copies.clear()
 
     @property
     def size(self) -> int:
         """Bytes of all copies, estimated."""
         return sum(copy.size for copy in self._copies.values())
+
+    def _keep_to(self, budget: int) -> None:
+        while self._copies and self.size > budget:
+            self._copies.popitem(last=False)
 
 
 CACHE: Final = ProcessCache()

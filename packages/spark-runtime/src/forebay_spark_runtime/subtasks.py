@@ -8,6 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any, cast
 
 from forebay_spark_runtime.clearing import clear_if_due
+from forebay_spark_runtime.following import follow
 from forebay_state_api.compaction import service_of
 from forebay_state_api.plugins import plugins
 from forebay_state_api.storage import open_storage
@@ -75,6 +76,7 @@ class OperatorTask:
                 subtask=task.subtask,
                 settings=self._options.settings,
             )
+        follow(subtask.siblings())
 
     def _compaction(self) -> CompactionService:
         settings = self._options.settings

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import abc
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import attrs
@@ -382,6 +382,24 @@ class StateBackend(abc.ABC):
 
         Raises `CorruptStateError` for a truncated or altered file, here or at the first read.
         """
+
+    @classmethod
+    def kept(cls, path: str, version: int) -> Collection[KeyGroupRange]:
+        """Ranges of which this process keeps an older version that `catch_up` should bring along.
+
+        Those of the operator at ``path`` (`Opening.path`) that a subtask here used not long before
+        ``version``.
+        """
+        del path, version
+        return ()
+
+    @classmethod
+    def catch_up(cls, opening: Opening) -> None:
+        """Bring what this process keeps of a range along to a version that another process made.
+
+        Comes between batches, on a thread of its own: an `open` of the same range waits for it.
+        """
+        del opening
 
     @abc.abstractmethod
     def table(self, spec: TableSpec) -> Table:

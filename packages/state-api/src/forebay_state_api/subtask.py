@@ -41,6 +41,7 @@ from forebay_state_api.context import RuntimeContext
 from forebay_state_api.errors import StateAccessError
 from forebay_state_api.keys import KeyGroupRange, key_group_range_of
 from forebay_state_api.plugins import plugins
+from forebay_state_api.siblings import Siblings
 from forebay_state_api.storage import ObjectStorage, ObstoreStorage
 from forebay_state_api.versions.epochs import RunIdentity
 from forebay_state_api.versions.layout import random_id
@@ -233,6 +234,13 @@ class Subtask:
         committed, manifest_id = self._commit_version(engine, times)
         self._report = self._reported(committed, manifest_id, time.perf_counter() - started)
         return self._report
+
+    def siblings(self) -> Siblings | None:
+        """What the process keeps of other subtasks, after `commit`; ``None`` without versions."""
+        if self._versions is None:
+            return None
+        version, run_key = self.task.batch_id + 1, self.task.run.key
+        return Siblings(self._backend_class, self._opening(), version, run_key)
 
     def close(self, *, failed: bool = False) -> None:
         """Close function, engine and backend; what was not committed is lost. Safe to call twice.
