@@ -158,7 +158,7 @@ class HeapTable(Table):
 
     @swept.setter
     def swept(self, keys: int) -> None:
-        if keys or self._groups.held > len(self):
+        if keys or (self.spec.ttl and self._groups.held > len(self)):
             self._groups.compact(self.all_cells(), keys)
 
     def drop(self, places: Places, until_us: int) -> Pending:
