@@ -23,6 +23,16 @@ _CLASSES = pytest.StashKey()
 collect_ignore = ["third_party_backend", "third_party_operator"]
 
 
+def quick_checkpoints():
+    """How Spark writes its checkpoints: not in its usual way, which starts processes for each file.
+
+    In this one, too, a file is written under another name and renamed.
+    """
+    package = "streaming" if pyspark.__version__.startswith("3.") else "streaming.checkpointing"
+    manager = f"org.apache.spark.sql.execution.{package}.FileSystemBasedCheckpointFileManager"
+    return f"spark.sql.streaming.checkpointFileManagerClass={manager}"
+
+
 class SparkClasses:
     """Makes all JVMs quick to start: the session's, and those of processes that tests start.
 
@@ -36,7 +46,8 @@ class SparkClasses:
         conf.mkdir(exist_ok=True)
         os.environ["SPARK_CONF_DIR"] = str(conf)
         properties = settings / "spark-defaults.conf"
-        os.environ["PYSPARK_SUBMIT_ARGS"] = f'--properties-file "{properties}" pyspark-shell'
+        options = [f'--properties-file "{properties}"', f"--conf {quick_checkpoints()}"]
+        os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join([*options, "pyspark-shell"])
         self._archive = cache / f"{pyspark.__version__}.jsa"
         self._options = (
             "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable "
