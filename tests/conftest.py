@@ -47,7 +47,10 @@ class SparkClasses:
         os.environ["SPARK_CONF_DIR"] = str(conf)
         properties = settings / "spark-defaults.conf"
         options = [f'--properties-file "{properties}"', f"--conf {quick_checkpoints()}"]
+        options.append("--conf spark.python.daemon.module=forked_workers")
         os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join([*options, "pyspark-shell"])
+        paths = [str(HERE / "workers"), os.environ.get("PYTHONPATH")]
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         self._archive = cache / f"{pyspark.__version__}.jsa"
         self._options = (
             "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable "

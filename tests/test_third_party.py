@@ -21,6 +21,12 @@ ROOT = Path(__file__).parents[1]
 THIRD_PARTY = Path(__file__).parent / "third_party_backend"
 OURS = ("state-api", "backend-heap", "spark-runtime")
 UV = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+# Without the tests' own daemon, which is not of these environments.
+PLAIN_WORKERS = {
+    "PYSPARK_SUBMIT_ARGS": os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell").replace(
+        "forked_workers", "pyspark.daemon"
+    )
+}
 
 
 def run(*command, check=True, **options):
@@ -32,7 +38,7 @@ def run(*command, check=True, **options):
     }
     done = subprocess.run(
         [str(part) for part in command],
-        env=environment | options.pop("env", {}),
+        env=environment | PLAIN_WORKERS | options.pop("env", {}),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

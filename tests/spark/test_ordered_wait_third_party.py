@@ -43,13 +43,18 @@ def run(*command, **environment):
     return done.stdout
 
 
+def beside(installed):
+    """A path on which it is found beside what is on the path already."""
+    return os.pathsep.join(filter(None, [str(installed), os.environ.get("PYTHONPATH")]))
+
+
 def test_a_job_finds_it_by_its_name(installed):
-    text = run(sys.executable, PROJECT / "measure_names.py", PYTHONPATH=str(installed))
+    text = run(sys.executable, PROJECT / "measure_names.py", PYTHONPATH=beside(installed))
     assert 'found [["ann", 3], ["catherine", 9]]' in text
 
 
 def test_it_is_listed(installed):
     program = Path(sys.executable).with_name("forebay")
-    text = run(sys.executable, program, "plugins", PYTHONPATH=str(installed), COLUMNS="200")
+    text = run(sys.executable, program, "plugins", PYTHONPATH=beside(installed), COLUMNS="200")
     assert "lengths-operator" in text
     assert "lengths" in text
