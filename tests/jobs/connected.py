@@ -1,6 +1,7 @@
-"""Keyed functions under Spark Connect: leaves what each scenario gave in found.json.
+"""Under Spark Connect: leaves what each scenario gave in found.json.
 
-Its argument is an empty folder. Client and server are of one process tree; the server listens on
+The scenarios of keyed functions are here, those of ordered waits in ``waiting_connected.py``. Its
+argument is an empty folder. Client and server are of one process tree; the server listens on
 loopback, with ``SPARK_TESTING`` set on a port that the system chooses.
 """
 
@@ -12,6 +13,8 @@ import sys
 import time
 from pathlib import Path
 
+import waiting_connected
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructType
 
@@ -36,11 +39,22 @@ def text_of(error):
 
 
 class Scenarios:
+    names = (
+        "stream",
+        "foreach_batch",
+        "foreach_batch_without_names",
+        "foreach_batch_twice",
+        "bounded",
+        "default_parallelism",
+        "bad_input",
+        "schema_object",
+    )
+
     def __init__(self, spark, folder):
         self.spark = spark
         self.folder = Path(folder)
         self.input = self.folder / "input"
-        self.input.mkdir()
+        self.input.mkdir(parents=True)
         self.files = 0
 
     def put(self, *users):
@@ -160,25 +174,20 @@ class Scenarios:
 
 
 def main():
-    folder = sys.argv[1]
+    folder = Path(sys.argv[1])
+    # Workers cannot import what stands beside this file.
+    cloudpickle.register_pickle_by_value(waiting_connected)
     spark = SparkSession.builder.remote("local[2]").getOrCreate()
     spark.conf.set("spark.forebay.state.dir", f"{folder}/state")
-    scenarios = Scenarios(spark, folder)
     found = {}
-    for name in (
-        "stream",
-        "foreach_batch",
-        "foreach_batch_without_names",
-        "foreach_batch_twice",
-        "bounded",
-        "default_parallelism",
-        "bad_input",
-        "schema_object",
-    ):
-        started = time.monotonic()
-        found[name] = getattr(scenarios, name)()
-        sys.stderr.write(f"{name}: {time.monotonic() - started:.1f} s\n")
-    Path(folder, "found.json").write_text(json.dumps(found))
+    for kind, made in (("keyed", Scenarios), ("waiting", waiting_connected.Scenarios)):
+        scenarios = made(spark, folder / kind)
+        found[kind] = {}
+        for name in scenarios.names:
+            started = time.monotonic()
+            found[kind][name] = getattr(scenarios, name)()
+            sys.stderr.write(f"{kind} {name}: {time.monotonic() - started:.1f} s\n")
+    (folder / "found.json").write_text(json.dumps(found))
     spark.stop()
 
 

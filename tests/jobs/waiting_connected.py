@@ -1,18 +1,11 @@
-"""Ordered waits under Spark Connect: leaves what each scenario gave in found.json.
-
-Its argument is an empty folder. Client and server are of one process tree; the server listens on
-loopback, with ``SPARK_TESTING`` set on a port that the system chooses.
-"""
+"""Ordered waits under Spark Connect: scenarios that ``connected.py`` runs."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
-import sys
 from pathlib import Path
-
-from pyspark.sql import SparkSession
 
 from forebay_spark_runtime import WaitMetrics, current_call, ordered_wait
 
@@ -27,10 +20,12 @@ async def key(row, client):
 
 
 class Scenarios:
+    names = ("bounded", "stream", "foreach_batch", "metrics_without_a_directory")
+
     def __init__(self, spark, folder):
         self.spark = spark
         self.folder = Path(folder)
-        (self.folder / "input").mkdir()
+        (self.folder / "input").mkdir(parents=True)
         for batch in range(3):
             lines = [json.dumps({"id": batch * 5 + n}) for n in range(5)]
             file = self.folder / "input" / f"{batch}.json"
@@ -81,19 +76,3 @@ class Scenarios:
         except Exception as error:  # noqa: BLE001 - it is what is looked at
             return f"{type(error).__name__}: {error}"
         return "no error"
-
-
-def main():
-    folder = sys.argv[1]
-    spark = SparkSession.builder.remote("local[2]").getOrCreate()
-    scenarios = Scenarios(spark, folder)
-    found = {
-        name: getattr(scenarios, name)()
-        for name in ("bounded", "stream", "foreach_batch", "metrics_without_a_directory")
-    }
-    Path(folder, "found.json").write_text(json.dumps(found))
-    spark.stop()
-
-
-if __name__ == "__main__":
-    main()

@@ -19,8 +19,20 @@ JOB = Path(__file__).parents[1] / "jobs" / "connected.py"
 
 
 @pytest.fixture(scope="module")
-def found(run_connected):
+def everything(run_connected):
     return run_connected(JOB)
+
+
+@pytest.fixture(scope="module")
+def found(everything):
+    """Of keyed functions."""
+    return everything["keyed"]
+
+
+@pytest.fixture(scope="module")
+def waited(everything):
+    """Of ordered waits."""
+    return everything["waiting"]
 
 
 def test_on_a_stream(found):
@@ -67,3 +79,23 @@ def test_bad_input_is_found_on_the_client(found):
 
 def test_a_schema_may_be_an_object(found):
     assert found["schema_object"] == [["ann", 1]]
+
+
+def test_a_wait_on_a_bounded_dataframe_in_order(waited):
+    assert waited["bounded"] == [[n, n * 2] for n in range(20)]
+
+
+def test_a_wait_on_a_stream_with_metrics_in_files(waited):
+    rows, counted = waited["stream"]
+    assert rows == [[n, n * 2] for n in range(15)]
+    assert counted == [[0, 5], [1, 5], [2, 5]]
+
+
+def test_a_wait_in_foreach_batch_with_names_for_the_keys(waited):
+    wanted = [[n, f"nightly/{n // 5}/key/0/{n % 5}"] for n in range(15)]
+    assert waited["foreach_batch"] == wanted
+
+
+def test_metrics_of_a_wait_need_a_directory(waited):
+    assert "ConfigurationError" in waited["metrics_without_a_directory"]
+    assert "WaitMetrics(directory=...)" in waited["metrics_without_a_directory"]
