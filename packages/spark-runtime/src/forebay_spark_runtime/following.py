@@ -8,6 +8,8 @@ since. It catches up here, while the driver plans the next micro-batch.
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Final
@@ -20,6 +22,8 @@ _log = logging.getLogger(__name__)
 _PAUSES_S: Final = (0.05, 0.1, 0.2, 0.4)
 """Before each look at what siblings have committed: they end at about the same time. The first one
 lets the task hand on its last rows."""
+_NICENESS: Final = 10
+"""Of the thread: the driver may be on the same machine, and its planning comes first."""
 
 
 def follow(siblings: Siblings | None) -> threading.Thread | None:
@@ -35,6 +39,8 @@ def follow(siblings: Siblings | None) -> threading.Thread | None:
 
 def _follow(siblings: Siblings) -> None:
     try:
+        if sys.platform == "linux":  # elsewhere a priority is that of the process
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
         for pause_s in _PAUSES_S:
             time.sleep(pause_s)
             siblings.catch_up()
