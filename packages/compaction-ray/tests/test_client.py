@@ -94,11 +94,12 @@ def test_a_gateway_forgets_a_job_once_its_owner_knows_that_it_is_done(client_of,
 def test_a_gateway_remembers_a_job_that_another_process_asks_for(client_of, gateway, remote):
     first = client_of(gateway.address)
     given = begun(first, remote)
+    assert client_of(gateway.address).poll(given.id).phase is CompactionPhase.RUNNING
     first.close()
     remote.go.set()
     for _ in range(2):
-        second = client_of(gateway.address)
-        assert second.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
+        another = client_of(gateway.address)
+        assert another.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
 
 
 def test_a_job_that_nobody_knows_is_unknown(client_of, gateway):
@@ -123,9 +124,11 @@ def test_aborting(client_of, gateway, remote):
 def test_jobs_go_on_when_the_process_ends(client_of, gateway, remote):
     client = client_of(gateway.address)
     given = begun(client, remote)
+    another = client_of(gateway.address)
+    assert another.poll(given.id).phase is CompactionPhase.RUNNING
     client.close()
     remote.go.set()
-    assert client_of(gateway.address).poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
+    assert another.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
 
 
 # -- jobs that fail -----------------------------------------------------------------------------
