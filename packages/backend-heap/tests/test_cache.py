@@ -47,19 +47,29 @@ def test_the_opened_manifest_is_not_read(kit, filled, spec):
     assert filled.storage.reads == []
 
 
-def test_an_ancestor_reads_only_the_deltas_since(kit, filled, spec):
+@pytest.fixture
+def behind(kit, filled, spec):
+    """A process that keeps a version of a job; another one has made two since."""
     held, other = kit.new_process(), kit.new_process()
     kit.new_process(held)
     put(kit, filled, spec, 1, 1)
     kit.new_process(other)
     put(kit, filled, spec, 2, 2)
     put(kit, filled, spec, 3, 3)
-    deltas = [file.name for file in filled.history[-1][0].state.files][-2:]
     kit.new_process(held)
     filled.storage.reads.clear()
-    content = filled.begin([spec]).content("s")
+    return filled
+
+
+def deltas(job):
+    """What leads from the version that the process of `behind` keeps to the newest."""
+    return [file.name for file in job.history[-1][0].state.files][-2:]
+
+
+def test_an_ancestor_reads_only_the_deltas_since(behind, spec):
+    content = behind.begin([spec]).content("s")
     assert [content[None, key] for key in range(5)] == [0, 1, 2, 3, 0]
-    assert filled.storage.reads == deltas
+    assert behind.storage.reads == deltas(behind)
 
 
 def test_an_ancestor_catches_up_over_a_snapshot_and_an_idle_batch(kit, filled, spec):
@@ -150,27 +160,12 @@ def test_a_replay_of_an_older_version_reads_that_one(kit, filled, spec):
     assert filled.begin([spec]).content("s")[None, 1] == 3
 
 
-@pytest.fixture
-def behind(kit, filled, spec):
-    """A process that keeps a version of a job; another one has made two since."""
-    held, other = kit.new_process(), kit.new_process()
-    kit.new_process(held)
-    put(kit, filled, spec, 1, 1)
-    kit.new_process(other)
-    put(kit, filled, spec, 2, 2)
-    put(kit, filled, spec, 3, 3)
-    kit.new_process(held)
-    filled.storage.reads.clear()
-    return filled
-
-
 def test_between_batches_a_process_catches_up_with_others(behind, spec):
-    deltas = [file.name for file in behind.history[-1][0].state.files][-2:]
     HeapBackend.catch_up(behind.opening(ALL))
-    assert behind.storage.reads == deltas
+    assert behind.storage.reads == deltas(behind)
     content = behind.begin([spec]).content("s")
     assert [content[None, key] for key in range(5)] == [0, 1, 2, 3, 0]
-    assert behind.storage.reads == deltas, "opening had nothing left to read"
+    assert behind.storage.reads == deltas(behind), "opening had nothing left to read"
 
 
 def test_who_keeps_nothing_catches_up_with_nothing(kit, behind):
@@ -199,7 +194,6 @@ def test_a_copy_that_cannot_catch_up_is_dropped(behind, spec):
 
 
 def test_opening_waits_for_what_is_catching_up(behind, spec, monkeypatch):
-    deltas = [file.name for file in behind.history[-1][0].state.files][-2:]
     reading, opening, storage = threading.Event(), threading.Event(), behind.storage
 
     def slow(name):
@@ -220,7 +214,7 @@ def test_opening_waits_for_what_is_catching_up(behind, spec, monkeypatch):
         assert reading.wait(30)
         assert behind.begin([spec]).content("s")[None, 3] == 3
         caught_up.result()
-    assert sorted(storage.reads) == sorted(deltas)
+    assert sorted(storage.reads) == sorted(deltas(behind))
 
 
 def test_a_copy_is_kept_up_for_eight_versions_after_its_last_use(kit, filled, spec):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
-from forebay_spark_runtime import following
+from forebay_spark_runtime import following, subtasks
 from forebay_state_api.errors import StorageError
 
 
@@ -54,3 +56,14 @@ def test_it_does_not_wait_for_ever():
 def test_a_failure_is_logged(caplog):
     following.follow(Siblings(2, StorageError("the store is away"))).join(30)
     assert "the store is away" in caplog.text
+
+
+def test_each_commit_is_followed(monkeypatch):
+    followed = []
+    monkeypatch.setattr(subtasks, "follow", followed.append)
+    operator = subtasks.OperatorTask.__new__(subtasks.OperatorTask)
+    operator._versions = None
+    task = SimpleNamespace(uid="op", subtask=0)
+    done = ["commit"]
+    operator.commit(SimpleNamespace(task=task, commit=done.pop, siblings=lambda: list(done)))
+    assert followed == [[]], "what siblings have is asked for after the commit"

@@ -14,11 +14,10 @@ import attrs
 
 from forebay_state_api.versions.manifest import read_manifest
 from forebay_state_api.versions.markers import list_version
-from forebay_state_api.versions.opening import clipped
+from forebay_state_api.versions.opening import by_attempt, clipped
 
 if TYPE_CHECKING:
     from forebay_state_api.backend import Opening, StateBackend
-    from forebay_state_api.versions.markers import Made
 
 
 class Siblings:
@@ -46,11 +45,9 @@ class Siblings:
         Raises `StorageError` and `CorruptStateError`; the copy of such a sibling is dropped.
         """
         listing = list_version(self._opening.storage, self._version).of_run(self._run_key)
-        newest: dict[object, Made] = {}
-        for made in sorted(listing.manifests, key=lambda each: each.by.attempt_id):
-            newest[made.by.range] = made
-        for groups in self._behind & newest.keys():
-            manifest = read_manifest(self._opening.storage, newest[groups].name)
+        committed = {made.by.range: made for made in by_attempt(listing)}
+        for groups in self._behind & committed.keys():
+            manifest = read_manifest(self._opening.storage, committed[groups].name)
             opening = attrs.evolve(
                 self._opening,
                 version=self._version,

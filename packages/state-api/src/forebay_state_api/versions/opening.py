@@ -42,13 +42,18 @@ class Segment:
     made: Made
 
 
+def by_attempt(listing: VersionListing) -> Sequence[Made]:
+    """The manifests of one run; of several of one subtask the last one counts."""
+    return sorted(listing.manifests, key=lambda m: (m.by.attempt_id, m.by.random_id))
+
+
 def cover(listing: VersionListing, max_parallelism: int) -> Sequence[Segment] | None:
     """Segments that together cover every key group, in order; ``None`` when they cannot.
 
     ``listing`` holds one run only. Of several attempts the one with the highest id is taken.
     """
     best: list[Made | None] = [None] * max_parallelism
-    for made in sorted(listing.manifests, key=lambda m: (m.by.attempt_id, m.by.random_id)):
+    for made in by_attempt(listing):
         groups = made.by.range
         if groups.end < max_parallelism:
             best[groups.start : groups.end + 1] = [made] * (groups.end - groups.start + 1)
