@@ -44,6 +44,19 @@ def files_of(job):
 
 
 @pytest.fixture
+def sweeping():
+    """A job whose states are swept, and cleaned up by nothing else."""
+    made = KeyedJob(
+        HeapBackend,
+        MemoryStorage(f"memory://expiry{next(_numbers)}"),
+        descriptors=states(CleanupIncrementally(1000)),
+        key_type=str,
+    )
+    yield made
+    CACHE.clear()
+
+
+@pytest.fixture
 def job():
     made = KeyedJob(
         HeapBackend,
@@ -104,33 +117,68 @@ def test_a_deadline_reads_the_clock_again():
 
 def test_sweeps_look_again_when_something_may_have_expired():
     walk = Walk()
-    assert not walk.is_clean(0)
-    walk.saw(50)
-    walk.rewind()
-    assert not walk.is_clean(1), "the first walk may have begun anywhere"
-    walk.saw(50)
-    walk.saw(NEVER)
-    walk.rewind()
+    assert walk.is_clean(1_000), "there is nothing"
+    walk.wrote(50)
+    walk.wrote(70)
     assert walk.is_clean(49)
     assert not walk.is_clean(50)
-    assert not walk.is_clean(20), "the clock was set back"
+    walk.rewind()
+    assert not walk.is_clean(50), "the first walk may have begun anywhere"
+    walk.saw(60)
+    walk.saw(NEVER)
+    walk.rewind()
+    assert walk.is_clean(59)
+    assert not walk.is_clean(60)
+    walk.saw(90)
+    walk.wrote(80)
+    walk.rewind()
+    assert walk.is_clean(79)
+    assert not walk.is_clean(80), "it was written behind the walk"
+    walk.wrote_all(95)
+    assert walk.is_clean(94)
+    assert not walk.is_clean(95)
 
 
-def test_a_sweep_that_is_skipped_misses_nothing_later():
-    storage = MemoryStorage("memory://fresh")
-    job = KeyedJob(
-        HeapBackend, storage, descriptors=states(CleanupIncrementally(1000)), key_type=str
-    )
+READS = [("v.value",), ("l.get",), ("m.items",)]
+
+
+@pytest.mark.parametrize("in_one_process", [True, False])
+def test_sweeps_find_what_was_written_after_everything_had_expired(sweeping, in_one_process):
+    for key in ("early", "late"):
+        sweeping.do(key, *WRITES)
+        assert sweeping.peek(sweeping.descriptors[0], key) is not ABSENT
+        sweeping.clock.advance(2 * TTL)
+        for _ in range(3):
+            if not in_one_process:
+                CACHE.clear()
+            sweeping.do("none", *READS)
+        assert [sweeping.peek(state, key) for state in sweeping.descriptors] == [ABSENT, [], {}]
+
+
+def test_an_opened_state_in_which_nothing_has_expired_is_not_walked_along(sweeping, monkeypatch):
+    sweeping.scripts([(f"k{n}", WRITES) for n in range(50)])
+    CACHE.clear()
+    walks = []
+    monkeypatch.setattr(GroupIndex, "walk", lambda *_: walks.append(1))
+    for _ in range(2):
+        sweeping.clock.advance(TTL / 2)
+        assert not walks
+        sweeping.do("k1", *WRITES)
+    assert walks
+
+
+def test_a_sweep_that_is_skipped_misses_nothing_later(sweeping):
     for _ in range(4):
-        job.scripts([(f"k{n}", WRITES) for n in range(50)])
-        job.clock.advance(timedelta(seconds=1))
-    job.clock.advance(timedelta(seconds=8))
-    job.do("k1", *WRITES)
-    assert [job.peek(job.descriptors[0], f"k{n}") is ABSENT for n in range(3)] == [False] * 3
-    job.clock.advance(timedelta(seconds=2))
-    job.do("k1", *WRITES)
-    stored = [job.peek(job.descriptors[0], f"k{n}") for n in range(50)]
-    assert [n for n, value in enumerate(stored) if value is not ABSENT] == [1]
+        sweeping.scripts([(f"k{n}", WRITES) for n in range(50)])
+        sweeping.clock.advance(timedelta(seconds=1))
+    sweeping.clock.advance(timedelta(seconds=8))
+    sweeping.do("k1", *WRITES)
+    value = sweeping.descriptors[0]
+    assert [sweeping.peek(value, f"k{n}") is ABSENT for n in range(3)] == [False] * 3
+    sweeping.clock.advance(timedelta(seconds=2))
+    sweeping.do("k1", *WRITES)
+    stored = [sweeping.peek(value, f"k{n}") for n in range(50)]
+    assert [n for n, found in enumerate(stored) if found is not ABSENT] == [1]
 
 
 def test_a_walk_forgets_keys_that_are_gone():

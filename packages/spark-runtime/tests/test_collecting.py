@@ -9,7 +9,7 @@ import weakref
 import pytest
 
 from forebay_spark_runtime import collecting
-from forebay_spark_runtime.collecting import THAW_EVERY, YOUNG_OBJECTS, begin_task
+from forebay_spark_runtime.collecting import THAW_EVERY, YOUNG_OBJECTS, begin_task, loading
 
 
 @pytest.fixture(autouse=True)
@@ -72,3 +72,43 @@ def test_the_collector_comes_seldom_unless_it_does_already_or_never(before, afte
     gc.set_threshold(before, 11, 12)
     begin_task()
     assert gc.get_threshold() == (after, 11, 12)
+
+
+def test_what_is_loaded_is_not_looked_at():
+    begin_task()
+    with loading() as loaded:
+        assert not gc.isenabled()
+        state = {i: [i] for i in range(100)}
+        loaded()
+        assert is_frozen(state)
+        assert gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_garbage_of_loading_is_found_after_a_while():
+    found = []
+    for _ in range(THAW_EVERY):
+        begin_task()
+        with loading() as loaded:
+            found.append(cycle())
+            loaded()
+        gc.collect()
+    assert [garbage() for garbage in found] == [None] * THAW_EVERY
+
+
+def test_the_collector_goes_on_when_loading_fails():
+    begin_task()
+    with pytest.raises(OSError, match="no such file"), loading():
+        raise OSError("no such file")
+    assert gc.isenabled()
+
+
+def test_a_collector_that_is_off_stays_so():
+    gc.disable()
+    try:
+        with loading() as loaded:
+            loaded()
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

@@ -91,28 +91,35 @@ def _in_maps(
 
 
 class Walk:
-    """What the sweeps of one table have seen: whether anything can have expired at all.
+    """What the sweeps of one table know: whether anything can have expired at all.
 
-    After a walk along all cells nothing is older than the oldest of them, as long as time does not
-    go back: then the next sweeps need not look.
+    Times are told as cells are read from files, or written to them. They can only be too old, for
+    cells are renewed and removed; a walk along all cells finds how old the oldest really is.
     """
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
-        self._oldest_us = -NEVER
-        self._seen_us = -NEVER
-        """The oldest of this walk; unknown in one that did not begin at the beginning."""
-        self._until_us = -NEVER
+        """There are no cells yet."""
+        self._oldest_us = NEVER
+        """No cell is older."""
+        self._seen_us = NEVER
+        """No cell is older that this walk has seen, or that was written during it."""
 
     def is_clean(self, until_us: int) -> bool:
         """Whether nothing is of ``until_us`` or older."""
-        if until_us < self._until_us:
-            self._oldest_us = self._seen_us = -NEVER
-        self._until_us = until_us
         return until_us < self._oldest_us
 
+    def wrote(self, oldest_us: int) -> None:
+        """There are new contents, and none is older."""
+        self._oldest_us = min(self._oldest_us, oldest_us)
+        self.saw(oldest_us)
+
+    def wrote_all(self, oldest_us: int) -> None:
+        """No content of the whole table is older."""
+        self._oldest_us = oldest_us
+        self.saw(oldest_us)
+
     def saw(self, oldest_us: int) -> None:
-        """Some cells are that old at most."""
+        """The walk went along some cells, none of which is older."""
         self._seen_us = min(self._seen_us, oldest_us)
 
     def rewind(self) -> None:

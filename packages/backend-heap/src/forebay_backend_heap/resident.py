@@ -91,11 +91,7 @@ class Resident:
     def delta(self) -> list[Section]:
         """What was applied since the last commit."""
         with paused():
-            return [
-                encode(table.spec, op, block, self.groups)
-                for table in self.tables.values()
-                for op, block in table.pending.blocks()
-            ]
+            return [section for table in self.tables.values() for section in self._changed(table)]
 
     @property
     def pending(self) -> int:
@@ -115,7 +111,15 @@ class Resident:
 
     def _encoded(self, table: HeapTable) -> list[Section]:
         block = table.content()
-        return [] if block is None else [encode(table.spec, Op.PUT, block, self.groups)]
+        sections = [] if block is None else [encode(table.spec, Op.PUT, block, self.groups)]
+        table.wrote(sections, everything=True)
+        return sections
+
+    def _changed(self, table: HeapTable) -> list[Section]:
+        blocks = table.pending.blocks()
+        sections = [encode(table.spec, op, block, self.groups) for op, block in blocks]
+        table.wrote(sections)
+        return sections
 
 
 def _expiring(table: HeapTable, now_us: int) -> Iterator[tuple[Places, int]]:

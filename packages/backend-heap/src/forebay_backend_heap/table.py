@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from forebay_backend_heap.columns import Block, decode
-from forebay_backend_heap.expiry import Places, Walk, expired_in
+from forebay_backend_heap.columns import Block, decode, oldest_time
+from forebay_backend_heap.expiry import NEVER, Places, Walk, expired_in
 from forebay_backend_heap.files import Groups, Op, Section
 from forebay_backend_heap.groups import GroupIndex
 from forebay_backend_heap.pending import Pending
@@ -46,6 +46,8 @@ class HeapTable(Table):
         self._spaces: dict[Any, Space] = {}
         self._groups = GroupIndex()
         self._walk = Walk()
+        self._left_off: int | None = None
+        """`swept`, of an earlier process, until a sweep goes on from there."""
 
     def space(self, namespace: Any) -> Space:
         space = self._spaces.get(namespace)
@@ -112,6 +114,7 @@ class HeapTable(Table):
     def replay(self, section: Section) -> None:
         """Do what a file says; raises `StateMigrationError` if the spec does not fit it."""
         block = decode(section, reader_of(section.description, self.spec))
+        self.wrote([section])
         if section.op in (Op.PUT, Op.MERGE):
             self._groups.add(block.keys, block.groups)
         for namespace, keys, _, contents in block.by_namespace():
@@ -130,13 +133,15 @@ class HeapTable(Table):
                 groups = self._groups.of(keys, known)
                 parts.append((namespace, keys, groups, list(cells.values())))
         runs = [(keys, groups) for _, keys, groups, _ in parts]
-        self._groups = GroupIndex(runs, self._groups.walked(self.all_cells()))
+        walked = self._groups.walked(self.all_cells()) if self._left_off is None else 0
+        self._groups = GroupIndex(runs, walked)
         return Block.joined(parts) if parts else None
 
     def sweep(self, checks: int, until_us: int) -> int:
-        wanted, changed = min(checks, self._groups.held), 0
         if self._walk.is_clean(until_us):
             return 0
+        self._resume()
+        wanted, changed = min(checks, self._groups.held), 0
         while wanted > 0:
             if self._groups.at_end:
                 self._groups.rewind(self.all_cells())
@@ -154,12 +159,29 @@ class HeapTable(Table):
     @property
     def swept(self) -> int:
         """Where the next sweep goes on: how many keys the last ones have passed and left."""
+        if self._left_off is not None:
+            return self._left_off
         return max(0, self._groups.position - self._groups.gone)
 
     @swept.setter
     def swept(self, keys: int) -> None:
-        if keys or (self.spec.ttl and self._groups.held > len(self)):
+        self._left_off = keys
+
+    def _resume(self) -> None:
+        """Go on where an earlier process left off; not before something may have expired."""
+        keys, self._left_off = self._left_off, None
+        if keys or (keys is not None and self._groups.held > len(self)):
             self._groups.compact(self.all_cells(), keys)
+
+    def wrote(self, sections: Iterable[Section], *, everything: bool = False) -> None:
+        """Know how old contents are that sections hold, of which they were read or written.
+
+        ``everything``: the table holds nothing else.
+        """
+        if self.spec.ttl:
+            times = (oldest_time(section, self.spec) for section in sections)
+            told = self._walk.wrote_all if everything else self._walk.wrote
+            told(min(times, default=NEVER))
 
     def drop(self, places: Places, until_us: int) -> Pending:
         """Remove what is of ``until_us`` or older from the cells of some keys.

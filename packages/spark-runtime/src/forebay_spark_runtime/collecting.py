@@ -11,8 +11,10 @@ the collection after it finds them.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
+from collections.abc import Callable, Iterator
 from typing import Final
 
 YOUNG_OBJECTS: Final = 50_000
@@ -34,3 +36,27 @@ def begin_task() -> None:
         gc.unfreeze()
     else:
         gc.freeze()
+
+
+@contextlib.contextmanager
+def loading() -> Iterator[Callable[[], None]]:
+    """No collection while a state is loaded: until what this gives is called, or the context ends.
+
+    The call freezes what was loaded, for it lives on; but not in a task that has thawed.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+
+    def collect_again() -> None:
+        if enabled:
+            gc.enable()
+
+    def loaded() -> None:
+        if gc.get_freeze_count():
+            gc.freeze()
+        collect_again()
+
+    try:
+        yield loaded
+    finally:
+        collect_again()

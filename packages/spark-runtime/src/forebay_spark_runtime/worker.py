@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 from pyspark import TaskContext
 
-from forebay_spark_runtime.collecting import begin_task
+from forebay_spark_runtime.collecting import begin_task, loading
 from forebay_spark_runtime.feeding import Feeder, Layout
 from forebay_spark_runtime.options import KeyedOptions
 from forebay_spark_runtime.place import Place
@@ -54,7 +54,8 @@ class SubtaskJob:
         feeder = Feeder(self.layout, place.identity)
         writer = RowWriter(self.schema, function=self.function_name, time_zone=self.time_zone)
         now_us = 0 if first is None else feeder.now_us(first)
-        with self._subtask(operator, now_us) as subtask:
+        with loading() as loaded, self._subtask(operator, now_us) as subtask:
+            loaded()
             held: list[Any] = []
             while subtask.fire_timers():
                 yield from held
