@@ -168,6 +168,70 @@ def test_between_batches_a_process_catches_up_with_others(behind, spec):
     assert behind.storage.reads == deltas(behind), "opening had nothing left to read"
 
 
+def put_all(job, spec, value):
+    """Of which a commit makes a snapshot, and no delta."""
+    batch = job.begin([spec])
+    for key in range(2000):
+        batch.put(spec.name, key, value)
+    job.commit(batch)
+    assert not job.history[-1][0].state.meta["recent"]
+
+
+@pytest.fixture
+def cut_off(kit, filled, spec):
+    """A process that keeps a version from which no deltas lead to the newest of another one."""
+    held, other = kit.new_process(), kit.new_process()
+    kit.new_process(held)
+    put(kit, filled, spec, 1, 1)
+    kit.new_process(other)
+    put_all(filled, spec, 5)
+    put(kit, filled, spec, 2, 2)
+    kit.new_process(held)
+    filled.storage.reads.clear()
+    return filled
+
+
+def test_where_no_deltas_lead_a_copy_is_read_anew_between_batches(cut_off, spec):
+    HeapBackend.catch_up(cut_off.opening(ALL))
+    files = [file.name for file in cut_off.history[-1][0].state.files]
+    assert cut_off.storage.reads == files
+    content = cut_off.begin([spec]).content("s")
+    assert [content[None, key] for key in range(4)] == [5, 5, 2, 5]
+    assert cut_off.storage.reads == files, "opening had nothing left to read"
+
+
+def test_a_lost_attempt_is_read_anew_between_batches(kit, filled, spec):
+    held, other = kit.new_process(), kit.new_process()
+    kit.new_process(held)
+    batch = filled.begin([spec])
+    batch.put("s", 1, 666)
+    filled.end(batch)  # installed, but the version is made by another attempt
+    kit.new_process(other)
+    put(kit, filled, spec, 2, 2)
+    kit.new_process(held)
+    HeapBackend.catch_up(filled.opening(ALL))
+    filled.storage.reads.clear()
+    content = filled.begin([spec]).content("s")
+    assert [content[None, key] for key in range(3)] == [0, 0, 2]
+    assert filled.storage.reads == []
+
+
+def test_what_is_read_anew_under_a_later_declaration_waits_for_it(kit, filled):
+    narrow, wide = kit.spec("r", value=Narrow), kit.spec("r", value=Wide)
+    held, other = kit.new_process(), kit.new_process()
+    kit.new_process(held)
+    batch = filled.begin([narrow])
+    batch.put("r", 1, Narrow(1))
+    filled.commit(batch)
+    kit.new_process(other)
+    put_all(filled, wide, Wide(1, 55))
+    kit.new_process(held)
+    HeapBackend.catch_up(filled.opening(ALL))
+    filled.storage.reads.clear()
+    assert filled.begin([wide]).content("r")[None, 2] == Wide(1, 55)
+    assert filled.storage.reads == []
+
+
 def test_who_keeps_nothing_catches_up_with_nothing(kit, behind):
     kit.new_process()
     HeapBackend.catch_up(behind.opening(ALL))

@@ -75,8 +75,7 @@ def test_the_collector_comes_seldom_unless_it_does_already_or_never(before, afte
 
 
 def test_what_is_loaded_is_not_looked_at():
-    begin_task()
-    with loading() as loaded:
+    with loading(begin_task()) as loaded:
         assert not gc.isenabled()
         state = {i: [i] for i in range(100)}
         loaded()
@@ -88,8 +87,7 @@ def test_what_is_loaded_is_not_looked_at():
 def test_garbage_of_loading_is_found_after_a_while():
     found = []
     for _ in range(THAW_EVERY):
-        begin_task()
-        with loading() as loaded:
+        with loading(begin_task()) as loaded:
             found.append(cycle())
             loaded()
         gc.collect()
@@ -97,8 +95,7 @@ def test_garbage_of_loading_is_found_after_a_while():
 
 
 def test_the_collector_goes_on_when_loading_fails():
-    begin_task()
-    with pytest.raises(OSError, match="no such file"), loading():
+    with pytest.raises(OSError, match="no such file"), loading(begin_task()):
         raise OSError("no such file")
     assert gc.isenabled()
 
@@ -106,7 +103,7 @@ def test_the_collector_goes_on_when_loading_fails():
 def test_a_collector_that_is_off_stays_so():
     gc.disable()
     try:
-        with loading() as loaded:
+        with loading(begin_task()) as loaded:
             loaded()
             assert not gc.isenabled()
         assert not gc.isenabled()

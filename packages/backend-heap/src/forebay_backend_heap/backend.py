@@ -6,8 +6,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, Self
 
-import attrs
-
 from forebay_backend_heap.cache import CACHE, Copy, size_of
 from forebay_backend_heap.chain import Chain, written_range
 from forebay_backend_heap.options import SETTINGS, HeapOptions
@@ -58,14 +56,14 @@ class HeapBackend(StateBackend):
     def __init__(self, opening: Opening, resident: Resident) -> None:
         self._opening = opening
         self._resident = resident
+        self._version = opening.version
         self._closed = False
 
     @classmethod
     def open(cls, opening: Opening) -> Self:
         resident = _from_cache(opening)
         if resident is None:
-            resident = Resident(opening.range)
-            resident.replay(_reader(opening).read_all(Chain.of(opening.parents).files))
+            resident = _read(opening)
         return cls(opening, resident)
 
     @classmethod
@@ -81,13 +79,10 @@ class HeapBackend(StateBackend):
         for parent in self._opening.parents:
             if (stored := parent.descriptions.get(spec.name)) is not None:
                 reader_of(stored, spec)
-        fresh = spec.name in self._resident.raw
-        table = self._resident.table(spec)
-        if fresh and (only := _only_parent(self._opening)) is not None:
-            table.swept = only.meta.get("swept", {}).get(spec.name, 0)
-        return table
+        return _table(self._resident, spec, self._opening)
 
     def commit(self, version: int) -> CommittedState:
+        self._version = version
         options = HeapOptions.of(self._opening.options)
         now_us = self._opening.now_us
         writer = Writer(_reader(self._opening), self._resident, options, version, now_us)
@@ -115,7 +110,7 @@ class HeapBackend(StateBackend):
             return
         self._resident.settled()
         size, used = size_of(self._resident), self._opening.version
-        copy = Copy(manifest_id, self._resident, size, used)
+        copy = Copy(manifest_id, self._version, self._resident, size, used)
         CACHE.put((self._opening.path, self._opening.range), copy, self._opening.cache_bytes)
 
     def close(self) -> None:
@@ -140,6 +135,22 @@ class HeapBackend(StateBackend):
         return counts
 
 
+def _read(opening: Opening) -> Resident:
+    """The state of the opened manifest, from its files."""
+    resident = Resident(opening.range)
+    resident.replay(_reader(opening).read_all(Chain.of(opening.parents).files))
+    return resident
+
+
+def _table(resident: Resident, spec: TableSpec, opening: Opening) -> HeapTable:
+    """The table of a declared state; sweeps go on in it where those of earlier versions stopped."""
+    fresh = spec.name in resident.raw
+    table = resident.table(spec)
+    if fresh and (only := _only_parent(opening)) is not None:
+        table.swept = only.meta.get("swept", {}).get(spec.name, 0)
+    return table
+
+
 def _from_cache(opening: Opening) -> Resident | None:
     """The state of the opened manifest, if this process holds it or an ancestor of it."""
     copy = CACHE.take((opening.path, opening.range))
@@ -152,13 +163,30 @@ def _from_cache(opening: Opening) -> Resident | None:
 
 
 def _caught_up(copy: Copy, opening: Opening) -> Copy:
-    """The copy at the opened manifest; unchanged if that is of another history, or older."""
-    parent = _only_parent(opening)
-    if parent is None or not _replay(copy, parent, opening):
+    """The copy at the opened manifest; unchanged if that is older."""
+    if copy.version > opening.version:
         return copy
-    copy.resident.settled()
-    size = size_of(copy.resident)
-    return attrs.evolve(copy, manifest_id=parent.manifest_id, size=size)
+    (parent,) = opening.parents
+    resident = copy.resident
+    if not _replay(copy, parent, opening):
+        resident = _read_anew(resident, opening)
+    resident.settled()
+    return Copy(parent.manifest_id, opening.version, resident, size_of(resident), copy.used)
+
+
+def _read_anew(behind: Resident, opening: Opening) -> Resident:
+    """The state of the opened manifest, where no deltas lead to it, as far decoded as ``behind``.
+
+    Of ``behind`` nothing is left: the memory is needed.
+    """
+    specs = [table.spec for table in behind.tables.values()]
+    behind.tables.clear()
+    resident = _read(opening)
+    for spec in specs:
+        sections = resident.raw.get(spec.name, ())
+        if all(section.description == spec.description() for section in sections):
+            _table(resident, spec, opening)
+    return resident
 
 
 def _replay(copy: Copy, parent: ParentState, opening: Opening) -> bool:

@@ -31,6 +31,7 @@ class Copy:
     """The state of one manifest, as memory holds it."""
 
     manifest_id: str
+    version: int
     resident: Resident
     size: int
     """Bytes, estimated by `size_of`."""

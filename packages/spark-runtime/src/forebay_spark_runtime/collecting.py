@@ -27,22 +27,30 @@ THAW_EVERY: Final = 32
 _tasks: Final = itertools.count(1)
 
 
-def begin_task() -> None:
-    """Spare the collector what it need not see. A collector that is off, or as rare, stays so."""
+def begin_task() -> Callable[[], None]:
+    """Spare the collector what it need not see. A collector that is off, or as rare, stays so.
+
+    Returns what spares it more of it later in the task.
+    """
     young, *older = gc.get_threshold()
     if 0 < young < YOUNG_OBJECTS:
         gc.set_threshold(YOUNG_OBJECTS, *older)
     if next(_tasks) % THAW_EVERY == 0:
         gc.unfreeze()
-    else:
-        gc.freeze()
+        return _thawed
+    gc.freeze()
+    return gc.freeze
+
+
+def _thawed() -> None:
+    """In this task everything is looked at."""
 
 
 @contextlib.contextmanager
-def loading() -> Iterator[Callable[[], None]]:
+def loading(freeze: Callable[[], None]) -> Iterator[Callable[[], None]]:
     """No collection while a state is loaded: until what this gives is called, or the context ends.
 
-    The call freezes what was loaded, for it lives on; but not in a task that has thawed.
+    The call freezes what was loaded, for it lives on; ``freeze`` is what `begin_task` returned.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -52,8 +60,7 @@ def loading() -> Iterator[Callable[[], None]]:
             gc.enable()
 
     def loaded() -> None:
-        if gc.get_freeze_count():
-            gc.freeze()
+        freeze()
         collect_again()
 
     try:

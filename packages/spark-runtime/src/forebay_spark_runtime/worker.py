@@ -46,7 +46,7 @@ class SubtaskJob:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Run one subtask: what ``mapInArrow`` calls."""
-        begin_task()
+        freeze = begin_task()
         place = Place.of(self.options, TaskContext.get(), streaming=self.streaming)
         operator = OperatorTask(self.options, place)
         source = _non_empty(batches)
@@ -54,7 +54,7 @@ class SubtaskJob:
         feeder = Feeder(self.layout, place.identity)
         writer = RowWriter(self.schema, function=self.function_name, time_zone=self.time_zone)
         now_us = 0 if first is None else feeder.now_us(first)
-        with loading() as loaded, self._subtask(operator, now_us) as subtask:
+        with loading(freeze) as loaded, self._subtask(operator, now_us) as subtask:
             loaded()
             held: list[Any] = []
             while subtask.fire_timers():
