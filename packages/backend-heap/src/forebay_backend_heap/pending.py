@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import repeat
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -71,10 +73,10 @@ class Pending:
             if not points.keys:
                 continue
             groups = np.asarray(points.groups, np.uint16)
-            gone = [i for i, value in enumerate(points.values) if value is ABSENT]
-            if not gone:
+            if not any(map(is_, points.values, repeat(ABSENT))):
                 puts.append((namespace, points.keys, groups, points.values))
                 continue
+            gone = [i for i, value in enumerate(points.values) if value is ABSENT]
             deletes.append((namespace, [points.keys[i] for i in gone], groups[gone], None))
             if len(gone) < len(points.keys):
                 puts.append(_without(namespace, points, groups, gone))
