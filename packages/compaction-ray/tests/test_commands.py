@@ -280,7 +280,8 @@ def test_settings_that_contradict_each_other():
     chosen = ["--conf", "spark.forebay.compaction.service=ray"]
 
     def config(*arguments):
-        return CliRunner().invoke(main, ["config", *arguments])
+        installed = ["--conf", "spark.forebay.state.backend=lsm"]
+        return CliRunner().invoke(main, ["config", *installed, *arguments])
 
     assert config(*addressed, *chosen).exit_code == 0
     without = config(*chosen)

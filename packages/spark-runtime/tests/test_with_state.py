@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from datetime import timedelta
+from importlib.util import find_spec
 from typing import NamedTuple
 
 import pytest
@@ -42,9 +43,10 @@ class Called:
 
 
 VALUE = ValueStateDescriptor(STATE, int)
+BACKENDS = ["heap", "lsm"] if find_spec("forebay_backend_lsm") else ["heap"]
 
 
-@pytest.mark.parametrize("backend", ["heap", "lsm"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_one_row_for_each_and_the_value_is_kept(backend):
     fn = WithState(running, many=False, state_type=int)
     with FunctionHarness(fn, "user", backend=backend) as harness:
@@ -55,7 +57,7 @@ def test_one_row_for_each_and_the_value_is_kept(backend):
         assert harness.state(VALUE, "a") == 7
 
 
-@pytest.mark.parametrize("backend", ["heap", "lsm"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_any_number_of_rows_and_none_clears_the_value(backend):
     fn = WithState(every_second, many=True, state_type=int)
     with FunctionHarness(fn, "user", backend=backend) as harness:

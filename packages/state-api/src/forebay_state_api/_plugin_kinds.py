@@ -78,10 +78,10 @@ KINDS: Final = (BACKENDS, SERVICES, COMPACTORS, OPERATORS, STORAGES, COMMANDS)
 def unknown(kind: Kind, name: str, installed: list[str]) -> str:
     """Say what is installed, what may have been meant, and the ``pip install`` line."""
     text = f"no {kind.noun} {name!r}; installed: {', '.join(installed) or 'none'}"
-    if close := difflib.get_close_matches(name, [*installed, *kind.known], n=1):
-        text += f" - did you mean {close[0]!r}?"
     if name in kind.known:
         return f"{text} - it comes with: pip install {kind.known[name]}"
+    if close := difflib.get_close_matches(name, [*installed, *kind.known], n=1):
+        text += f" - did you mean {close[0]!r}?"
     distribution = kind.distribution.format(name=name)
     return (
         f"{text} - by convention the {kind.noun} {name!r} of a third party is in the "
