@@ -165,6 +165,7 @@ def test_endpoints_of_what():
 
 
 def test_an_open_door_is_refused_before_anything_starts(tmp_path):
+    pytest.importorskip("ray", reason="the extra [server] brings it")
     result = forebay("start", "--host", "0.0.0.0", "--storage", str(tmp_path))
     assert result.exit_code == 2
     assert "--token-file" in result.output
