@@ -30,12 +30,18 @@ def put(kit, job, spec, key, value):
     job.commit(batch)
 
 
-@pytest.fixture
-def filled(kit, job, spec):
+def put_all(job, spec, value):
+    """Of which a commit makes a snapshot, and no delta."""
     batch = job.begin([spec])
     for key in range(2000):
-        batch.put("s", key, 0)
+        batch.put(spec.name, key, value)
     job.commit(batch)
+    assert not job.history[-1][0].state.meta["recent"]
+
+
+@pytest.fixture
+def filled(job, spec):
+    put_all(job, spec, 0)
     job.storage.reads.clear()
     return job
 
@@ -166,15 +172,6 @@ def test_between_batches_a_process_catches_up_with_others(behind, spec):
     content = behind.begin([spec]).content("s")
     assert [content[None, key] for key in range(5)] == [0, 1, 2, 3, 0]
     assert behind.storage.reads == deltas(behind), "opening had nothing left to read"
-
-
-def put_all(job, spec, value):
-    """Of which a commit makes a snapshot, and no delta."""
-    batch = job.begin([spec])
-    for key in range(2000):
-        batch.put(spec.name, key, value)
-    job.commit(batch)
-    assert not job.history[-1][0].state.meta["recent"]
 
 
 @pytest.fixture

@@ -44,12 +44,25 @@ def files_of(job):
 
 
 @pytest.fixture
-def sweeping():
+def options():
+    """Of the backend of `sweeping`: each commit of a few keys writes a snapshot."""
+    return {}
+
+
+@pytest.fixture
+def checks():
+    """Of `sweeping`, for each access of a state."""
+    return 1000
+
+
+@pytest.fixture
+def sweeping(options, checks):
     """A job whose states are swept, and cleaned up by nothing else."""
     made = KeyedJob(
         HeapBackend,
         MemoryStorage(f"memory://expiry{next(_numbers)}"),
-        descriptors=states(CleanupIncrementally(1000)),
+        descriptors=states(CleanupIncrementally(checks)),
+        options=options,
         key_type=str,
     )
     yield made
@@ -142,9 +155,10 @@ def test_sweeps_look_again_when_something_may_have_expired():
 READS = [("v.value",), ("l.get",), ("m.items",)]
 
 
+@pytest.mark.parametrize("options", [{}, {"snapshot-factor": 1000.0}], ids=["snapshots", "deltas"])
 @pytest.mark.parametrize("in_one_process", [True, False])
 def test_sweeps_find_what_was_written_after_everything_had_expired(sweeping, in_one_process):
-    for key in ("early", "late"):
+    for key in ("early", "late", "latest"):
         sweeping.do(key, *WRITES)
         assert sweeping.peek(sweeping.descriptors[0], key) is not ABSENT
         sweeping.clock.advance(2 * TTL)
@@ -179,6 +193,28 @@ def test_a_sweep_that_is_skipped_misses_nothing_later(sweeping):
     sweeping.do("k1", *WRITES)
     stored = [sweeping.peek(value, f"k{n}") for n in range(50)]
     assert [n for n, found in enumerate(stored) if found is not ABSENT] == [1]
+
+
+@pytest.mark.parametrize("checks", [1])
+def test_processes_share_one_walk_also_over_one_that_sweeps_nothing(sweeping, monkeypatch):
+    keys = [f"k{n}" for n in range(4)]
+    sweeping.scripts([(key, WRITES) for key in keys])
+    sweeping.clock.advance(TTL / 2)
+    sweeping.scripts([(key, WRITES) for key in keys[:3]])
+    sweeping.clock.advance(TTL / 2)
+    walked, walk = [], GroupIndex.walk
+
+    def seen(index, count):
+        found = walk(index, count)
+        walked.extend(key for key, _ in found)
+        return found
+
+    monkeypatch.setattr(GroupIndex, "walk", seen)
+    read = [("v.value",)]
+    for reads in (read, read, [], read, read):
+        CACHE.clear()
+        sweeping.do("none", *reads)
+    assert sorted(walked) == keys
 
 
 def test_a_walk_forgets_keys_that_are_gone():

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import functools
 from datetime import timedelta
-from importlib.util import find_spec
 from typing import NamedTuple
 
 import pytest
 
-from forebay_spark_runtime.testing import FunctionHarness
 from forebay_spark_runtime.with_state import STATE, WithState
 from forebay_state_api import FunctionError, StateTtlConfig, ValueStateDescriptor
 from forebay_state_api.errors import ConfigurationError
@@ -43,43 +41,38 @@ class Called:
 
 
 VALUE = ValueStateDescriptor(STATE, int)
-BACKENDS = ["heap", "lsm"] if find_spec("forebay_backend_lsm") else ["heap"]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_one_row_for_each_and_the_value_is_kept(backend):
-    fn = WithState(running, many=False, state_type=int)
-    with FunctionHarness(fn, "user", backend=backend) as harness:
-        rows = [Row("a", 1), Row("b", 5), Row("a", 2)]
-        assert sorted(harness.process(rows)) == [("a", 1), ("a", 3), ("b", 5)]
-        harness.restart(parallelism=3)
-        assert harness.process([Row("a", 4)]) == [("a", 7)]
-        assert harness.state(VALUE, "a") == 7
+def test_one_row_for_each_and_the_value_is_kept(harness):
+    made = harness(WithState(running, many=False, state_type=int), "user")
+    rows = [Row("a", 1), Row("b", 5), Row("a", 2)]
+    assert sorted(made.process(rows)) == [("a", 1), ("a", 3), ("b", 5)]
+    made.restart(parallelism=3)
+    assert made.process([Row("a", 4)]) == [("a", 7)]
+    assert made.state(VALUE, "a") == 7
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_any_number_of_rows_and_none_clears_the_value(backend):
-    fn = WithState(every_second, many=True, state_type=int)
-    with FunctionHarness(fn, "user", backend=backend) as harness:
-        assert harness.process([Row("a", 1)]) == []
-        assert harness.state(VALUE, "a") == 1
-        assert harness.process([Row("a", 2)]) == [("a", 1), ("a", 2)]
-        assert harness.state(VALUE, "a") is None
+def test_any_number_of_rows_and_none_clears_the_value(harness):
+    made = harness(WithState(every_second, many=True, state_type=int), "user")
+    assert made.process([Row("a", 1)]) == []
+    assert made.state(VALUE, "a") == 1
+    assert made.process([Row("a", 2)]) == [("a", 1), ("a", 2)]
+    assert made.state(VALUE, "a") is None
 
 
-def test_a_value_with_a_time_to_live_expires():
+def test_a_value_with_a_time_to_live_expires(harness):
     ttl = StateTtlConfig(timedelta(minutes=1))
-    with FunctionHarness(WithState(running, many=False, ttl=ttl), "user") as harness:
-        assert harness.process([Row("a", 1)]) == [("a", 1)]
-        harness.clock.advance(timedelta(minutes=2))
-        assert harness.process([Row("a", 1)]) == [("a", 1)]
+    made = harness(WithState(running, many=False, ttl=ttl), "user")
+    assert made.process([Row("a", 1)]) == [("a", 1)]
+    made.clock.advance(timedelta(minutes=2))
+    assert made.process([Row("a", 1)]) == [("a", 1)]
 
 
 @pytest.mark.parametrize("result", [None, ("a", 1, 2), ["a", 1], "ab"], ids=repr)
-def test_what_is_no_pair_is_named(result):
-    fn = WithState(lambda *_: result, many=True)
-    with FunctionHarness(fn, "user") as harness, pytest.raises(FunctionError) as caught:
-        harness.process([Row("a", 1)])
+def test_what_is_no_pair_is_named(harness, result):
+    made = harness(WithState(lambda *_: result, many=True), "user")
+    with pytest.raises(FunctionError) as caught:
+        made.process([Row("a", 1)])
     assert "flat_map_with_state returns (rows, value)" in str(caught.value.__cause__)
 
 

@@ -32,6 +32,7 @@ class Copy:
 
     manifest_id: str
     version: int
+    """Of the manifest; another attempt may have made another of the same version."""
     resident: Resident
     size: int
     """Bytes, estimated by `size_of`."""

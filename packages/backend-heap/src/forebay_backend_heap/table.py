@@ -133,8 +133,7 @@ class HeapTable(Table):
                 groups = self._groups.of(keys, known)
                 parts.append((namespace, keys, groups, list(cells.values())))
         runs = [(keys, groups) for _, keys, groups, _ in parts]
-        walked = self._groups.walked(self.all_cells()) if self._left_off is None else 0
-        self._groups = GroupIndex(runs, walked)
+        self._groups = GroupIndex(runs, self._groups.walked(self.all_cells()))
         return Block.joined(parts) if parts else None
 
     def sweep(self, checks: int, until_us: int) -> int:
