@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -83,16 +84,22 @@ except StorageError as error:
 """
 
 
+@pytest.fixture
+def open_folder():
+    """A folder that everybody may read; pytest closes its own whenever it starts anywhere."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_a_directory_that_another_user_may_not_write_to(tmp_path):
+def test_a_directory_that_another_user_may_not_write_to(open_folder):
     rows = [Row("a")]
-    folder = tmp_path / "state"
+    folder = open_folder / "state"
     with FunctionHarness(Count(), "user", state_dir=folder) as harness:
         harness.process(rows)
-    for place in (folder, *folder.parents):
-        if place.owner() == "root" and place != Path("/"):
-            place.chmod(place.stat().st_mode | 0o055)
-    command = [sys.executable, "-c", AS_NOBODY, tmp_path / "another", folder]
+    command = [sys.executable, "-c", AS_NOBODY, open_folder / "another", folder]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     said = done.stdout
