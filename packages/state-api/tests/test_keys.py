@@ -252,6 +252,20 @@ class TestCanonicalKey:
         assert canonical_key(here) == canonical_key(there) == there
         assert key_group_of(canonical_key(here), 128) == key_group_of(here, 128)
 
-    @pytest.mark.parametrize("key", [1, "a", Decimal("1.50"), datetime(2024, 11, 3), (1, "b")])
+    @pytest.mark.parametrize(
+        ("key", "canonical"),
+        [
+            (-0.0, 0.0),
+            (Decimal("1.50"), Decimal("1.5")),
+            (Decimal("1e1"), Decimal(10)),
+            (Decimal("-0.00"), Decimal(0)),
+            (("a", Decimal("1.00")), ("a", Decimal(1))),
+        ],
+    )
+    def test_equal_keys_have_one_form(self, key, canonical):
+        assert repr(canonical_key(key)) == repr(canonical)
+        assert key_group_of(canonical, 128) == key_group_of(key, 128)
+
+    @pytest.mark.parametrize("key", [1, True, 1.5, "a", datetime(2024, 11, 3), (1, "b")])
     def test_other_keys_stay_as_they_are(self, key):
-        assert canonical_key(key) == key
+        assert repr(canonical_key(key)) == repr(key)

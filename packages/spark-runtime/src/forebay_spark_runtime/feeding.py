@@ -14,7 +14,7 @@ from forebay_spark_runtime.place import moved
 from forebay_spark_runtime.plan import GROUP_BITS, Hidden
 from forebay_spark_runtime.rows_in import SLICE_ROWS, RowReader
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.keys import subtask_of
+from forebay_state_api.keys import canonical_decimal, subtask_of
 from forebay_state_api.subtask import Subtask, SubtaskIdentity
 
 _SHOWN: Final = 300
@@ -115,7 +115,7 @@ class Feeder:
         values = reader.values(batch.columns[: len(self._layout.names[0])])
         keys = _keys(
             [
-                _instants(batch.column(position)) or values[position]
+                _canonical(batch.column(position), values[position])
                 for position in self._layout.key_positions
             ]
         )
@@ -133,7 +133,7 @@ class Feeder:
         values = self._key_reader.values([columns[position] for position in positions])
         keys = _keys(
             [
-                _instants(columns[position]) or read
+                _canonical(columns[position], read)
                 for position, read in zip(positions, values, strict=True)
             ]
         )
@@ -198,12 +198,19 @@ def _keys(columns: list[list[Any]]) -> list[Any]:
     return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
 
-def _instants(column: Any) -> list[Any] | None:
-    """A column of instants in UTC, as `canonical_key` has it; ``None`` for any other column."""
-    if not pa.types.is_timestamp(column.type) or column.type.tz is None:
-        return None
-    instants: list[Any] = column.cast(pa.timestamp(column.type.unit, "UTC")).to_pylist()
-    return instants
+def _canonical(column: Any, read: list[Any]) -> list[Any]:
+    """A key column as `canonical_key` has it, of which ``read`` are the values."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        column = pc.add(column, pa.scalar(0.0, kind))
+    elif pa.types.is_decimal(kind):
+        return [*map(canonical_decimal, read)]
+    elif pa.types.is_timestamp(kind) and kind.tz is not None:
+        column = column.cast(pa.timestamp(kind.unit, "UTC"))
+    else:
+        return read
+    canonical: list[Any] = column.to_pylist()
+    return canonical
 
 
 def _groups(batch: Any) -> list[int]:

@@ -4,7 +4,8 @@ A backend stores *tables*, one per declared state, of *cells*. A cell is address
 key, namespace), in a map table also by a user key. The state objects (Value, List, Map, Reducing,
 Aggregating, TTL) are written once, on top of tables, and keep what the current micro-batch reads
 and writes in a `Space`; so a backend answers batched reads of what was there before and takes
-batched writes, and need not know anything about records, futures or order.
+batched writes, and need not know anything about records, futures or order. Keys and namespaces
+that are equal come in one form (see `canonical_key`), and may be found by what they are encoded as.
 
 Life of a backend object, all in one worker process::
 

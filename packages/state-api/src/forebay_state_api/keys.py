@@ -111,16 +111,23 @@ def key_group_of(key: Any, max_parallelism: int) -> int:
 
 
 def canonical_key(key: Any) -> Any:
-    """Return ``key`` as state is kept under it: times that have a zone in UTC, others unchanged.
+    """Return ``key`` as state is kept under it: equal keys are the same, down to their bytes.
 
-    In the hour that a zone repeats in autumn, two different instants of that zone are equal and
-    have one hash in Python; in UTC they are two keys, whatever zone a session has.
+    Times that have a zone are in UTC, zero has no sign, and Decimals no zeros behind the point;
+    others are unchanged. A backend may find cells by what a key is encoded as, so ``-0.0`` or the
+    ``1.00`` of a wider decimal column would be keys of their own. And in the hour that a zone
+    repeats in autumn, two different instants of that zone are equal and have one hash in Python;
+    in UTC they are two keys, whatever zone a session has.
     """
     if isinstance(key, tuple):
         return tuple([canonical_key(column) for column in key])
-    if isinstance(key, datetime) and key.utcoffset() is not None:
-        return key.astimezone(UTC)
-    return key
+    canonical = _CANONICAL.get(type(key))
+    return key if canonical is None else canonical(key)
+
+
+def canonical_decimal(column: Decimal) -> Decimal:
+    """`canonical_key` of a Decimal."""
+    return Decimal(_shortest(column)) if column.is_finite() else column
 
 
 def key_group_range_of(subtask: int, parallelism: int, max_parallelism: int) -> KeyGroupRange:
@@ -204,10 +211,18 @@ def _of_decimal(column: Decimal) -> bytes:
     if not column.is_finite():
         msg = f"a Decimal key must be finite, got {column}"
         raise ValueError(msg)
+    return _shortest(column).encode()
+
+
+def _shortest(column: Decimal) -> str:
     if not column:
-        return b"0"
+        return "0"
     text = format(column, "f")
-    return (text.rstrip("0").rstrip(".") if "." in text else text).encode()
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _in_utc(column: datetime) -> datetime:
+    return column if column.utcoffset() is None else column.astimezone(UTC)
 
 
 def _of_date(column: date) -> bytes:
@@ -229,3 +244,9 @@ _NORMALISE: Final[dict[type, Callable[[Any], bytes]]] = {
     date: _of_date,
     datetime: _of_datetime,
 }
+_CANONICAL: Final[dict[type, Callable[[Any], Any]]] = {
+    float: lambda column: column + 0.0,
+    Decimal: canonical_decimal,
+    datetime: _in_utc,
+}
+"""Column types of which equal values may be encoded in different ways."""

@@ -17,11 +17,11 @@ from forebay_state_api._engine.methods import (
     record_methods,
     timer_method,
 )
+from forebay_state_api._engine.namespaces import canonical_namespace
 from forebay_state_api._engine.scheduler import Counters, Entry, Scheduler
 from forebay_state_api._engine.timer_cells import DIRECTORY, TIMERS
 from forebay_state_api._engine.timers import EngineTimers, NoTimers
 from forebay_state_api._engine.times import Times
-from forebay_state_api.codecs import codec_for
 from forebay_state_api.context import NO_KEY, RuntimeContext
 from forebay_state_api.errors import (
     ConfigurationError,
@@ -59,7 +59,6 @@ not resident, and forgets what it read."""
 FIRED_AT_ONCE: Final = 8_192
 """Timers that fire before writes may be handed over, and rows taken."""
 
-_NAMESPACES: Final = codec_for(None, what="a namespace")
 
 _warned: Final[set[str]] = set()
 """Operators that were warned about synchronous accesses that wait, in this process."""
@@ -356,11 +355,7 @@ class Engine:
 
     def _set_namespace(self, namespace: Any) -> None:
         self.scheduler.current_record()
-        hash(namespace)
-        if namespace != namespace:  # noqa: PLR0124 - NaN
-            message = f"{namespace!r} cannot be a namespace: it equals nothing, not even itself"
-            raise ValueError(message)
-        self._bind_namespace(_NAMESPACES.admit(namespace))
+        self._bind_namespace(canonical_namespace(namespace))
 
     def _bind_namespace(self, namespace: Any) -> None:
         self.context._namespace = namespace

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from forebay_state_api._engine.namespaces import canonical_namespace
 from forebay_state_api._engine.pages import Content, Pages
 from forebay_state_api.backend import Changes, Space, Table, TableSpec
 from forebay_state_api.futures import StateFuture
@@ -98,10 +99,11 @@ class KeyedState:
 
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
         """Merge ``sources`` into ``target``, for the kinds that know how."""
-        before = self._namespace
+        before, target = self._namespace, canonical_namespace(target)
+        others = [one for one in map(canonical_namespace, sources) if one != target]
         self._merging = True
         try:
-            self._merge(target, [source for source in sources if source != target])
+            self._merge(target, others)
         finally:
             self._merging = False
             self.bind(before)

@@ -24,7 +24,7 @@ from forebay_state_api.backend import Changes, Opening, StateBackend, Table, Tab
 from forebay_state_api.codecs import codec_for
 from forebay_state_api.compaction import CompactionService
 from forebay_state_api.descriptors import StateDescriptor
-from forebay_state_api.keys import KeyGroupRange, key_group_of, key_group_range_of
+from forebay_state_api.keys import KeyGroupRange, canonical_key, key_group_of, key_group_range_of
 from forebay_state_api.storage import ObjectStorage
 from forebay_state_api.subtask import Subtask, SubtaskIdentity, SubtaskReport
 from forebay_state_api.testing.clock import ManualClock
@@ -196,6 +196,7 @@ class KeyedJob:
         With TTL, values, elements and map entries are ``(last access in µs, value)`` pairs. Asks
         the backend's table, not the state objects, in a process that has cached nothing.
         """
+        key = canonical_key(key)
         group = key_group_of(key, self.max_parallelism)
         spec, _ = spec_of(descriptor, self.key_codec, self.uid)
         with self._table(spec, KeyGroupRange(group, group)) as table:
@@ -249,7 +250,7 @@ class KeyedJob:
     def _process(self, running: Subtask, rows: Sequence[Any], side: int) -> None:
         groups = [key_group_of(row[0], self.max_parallelism) for row in rows]
         own = [n for n, group in enumerate(groups) if group in running.task.range]
-        keys, mine = [rows[n][0] for n in own], [rows[n] for n in own]
+        keys, mine = [canonical_key(rows[n][0]) for n in own], [rows[n] for n in own]
         if mine:
             if self.event_time is not None:
                 running.saw_event_time(us_of(max(map(self.event_time, mine))), side)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any, Final
 
 import pytest
 
@@ -15,6 +17,7 @@ from forebay_state_api.descriptors import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
+from forebay_state_api.errors import FunctionError
 from forebay_state_api.testing.conformance.subject import BackendSubject, Mean, NewJob, Recorded
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.scripts import REFUSED, Style
@@ -23,6 +26,20 @@ from forebay_state_api.testing.scripts import REFUSED, Style
 def add(first: int, second: int) -> int:
     """Reduce by addition."""
     return first + second
+
+
+NEW_YEAR: Final = datetime(2024, 1, 1, tzinfo=UTC)
+EQUAL: Final = [
+    (1, True),
+    (1.0, 1),
+    (0.0, -0.0),
+    (0.5, Decimal("0.50")),
+    (Decimal("1.0"), Decimal("1.00")),
+    (Decimal("1e20"), 10**20),
+    (("w", 1), ("w", True)),
+    (NEW_YEAR, NEW_YEAR.astimezone(timezone(timedelta(hours=1)))),
+]
+"""Namespaces that are equal, though not the same."""
 
 
 class KindTests(BackendSubject):
@@ -236,6 +253,30 @@ class KindTests(BackendSubject):
         assert results == [0, None, 1, [1], None, None, None, None, 0, []]
         assert kinds.do("k", ("v.value",)) == [0], "each record starts in the default namespace"
         assert kinds.peek(kinds.descriptors[0], "k", ("w", 2)) == 2
+
+    @pytest.mark.parametrize("equal", EQUAL, ids=repr)
+    def test_namespaces_that_are_equal_are_one(
+        self, kinds: KeyedJob, equal: tuple[Any, Any]
+    ) -> None:
+        one, other = equal
+        reads = [("v.value",), ("l.get",)]
+        kinds.do("k", ("namespace", one), ("v.update", 1), ("l.add", 1))
+        for first, second in ((one, other), (other, one)):
+            kinds.restart()
+            asked = kinds.do("k", ("namespace", first), *reads, ("namespace", second), *reads)
+            assert asked == [None, 1, [1], None, 1, [1]]
+        kinds.do("k", ("l.merge_namespaces", other, [one]), ("l.merge_namespaces", "all", [other]))
+        assert kinds.do("k", ("namespace", one), ("l.get",)) == [None, []]
+
+    @pytest.mark.parametrize("namespace", [float("nan"), (1, float("nan")), ["a"], object()])
+    def test_what_equals_nothing_or_is_not_plain_is_no_namespace(
+        self, kinds: KeyedJob, namespace: Any
+    ) -> None:
+        for access in (("namespace", namespace), ("r.merge_namespaces", "w1", [namespace])):
+            with pytest.raises(FunctionError) as caught:
+                kinds.do("k", access)
+            assert isinstance(caught.value.__cause__, TypeError | ValueError)
+        assert kinds.do("k", ("v.value",)) == [None]
 
     def test_namespaces_merge_and_sources_end_empty(self, kinds: KeyedJob) -> None:
         for namespace, number in (("w1", 1), ("w2", 2)):

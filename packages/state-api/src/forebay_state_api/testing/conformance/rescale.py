@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any, Final
 
 import pytest
 
@@ -19,6 +21,7 @@ from forebay_state_api.testing.conformance.ttl import EMPTY, READS, TTL, WRITES,
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.ttl import StateTtlConfig
 
+NEW_YEAR: Final = datetime(2024, 1, 1, tzinfo=UTC)
 KEYS = [f"key {n}" for n in range(40)]
 
 
@@ -136,3 +139,21 @@ class RescaleTests(BackendSubject):
         job.scripts([(key, WRITES) for key in keys])
         job.restart(parallelism=3)
         assert job.scripts([(key, [("v.value",)]) for key in keys]) == [[1]] * len(keys)
+
+    @pytest.mark.parametrize(
+        ("key", "equal"),
+        [
+            (0.0, -0.0),
+            (Decimal("1.0"), Decimal("1.00")),
+            (("a", Decimal(10)), ("a", Decimal("1e1"))),
+            (NEW_YEAR, NEW_YEAR.astimezone(timezone(timedelta(hours=1)))),
+        ],
+        ids=repr,
+    )
+    def test_keys_that_are_equal_are_one(self, new_job: NewJob, key: Any, equal: Any) -> None:
+        job = new_job(*states_with(StateTtlConfig(TTL)))
+        job.do(key, *WRITES)
+        for first, second in ((key, equal), (equal, key)):
+            job.restart()
+            asked = [(first, [("v.value",)]), (second, [("v.value",)])]
+            assert job.scripts(asked) == [[1], [1]]

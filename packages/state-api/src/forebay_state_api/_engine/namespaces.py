@@ -1,0 +1,49 @@
+"""One form for all namespaces that are equal in Python, so that every backend takes them for one.
+
+Backends may find cells by what a namespace is encoded as, and ``1``, ``True`` and ``1.0``, or one
+instant in two zones, are encoded in different ways.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import Any, Final
+
+from forebay_state_api.codecs import codec_for
+from forebay_state_api.codecs.scalars import ADDRESSES
+
+_PLAIN: Final = codec_for(None, what="a namespace")
+
+
+def canonical_namespace(namespace: Any) -> Any:
+    """Return what stands for ``namespace`` and all that equal it.
+
+    Raises `TypeError` for what cannot be hashed or is no plain value, `ValueError` for NaN.
+    """
+    if type(namespace) is str or type(namespace) is int or namespace is None:
+        return namespace
+    hash(namespace)
+    return _canonical(_PLAIN.admit(namespace))
+
+
+def _canonical(value: Any) -> Any:
+    if type(value) is tuple:
+        return tuple([_canonical(part) for part in value])
+    if isinstance(value, bool | float | Decimal):
+        return _number(value)
+    address = ADDRESSES.get(type(value))
+    return value if address is None else address(value)
+
+
+def _number(value: float | Decimal) -> int | float | Decimal:
+    """An int if there is one, else a float if there is one."""
+    if math.isnan(value):
+        message = f"{value!r} cannot be a namespace: it equals nothing, not even itself"
+        raise ValueError(message)
+    if math.isinf(value):
+        return float(value)
+    if value == int(value):
+        return int(value)
+    nearest = float(value)
+    return nearest if nearest == value else ADDRESSES[Decimal](value)
