@@ -18,6 +18,7 @@ from forebay_state_api import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
+from forebay_state_api.versions.layout import version_folder
 
 pytestmark = pytest.mark.spark
 
@@ -225,6 +226,20 @@ def test_a_deleted_state_directory_is_not_a_new_operator(stage):
     shutil.rmtree(stage.state)
     with pytest.raises(Exception, match="or the state was deleted"):
         stage.run(counted(stage))
+
+
+def test_a_state_directory_that_is_older_than_the_checkpoint(stage):
+    for _ in range(2):
+        everybody(stage)
+        stage.run(counted(stage))
+    (newest,) = stage.state.glob(f"*/*/{version_folder(2)}")
+    lost = newest.rename(stage.state.parent / "lost")
+    everybody(stage)
+    with pytest.raises(Exception, match=r"version 2 of the state of operator 'counts' .* missing"):
+        stage.run(counted(stage))
+    lost.rename(newest)
+    stage.run(counted(stage))
+    assert stage.rows(SCHEMA) == all_counts(3)
 
 
 def test_a_new_operator_in_an_old_query(stage):

@@ -183,7 +183,7 @@ def keyed(
         with ``on_timer``.
     :param allowed_lateness: how long the watermark stays behind the latest event time, as a
         timedelta or in seconds; nothing if not given.
-    :param new_state: begin with empty state although the query is past its first batch.
+    :param new_state: the operator is new in a query that is past its first batch, or comes back.
     :param restore_from: begin with another operator's state instead of empty: a query's id or name,
         or a `RestoreFrom`. Looked at only where empty state would be opened.
     :param allow_non_restored: let ``restore_from`` leave states that the function does not declare.

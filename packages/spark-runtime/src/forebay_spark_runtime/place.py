@@ -55,6 +55,7 @@ class Place:
                 max_parallelism=options.max_parallelism,
                 attempt_id=task.taskAttemptId(),
                 attempt_number=task.attemptNumber(),
+                consecutive=streaming,
             ),
         )
 

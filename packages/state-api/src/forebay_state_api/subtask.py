@@ -76,6 +76,8 @@ class SubtaskIdentity:
     """Unique and growing within a run: of two attempts that commit, the higher one counts."""
     attempt_number: int = 0
     """How often this task was tried before."""
+    consecutive: bool = False
+    """Whether every batch runs this operator, as on a stream: then none may lack its version."""
 
     @property
     def range(self) -> KeyGroupRange:
@@ -306,6 +308,7 @@ class Subtask:
             range=task.range,
             attempt_id=task.attempt_id,
             run=task.run,
+            consecutive=task.consecutive,
             new_state=self._new_state,
             restore=self._restore,
             now_us=self._now_us,

@@ -15,6 +15,7 @@ from forebay_state_api.testing.sequencer import Sequencer
 from forebay_state_api.testing.storage import Fault, FaultKind, FaultyStorage
 from forebay_state_api.versions.epochs import list_epochs
 from forebay_state_api.versions.janitor import Janitor
+from forebay_state_api.versions.layout import version_folder
 from forebay_state_api.versions.reader import open_version
 
 
@@ -289,6 +290,34 @@ class TestSchedule08NothingStored:
             query.run().begin(2)
 
 
+class TestMissingVersions:
+    """On a stream every batch makes a version; elsewhere a batch may skip the operator."""
+
+    @pytest.fixture
+    def lost(self, query):
+        query.run().batches(0, 3)
+        for made in query.storage.list(version_folder(4)):
+            query.storage.delete([made.name])
+        return query
+
+    def test_a_stream_does_not_go_on_from_an_older_one(self, lost):
+        before = lost.storage.list()
+        says = r"version 4 of the state of operator 'op' .* is missing.*newest that is stored is 3"
+        with pytest.raises(CorruptStateError, match=says):
+            lost.run().begin(4, consecutive=True)
+        assert lost.storage.list() == before
+
+    def test_an_operator_that_comes_back_says_so(self, lost, expected):
+        assert lost.run().opened(9, consecutive=True, new_state=True) == expected(0, 1, 2)
+
+    def test_where_batches_may_skip_the_operator_the_newest_is_opened(self, lost, expected):
+        assert lost.run().opened(4) == expected(0, 1, 2)
+
+    def test_batches_that_run_again_find_theirs(self, lost, expected):
+        lost.run(data="again").batch(3, consecutive=True)
+        assert lost.run().opened(4, consecutive=True) == expected(0, 1, 2, "3again")
+
+
 class TestSchedule09Rescale:
     def test_one_two_one_with_writes_in_between(self, query, expected):
         query.run(1, data="a").batches(0, 4)
@@ -410,7 +439,8 @@ class TestSchedule14TornManifest:
         torn = FaultyStorage(query.storage, Fault(name="*/manifest-*", kind=FaultKind.TORN))
         with pytest.raises(StorageError, match="injected"):
             run.begin(0, storage=torn).commit()
-        with pytest.raises(CorruptStateError, match="incomplete"):
+        (left,) = [one.name for one in query.storage.list() if "/manifest-" in one.name]
+        with pytest.raises(CorruptStateError, match=f"incomplete: truncated.* {left}. To recover"):
             run.begin(1)
 
     def test_an_altered_one_is_corrupt(self, query):

@@ -43,6 +43,7 @@ class Entering:
     batch_id: int
     uid: str
     max_parallelism: int
+    consecutive: bool
     new_state: bool
     restore: RestoreFrom | None = None
     """What to begin with instead of nothing."""
@@ -103,6 +104,8 @@ def _propose(storage: ObjectStorage, task: Entering, epochs: Epochs) -> _Proposa
     if listing is None:
         _check_empty_allowed(storage, task)
         return _propose_fork(storage, task, epochs)
+    if task.consecutive and not task.new_state and listing.version < task.batch_id:
+        raise opening.missing(listing.version, task.batch_id, task.uid, storage.url)
     complete = opening.complete_run(listing, epochs)
     run_key = complete or opening.runs_by_rank(listing, epochs)[0]
     origin = Origin(version=listing.version, run_key=run_key)

@@ -23,6 +23,8 @@ class Made:
     by: Coordinates
     manifest: bool
     """A whole manifest; otherwise a marker, or what is left of a torn manifest."""
+    torn: bool = False
+    """What is left of a torn manifest."""
 
     @classmethod
     def parse(cls, info: ObjectInfo) -> Self | None:
@@ -40,11 +42,13 @@ class Made:
         text, _, size = text.rpartition("-")
         # A torn manifest still tells what a marker does: somebody was making this version.
         whole = size == str(info.size)
-        return cls._of(info, Coordinates.parse(version, text), manifest=whole)
+        return cls._of(info, Coordinates.parse(version, text), manifest=whole, torn=not whole)
 
     @classmethod
-    def _of(cls, info: ObjectInfo, by: Coordinates | None, *, manifest: bool) -> Self | None:
-        return None if by is None else cls(name=info.name, by=by, manifest=manifest)
+    def _of(
+        cls, info: ObjectInfo, by: Coordinates | None, *, manifest: bool, torn: bool = False
+    ) -> Self | None:
+        return None if by is None else cls(name=info.name, by=by, manifest=manifest, torn=torn)
 
 
 @attrs.frozen(kw_only=True)
@@ -76,6 +80,11 @@ class VersionListing:
     def manifests(self) -> Sequence[Made]:
         """The whole manifests."""
         return [made for made in self.objects if made.manifest]
+
+    @property
+    def torn(self) -> Sequence[Made]:
+        """What is left of torn manifests."""
+        return [made for made in self.objects if made.torn]
 
 
 def list_version(storage: ObjectStorage, version: int) -> VersionListing:

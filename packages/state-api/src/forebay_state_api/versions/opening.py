@@ -150,14 +150,38 @@ def incomplete(listing: VersionListing, uid: str, url: str) -> CorruptStateError
     """The error for a version that was begun but not made."""
     began = {(made.by.run_key, made.by.subtask) for made in listing.objects}
     done = {(made.by.run_key, made.by.subtask) for made in listing.manifests}
+    torn = [made.name for made in listing.torn if (made.by.run_key, made.by.subtask) not in done]
     batch = listing.version - 1
+    if torn:
+        reason = f"truncated, for shorter than the name says, is {', '.join(torn)}"
+    else:
+        reason = (
+            f"batch {batch} was begun by {len(began)} subtask(s) and committed by {len(done)}, yet "
+            "Spark went on. The likely cause is a limit(), take() or show() downstream of the "
+            "operator, which lets Spark finish a batch before all of its tasks have run: remove it"
+        )
     return CorruptStateError(
-        f"version {listing.version} of the state of operator {uid!r} in {url} is incomplete: batch "
-        f"{batch} was begun by {len(began)} subtask(s) and committed by {len(done)}, yet Spark "
-        f"went on. The likely cause is a limit(), take() or show() downstream of the operator, "
-        f"which lets Spark finish a batch before all of its tasks have run: remove it. To recover, "
-        f"let the query run batch {batch} again: stop it, and remove commits/{batch} and "
-        f"everything newer in commits/ and offsets/ from its checkpoint"
+        f"version {listing.version} of the state of operator {uid!r} in {url} is incomplete: "
+        f"{reason}. To recover, {_run_again(batch)}"
+    )
+
+
+def missing(newest: int, batch_id: int, uid: str, url: str) -> CorruptStateError:
+    """The error for a version that the batch before ``batch_id`` must have made."""
+    return CorruptStateError(
+        f"version {batch_id} of the state of operator {uid!r} in {url} is missing: every batch of "
+        f"a stream makes one, and the newest that is stored is {newest}. It was deleted, or the "
+        "state directory was restored from a copy that is older than the checkpoint. Put it back, "
+        f"or {_run_again(newest)}. If the operator was not in the query since, pass new_state=True "
+        "for its first start"
+    )
+
+
+def _run_again(batch: int) -> str:
+    return (
+        f"let batch {batch} run again: stop the query, and remove commits/{batch} and everything "
+        "newer in commits/ and offsets/ from its checkpoint; outside of a stream, call keyed() "
+        f"with batch_id={batch}"
     )
 
 

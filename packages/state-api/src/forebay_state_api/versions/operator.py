@@ -56,6 +56,7 @@ class OperatorVersions:
         range: KeyGroupRange,  # noqa: A002 - the contract's word
         attempt_id: int,
         run: RunIdentity,
+        consecutive: bool = False,
         new_state: bool = False,
         restore: RestoreFrom | None = None,
         now_us: int,
@@ -63,11 +64,12 @@ class OperatorVersions:
         """Begin to make version ``batch_id + 1``, and open what it is made of.
 
         Where that is nothing, ``restore`` is opened instead, if it is given. Then `storage` must
-        be an `OperatorStorage`.
+        be an `OperatorStorage`. ``consecutive`` says that every batch runs this operator, so that a
+        run begins with the version that the batch before it made, unless ``new_state``.
 
         Raises `FencedError` when a newer run owns the state, `ConfigurationError` when nothing is
         stored where state is expected or it does not fit this operator, `CorruptStateError` when
-        the version to be opened is incomplete.
+        the version to be opened is incomplete, or missing.
         """
         entry, record = fencing.enter(
             self.storage,
@@ -76,6 +78,7 @@ class OperatorVersions:
                 batch_id=batch_id,
                 uid=self.uid,
                 max_parallelism=self.max_parallelism,
+                consecutive=consecutive,
                 new_state=new_state,
                 restore=restore,
             ),
