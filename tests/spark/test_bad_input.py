@@ -13,6 +13,7 @@ from forebay_state_api import (
     KeyedProcessFunction,
     ListStateDescriptor,
     MapFunction,
+    ReduceFunction,
     ValueStateDescriptor,
 )
 from forebay_state_api.errors import ConfigurationError, UnknownPluginError
@@ -147,9 +148,20 @@ def test_a_session_in_a_function(users):
         keyed(users, "user", uid="bad").process(uses_spark, SCHEMA)
 
 
+class Misspelled(KeyedProcessFunction):
+    def process_elemnt(self, row, ctx):
+        yield row.user, 1
+
+
+class NoReduce(ReduceFunction):
+    pass
+
+
 @pytest.mark.parametrize(
     ("method", "fn", "says"),
     [
+        ("process", Misspelled(), "Misspelled does not define process_element(row, ctx)"),
+        ("reduce", NoReduce(), "NoReduce does not define reduce(first, second)"),
         ("process", Count, "pass an instance, not the class"),
         ("process", 7, "process takes a KeyedProcessFunction or fn(row, ctx), not int 7"),
         ("process", Both(), "process takes a KeyedProcessFunction"),

@@ -42,6 +42,7 @@ from forebay_state_api.functions import (
     KeyedProcessFunction,
     MapFunction,
     ReduceFunction,
+    check_defined,
 )
 from forebay_state_api.ttl import StateTtlConfig
 from forebay_state_api.versions import RestoreFrom
@@ -233,10 +234,12 @@ def _check_connected(first: KeyedDataFrame, second: KeyedDataFrame) -> None:
     checks.agreeing(first.options, second.options)
 
 
-def _check_function(fn: Any, method: str, wanted: type, spelled: str) -> None:
+def _check_function(fn: Any, method: str, wanted: type[Function], spelled: str) -> None:
     """Accept an instance of ``wanted`` or a plain callable, but no function of another kind."""
     if not isinstance(fn, wanted) and (isinstance(fn, (Function, type)) or not callable(fn)):
         raise _wrong_function(method, spelled, fn)
+    if isinstance(fn, wanted):
+        check_defined(fn)
 
 
 def _wrong_function(method: str, wanted: str, fn: object) -> ConfigurationError:

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar, cast, overload
 
 from forebay_state_api.backend import StateKind
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.functions import AggregateFunction, ReduceFunction
+from forebay_state_api.functions import AggregateFunction, ReduceFunction, check_defined
 from forebay_state_api.ttl import StateTtlConfig
 
 T = TypeVar("T")
@@ -181,6 +181,8 @@ class ReducingStateDescriptor(StateDescriptor, Generic[T]):
             )
             raise ConfigurationError(message)
         self.reduce = cast("Callable[[T, T], T]", reduce)
+        if isinstance(reduce_function, ReduceFunction):
+            check_defined(reduce_function)
         self.reduce_function = reduce_function
 
     def identity(self) -> tuple[object, ...]:
@@ -207,6 +209,7 @@ class AggregatingStateDescriptor(StateDescriptor, Generic[IN, ACC, OUT]):
                 f"not {aggregate_function!r}"
             )
             raise ConfigurationError(message)
+        check_defined(aggregate_function)
         self.aggregate_function = aggregate_function
 
     def identity(self) -> tuple[object, ...]:

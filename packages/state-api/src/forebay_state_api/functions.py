@@ -10,10 +10,12 @@ are plain.
 from __future__ import annotations
 
 import abc
+import inspect
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from forebay_state_api.context import RuntimeContext
+from forebay_state_api.errors import ConfigurationError
 
 T = TypeVar("T")
 IN = TypeVar("IN")
@@ -108,3 +110,21 @@ class AggregateFunction(Function, Generic[IN, ACC, OUT]):
     @abc.abstractmethod
     def merge(self, first: ACC, second: ACC) -> ACC:
         """Both accumulators in one."""
+
+
+def check_defined(function: Function) -> None:
+    """Refuse a function that lacks a method which its class leaves to users, misspelled perhaps.
+
+    Raises `ConfigurationError`.
+    """
+    cls = type(function)
+    methods = [getattr(cls, name) for name in dir(cls)]
+    missing = [method for method in methods if getattr(method, "__isabstractmethod__", False)]
+    if missing:
+        message = f"{cls.__qualname__} does not define {' and '.join(map(_spelled, missing))}"
+        raise ConfigurationError(message)
+
+
+def _spelled(method: Any) -> str:
+    _, *parameters = inspect.signature(method).parameters
+    return f"{method.__name__}({', '.join(parameters)})"

@@ -24,6 +24,7 @@ from forebay_state_api.functions import (
     KeyedProcessFunction,
     MapFunction,
     TimedFunction,
+    check_defined,
 )
 from forebay_state_api.futures import StateFuture
 from forebay_state_api.iterators import check_awaited, drive
@@ -61,6 +62,8 @@ class RecordMethod:
 
 def record_methods(function: Any) -> list[RecordMethod]:
     """One for each input of ``function``."""
+    if isinstance(function, Function):
+        check_defined(function)
     if isinstance(function, KeyedProcessFunction):
         return [_rows_method("process_element", function.process_element)]
     if isinstance(function, KeyedCoProcessFunction):
