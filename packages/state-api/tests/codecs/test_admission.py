@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay_state_api.codecs import codec_for
+from forebay_state_api.codecs import Codec, codec_for
+from forebay_state_api.codecs.derived import optional_codec
 from forebay_state_api.errors import ConfigurationError
 
 from .kinds import plain, same
@@ -28,6 +29,25 @@ class MyStr(str):
 
 class Level(IntEnum):
     LOW = 1
+
+
+class Digits(Codec[int]):
+    id = "digits"
+    version = 1
+
+    def encode(self, value: int) -> bytes:
+        if type(value) is not int:
+            raise TypeError(f"digits of a {type(value).__name__}")
+        return str(value).encode()
+
+    def decode(self, data: bytes) -> int:
+        return int(data)
+
+    def describe(self) -> str:
+        return "digits"
+
+    def compatible_with(self, stored_description: str) -> bool:
+        return True
 
 
 UserId = NewType("UserId", int)
@@ -76,6 +96,19 @@ def admit(type_info: Any, value: Any) -> Any:
 def test_other_types_are_refused_with_the_place_where_they_are(type_info, value, message):
     with pytest.raises(TypeError, match=message):
         admit(type_info, value)
+
+
+@pytest.mark.parametrize("type_info", [int, None, Digits()], ids=repr)
+def test_the_error_says_what_the_type_was_declared_for(type_info):
+    codec = codec_for(type_info, what="state 'x'")
+    for derived in (codec, optional_codec(codec)):
+        with pytest.raises(TypeError, match=r"^state 'x': .*Basket"):
+            derived.admit(Basket("me", []))
+
+
+def test_a_value_of_no_declared_type_is_told_of_codecs():
+    with pytest.raises(TypeError, match=r"a set, not None.*declares it as its type, or a Codec"):
+        admit(None, {1})
 
 
 def test_a_long_value_is_shortened_in_the_message():

@@ -118,6 +118,8 @@ class ValueCodec:
     Stateless after construction; may be used on several threads at once.
     """
 
+    what: str = ""
+    """What the type was declared for, in errors; like "state 'totals'"."""
     description: Mapping[str, Any]
     """The type as plain data, stored with the state."""
     classes: frozenset[type]
@@ -125,8 +127,8 @@ class ValueCodec:
     unpacked by a codec of equal description serve for this one only if these are the same."""
     admit: Function
     """Value → value to be stored, which shares nothing that can be changed with the argument.
-    Raises `TypeError` that names the declared type and the part that does not fit. Immutable
-    values are returned as they are; an int where a float is declared is converted."""
+    Raises `TypeError` that names `what`, the declared type and the part that does not fit.
+    Immutable values are returned as they are; an int where a float is declared is converted."""
     hand_out: Function | None
     """Stored value → value for the user, sharing nothing that can be changed; ``None`` means that
     values are immutable and stored ones can be handed out."""
@@ -146,12 +148,13 @@ class ValueCodec:
     _read: Function | None
 
     @classmethod
-    def of(cls, shape: Shape) -> ValueCodec:
-        """Compile ``shape``."""
+    def of(cls, shape: Shape, what: str = "") -> ValueCodec:
+        """Compile ``shape``, declared for ``what``."""
         return cls(
+            what=what,
             description=shape.description,
             classes=shape.classes,
-            admit=_admission(shape),
+            admit=_admission(shape, what),
             hand_out=shape.copy,
             to_plain=None if shape.layout is SELF_DESCRIBING else shape.to_plain,
             address=shape.address,
@@ -211,17 +214,22 @@ class ValueCodec:
         return f"<ValueCodec {describe_type(self.description)}>"
 
 
-def _admission(shape: Shape) -> Function:
+def _admission(shape: Shape, what: str) -> Function:
+    prefix = f"{what}: " if what else ""
+
     def convert(value: Any) -> Any:
         try:
             return shape.convert(value)
         except MisfitError as fault:
             where = f"{fault.path.strip()} is " if fault.path else ""
             msg = (
-                f"expected {describe_type(shape.description)}, got {reprlib.repr(value)}: "
+                f"{prefix}expected {describe_type(shape.description)}, got {reprlib.repr(value)}: "
                 f"{where}{fault.problem}"
             )
             raise TypeError(msg) from None
+        except TypeError as error:  # of a codec of the user's own
+            msg = f"{prefix}{error}"
+            raise TypeError(msg) from error
 
     code = Code()
     test = shape.test("v", code)

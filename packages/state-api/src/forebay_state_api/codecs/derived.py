@@ -14,7 +14,7 @@ def optional_codec(codec: ValueCodec) -> ValueCodec:
     shape = codec._shape  # noqa: SLF001 - codecs are one module to the outside
     if shape.description["type"] in ("any", "optional"):
         return codec
-    return ValueCodec.of(OptionalShape(shape))
+    return ValueCodec.of(OptionalShape(shape), codec.what)
 
 
 def stamped_codec(codec: ValueCodec) -> ValueCodec:
@@ -23,6 +23,6 @@ def stamped_codec(codec: ValueCodec) -> ValueCodec:
     It reads values written under whatever declaration ``codec`` reads.
     """
     shape = codec._shape  # noqa: SLF001 - codecs are one module to the outside
-    pairs = ValueCodec.of(TupleShape([ScalarShape(int), shape]))
+    pairs = ValueCodec.of(TupleShape([ScalarShape(int), shape]), codec.what)
     read = by_position([None, codec._read])  # noqa: SLF001 - codecs are one module to the outside
     return attrs.evolve(pairs, read=read)

@@ -15,11 +15,11 @@ def codec_for(type_info: Any, *, what: str) -> ValueCodec:
 
     ``type_info`` is a Python type or annotation, a Spark DDL string or ``DataType``, a `Codec`, or
     ``None`` for self-describing values of the plain kinds. ``what`` says in errors what the type
-    was declared for, like "state 'totals'". Raises `ConfigurationError` for any other type:
-    nothing is ever pickled.
+    was declared for, like "state 'totals'"; the codec repeats it about values. Raises
+    `ConfigurationError` for any other type: nothing is ever pickled.
     """
     try:
-        return ValueCodec.of(whole(type_info))
+        return ValueCodec.of(whole(type_info), what)
     except UnsupportedTypeError as error:
         msg = (
             f"{what}: {error}. Use a plain type, an attrs class, a dataclass, a NamedTuple, an "

@@ -27,6 +27,7 @@ from forebay_state_api.codecs.scalars import ADDRESSES
 
 _DEEPEST: Final = 100
 _PLAIN: Final = "None, bool, int, float, str, bytes, datetime, date, time, timedelta, Decimal, UUID"
+_WAY_OUT: Final = "a state of another class declares it as its type, or a Codec for it"
 _AS_THEY_ARE: Final = SCALARS - ADDRESSES.keys()
 
 
@@ -73,7 +74,8 @@ def _admit(value: Any, depth: int) -> Any:
     if type(value) is dict:
         return {_admit(key, depth + 1): _part(f"[{key!r}]", v, depth) for key, v in value.items()}
     if type(value) is not list and type(value) is not tuple:
-        raise MisfitError("", f"{a_class(value)}, not {_PLAIN}, list, tuple or dict")
+        problem = f"{a_class(value)}, not {_PLAIN}, list, tuple or dict; {_WAY_OUT}"
+        raise MisfitError("", problem)
     parts = [_part(f"[{i}]", part, depth) for i, part in enumerate(value)]
     return parts if type(value) is list else tuple(parts)
 

@@ -15,6 +15,7 @@ from forebay_state_api.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    StateDescriptor,
     ValueStateDescriptor,
 )
 from forebay_state_api.errors import FunctionError
@@ -78,6 +79,32 @@ class KindTests(BackendSubject):
         assert kinds.do("k", ("v.update", None), ("v.value",)) == [None, None]
         assert kinds.do("k", ("v.value",)) == [None]
         assert kinds.peek(kinds.descriptors[0], "k") is ABSENT
+
+    # -- types --------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize(
+        ("kind", "access", "wanted"),
+        [
+            (ValueStateDescriptor("s"), ("s.update", Mean()), "expected Any.*Codec"),
+            (ListStateDescriptor("s"), ("s.add_all", [1, Mean()]), "expected Any.*Codec"),
+            (MapStateDescriptor("s"), ("s.put", "x", [Mean()]), "expected Any.*Codec"),
+            (ReducingStateDescriptor("s", add), ("s.add", Mean()), "expected Any.*Codec"),
+            (ValueStateDescriptor("s", int), ("s.update", "x"), "expected int"),
+            (ListStateDescriptor("s", int), ("s.add", "x"), "expected int"),
+            (MapStateDescriptor("s", str, int), ("s.put", "x", "y"), "expected int"),
+            (MapStateDescriptor("s", str, int), ("s.contains", 1), "expected str"),
+            (AggregatingStateDescriptor("s", Mean(), int), ("s.add", 1.0), "expected int"),
+        ],
+        ids=lambda one: one if isinstance(one, str) else None,
+    )
+    def test_a_value_of_another_class_is_refused_by_the_name_of_the_state(
+        self, new_job: NewJob, style: Style, kind: StateDescriptor, access: Any, wanted: str
+    ) -> None:
+        job = new_job(kind, style=style)
+        who = f"state 's' of operator '{job.uid}'"
+        with pytest.raises(FunctionError, match=f"{who}: {wanted}") as caught:
+            job.do("k", access)
+        assert isinstance(caught.value.__cause__, TypeError)
 
     # -- list ---------------------------------------------------------------------------------
 
