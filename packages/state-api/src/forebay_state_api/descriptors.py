@@ -42,9 +42,9 @@ class StateDescriptor:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
-    def identity(self) -> tuple[object, ...]:
-        """What two descriptors of one name must agree in."""
-        return self.kind, self.value_type, self.ttl
+    def aspects(self) -> dict[str, object]:
+        """What two descriptors of one kind and name must agree in, by names for messages."""
+        return {"type": self.value_type, "ttl": self.ttl}
 
 
 class ValueStateDescriptor(StateDescriptor, Generic[T]):
@@ -81,8 +81,8 @@ class ValueStateDescriptor(StateDescriptor, Generic[T]):
         super().__init__(name, type_info, ttl)
         self.default = default
 
-    def identity(self) -> tuple[object, ...]:
-        return (*super().identity(), self.default)
+    def aspects(self) -> dict[str, object]:
+        return super().aspects() | {"default": self.default}
 
 
 class ListStateDescriptor(StateDescriptor, Generic[T]):
@@ -155,8 +155,8 @@ class MapStateDescriptor(StateDescriptor, Generic[K, V]):
         super().__init__(name, value_type, ttl)
         self.key_type = key_type
 
-    def identity(self) -> tuple[object, ...]:
-        return (*super().identity(), self.key_type)
+    def aspects(self) -> dict[str, object]:
+        return {"key type": self.key_type} | super().aspects()
 
 
 class ReducingStateDescriptor(StateDescriptor, Generic[T]):
@@ -185,8 +185,8 @@ class ReducingStateDescriptor(StateDescriptor, Generic[T]):
             check_defined(reduce_function)
         self.reduce_function = reduce_function
 
-    def identity(self) -> tuple[object, ...]:
-        return (*super().identity(), _function_identity(self.reduce_function))
+    def aspects(self) -> dict[str, object]:
+        return super().aspects() | {"reduce_function": self.reduce_function}
 
 
 class AggregatingStateDescriptor(StateDescriptor, Generic[IN, ACC, OUT]):
@@ -212,12 +212,5 @@ class AggregatingStateDescriptor(StateDescriptor, Generic[IN, ACC, OUT]):
         check_defined(aggregate_function)
         self.aggregate_function = aggregate_function
 
-    def identity(self) -> tuple[object, ...]:
-        return (*super().identity(), _function_identity(self.aggregate_function))
-
-
-def _function_identity(function: object) -> object:
-    """Two objects of one class, or one function twice, count as the same."""
-    if inspect.isroutine(function):
-        return getattr(function, "__code__", function)
-    return type(function)
+    def aspects(self) -> dict[str, object]:
+        return super().aspects() | {"aggregate_function": self.aggregate_function}

@@ -87,7 +87,7 @@ class TestRefused:
             listed(store)
             return store.get_list_state(ListStateDescriptor("list", str))
 
-        with pytest.raises(ConfigurationError, match="disagree"):
+        with pytest.raises(ConfigurationError, match=r"disagree .* in type \(int and str\)"):
             job.run(Acting(both), [])
 
     def test_both_kinds_of_function_at_once(self, job):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import attrs
 
+from forebay_state_api._agreement import disagreement
 from forebay_state_api._engine.declare import DeclaredState, declare
 from forebay_state_api._engine.methods import (
     flat_map_callable,
@@ -331,12 +332,13 @@ class Engine:
             raise ConfigurationError(message)
         known = self.states.get(descriptor.name)
         if known is not None:
-            if known.descriptor.identity() == descriptor.identity():
+            wherein = disagreement(known.descriptor, descriptor)
+            if wherein is None:
                 return known.state
             message = (
                 f"operator {self.context.operator_uid!r}: two descriptors disagree under the name "
-                f"{descriptor.name!r}: {known.descriptor!r} and {descriptor!r}; give one of the "
-                "states another name"
+                f"{descriptor.name!r}, in {wherein}; declare it once, or give one of the states "
+                "another name"
             )
             raise ConfigurationError(message)
         if not self._opening:

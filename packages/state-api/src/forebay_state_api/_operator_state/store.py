@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from forebay_state_api._agreement import disagreement
 from forebay_state_api._operator_state.content import Mode, StateContent, packed
 from forebay_state_api._operator_state.states import OperatorListState, OperatorMapState
 from forebay_state_api._operator_state.typed import Declared, declared
@@ -75,10 +76,10 @@ class Store(OperatorStateStore):
                 "of the states another name"
             )
             raise ConfigurationError(message)
-        if known.identity != descriptor.identity():
+        if wherein := disagreement(known.descriptor, descriptor):
             message = (
-                f"{known.what}: two descriptors disagree under one name; give one of the states "
-                "another name"
+                f"{known.what}: two descriptors disagree under one name, in {wherein}; declare it "
+                "once, or give one of the states another name"
             )
             raise ConfigurationError(message)
 

@@ -11,7 +11,7 @@ from forebay_state_api._operator_state.content import Mode, StateType
 from forebay_state_api._operator_state.restored import Part
 from forebay_state_api.codecs import ValueCodec, codec_for, resolve
 from forebay_state_api.codecs.derived import optional_codec
-from forebay_state_api.descriptors import ListStateDescriptor, MapStateDescriptor
+from forebay_state_api.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
 from forebay_state_api.errors import ConfigurationError, StateMigrationError
 
 _WAY_OUT = "declare it as it was stored, or give the new state another name"
@@ -24,8 +24,7 @@ class Declared:
     name: str
     uid: str
     mode: Mode
-    identity: tuple[object, ...]
-    """What two descriptors of one name must agree in."""
+    descriptor: StateDescriptor
     value: ValueCodec
     key: ValueCodec | None
     """Of the user keys of a broadcast state."""
@@ -96,7 +95,7 @@ def declared(descriptor: Any, mode: Mode, uid: str) -> Declared:
         name=descriptor.name,
         uid=uid,
         mode=mode,
-        identity=descriptor.identity(),
+        descriptor=descriptor,
         value=value,
         key=key,
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import pytest
 
@@ -11,27 +12,82 @@ from forebay_state_api.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    StateDescriptor,
     ValueStateDescriptor,
 )
 from forebay_state_api.errors import ConfigurationError, StateAccessError
 from forebay_state_api.testing.conformance.kinds import add
-from forebay_state_api.testing.conformance.subject import BackendSubject, Mean, NewJob, Recorded
+from forebay_state_api.testing.conformance.subject import (
+    SECOND,
+    BackendSubject,
+    Mean,
+    NewJob,
+    Recorded,
+)
+from forebay_state_api.testing.scripts import declared
+from forebay_state_api.ttl import StateTtlConfig
+
+TTL: Final = StateTtlConfig(SECOND)
+VALUE: Final = ValueStateDescriptor("s", int)
+
+
+class Rounded(Mean):
+    """Another function than the one above it."""
 
 
 class DeclarationTests(BackendSubject):
     """Declaring states, and using them where there is no key."""
 
-    def test_two_descriptors_that_disagree_under_one_name(self, new_job: NewJob) -> None:
-        job = new_job(ValueStateDescriptor("s", int), ValueStateDescriptor("s", str))
-        with pytest.raises(ConfigurationError, match="'s'"):
-            job.do("k", ("s.value",))
-        job = new_job(ValueStateDescriptor("s", int), ListStateDescriptor("s", int))
-        with pytest.raises(ConfigurationError, match="'s'"):
-            job.do("k", ("s.clear",))
+    @pytest.mark.parametrize(
+        ("first", "second", "wherein"),
+        [
+            (VALUE, ValueStateDescriptor("s", str), r"type \(int and str\)"),
+            (VALUE, ListStateDescriptor("s", int), r"kind \(value and list\)"),
+            (VALUE, ValueStateDescriptor("s", int, default=1), r"default \(None and 1\)"),
+            (VALUE, ValueStateDescriptor("s", int, ttl=TTL), r"ttl \(None and StateTtlConfig"),
+            (
+                MapStateDescriptor("s", int, int),
+                MapStateDescriptor("s", str, int),
+                r"key type \(int and str\)",
+            ),
+            (
+                ReducingStateDescriptor("s", add, int),
+                ReducingStateDescriptor("s", max, int),
+                r"reduce_function \(add of .* and <built-in function max>\)",
+            ),
+            (
+                AggregatingStateDescriptor("s", Mean()),
+                AggregatingStateDescriptor("s", Rounded()),
+                r"aggregate_function \(a Mean and a Rounded\)",
+            ),
+        ],
+    )
+    def test_two_descriptors_that_disagree_under_one_name(
+        self, new_job: NewJob, first: StateDescriptor, second: StateDescriptor, wherein: str
+    ) -> None:
+        with pytest.raises(ConfigurationError, match=f"disagree under the name 's', in {wherein}"):
+            new_job(first, second).do("k", ("s.clear",))
 
-    def test_one_descriptor_twice_is_one_state(self, new_job: NewJob) -> None:
-        job = new_job(ValueStateDescriptor("s", int), ValueStateDescriptor("s", int))
-        assert job.do("k", ("s.update", 1), ("s.value",)) == [None, 1]
+    @pytest.mark.parametrize(
+        "made",
+        [
+            lambda: ValueStateDescriptor("s", int, default=1),
+            lambda: ListStateDescriptor("s", list[int], ttl=StateTtlConfig(SECOND)),
+            lambda: MapStateDescriptor("s", str, int),
+            lambda: ReducingStateDescriptor("s", lambda first, second: first + second, int),
+            lambda: AggregatingStateDescriptor("s", Mean()),
+        ],
+    )
+    def test_one_descriptor_made_twice_is_one_state(
+        self, new_job: NewJob, made: Callable[[], StateDescriptor]
+    ) -> None:
+        states: list[Any] = []
+
+        def opened(function: Any, context: Any) -> None:
+            states.extend(declared(context, made()) for _ in range(2))
+
+        new_job().run(Recorded(opened, lambda *_: None), [("k",)])
+        assert states[0] is states[1]
 
     def test_a_state_that_is_declared_late_is_refused(self, new_job: NewJob) -> None:
         def late(function: Any, row: Any, ctx: Any) -> None:
