@@ -97,8 +97,19 @@ class KeyedState:
         finally:
             self.bind(current)
 
+    def _iterator(
+        self, content: Content, shape: Callable[[Any], Any] | None
+    ) -> StateFuture[StateIterator[Any]]:
+        """An iterator over ``content`` whose first page is loaded."""
+        return Pages(self._engine, content, shape).iterator()
+
+
+class MergeableState(KeyedState):
+    """A state of a kind whose namespaces can be merged."""
+
+    __slots__ = ()
+
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        """Merge ``sources`` into ``target``, for the kinds that know how."""
         before, target = self._namespace, canonical_namespace(target)
         others = [one for one in map(canonical_namespace, sources) if one != target]
         self._merging = True
@@ -109,10 +120,5 @@ class KeyedState:
             self.bind(before)
 
     def _merge(self, target: Any, sources: list[Any]) -> None:
+        """Merge ``sources``, of which ``target`` is none, into it; any namespace may stay bound."""
         raise NotImplementedError
-
-    def _iterator(
-        self, content: Content, shape: Callable[[Any], Any] | None
-    ) -> StateFuture[StateIterator[Any]]:
-        """An iterator over ``content`` whose first page is loaded."""
-        return Pages(self._engine, content, shape).iterator()

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from forebay_state_api._elements import checked_elements
-from forebay_state_api._engine.keyed import KeyedState
+from forebay_state_api._engine.keyed import MergeableState
 from forebay_state_api._engine.pages import Content, ScannedContent
 from forebay_state_api.backend import Changes, ListChange
 from forebay_state_api.futures import DONE, StateFuture
@@ -14,7 +14,7 @@ from forebay_state_api.iterators import StateIterator
 from forebay_state_api.states import ListState
 
 
-class KeyedListState(KeyedState, ListState[Any]):
+class KeyedListState(MergeableState, ListState[Any]):
     """`ListState` without TTL.
 
     ``_cells[key]`` is the whole list, where it is known; ``_dirty[key]`` is what was done to it.

@@ -10,6 +10,7 @@ import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from forebay_state_api._engine.keyed import MergeableState
 from forebay_state_api._engine.point import PointState
 from forebay_state_api.backend import ABSENT, Space, Table, TableSpec
 from forebay_state_api.descriptors import AggregatingStateDescriptor, ReducingStateDescriptor
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _IMMUTABLE: Final = (type(None), bool, int, float, str, bytes)
 
 
-class MergingState(PointState):
+class MergingState(PointState, MergeableState):
     """A point state whose additions read what is there."""
 
     __slots__ = ("_pending",)

@@ -19,9 +19,16 @@ from forebay_state_api.descriptors import (
     ValueStateDescriptor,
 )
 from forebay_state_api.errors import FunctionError
-from forebay_state_api.testing.conformance.subject import BackendSubject, Mean, NewJob, Recorded
+from forebay_state_api.testing.conformance.subject import (
+    SECOND,
+    BackendSubject,
+    Mean,
+    NewJob,
+    Recorded,
+)
 from forebay_state_api.testing.job import KeyedJob
-from forebay_state_api.testing.scripts import REFUSED, Style
+from forebay_state_api.testing.scripts import REFUSED, Style, declared
+from forebay_state_api.ttl import StateTtlConfig
 
 
 def add(first: int, second: int) -> int:
@@ -322,6 +329,28 @@ class KindTests(BackendSubject):
         kinds.do("k", ("r.merge_namespaces", "none", ["w1"]), ("l.merge_namespaces", "none", []))
         assert kinds.do("k", ("namespace", "new"), ("r.get",), ("l.get",)) == [None, 5, [5]]
         assert kinds.do("k", ("namespace", "none"), ("r.get",), ("l.get",)) == [None, None, []]
+
+    @pytest.mark.parametrize("ttl", [None, StateTtlConfig(SECOND)], ids=["without TTL", "TTL"])
+    def test_only_kinds_that_can_merge_offer_it(
+        self, new_job: NewJob, ttl: StateTtlConfig | None
+    ) -> None:
+        able = [
+            ListStateDescriptor("l", int, ttl=ttl),
+            ReducingStateDescriptor("r", add, int, ttl=ttl),
+            AggregatingStateDescriptor("a", Mean(), ttl=ttl),
+        ]
+        unable = [
+            ValueStateDescriptor("v", int, ttl=ttl),
+            MapStateDescriptor("m", str, int, ttl=ttl),
+        ]
+
+        def opened(f: Any, context: Any) -> None:
+            offers = [
+                hasattr(declared(context, one), "merge_namespaces") for one in [*able, *unable]
+            ]
+            assert offers == [True, True, True, False, False]
+
+        new_job().run(Recorded(opened, lambda *_: None), [("k",)])
 
 
 class KeysOfMapsTests(BackendSubject):
