@@ -131,7 +131,11 @@ class Scheduler:
         if record is None:
             key = self.context._key
             if key is NO_KEY:
-                message = "a state future can be waited for by a record only, not in open()"
+                message = (
+                    "there is no current record: a namespace is set, and futures of states are "
+                    "waited for, per record, in the record method or in callbacks of its futures, "
+                    "not in open() or close()"
+                )
                 raise StateAccessError(message)
             record = self.current = Record(self, key, self.context._group, self.side)
             self.busy[key] = record

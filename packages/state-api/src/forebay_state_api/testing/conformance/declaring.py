@@ -16,6 +16,7 @@ from forebay_state_api.descriptors import (
     ValueStateDescriptor,
 )
 from forebay_state_api.errors import ConfigurationError, StateAccessError
+from forebay_state_api.futures import StateFuture
 from forebay_state_api.testing.conformance.kinds import add
 from forebay_state_api.testing.conformance.subject import (
     SECOND,
@@ -124,3 +125,19 @@ class DeclarationTests(BackendSubject):
 
         with pytest.raises(StateAccessError, match="no current key"):
             new_job().run(Recorded(opened, lambda *_: None), [("k",)])
+
+    @pytest.mark.parametrize(
+        "misuse",
+        [
+            lambda context: context.set_current_namespace("w"),
+            lambda context: StateFuture[None]().then_accept(lambda _: None),
+        ],
+        ids=["namespace", "future"],
+    )
+    def test_what_belongs_to_a_record_is_refused_without_one(
+        self, new_job: NewJob, misuse: Any
+    ) -> None:
+        function = Recorded(lambda _, context: misuse(context), lambda *_: None)
+        message = r"no current record: a namespace is set, .*not in open\(\)"
+        with pytest.raises(StateAccessError, match=message):
+            new_job().run(function, [("k",)])
