@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import uuid
-from datetime import datetime
+from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from forebay_state_api import ListStateDescriptor, ValueStateDescriptor
+from forebay_state_api import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
 from forebay_state_api.errors import ConfigurationError, StateMigrationError
 from forebay_state_api.reading import read_state
 from forebay_state_api.storage import open_storage
@@ -52,6 +58,21 @@ def test_values_by_version(job):
     assert [read(job, COUNT, key) for key in range(10)] == list(range(10))
     assert read(job, COUNT, 3, version=3) is None
     assert read(job, COUNT, 3, version=4) == 3
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "empty"),
+    [
+        (COUNT, None),
+        (ValueStateDescriptor("other", float, default=7), 7.0),
+        (ValueStateDescriptor("other", int, default=7, ttl=StateTtlConfig(timedelta(1))), None),
+        (ListStateDescriptor("other", int), []),
+        (MapStateDescriptor("other", int, int), {}),
+        (ReducingStateDescriptor("other", max, int), None),
+    ],
+)
+def test_the_empty_version(job, descriptor, empty):
+    assert read(job, descriptor, 3, version=0) == empty
 
 
 def test_a_state_that_is_not_stored(job):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay_state_api._engine.engine import Engine
-from forebay_state_api.backend import Opening, StateBackend, StateKind
+from forebay_state_api.backend import Opening, ParentState, StateBackend, StateKind
 from forebay_state_api.context import RuntimeContext
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.functions import KeyedProcessFunction
@@ -61,40 +61,38 @@ def read_state(
     """The plain value, list or dict that a state held under ``key`` at a committed version.
 
     ``storage`` is rooted at the operator's folder; ``version`` is the newest complete one if not
-    given. Nothing is changed; the version is pinned meanwhile. ``now_us`` decides what a state with
+    given, and 0 the empty one, where every state is as it is declared. Nothing is changed; the
+    version is pinned meanwhile. ``now_us`` decides what a state with
     TTL still shows. Raises `ConfigurationError` when no state of that name was stored, or with
     another backend or max parallelism.
     """
     key = canonical_key(key)
     group = key_group_of(key, max_parallelism)
     only = KeyGroupRange(group, group)
-    with open_version(
-        storage, uid=uid, version=version, range=only, max_parallelism=max_parallelism
-    ) as reader:
-        _check_stored(reader, descriptor.name, backend.name)
+
+    def read(version: int, parents: Sequence[ParentState]) -> Any:
         opening = Opening(
             storage=storage,
             path=f"{storage.url}#reader",
             uid=uid,
-            version=reader.version,
+            version=version,
             range=only,
-            parents=reader.parents,
+            parents=parents,
             options=options,
             now_us=now_us,
             cache_bytes=0,
         )
-        opened = backend.open(opening)
         context = RuntimeContext(
             operator_uid=uid,
             subtask_index=0,
             parallelism=1,
             max_parallelism=max_parallelism,
             attempt_number=0,
-            batch_id=reader.version,
+            batch_id=version,
         )
-        engine = Engine(
-            _Read(descriptor, namespace), opened, context, key_codec=key_codec, now_us=now_us
-        )
+        function = _Read(descriptor, namespace)
+        opened = backend.open(opening)
+        engine = Engine(function, opened, context, key_codec=key_codec, now_us=now_us)
         try:
             engine.open()
             engine.process([None], [key], [group])
@@ -103,6 +101,14 @@ def read_state(
         finally:
             engine.close(failed=True)
             opened.close()
+
+    if version == 0:
+        return read(0, ())
+    with open_version(
+        storage, uid=uid, version=version, range=only, max_parallelism=max_parallelism
+    ) as reader:
+        _check_stored(reader, descriptor.name, backend.name)
+        return read(reader.version, reader.parents)
 
 
 def _check_stored(reader: VersionReader, state: str, backend: str) -> None:
