@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +16,7 @@ import pytest
 from forebay_spark_runtime.testing import FunctionHarness
 from forebay_state_api import (
     CheckpointedFunction,
+    KeyedCoProcessFunction,
     KeyedProcessFunction,
     ListCheckpointed,
     ListStateDescriptor,
@@ -23,6 +25,7 @@ from forebay_state_api import (
 )
 from forebay_state_api.errors import (
     ConfigurationError,
+    FunctionError,
     StateAccessError,
     StateMigrationError,
     UnknownPluginError,
@@ -262,3 +265,119 @@ def test_a_fork_without_on_timer_is_refused_where_timers_are_stored(tmp_path):
 def test_event_time_needs_timers():
     with pytest.raises(ConfigurationError, match="on_timer"):
         FunctionHarness(Count(), "user", event_time="at")
+
+
+def failing(row, ctx):
+    raise RuntimeError("no")
+
+
+def failing_for_some(row, ctx):
+    if row.user == "u3":
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize("fn", [failing, failing_for_some])
+def test_a_directory_whose_first_micro_batch_failed_is_opened_again(tmp_path, fn):
+    rows = [Row(f"u{n}") for n in range(4)]
+    with (
+        FunctionHarness(fn, "user", state_dir=tmp_path, parallelism=4) as harness,
+        pytest.raises(FunctionError),
+    ):
+        harness.process(rows)
+    for version in (0, 1):
+        with FunctionHarness(Count(), "user", state_dir=tmp_path, parallelism=4) as harness:
+            assert harness.version == version
+            assert sorted(harness.process(rows)) == [(row.user, version + 1) for row in rows]
+    with (
+        FunctionHarness(fn, "user", state_dir=tmp_path) as harness,
+        pytest.raises(FunctionError),
+    ):
+        harness.process(rows)
+    with FunctionHarness(Count(), "user", state_dir=tmp_path) as harness:
+        assert harness.version == 2
+
+
+class Pair(NamedTuple):
+    user: object
+    day: object = 1
+
+
+@pytest.mark.parametrize(
+    ("key", "wrong"),
+    [(None, "is null"), (float("nan"), "NaN"), ([1], "got list"), (2**64, "fit 64 bits")],
+)
+def test_what_cannot_be_a_key_is_told_with_its_record(key, wrong):
+    message = rf"operator 'test'.*{wrong}.*in record 2 of the micro-batch: Pair\(user="
+    with FunctionHarness(Count(), "user") as harness:
+        with pytest.raises(ConfigurationError, match=message):
+            harness.process([Pair("a"), Pair("b"), Pair(key)])
+        assert harness.process([Pair("a")]) == [("a", 1)]
+
+
+def test_a_part_of_a_key_that_is_null():
+    with (
+        FunctionHarness(Count(), ["user", "day"]) as harness,
+        pytest.raises(ConfigurationError, match=r"null, in record 1 of .*day=None"),
+    ):
+        harness.process([Pair("a"), Pair("a", None)])
+
+
+class Both(KeyedCoProcessFunction):
+    def process_element1(self, row, ctx):
+        yield row
+
+    def process_element2(self, row, ctx):
+        yield row
+
+
+def test_what_cannot_be_a_key_in_the_second_input():
+    with (
+        FunctionHarness(Both(), "user") as harness,
+        pytest.raises(ConfigurationError, match="in record 1 of the second input"),
+    ):
+        harness.process([Pair("a")], [Pair("a"), Pair(None)])
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"in_flight_limit": 0}, "in-flight-limit = 0: expected a whole number, at least 1"),
+        ({"batch_size": 0}, "batch-size = 0: expected a whole number, at least 1"),
+        ({"read_ahead": "maybe"}, "read-ahead = 'maybe': expected true or false"),
+        ({"max_parallelism": 40_000}, "max_parallelism is 1 … 32768, not 40000"),
+        ({"max_parallelism": 0}, "max_parallelism is 1 … 32768, not 0"),
+        ({"parallelism": 0}, "parallelism is a positive number, not 0"),
+        ({"parallelism": 200}, "parallelism 200 is above max_parallelism 128"),
+        ({"uid": None}, "needs uid=: a name .* not None"),
+    ],
+    ids=str,
+)
+def test_settings_are_checked_as_keyed_does(setting, message):
+    with pytest.raises(ConfigurationError, match=message):
+        FunctionHarness(Count(), "user", **setting)
+
+
+def test_a_function_that_cannot_be_pickled():
+    lock = threading.Lock()
+
+    def locking(row, ctx):
+        with lock:
+            return [row]
+
+    message = r"operator 'test': .*locking cannot be sent to the workers: .*lock.*in open\(\)"
+    with pytest.raises(ConfigurationError, match=message):
+        FunctionHarness(locking, "user")
+    with FunctionHarness(Count(), "user") as harness:
+        with pytest.raises(ConfigurationError, match=message):
+            harness.restart(locking)
+        assert harness.process([Row("a")]) == [("a", 1)]
+
+
+@pytest.mark.parametrize("backend", ["heap", "lsm"])
+def test_what_is_not_set_reads_as_in_the_function_from_the_beginning(backend):
+    with FunctionHarness(Count(), "user", backend=backend) as harness:
+        assert harness.state(COUNT, "a") == 0
+        harness.process([Row("a")])
+        assert (harness.state(COUNT, "a"), harness.state(COUNT, "b")) == (1, 0)
+        harness.restart(version=0)
+        assert harness.state(COUNT, "a") == 0

@@ -17,6 +17,12 @@ from typing import Any, Final, Protocol, Self
 import attrs
 from pyspark import cloudpickle
 
+from forebay_spark_runtime.keyed_dataframe import _pickled
+from forebay_spark_runtime.options import (
+    checked_max_parallelism,
+    checked_parallelism,
+    checked_uid,
+)
 from forebay_state_api._engine.engine import (
     EngineMetrics,
     EngineSettings,
@@ -31,7 +37,7 @@ from forebay_state_api.errors import ConfigurationError, StateAccessError
 from forebay_state_api.keys import canonical_key, key_group_of, subtask_of
 from forebay_state_api.plugins import plugins
 from forebay_state_api.reading import read_state
-from forebay_state_api.settings import resolve_settings
+from forebay_state_api.settings import Settings, resolve_settings
 from forebay_state_api.storage import open_storage
 from forebay_state_api.subtask import Subtask, SubtaskIdentity
 from forebay_state_api.testing.clock import ManualClock
@@ -42,10 +48,15 @@ from forebay_state_api.versions import (
     RunIdentity,
     operator_folder,
 )
-from forebay_state_api.versions.reader import open_version
+from forebay_state_api.versions.epochs import list_epochs
+from forebay_state_api.versions.timeline import newest_complete
 
 QUERY: Final = "harness"
 """The query id under which a harness keeps its state."""
+
+
+_Keyed = tuple[Any, Any, int]
+"""A row, its key and its key group."""
 
 
 class Clock(Protocol):
@@ -101,12 +112,23 @@ class FunctionHarness:
         self._key_of = _key_extractor(key_by)
         self._event_time_of = None if event_time is None else _key_extractor(event_time)
         self._lateness_us = allowed_lateness // timedelta(microseconds=1)
-        self._uid = uid
+        self._uid = checked_uid(uid)
         self._backend = plugins().backend(backend)
-        self._options = _backend_options(self._backend, backend_options or {})
-        self._max_parallelism = max_parallelism
+        settings = _settings(
+            self._backend,
+            backend_options or {},
+            {
+                "in-flight-limit": in_flight_limit,
+                "batch-size": batch_size,
+                "read-ahead": read_ahead,
+            },
+        )
+        self._options = settings.backend_options()
+        self._max_parallelism = checked_max_parallelism(max_parallelism, uid)
         self._settings = EngineSettings(
-            in_flight_limit=in_flight_limit, batch_size=batch_size, read_ahead=read_ahead
+            in_flight_limit=settings["in-flight-limit"],
+            batch_size=settings["batch-size"],
+            read_ahead=settings["read-ahead"],
         )
         directory = f"memory://forebay-harness-{uuid.uuid4()}" if state_dir is None else state_dir
         root = open_storage(directory)
@@ -128,15 +150,18 @@ class FunctionHarness:
         """Run one micro-batch and commit it; the rows given out, subtask by subtask.
 
         ``other`` are rows of the second input, which come after those of the first. A failure
-        raises `FunctionError` with the user's error as its cause, and commits nothing.
+        raises `FunctionError` with the user's error as its cause, and commits nothing; so does
+        what cannot be a key, which is a `ConfigurationError`.
         """
         if self._closed:
             message = "the harness is closed"
             raise StateAccessError(message)
-        sides = [list(rows), list(other or ())]
         if other is not None and self._inputs == 1:
             message = "the function has one input; rows of a second one cannot be processed"
             raise ConfigurationError(message)
+        sides = [self._keyed(rows, "")]
+        if self._inputs > 1:
+            sides.append(self._keyed(() if other is None else other, " of the second input"))
         out: list[Any] = []
         self._metrics = []
         for subtask in range(self._parallelism):
@@ -182,9 +207,11 @@ class FunctionHarness:
     # -- looking ------------------------------------------------------------------------------
 
     def state(self, descriptor: StateDescriptor, key: Any, namespace: Any = None) -> Any:
-        """The committed value, list or dict of a state under ``key``, at the current version."""
-        if self.version == 0:
-            return {"list": [], "map": {}}.get(descriptor.kind.value)
+        """The committed value, list or dict of a state under ``key``, at the current version.
+
+        What is not set reads as it does in the function, before the first micro-batch as well: a
+        value as its default, a list or a map as an empty one, anything else as ``None``.
+        """
         return read_state(
             self._storage,
             descriptor,
@@ -224,26 +251,21 @@ class FunctionHarness:
     # -- parts --------------------------------------------------------------------------------
 
     def _configure(self, fn: Any, parallelism: int) -> None:
-        if not 1 <= parallelism <= self._max_parallelism:
-            message = (
-                f"parallelism is 1 … max_parallelism ({self._max_parallelism}), not {parallelism}"
-            )
-            raise ConfigurationError(message)
+        checked_parallelism(None, parallelism, self._max_parallelism, self._uid)
         self._inputs = len(record_methods(fn))
         if self._event_time_of is not None and timer_method(fn) is None:
             message = f"event_time= is for functions with timers; {fn!r} has no on_timer method"
             raise ConfigurationError(message)
-        self._pickled = cloudpickle.dumps(fn)
+        self._pickled = _pickled(fn, self._uid)
         self._parallelism = parallelism
         self._run_identity = RunIdentity(keyed_uuid=str(uuid.uuid4()), app_id=None, run_id=None)
 
     def _newest(self) -> int:
-        if not self._storage.list("epochs"):
-            return 0
-        with open_version(self._storage, uid=self._uid) as reader:
-            return reader.version
+        """The newest version of the directory; 0 also where no micro-batch has succeeded yet."""
+        newest = newest_complete(self._storage, list_epochs(self._storage))
+        return 0 if newest is None else newest.version
 
-    def _run(self, number: int, sides: list[list[Any]]) -> list[Any]:
+    def _run(self, number: int, sides: list[list[_Keyed]]) -> list[Any]:
         self._attempts += 1
         subtask = Subtask(
             cloudpickle.loads(self._pickled),
@@ -273,10 +295,10 @@ class FunctionHarness:
             lateness_us=None if self._event_time_of is None else [self._lateness_us] * self._inputs,
         )
         with subtask:
-            for side, rows in enumerate(sides[: self._inputs]):
-                routed = self._routed(rows, number)
-                self._see_event_times(routed[0], subtask, side)
-                subtask.process(*routed, side)
+            for side, records in enumerate(sides):
+                rows, keys, groups = self._routed(records, number)
+                self._see_event_times(rows, subtask, side)
+                subtask.process(rows, keys, groups, side)
             subtask.drain()
             out = subtask.take_rows()
             self._metrics.append(subtask.commit().metrics)
@@ -287,14 +309,28 @@ class FunctionHarness:
             for at in filter(None, map(self._event_time_of, rows)):
                 subtask.saw_event_time(us_of(at), side)
 
-    def _routed(self, rows: list[Any], number: int) -> tuple[list[Any], list[Any], list[int]]:
+    def _keyed(self, rows: Iterable[Any], side: str) -> list[_Keyed]:
+        """All rows of one input, with their keys and key groups; ``side`` is for messages."""
+        keyed = []
+        for position, row in enumerate(rows):
+            key = canonical_key(self._key_of(row))
+            try:
+                group = key_group_of(key, self._max_parallelism)
+            except (ValueError, TypeError) as error:
+                message = (
+                    f"operator {self._uid!r}: {error}, in record {position}{side} of the "
+                    f"micro-batch: {row!r:.300}. Filter such rows, or give them a key"
+                )
+                raise ConfigurationError(message) from error
+            keyed.append((row, key, group))
+        return keyed
+
+    def _routed(self, records: list[_Keyed], number: int) -> tuple[list[Any], list[Any], list[int]]:
         """Rows, keys and key groups of one subtask."""
         chosen: tuple[list[Any], list[Any], list[int]] = ([], [], [])
-        for row in rows:
-            key = canonical_key(self._key_of(row))
-            group = key_group_of(key, self._max_parallelism)
-            if subtask_of(group, self._parallelism, self._max_parallelism) == number:
-                for part, value in zip(chosen, (row, key, group), strict=True):
+        for record in records:
+            if subtask_of(record[2], self._parallelism, self._max_parallelism) == number:
+                for part, value in zip(chosen, record, strict=True):
                     part.append(value)
         return chosen
 
@@ -308,8 +344,8 @@ def _key_extractor(key_by: str | Sequence[str] | Callable[[Any], Any]) -> Callab
     return lambda row: tuple(getattr(row, name) for name in names)
 
 
-def _backend_options(backend: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    overrides = {"state.backend": backend.name}
-    overrides |= {f"{backend.name}.{name}": value for name, value in given.items()}
-    settings = resolve_settings({}, overrides=overrides, backends={backend.name: backend})
-    return settings.backend_options()
+def _settings(backend: Any, options: Mapping[str, Any], given: Mapping[str, Any]) -> Settings:
+    """What is given, checked as `keyed` does; ``options`` are those of the backend."""
+    own = {f"{backend.name}.{name}": value for name, value in options.items()}
+    overrides = {"state.backend": backend.name, **own, **given}
+    return resolve_settings({}, overrides=overrides, backends={backend.name: backend})
