@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import uuid
+import warnings
 from typing import Any
 
 import pytest
@@ -156,6 +158,33 @@ class OrderTests(BackendSubject):
         assert metrics.requests == 0
         if Capability.RESIDENT not in backend_class.capabilities:
             assert metrics.read_ahead_cells == 120
+
+    def test_synchronous_accesses_that_stop_asynchronous_ones_warn_once(
+        self, new_job: NewJob, backend_class: type[StateBackend]
+    ) -> None:
+        values = [ValueStateDescriptor(name, int) for name in "ab"]
+
+        def opened(f: Any, context: Any) -> None:
+            f.a, f.b = map(context.get_state, values)
+
+        async def process(f: Any, row: Any, ctx: Any) -> Any:
+            await f.a.async_value()
+            return [f.b.value()]
+
+        apart = EngineSettings(read_ahead=False, drain_timeout_s=5)
+        job = new_job(*values, settings=apart, uid=f"mixing-{uuid.uuid4()}")
+        job.scripts([(n, [("a.update", n), ("b.update", n)]) for n in range(5)])
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(2):
+                job.restart()
+                assert job.run(Recorded(opened, process), [(n,) for n in range(5)]) == [*range(5)]
+        told = [str(one.message) for one in caught if job.uid in str(one.message)]
+        if Capability.RESIDENT in backend_class.capabilities:
+            assert told == [], "memory answers"
+        else:
+            assert len(told) == 1
+            assert "state 'b'" in told[0]
 
     def test_more_cells_than_the_engine_holds(
         self, new_job: NewJob, monkeypatch: pytest.MonkeyPatch, engine_settings: EngineSettings

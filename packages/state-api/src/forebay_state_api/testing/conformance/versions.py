@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
@@ -493,6 +494,17 @@ class MigrationTests(BackendSubject):
         got = job.scripts([(key, [*READ, ("namespace", "w"), *READ]) for key in "abcdef"])
         assert got[0] == [1, [1], 2, None, 1, [1], None]
         assert got[5] == [1, [1], None, None, 1, [1], None]
+
+    def test_state_that_is_no_longer_declared_is_logged(
+        self, new_job: NewJob, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        job = new_job(*_states())
+        job.scripts([(key, COUNT) for key in "abc"])
+        job.descriptors = [ValueStateDescriptor("v", int)]
+        with caplog.at_level(logging.INFO, "forebay_state_api"):
+            job.do("a", ("v.value",))
+        kept = [one.getMessage() for one in caplog.records if "kept" in one.getMessage()]
+        assert kept == [f"operator {job.uid}, subtask 0: not declared any more, and kept: l, r"]
 
 
 def _states() -> list[StateDescriptor]:
