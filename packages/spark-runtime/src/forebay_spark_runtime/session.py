@@ -10,8 +10,10 @@ import attrs
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.settings import PREFIX
 
 _FOREACH_BATCH_WORKER: Final = "foreach_batch_worker"
+_SPECULATION: Final = "spark.speculation"
 
 PROCESS_RUN: Final = str(uuid.uuid4())
 """Stands for the run of a query in the process that serves its ``foreachBatch`` under Connect."""
@@ -36,11 +38,17 @@ def is_connect(session: Any) -> bool:
 
 
 def configuration(session: Any) -> dict[str, str]:
-    """All settings of the session, those of the application included."""
+    """The settings that matter here of the session, those of the application included."""
     conf = session.conf
     if hasattr(type(conf), "getAll"):
-        return dict(conf.getAll)
-    return {row.key: row.value for row in session.sql("SET").collect()}
+        return {key: value for key, value in dict(conf.getAll).items() if _matters(key)}
+    # SET gives the keys only: where a key or a value looks like a secret, it blots out the value.
+    keys = [row.key for row in session.sql("SET").collect() if _matters(row.key)]
+    return {key: conf.get(key) for key in keys}
+
+
+def _matters(key: str) -> bool:
+    return key.startswith(PREFIX) or key == _SPECULATION
 
 
 def default_parallelism(session: Any) -> int:
@@ -74,9 +82,9 @@ def in_connect_foreach_batch() -> bool:
 
 def refuse_speculation(session: Any, given: dict[str, str]) -> None:
     """Two attempts of one task at a time could both become the version."""
-    value = given.get("spark.speculation")
+    value = given.get(_SPECULATION)
     if value is None and not is_connect(session):
-        value = session.sparkContext.getConf().get("spark.speculation", "false")
+        value = session.sparkContext.getConf().get(_SPECULATION, "false")
     if str(value).lower() == "true":
         message = (
             "spark.speculation is on: two copies of a task would make one version of the state at "
