@@ -37,7 +37,7 @@ EVERYTHING = """
 """
 
 
-@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "GMT+2"])
 def test_every_type_survives_the_way_in_and_out(stage, zone):
     stage.spark.conf.set("spark.sql.session.timeZone", zone)
     try:

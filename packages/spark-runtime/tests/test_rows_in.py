@@ -65,6 +65,20 @@ def test_a_timestamp_has_the_zone_of_its_column():
     assert value.astimezone(NEW_YORK).replace(tzinfo=None) == value.replace(tzinfo=None)
 
 
+@pytest.mark.parametrize(("zone", "hours"), [("+2", 2), ("GMT+2", 2), ("Z", 0), ("+02:00", 2)])
+def test_a_timestamp_in_a_zone_of_java_s_spelling(zone, hours):
+    kind = pa.timestamp("us", tz=zone)
+    offset = datetime.timedelta(hours=hours)
+    value, none = read([INSTANT, None], kind)
+    assert (value, value.utcoffset(), none) == (INSTANT, offset, None)
+    ((value, none), empty) = read([[INSTANT, None], None], pa.list_(kind))
+    assert (value, value.utcoffset(), none, empty) == (INSTANT, offset, None, None)
+    (row,) = read([{"t": INSTANT}], pa.struct([("t", kind)]))
+    assert (row.t, row.t.utcoffset()) == (INSTANT, offset)
+    (entries,) = read([[("k", INSTANT)]], pa.map_(pa.string(), kind))
+    assert entries == {"k": INSTANT}
+
+
 def test_structs_are_rows_with_attributes():
     first, none, partly = read([{"x": 1, "y": "a"}, None, {"x": None, "y": None}], INNER)
     assert (first.x, first.y) == (1, "a")

@@ -216,6 +216,18 @@ def test_naive_datetimes_are_wall_clock_time_of_the_session():
     assert written([NOON], pa.list_(kind), time_zone="America/New_York") == [in_new_york]
 
 
+@pytest.mark.parametrize("zone", ["+02:00", "GMT+2"])
+def test_naive_datetimes_where_the_session_has_an_offset(zone):
+    kind = pa.timestamp("us", tz="UTC")
+    ten = (NOON - datetime.timedelta(hours=2)).replace(tzinfo=UTC)
+    assert written(NOON, kind, time_zone=zone) == ten
+    assert written({"t": [NOON]}, pa.struct([("t", pa.list_(kind))]), time_zone=zone) == {
+        "t": [ten]
+    }
+    aware = NOON.replace(tzinfo=datetime.timezone(datetime.timedelta(hours=2)))
+    assert written({"k": aware}, pa.map_(pa.string(), kind), time_zone="UTC") == [("k", ten)]
+
+
 def test_batches_are_cut():
     batches = writer(("n", pa.int64())).batches([(n,) for n in range(25)], 10)
     assert [batch.num_rows for batch in batches] == [10, 10, 5]

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from forebay_spark_runtime.place import moved
 from forebay_spark_runtime.plan import GROUP_BITS, Hidden
-from forebay_spark_runtime.rows_in import SLICE_ROWS, RowReader
+from forebay_spark_runtime.rows_in import SLICE_ROWS, RowReader, column_reader
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import canonical_decimal, subtask_of
 from forebay_state_api.subtask import Subtask, SubtaskIdentity
@@ -175,11 +175,10 @@ class Feeder:
 
     def _shown(self, batch: Any, position: int) -> str:
         columns = batch.slice(position, 1).columns
-        values = [column[0].as_py() for column in columns]
-        if self._layout.single:
-            text = repr(dict(zip(self._layout.names[0], values, strict=False)))
-        else:
-            text = repr(values[1] if values[0] is None else values[0])
+        values = [column_reader(column.type)(column)[0] for column in columns]
+        side = 0 if self._layout.single or values[0] is not None else 1
+        row = values if self._layout.single else values[side]
+        text = repr(dict(zip(self._layout.names[side], row, strict=False)))
         return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
     def _refuse_key(self, batch: Any, number: int, where: Any, what: str) -> None:

@@ -15,6 +15,8 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from forebay_spark_runtime.time_zones import time_zone
+
 ColumnReader: TypeAlias = Callable[[Any], list[Any]]
 """From an Arrow array to Python values."""
 
@@ -61,6 +63,8 @@ def column_reader(kind: Any) -> ColumnReader:
         return _list_reader(kind)
     if pa.types.is_map(kind):
         return _map_reader(kind)
+    if pa.types.is_timestamp(kind) and not _reads_as_it_is(kind):
+        return _zoned_reader(kind)
     return _integers if pa.types.is_integer(kind) else _python_values
 
 
@@ -72,6 +76,26 @@ def _python_values(array: Any) -> list[Any]:
 def _integers(array: Any) -> list[Any]:
     values: list[Any] = array.to_pylist() if array.null_count else array.to_numpy().tolist()
     return values
+
+
+def _reads_as_it_is(kind: Any) -> bool:
+    """Whether pyarrow knows the time zone of a timestamp type."""
+    try:
+        pa.scalar(0, kind).as_py()
+    except Exception:  # noqa: BLE001 - which one depends on the packages that pyarrow finds
+        return False
+    return True
+
+
+def _zoned_reader(kind: Any) -> ColumnReader:
+    """Timestamps in a zone that Spark writes as pyarrow does not, such as ``GMT+2``."""
+    instants, zone = pa.timestamp(kind.unit, "UTC"), time_zone(kind.tz)
+
+    def read(array: Any) -> list[Any]:
+        values = array.cast(instants).to_pylist()
+        return [None if value is None else value.astimezone(zone) for value in values]
+
+    return read
 
 
 def _struct_reader(kind: Any) -> ColumnReader:
@@ -91,9 +115,9 @@ def _struct_reader(kind: Any) -> ColumnReader:
 
 
 def _list_reader(kind: Any) -> ColumnReader:
-    if not pa.types.is_nested(kind.value_type):
-        return _python_values
     read_elements = column_reader(kind.value_type)
+    if read_elements in (_python_values, _integers):
+        return _python_values
 
     def read(array: Any) -> list[Any]:
         return _cut(read_elements(array.flatten()), array.value_lengths().to_pylist())

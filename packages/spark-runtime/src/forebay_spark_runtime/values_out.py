@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Iterable, Mapping
-from datetime import date, datetime
+from datetime import date, datetime, tzinfo
 from typing import Any, Final, TypeAlias
-from zoneinfo import ZoneInfo
 
 import attrs
 import pyarrow as pa
+
+from forebay_spark_runtime.time_zones import time_zone as zone_of
 
 Convert: TypeAlias = Callable[[Any], Any]
 """From a value that is not ``None`` to what pyarrow takes; `TypeError` or `ValueError` if none."""
@@ -46,7 +47,7 @@ def value_kind(kind: Any, time_zone: str) -> ValueKind:
         if is_such(kind):
             return ValueKind(frozenset({_NONE}), make(kind, time_zone))
     if pa.types.is_timestamp(kind):
-        to_arrow = _no_zone if kind.tz is None else _in_zone(ZoneInfo(time_zone))
+        to_arrow = _no_zone if kind.tz is None else _in_zone(zone_of(time_zone))
         return ValueKind(frozenset({_NONE}), to_arrow)
     for is_such, plain, convert in _SCALARS:
         if is_such(kind):
@@ -106,7 +107,7 @@ def _no_zone(value: Any) -> datetime:
     return value
 
 
-def _in_zone(zone: ZoneInfo) -> Convert:
+def _in_zone(zone: tzinfo) -> Convert:
     def convert(value: Any) -> datetime:
         if not isinstance(value, datetime):
             message = "not a datetime"
