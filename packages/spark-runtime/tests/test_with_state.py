@@ -76,6 +76,16 @@ def test_what_is_no_pair_is_named(harness, result):
     assert "flat_map_with_state returns (rows, value)" in str(caught.value.__cause__)
 
 
+def failing(row, value):
+    return 1 / 0
+
+
+def test_errors_name_the_function(harness):
+    made = harness(WithState(failing, many=False), "user")
+    with pytest.raises(FunctionError, match=r"^failing\.map_with_state \(operator .* raised Z"):
+        made.process([Row("a", 1)])
+
+
 @pytest.mark.parametrize("fn", [asynchronous, generator, Called(), dict, 3])
 def test_what_is_no_plain_callable_is_refused(fn):
     with pytest.raises(ConfigurationError, match="map_with_state takes a plain callable"):

@@ -24,7 +24,7 @@ from forebay_spark_runtime.feeding import Layout
 from forebay_spark_runtime.key_columns import KeyColumns, key_columns
 from forebay_spark_runtime.options import KeyedOptions
 from forebay_spark_runtime.plan import Hidden, Input, output_schema, plan
-from forebay_spark_runtime.reduce import RunningReduce
+from forebay_spark_runtime.reduce import running_reduce
 from forebay_spark_runtime.with_state import WithState
 from forebay_spark_runtime.worker import SubtaskJob
 from forebay_state_api._engine.engine import (
@@ -85,12 +85,12 @@ class KeyedDataFrame:
     def reduce(self, fn: Any) -> Any:
         """Give out, for each row, the rows of its key so far reduced into one.
 
-        ``fn`` is a `ReduceFunction` or a callable of two rows; it returns a row of the input's
-        schema, which is also the schema of the result.
+        ``fn`` is a `ReduceFunction` or a callable of two rows, plain or ``async def``; it returns a
+        row of the input's schema, which is also the schema of the result.
         """
         _check_function(fn, "reduce", ReduceFunction, "a ReduceFunction or fn(row, row)")
         schema = self.df.schema
-        return _apply([self], RunningReduce(fn, schema), schema)
+        return _apply([self], running_reduce(fn, schema), schema)
 
     def map_with_state(
         self,

@@ -72,7 +72,7 @@ def output_schema(session: Any, schema: Any, uid: str) -> OutputSchema:
     is_parsed = isinstance(schema, StructType)
     try:
         spark = schema if is_parsed else session.createDataFrame([], schema).schema
-        arrow = to_arrow_schema(spark, **_ZONE)
+        arrow = arrow_schema(spark)
     except Exception as error:
         message = (
             f"operator {uid!r}: the output schema {schema!r} does not parse: "
@@ -87,6 +87,11 @@ def output_schema(session: Any, schema: Any, uid: str) -> OutputSchema:
         message = f"operator {uid!r}: the output schema has two columns of one name: {spark.names}"
         raise ConfigurationError(message)
     return OutputSchema(spark, arrow)
+
+
+def arrow_schema(spark: Any) -> Any:
+    """A ``StructType`` as ``pa.Schema``; timestamps are in UTC."""
+    return to_arrow_schema(spark, **_ZONE)
 
 
 def plan(inputs: Sequence[Input], options: KeyedOptions, now_ms: int) -> Any:

@@ -2,34 +2,58 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
-from forebay_spark_runtime.rows_out import RowOrder
-from forebay_state_api._engine.engine import function_name
+from forebay_spark_runtime.plan import arrow_schema
+from forebay_spark_runtime.rows_out import RowOrder, RowWriter
+from forebay_state_api._engine.engine import Adapter, form_of, function_name
 from forebay_state_api.context import RuntimeContext
 from forebay_state_api.descriptors import ValueStateDescriptor
-from forebay_state_api.functions import Function, KeyedProcessFunction
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.functions import Function, KeyedProcessFunction, ReduceFunction
 from forebay_state_api.states import ValueState
 
 
-class RunningReduce(KeyedProcessFunction[Any, Any, Any]):
+def running_reduce(fn: Any, schema: Any) -> RunningReduce:
+    """What runs ``fn``, a `ReduceFunction` or a callable of two rows, plain or ``async def``.
+
+    ``schema`` is the input's ``StructType``.
+    """
+    reduce = fn.reduce if isinstance(fn, ReduceFunction) else fn
+    if _is_generator(reduce) or _is_generator(type(reduce).__call__):
+        message = (
+            f"reduce takes a function that returns one row, and {function_name(fn)} is a "
+            "generator: return the row instead of yielding it"
+        )
+        raise ConfigurationError(message)
+    make = RunningReduce if form_of(reduce) == "plain" else AsyncRunningReduce
+    return make(fn, reduce, schema)
+
+
+def _is_generator(called: Any) -> bool:
+    return inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called)
+
+
+class RunningReduce(Adapter, KeyedProcessFunction[Any, Any, Any]):
     """Keeps one row for each key; its state is named ``reduce``.
 
     The function gets rows of the input and may give back whatever can go out as one.
     """
 
-    def __init__(self, fn: Any, schema: Any) -> None:
-        """``schema`` is the input's ``StructType``; ``fn`` a `ReduceFunction` or a callable."""
-        self._fn = fn
+    method = "reduce"
+
+    def __init__(self, fn: Any, reduce: Callable[[Any, Any], Any], schema: Any) -> None:
+        self.wrapped = fn
+        self._reduce = reduce
         self._schema = schema
-        self._reduce: Callable[[Any, Any], Any] = getattr(fn, "reduce", fn)
         self._order = RowOrder(schema.names, function_name(fn))
 
     def open(self, context: RuntimeContext) -> None:
         self._row: ValueState[Any] = context.get_state(ValueStateDescriptor("reduce", self._schema))
-        if isinstance(self._fn, Function):
-            self._fn.open(context)
+        if isinstance(self.wrapped, Function):
+            self.wrapped.open(context)
 
     def process_element(self, row: Any, ctx: RuntimeContext) -> Any:  # noqa: ARG002 - the contract
         before = self._row.value()
@@ -37,9 +61,34 @@ class RunningReduce(KeyedProcessFunction[Any, Any, Any]):
             after = tuple(row)
         else:
             after = self._order.as_tuple(self._reduce(type(row)._make(before), row))
-        self._row.update(after)
+        self._keep(after)
         return [after]
 
     def close(self) -> None:
-        if isinstance(self._fn, Function):
-            self._fn.close()
+        if isinstance(self.wrapped, Function):
+            self.wrapped.close()
+
+    def _keep(self, after: tuple[Any, ...]) -> None:
+        try:
+            self._row.update(after)
+        except Exception:
+            # Says which column it is, if it is that one does not fit.
+            self._writer().batch([after])
+            raise
+
+    def _writer(self) -> RowWriter:
+        schema, function = arrow_schema(self._schema), function_name(self.wrapped)
+        return RowWriter(schema, function=function, time_zone="UTC")
+
+
+class AsyncRunningReduce(RunningReduce):
+    """As its base class, with an ``async def``."""
+
+    async def process_element(self, row: Any, ctx: RuntimeContext) -> Any:  # noqa: ARG002 - the contract
+        before = await self._row.async_value()
+        if before is None:
+            after = tuple(row)
+        else:
+            after = self._order.as_tuple(await self._reduce(type(row)._make(before), row))
+        self._keep(after)
+        return [after]

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Final
 
+from forebay_state_api._engine.engine import Adapter
 from forebay_state_api.context import RuntimeContext
 from forebay_state_api.descriptors import ValueStateDescriptor
 from forebay_state_api.errors import ConfigurationError
@@ -21,7 +22,7 @@ STATE: Final = "value"
 """The name of the state."""
 
 
-class WithState(KeyedProcessFunction[Any, Any, Any]):
+class WithState(Adapter, KeyedProcessFunction[Any, Any, Any]):
     """Calls ``fn(row, value)`` for each row; ``many``: it returns rows instead of one."""
 
     def __init__(
@@ -33,13 +34,15 @@ class WithState(KeyedProcessFunction[Any, Any, Any]):
         ttl: StateTtlConfig | None = None,
     ) -> None:
         """Raises `ConfigurationError` for what is not a plain callable."""
+        self.wrapped = fn
+        self.method = "flat_map_with_state" if many else "map_with_state"
         self._fn: Callable[[Any, Any], Any] = fn
         self._many = many
         self._descriptor = ValueStateDescriptor(STATE, state_type, ttl=ttl)
         called = fn if inspect.isroutine(fn) else getattr(fn, "__call__", fn)  # noqa: B004 - to look into it
         if isinstance(fn, (Function, type)) or not callable(fn) or _is_asynchronous(called):
             message = (
-                f"{self._method} takes a plain callable fn(row, value), not {fn!r}; a function "
+                f"{self.method} takes a plain callable fn(row, value), not {fn!r}; a function "
                 "that awaits declares its states itself: use process"
             )
             raise ConfigurationError(message)
@@ -55,13 +58,9 @@ class WithState(KeyedProcessFunction[Any, Any, Any]):
         self._state.update(value)
         return out if self._many else [out]
 
-    @property
-    def _method(self) -> str:
-        return "flat_map_with_state" if self._many else "map_with_state"
-
     def _misfit(self, result: Any) -> str:
         wanted = "(rows, value)" if self._many else "(row, value)"
-        return f"the function of {self._method} returns {wanted}, and returned {result!r:.200}"
+        return f"the function of {self.method} returns {wanted}, and returned {result!r:.200}"
 
 
 def _is_asynchronous(called: Any) -> bool:

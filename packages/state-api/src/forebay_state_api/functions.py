@@ -4,7 +4,7 @@ A fresh copy of a function lives for one micro-batch of one subtask: ``open`` â†
 Fields do not survive a batch; state does. The record methods may be a plain method, a generator, an
 ``async def`` or an asynchronous generator; rows go out by ``yield``, by returning a list (or
 another iterable) of rows, or by ``ctx.collect(row)``. ``ReduceFunction`` and ``AggregateFunction``
-are plain.
+are plain inside states; a ``ReduceFunction`` that reduces rows may be an ``async def`` too.
 """
 
 from __future__ import annotations

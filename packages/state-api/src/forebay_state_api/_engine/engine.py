@@ -12,7 +12,9 @@ import attrs
 from forebay_state_api._agreement import disagreement
 from forebay_state_api._engine.declare import DeclaredState, declare
 from forebay_state_api._engine.methods import (
+    Adapter,
     flat_map_callable,
+    form_of,
     function_name,
     map_callable,
     record_methods,
@@ -41,10 +43,12 @@ if TYPE_CHECKING:
     from forebay_state_api.descriptors import StateDescriptor
 
 __all__ = [
+    "Adapter",
     "Engine",
     "EngineMetrics",
     "EngineSettings",
     "flat_map_callable",
+    "form_of",
     "function_name",
     "map_callable",
     "record_methods",

@@ -60,12 +60,25 @@ class RecordMethod:
         self.runner(engine, self.fn, entries, side)
 
 
+class Adapter:
+    """Base of a function of Forebay's own that runs a user's.
+
+    Errors name the user's, and the operator state is that one's.
+    """
+
+    wrapped: Any
+    """The user's function."""
+    method: str
+    """What errors call the record method."""
+
+
 def record_methods(function: Any) -> list[RecordMethod]:
     """One for each input of ``function``."""
     if isinstance(function, Function):
         check_defined(function)
     if isinstance(function, KeyedProcessFunction):
-        return [_rows_method("process_element", function.process_element)]
+        name = function.method if isinstance(function, Adapter) else "process_element"
+        return [_rows_method(name, function.process_element)]
     if isinstance(function, KeyedCoProcessFunction):
         return [
             _rows_method("process_element1", function.process_element1),
@@ -112,6 +125,8 @@ def flat_map_callable(fn: Callable[[Any], Any]) -> FlatMapFunction[Any, Any]:
 
 def function_name(function: Any) -> str:
     """What an error calls the user's function."""
+    if isinstance(function, Adapter):
+        function = function.wrapped
     if isinstance(function, Function):
         return type(function).__qualname__
     return getattr(function, "__qualname__", type(function).__qualname__)

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
+from forebay_state_api._engine.methods import Adapter
 from forebay_state_api._operator_state.blobs import Blob, put_blob
 from forebay_state_api._operator_state.content import Content, packed
 from forebay_state_api._operator_state.restored import Restored
@@ -42,7 +43,7 @@ class OperatorState:
 
     def __init__(self, function: Any, task: SubtaskIdentity, making: TaskVersion | None) -> None:
         """Refuses a function that is both `CheckpointedFunction` and `ListCheckpointed`."""
-        self._function = function
+        self._function = function = function.wrapped if isinstance(function, Adapter) else function
         self._task = task
         self._making = making
         self._restored = Restored.of(making, task)
