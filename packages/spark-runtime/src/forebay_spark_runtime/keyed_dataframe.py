@@ -7,7 +7,6 @@ settings is an error here, on the driver, before anything runs.
 
 from __future__ import annotations
 
-import pickle
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ from forebay_spark_runtime import options as checks
 from forebay_spark_runtime.feeding import Layout
 from forebay_spark_runtime.key_columns import KeyColumns, key_columns
 from forebay_spark_runtime.options import KeyedOptions
+from forebay_spark_runtime.pickling import pickled
 from forebay_spark_runtime.plan import Hidden, Input, output_schema, plan
 from forebay_spark_runtime.reduce import running_reduce
 from forebay_spark_runtime.with_state import WithState
@@ -48,6 +48,10 @@ from forebay_state_api.ttl import StateTtlConfig
 from forebay_state_api.versions import RestoreFrom
 
 __all__ = ["ConnectedDataFrame", "KeyedDataFrame", "keyed"]
+
+_IN_OPEN: Final = (
+    "Make what cannot be pickled (clients, locks, sessions) in open(), or keep it in a module"
+)
 
 _batches: Final[dict[tuple[str, str], int]] = {}
 """(run, uid) → the batch for which ``foreachBatch`` last made that operator in this process."""
@@ -260,7 +264,7 @@ def _apply(sides: Sequence[KeyedDataFrame], fn: Any, schema: Any) -> Any:
     inputs = [Input(side.df, side.keys, side.options.order_by) for side in sides]
     job = SubtaskJob(
         options=options,
-        function=_pickled(fn, options.uid),
+        function=pickled(fn, f"operator {options.uid!r}: {function_name(fn)}", _IN_OPEN),
         function_name=function_name(fn),
         key_type=cloudpickle.dumps(first.keys.key_type()),
         layout=_layout(sides, inputs),
@@ -305,18 +309,6 @@ def _layout(sides: Sequence[KeyedDataFrame], inputs: Sequence[Input]) -> Layout:
             if (column := side.options.event_time) is not None
         ),
     )
-
-
-def _pickled(fn: Any, uid: str) -> bytes:
-    try:
-        data: bytes = cloudpickle.dumps(fn)
-    except (pickle.PicklingError, TypeError, AttributeError, RuntimeError) as error:
-        message = (
-            f"operator {uid!r}: {function_name(fn)} cannot be sent to the workers: {error}. Make "
-            "what cannot be pickled (clients, locks, sessions) in open(), or keep it in a module"
-        )
-        raise ConfigurationError(message) from error
-    return data
 
 
 def _enter_batch(session: Any, options: KeyedOptions) -> None:

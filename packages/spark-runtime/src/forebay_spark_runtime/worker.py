@@ -6,7 +6,6 @@ done as soon as it has what it wants of the output, without running this to its 
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +15,7 @@ from pyspark import TaskContext
 from forebay_spark_runtime.collecting import begin_task, loading
 from forebay_spark_runtime.feeding import Feeder, Layout
 from forebay_spark_runtime.options import KeyedOptions
+from forebay_spark_runtime.pickling import unpickled
 from forebay_spark_runtime.place import Place
 from forebay_spark_runtime.rows_out import RowWriter
 from forebay_spark_runtime.subtasks import OperatorTask
@@ -72,11 +72,12 @@ class SubtaskJob:
         yield from last
 
     def _subtask(self, operator: OperatorTask, now_us: int) -> Subtask:
+        uid = self.options.uid
         return operator.subtask(
-            pickle.loads(self.function),  # noqa: S301 - it comes from the job's own driver
+            unpickled(self.function, f"operator {uid!r}: {self.function_name}"),
             codec_for(
-                pickle.loads(self.key_type),  # noqa: S301 - it comes from the job's own driver
-                what=f"key of operator {self.options.uid!r}",
+                unpickled(self.key_type, f"operator {uid!r}: the type of its keys"),
+                what=f"key of operator {uid!r}",
             ),
             now_us,
             self.layout.lateness_us,

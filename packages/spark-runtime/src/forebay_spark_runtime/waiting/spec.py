@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import attrs
-from pyspark import cloudpickle
 
+from forebay_spark_runtime import pickling
 from forebay_spark_runtime.waiting.arguments import Batch, Rate, Retry, seconds, whole
 from forebay_spark_runtime.waiting.caller import CallPolicy
 from forebay_state_api._engine.engine import function_name
@@ -212,11 +212,5 @@ def _check_together(spec: WaitSpec) -> None:
 
 def pickled(value: Any, name: str) -> bytes:
     """``value`` for the workers, or a `ConfigurationError` that says why it cannot travel."""
-    try:
-        data: bytes = cloudpickle.dumps(value)
-    except Exception as error:
-        raise ConfigurationError(
-            f"{name}: what it is made of cannot be sent to the workers: {error}. Open clients in "
-            "resources=, not outside of the function"
-        ) from error
-    return data
+    advice = "Open clients in resources=, not outside of the function"
+    return pickling.pickled(value, f"{name}: what it is made of", advice)

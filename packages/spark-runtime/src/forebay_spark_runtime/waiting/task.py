@@ -12,7 +12,6 @@ import asyncio
 import itertools
 import logging
 import os
-import pickle
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -22,6 +21,7 @@ from typing import Any, Final, Self
 import attrs
 from pyspark import TaskContext
 
+from forebay_spark_runtime.pickling import unpickled
 from forebay_spark_runtime.waiting.answers import AnswerWriter, Failed
 from forebay_spark_runtime.waiting.arrow_in import (
     Cutter,
@@ -110,7 +110,8 @@ class WaitJob:
 
     def unpickled(self) -> tuple[WaitSpec, InputLayout]:
         """Copies of the functions and of the layout for one task."""
-        return pickle.loads(self.spec), pickle.loads(self.layout)  # noqa: S301 - of our own driver
+        what = f"{self.name}: what it is made of"
+        return unpickled(self.spec, what), unpickled(self.layout, what)
 
     def writer(self, spec: WaitSpec, place: Place) -> AnswerWriter:
         """What makes the output of one task."""

@@ -1,0 +1,37 @@
+"""The user's functions on their way to the workers, with errors that name the operator."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+from pyspark import cloudpickle
+
+from forebay_state_api.errors import ConfigurationError
+
+
+def pickled(value: Any, what: str, advice: str) -> bytes:
+    """``value`` for the workers; `ConfigurationError` with ``advice`` if it cannot travel."""
+    try:
+        data: bytes = cloudpickle.dumps(value)
+    except Exception as error:
+        message = f"{what} cannot be sent to the workers: {_shown(error)}. {advice}"
+        raise ConfigurationError(message) from error
+    return data
+
+
+def unpickled(data: bytes, what: str) -> Any:
+    """A fresh copy in a worker; `ConfigurationError` if something in it cannot be made there."""
+    try:
+        return pickle.loads(data)  # noqa: S301 - it comes from the job's own driver
+    except Exception as error:
+        message = (
+            f"{what} arrived in a worker and cannot be unpickled there: {_shown(error)}. Install "
+            "what it imports where workers run, and make what cannot be pickled (clients, locks, "
+            "sessions) in the worker"
+        )
+        raise ConfigurationError(message) from error
+
+
+def _shown(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
