@@ -65,6 +65,12 @@ def test_elsewhere_the_batch_is_the_driver_s():
     assert place.identity.run.run_id == "run at keyed()"
 
 
+def test_two_operators_in_one_action_on_a_bounded_dataframe_are_told_apart():
+    task = Task({**STREAM, "spark.sql.execution.id": "12"})
+    assert Place.of(options(Batch(query="q")), task, streaming=False).identity.run.action == "12"
+    assert Place.of(options(), task, streaming=True).identity.run.action is None
+
+
 def test_without_a_query_state_is_dropped():
     place = Place.of(options(), Task({}), streaming=False)
     assert place.query is None

@@ -48,6 +48,7 @@ class Place:
                     keyed_uuid=options.keyed_uuid,
                     app_id=read("spark.app.id"),
                     run_id=run_id,
+                    action=None if streaming else read("spark.sql.execution.id"),
                 ),
                 batch_id=batch_id or 0,
                 subtask=task.partitionId(),

@@ -128,10 +128,24 @@ class Query:
     def __init__(self, storage: ObjectStorage) -> None:
         self.storage = storage
 
-    def run(self, parallelism: int = 2, data: str = "", *, spark_run: str | None = None) -> Run:
-        """Start the query: a new keyed uuid and, unless given, a new Spark run."""
+    def run(
+        self,
+        parallelism: int = 2,
+        data: str = "",
+        *,
+        spark_run: str | None = None,
+        action: str | None = None,
+    ) -> Run:
+        """Start the query: a new keyed uuid and, unless given, a new Spark run.
+
+        With ``action`` it is one of a bounded DataFrame instead, which has no Spark run.
+        """
+        run_id = spark_run or str(uuid.uuid4())
         identity = RunIdentity(
-            keyed_uuid=str(uuid.uuid4()), app_id="app", run_id=spark_run or str(uuid.uuid4())
+            keyed_uuid=str(uuid.uuid4()),
+            app_id="app",
+            run_id=None if action else run_id,
+            action=action,
         )
         return Run(self, identity, parallelism, data)
 

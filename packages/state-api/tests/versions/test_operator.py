@@ -205,6 +205,21 @@ class TestTwoOperatorsOfOneUid:
         with pytest.raises(ConfigurationError, match="two operators of uid 'op' in one query"):
             first.begin(1)
 
+    def test_found_in_one_action_on_a_bounded_dataframe(self, query):
+        query.run(action="5").batch(0)
+        with pytest.raises(ConfigurationError, match="two operators of uid 'op' in one query"):
+            query.run(action="5").begin(0)
+
+    def test_another_action_makes_the_version_again(self, query, expected):
+        query.run(data="a", action="5").batch(0)
+        query.run(data="b", action="6").batch(0)
+        assert query.run(action="7").opened(1) == expected("0b")
+
+    def test_one_action_may_go_through_several_batches(self, query, expected):
+        query.run(data="a", action="5").batch(0)
+        query.run(data="b", action="5").batch(1)
+        assert query.run(action="6").opened(2) == expected("0a", "1b")
+
     def test_a_job_group_of_the_users_own_proves_nothing(self, query, expected):
         query.run(data="a", spark_run="nightly").batch(0)
         again = query.run(data="b", spark_run="nightly")

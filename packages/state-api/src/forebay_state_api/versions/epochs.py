@@ -48,6 +48,9 @@ class RunIdentity:
     """``spark.app.id``."""
     run_id: str | None
     """``spark.jobGroup.id``: the query's run id, unless the user has set a job group."""
+    action: str | None = None
+    """What Spark calls the action that evaluates a bounded DataFrame; no part of the key, for each
+    action on one DataFrame is the same run."""
 
     @property
     def key(self) -> str:
@@ -56,14 +59,16 @@ class RunIdentity:
 
     @property
     def spark_run(self) -> str:
-        """Hash of application and run id; `UNKNOWN_SPARK_RUN` unless the run id is Spark's own.
+        """Hash of application and run id, or action; `UNKNOWN_SPARK_RUN` if Spark told neither.
 
-        Spark draws UUIDs. A job group that the user has set says nothing about the run.
+        Spark draws UUIDs for run ids. A job group that the user has set says nothing about the run.
         """
         try:
             uuid.UUID(self.run_id or "")
         except ValueError:
-            return UNKNOWN_SPARK_RUN
+            if self.action is None:
+                return UNKNOWN_SPARK_RUN
+            return _digest(self.app_id, "action", self.action)
         return _digest(self.app_id, self.run_id)
 
 
