@@ -12,8 +12,10 @@ from forebay_spark_runtime.options import (
     agreeing,
     checked_batch,
     checked_directory,
+    checked_flag,
     checked_restore,
     checked_uid,
+    operator_options,
 )
 from forebay_spark_runtime.session import Batch
 from forebay_state_api.errors import ConfigurationError
@@ -96,6 +98,72 @@ def test_what_restore_from_accepts():
 def test_what_restore_from_refuses(given, allow, message):
     with pytest.raises(ConfigurationError, match=message):
         restore(given, allow=allow)
+
+
+@pytest.mark.parametrize(("given", "flag"), [(True, True), ("false", False), (" True ", True)])
+def test_what_a_flag_accepts(given, flag):
+    assert checked_flag(given, "new_state", "u") is flag
+
+
+@pytest.mark.parametrize("given", ["no", "", 0, 1, None, []], ids=repr)
+def test_what_a_flag_refuses(given):
+    with pytest.raises(ConfigurationError, match=r"operator 'u': new_state = .*: expected"):
+        checked_flag(given, "new_state", "u")
+    with pytest.raises(ConfigurationError, match=r"operator 'u': allow_non_restored = "):
+        checked_restore("q", allow_non_restored=given, uid="u")
+
+
+class Bounded:
+    """A bounded DataFrame, as far as its options ask."""
+
+    isStreaming = False
+    schema = SimpleNamespace(names=["user"])
+
+    def __init__(self):
+        context = SimpleNamespace(
+            getLocalProperty=lambda _: None,
+            defaultParallelism=2,
+            getConf=lambda: SimpleNamespace(get=lambda _, default: default),
+        )
+        self.sparkSession = SimpleNamespace(conf=Settings(), sparkContext=context)
+
+
+class Settings:
+    getAll = {f"{PREFIX}state.dir": "/state"}  # noqa: RUF012 - as pyspark calls it
+
+
+def bounded(**given):
+    told = {"state.dir": given.pop("state_dir", None)}
+    arguments = {"new_state": False, "query": None, "batch_id": None, "parallelism": None}
+    return operator_options(
+        Bounded(),
+        uid="u",
+        max_parallelism=2,
+        order_by=None,
+        **{**arguments, **given},
+        overrides=told,
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"state_dir": "/elsewhere"}, "state_dir= needs query="),
+        ({"new_state": True}, "new_state= needs query="),
+        ({"restore": RestoreFrom("q")}, "restore_from= needs query="),
+        ({"state_dir": "/x", "new_state": "true"}, "state_dir= and new_state= need query="),
+    ],
+)
+def test_arguments_about_state_that_is_dropped(given, says):
+    with pytest.raises(ConfigurationError, match=says):
+        bounded(**given)
+    assert bounded().state_dir is None
+    assert bounded(new_state="false").new_state is False
+
+
+def test_arguments_about_state_that_is_kept(tmp_path):
+    kept = bounded(query="q", state_dir=tmp_path, new_state=True)
+    assert (kept.state_dir, kept.new_state) == (str(tmp_path), True)
 
 
 def test_connected_inputs_begin_with_the_same():

@@ -180,7 +180,8 @@ def keyed(
     :param query: names the state where Spark gives no query id: in ``foreachBatch`` under Spark
         Connect, and on a bounded DataFrame whose state is to be kept.
     :param batch_id: the batch, where Spark gives none; on a bounded DataFrame 0 if not given.
-    :param state_dir: directory or URL below which state lives (``spark.forebay.state.dir``).
+    :param state_dir: directory or URL below which state lives (``spark.forebay.state.dir``). Like
+        ``new_state`` and ``restore_from`` it needs ``query`` on a bounded DataFrame.
     :param backend: name of the state backend (``spark.forebay.state.backend``).
     :param order_by: columns by which each subtask sorts the rows of a batch before it runs them; a
         total order makes the order of rows repeatable where several source splits meet.

@@ -12,7 +12,7 @@ from forebay_spark_runtime import session as sessions
 from forebay_state_api._engine.engine import EngineSettings
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.plugins import plugins
-from forebay_state_api.settings import PREFIX, Settings, resolve_settings
+from forebay_state_api.settings import PREFIX, Setting, Settings, resolve_settings
 from forebay_state_api.storage import located, open_storage
 from forebay_state_api.versions import RestoreFrom
 from forebay_state_api.versions.layout import escaped
@@ -63,7 +63,7 @@ def operator_options(
     query: Any,
     batch_id: Any,
     order_by: str | Sequence[str] | None,
-    new_state: bool,
+    new_state: object,
     restore: RestoreFrom | None = None,
     overrides: Mapping[str, Any],
 ) -> KeyedOptions:
@@ -82,12 +82,11 @@ def operator_options(
     most = checked_max_parallelism(max_parallelism, uid)
     batch = checked_batch(df, query, batch_id, uid)
     directory = checked_directory(df, settings, batch, uid)
-    if restore is not None and directory is None:
-        message = (
-            f"operator {uid!r}: restore_from= needs query=: without it the state of a bounded "
-            "DataFrame is dropped at its end"
+    begins_new = checked_flag(new_state, "new_state", uid)
+    if directory is None:
+        _check_dropped(
+            uid, state_dir=overrides.get("state.dir"), new_state=begins_new, restore_from=restore
         )
-        raise ConfigurationError(message)
     return KeyedOptions(
         uid=uid,
         parallelism=checked_parallelism(session, parallelism, most, uid),
@@ -95,10 +94,28 @@ def operator_options(
         batch=batch,
         state_dir=directory,
         order_by=checked_order(df, order_by, uid),
-        new_state=new_state,
+        new_state=begins_new,
         restore=restore,
         settings=settings,
     )
+
+
+def _check_dropped(uid: str, **given: object) -> None:
+    """Refuse arguments that say something about state that is kept."""
+    named = [f"{name}=" for name, value in given.items() if value]
+    if named:
+        message = (
+            f"operator {uid!r}: {' and '.join(named)} {'needs' if len(named) == 1 else 'need'} "
+            "query=: without it the state of a bounded DataFrame is dropped at its end. Name the "
+            "query to keep it, or leave the arguments out"
+        )
+        raise ConfigurationError(message)
+
+
+def checked_flag(given: object, name: str, uid: object) -> bool:
+    """An argument that is true or false, written as settings are."""
+    flag: bool = Setting(name, bool, None, "").value_of(given, key=f"operator {uid!r}: {name}")
+    return flag
 
 
 def checked_uid(uid: object) -> str:
@@ -113,10 +130,13 @@ def checked_uid(uid: object) -> str:
     return uid
 
 
-def checked_restore(given: object, *, allow_non_restored: bool, uid: object) -> RestoreFrom | None:
+def checked_restore(
+    given: object, *, allow_non_restored: object, uid: object
+) -> RestoreFrom | None:
     """What ``restore_from=`` and ``allow_non_restored=`` say together."""
+    allowed = checked_flag(allow_non_restored, "allow_non_restored", uid)
     if given is None:
-        if allow_non_restored:
+        if allowed:
             message = f"operator {uid!r}: allow_non_restored= says something with restore_from="
             raise ConfigurationError(message)
         return None
@@ -127,7 +147,7 @@ def checked_restore(given: object, *, allow_non_restored: bool, uid: object) -> 
             f"not {given!r}"
         )
         raise ConfigurationError(message)
-    return attrs.evolve(asked, allow_non_restored=True) if allow_non_restored else asked
+    return attrs.evolve(asked, allow_non_restored=True) if allowed else asked
 
 
 def checked_max_parallelism(given: object, uid: str) -> int:

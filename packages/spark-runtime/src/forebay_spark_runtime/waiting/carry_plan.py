@@ -56,7 +56,7 @@ def check_pending(
             query=None,
             batch_id=None,
             order_by=None,
-            new_state=bool(new_state),
+            new_state=new_state,
             overrides={"state.dir": None if state_dir is None else str(state_dir)},
         )
         after = CARRY_AFTER_S if carry_after is None else carry_after
