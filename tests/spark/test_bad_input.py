@@ -66,6 +66,9 @@ def users(spark):
             {"order_by": ["n", "m"]},
             "column 'm' of type map<string,int> cannot be ordered",
         ),
+        (["user"], {"order_by": 5}, "order_by= is the name of a column, or a list of"),
+        (["user", "n", "user"], {}, "user is named twice among the key columns"),
+        (["user"], {"query": "q", "state_dir": 5}, "spark.forebay.state.dir = 5: expected a path"),
         (["user"], {"query": ""}, "query= is a name, not ''"),
         (["user"], {"query": "q", "batch_id": -1}, "batch_id is a number from 0, not -1"),
         (["user"], {"query": "q", "state_dir": "nfs4://host/x"}, "nfs4"),
@@ -194,6 +197,9 @@ def test_connected_inputs_that_do_not_belong_together(users):
         assert says in str(caught.value)
     with pytest.raises(ConfigurationError, match=r"takes another keyed\(...\) DataFrame"):
         first.connect(users)
+    by_number = keyed(users, "user", uid="both", order_by="n")
+    with pytest.raises(ConfigurationError, match="'n' of type bigint on the first and 'user' of"):
+        by_number.connect(keyed(users, "user", uid="both", order_by="user"))
     second = keyed(users, "user", uid="both", parallelism=2)
     with pytest.raises(ConfigurationError, match="takes a KeyedCoProcessFunction"):
         first.connect(second).process(Count(), SCHEMA)

@@ -89,3 +89,8 @@ def test_a_column_that_is_not_a_name():
 def test_families_tell_what_can_be_connected():
     assert key_columns(SCHEMA, ["i", "t"], "u").families() == ["integer", "timestamp"]
     assert key_columns(SCHEMA, ["l", "n"], "u").families() == ["integer", "timestamp_ntz"]
+
+
+def test_a_column_named_twice():
+    with pytest.raises(ConfigurationError, match="'u': i, s is named twice among the key columns"):
+        key_columns(SCHEMA, ("s", "i", "s", "i"), "u")

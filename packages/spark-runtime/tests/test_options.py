@@ -6,16 +6,20 @@ from types import SimpleNamespace
 
 import attrs
 import pytest
+from pyspark.sql.types import StructType
 
+from forebay_spark_runtime import keyed
 from forebay_spark_runtime.options import (
     KeyedOptions,
     agreeing,
     checked_batch,
     checked_directory,
     checked_flag,
+    checked_order,
     checked_restore,
     checked_uid,
     operator_options,
+    ordered_alike,
 )
 from forebay_spark_runtime.session import Batch
 from forebay_state_api.errors import ConfigurationError
@@ -170,3 +174,39 @@ def test_connected_inputs_begin_with_the_same():
     first = attrs.evolve(options(), restore=RestoreFrom("q"))
     with pytest.raises(ConfigurationError, match="restore is"):
         agreeing(first, options())
+
+
+@pytest.mark.parametrize("given", [5, [5], ["user", None], {"user": 1}, {"user"}], ids=repr)
+def test_what_order_by_refuses(given):
+    with pytest.raises(ConfigurationError, match="operator 'u': order_by= is the name of a col"):
+        checked_order(Bounded(), given, "u")
+
+
+@pytest.mark.parametrize("given", ["x", 5, None, [("a", 1)], {"k": 1}], ids=repr)
+def test_what_is_no_dataframe(given):
+    with pytest.raises(ConfigurationError, match=r"keyed\(\) takes a DataFrame of Spark first"):
+        keyed(given, "k", uid="u")
+
+
+def sorted_together(first, second):
+    frames = [SimpleNamespace(schema=StructType().add("o", kind)) for kind in (first, second)]
+    ordered_alike(*frames, [("o",), ("o",)], "u")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("string", "string"), ("integer", "long"), ("long", "double"), ("decimal(4,1)", "float")],
+)
+def test_connected_inputs_that_sort_together(first, second):
+    sorted_together(first, second)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("float", "string"), ("string", "binary"), ("date", "timestamp"), ("boolean", "double")],
+)
+def test_connected_inputs_that_do_not_sort_together(first, second):
+    with pytest.raises(ConfigurationError) as caught:
+        sorted_together(first, second)
+    says = f"'o' of type {first} on the first and 'o' of type {second} on the second keyed()"
+    assert says in str(caught.value)

@@ -133,6 +133,13 @@ def key_columns(schema: Any, names: Sequence[str], uid: str) -> KeyColumns:
                 f"the columns are {', '.join(schema.names)}"
             )
             raise ConfigurationError(message)
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        message = (
+            f"operator {uid!r}: {', '.join(twice)} is named twice among the key columns; name each "
+            "column once"
+        )
+        raise ConfigurationError(message)
     types = tuple(schema[name].dataType for name in names)
     for name, kind in zip(names, types, strict=True):
         if _name_of(kind) not in _KEY_TYPES:

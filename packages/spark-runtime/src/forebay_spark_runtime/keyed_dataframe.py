@@ -197,6 +197,7 @@ def keyed(
     The other arguments are the settings of the same names; see ``forebay config``. Raises
     `ConfigurationError` for whatever cannot work.
     """
+    checks.checked_dataframe(df)
     options = checks.operator_options(
         df,
         uid=uid,
@@ -210,7 +211,7 @@ def keyed(
             restore_from, allow_non_restored=allow_non_restored, uid=uid
         ),
         overrides={
-            "state.dir": None if state_dir is None else str(state_dir),
+            "state.dir": state_dir,
             "state.backend": backend,
             "in-flight-limit": in_flight_limit,
             "batch-size": batch_size,
@@ -237,6 +238,8 @@ def _check_connected(first: KeyedDataFrame, second: KeyedDataFrame) -> None:
         message = f"operator {uid!r}: connect two streams, or two bounded DataFrames"
         raise ConfigurationError(message)
     checks.agreeing(first.options, second.options)
+    orders = [side.options.order_by for side in (first, second)]
+    checks.ordered_alike(first.df, second.df, orders, uid)
 
 
 def _check_function(fn: Any, method: str, wanted: type[Function], spelled: str) -> None:

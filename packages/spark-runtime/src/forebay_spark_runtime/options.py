@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
 import attrs
+from pyspark.sql.types import NumericType
 
 from forebay_spark_runtime import session as sessions
 from forebay_state_api._engine.engine import EngineSettings
@@ -62,7 +64,7 @@ def operator_options(
     max_parallelism: object,
     query: Any,
     batch_id: Any,
-    order_by: str | Sequence[str] | None,
+    order_by: object,
     new_state: object,
     restore: RestoreFrom | None = None,
     overrides: Mapping[str, Any],
@@ -116,6 +118,16 @@ def checked_flag(given: object, name: str, uid: object) -> bool:
     """An argument that is true or false, written as settings are."""
     flag: bool = Setting(name, bool, None, "").value_of(given, key=f"operator {uid!r}: {name}")
     return flag
+
+
+def checked_dataframe(df: object) -> None:
+    """Only that it is one: pyspark has two classes of DataFrames, and more than one version."""
+    if not hasattr(type(df), "mapInArrow"):
+        message = (
+            f"keyed() takes a DataFrame of Spark first, then the key columns, not "
+            f"{type(df).__name__} {reprlib.repr(df)}"
+        )
+        raise ConfigurationError(message)
 
 
 def checked_uid(uid: object) -> str:
@@ -284,9 +296,9 @@ def checked_event_time(
 _UNORDERED: Final = ("map", "struct", "array", "variant")
 
 
-def checked_order(df: Any, order_by: str | Sequence[str] | None, uid: str) -> tuple[str, ...]:
+def checked_order(df: Any, order_by: object, uid: str) -> tuple[str, ...]:
     """The columns that rows are sorted by."""
-    names = (order_by,) if isinstance(order_by, str) else tuple(order_by or ())
+    names = _order_names(order_by, uid)
     schema = df.schema
     for name in names:
         if name not in schema.names:
@@ -300,6 +312,37 @@ def checked_order(df: Any, order_by: str | Sequence[str] | None, uid: str) -> tu
             message = f"operator {uid!r}: column {name!r} of type {kind} cannot be ordered by"
             raise ConfigurationError(message)
     return names
+
+
+def _order_names(order_by: object, uid: str) -> tuple[str, ...]:
+    if order_by is None:
+        return ()
+    names = (order_by,) if isinstance(order_by, str) else order_by
+    if isinstance(names, Sequence) and all(isinstance(name, str) for name in names):
+        return tuple(names)
+    message = (
+        f"operator {uid!r}: order_by= is the name of a column, or a list of names, not "
+        f"{order_by!r}; rows come in ascending order of each"
+    )
+    raise ConfigurationError(message)
+
+
+def ordered_alike(first: Any, second: Any, orders: Sequence[tuple[str, ...]], uid: str) -> None:
+    """Check that the rows of two connected DataFrames can be sorted together.
+
+    ``orders`` are the columns by which each is.
+    """
+    for one, other in zip(*orders, strict=True):
+        types = first.schema[one].dataType, second.schema[other].dataType
+        shown = [kind.simpleString() for kind in types]
+        # Numbers of two types become one type that keeps their order; others become strings.
+        if shown[0] != shown[1] and not all(isinstance(kind, NumericType) for kind in types):
+            message = (
+                f"operator {uid!r}: connected inputs are sorted together, and order_by names "
+                f"{one!r} of type {shown[0]} on the first and {other!r} of type {shown[1]} on the "
+                "second keyed(); cast one of them"
+            )
+            raise ConfigurationError(message)
 
 
 def agreeing(first: KeyedOptions, second: KeyedOptions) -> None:

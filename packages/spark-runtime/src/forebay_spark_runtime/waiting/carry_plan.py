@@ -57,7 +57,7 @@ def check_pending(
             batch_id=None,
             order_by=None,
             new_state=new_state,
-            overrides={"state.dir": None if state_dir is None else str(state_dir)},
+            overrides={"state.dir": state_dir},
         )
         after = CARRY_AFTER_S if carry_after is None else carry_after
         return Carrying(
