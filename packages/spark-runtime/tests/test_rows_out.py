@@ -207,6 +207,56 @@ def test_a_row_of_another_shape(row, says):
     assert says in str(caught.value)
 
 
+INFINITE = float("inf")
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "says"),
+    [
+        ("text", pa.binary(), "str 'text': not bytes (of text, give .encode())"),
+        ([b"a", "b"], pa.list_(pa.binary()), "not bytes"),
+        (5, pa.duration("us"), "int 5: not a timedelta"),
+        (1e300, pa.float32(), "float 1e+300: too large a number for a float"),
+        ([INFINITE, -1e300], pa.list_(pa.float32()), "too large a number for a float"),
+        ({"x": 1e300}, pa.struct([("x", pa.float32())]), "too large a number for a float"),
+        ({"k": 1e300}, pa.map_(pa.string(), pa.float32()), "too large a number for a float"),
+        ((1, 2), pa.struct([("x", pa.int64())]), "a struct of x is declared, and a tuple of 2"),
+        ((), pa.struct([("x", pa.int64())]), "a struct of x is declared, and a tuple of 0"),
+    ],
+    ids=str,
+)
+def test_what_would_be_bent_is_refused(value, kind, says):
+    message = refused(value, kind)
+    assert message.startswith("column 'c' is declared ")
+    assert "Totals gave" in message
+    assert says in message
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (b"a", pa.binary()),
+        (datetime.timedelta(days=2, microseconds=1), pa.duration("us")),
+        (INFINITE, pa.float32()),
+        (-1.5, pa.float32()),
+        ([INFINITE, None, -INFINITE, 3.0], pa.list_(pa.float32())),
+        ({"x": [INFINITE]}, pa.struct([("x", pa.list_(pa.float32()))])),
+        ([("k", INFINITE)], pa.map_(pa.string(), pa.float32())),
+    ],
+    ids=str,
+)
+def test_what_looks_alike_goes_out(value, kind):
+    assert written(value, kind) == value
+    assert written(None, kind) is None
+
+
+def test_other_forms_of_bytes_and_time_spans():
+    assert written(bytearray(b"a"), pa.binary()) == b"a"
+    assert written(memoryview(b"a"), pa.binary()) == b"a"
+    second = datetime.timedelta(seconds=1)
+    assert written(np.timedelta64(1, "s"), pa.duration("us")) == second
+
+
 def test_naive_datetimes_are_wall_clock_time_of_the_session():
     kind = pa.timestamp("us", tz="UTC")
     assert written(NOON, kind) == NOON.replace(tzinfo=UTC)

@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 
 import pyarrow as pa
 
-from forebay_spark_runtime.values_out import ValueKind, value_kind
+from forebay_spark_runtime.values_out import infinities, value_kind, wide_type
 from forebay_state_api.errors import OutputSchemaError
 
 _MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError)
@@ -78,6 +78,11 @@ class RowWriter:
         self._width = len(self._names)
         self._order = RowOrder(self._names, function)
         self._kinds = [value_kind(field.type, time_zone) for field in schema]
+        wide = [wide_type(field.type) for field in schema]
+        self._wide = [
+            None if one == field.type else one for one, field in zip(wide, schema, strict=True)
+        ]
+        """Of the columns with floats, the types with doubles in their place."""
 
     def batch(self, rows: list[Any]) -> Any:
         """A ``pa.RecordBatch`` of ``rows``; `OutputSchemaError` names what does not fit."""
@@ -98,21 +103,35 @@ class RowWriter:
 
     def _column(self, position: int, values: list[Any]) -> Any:
         field = self._schema.field(position)
-        kind = self._kinds[position]
         try:
-            column = pa.array(kind.all_to_arrow(values), type=field.type)
+            column = self._array(position, values)
         except _MISFITS as error:
-            self._misfit(field, kind, values, error)
+            self._misfit(position, values, error)
         if column.null_count and not field.nullable:
             message = f"column {field.name!r} is declared NOT NULL; {self._function} gave None"
             raise OutputSchemaError(message)
         return column
 
-    def _misfit(self, field: Any, kind: ValueKind, values: list[Any], error: Exception) -> NoReturn:
+    def _array(self, position: int, values: list[Any]) -> Any:
+        given = self._kinds[position].all_to_arrow(values)
+        column = pa.array(given, type=self._schema.field(position).type)
+        wide = self._wide[position]
+        # A double that is too large for a float becomes infinite.
+        if (
+            wide is not None
+            and (found := infinities(column))
+            and infinities(pa.array(given, type=wide)) < found
+        ):
+            message = "too large a number for a float"
+            raise ValueError(message)
+        return column
+
+    def _misfit(self, position: int, values: list[Any], error: Exception) -> NoReturn:
         """Find the value that a column cannot hold."""
+        field = self._schema.field(position)
         for value in values:
             try:
-                pa.array(kind.all_to_arrow([value]), type=field.type)
+                self._array(position, [value])
             except _MISFITS as why:
                 message = (
                     f"column {field.name!r} is declared {field.type}; {self._function} gave "

@@ -1,18 +1,20 @@
 """Which Python values a column of an Arrow type takes, and what pyarrow is given for them.
 
 pyarrow itself refuses most of what does not fit. What it would bend without a word is refused here:
-a bool as a number and the reverse, a datetime as a date, an aware datetime where there is no zone.
+a bool as a number and the reverse, a datetime as a date, an aware datetime where there is no zone,
+text as bytes, a number as a time span, a number that is infinite as a float.
 """
 
 from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Iterable, Mapping
-from datetime import date, datetime, tzinfo
+from datetime import date, datetime, timedelta, tzinfo
 from typing import Any, Final, TypeAlias
 
 import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from forebay_spark_runtime.time_zones import time_zone as zone_of
 
@@ -55,6 +57,34 @@ def value_kind(kind: Any, time_zone: str) -> ValueKind:
     return ValueKind(frozenset({_NONE}), lambda value: value)
 
 
+def wide_type(kind: Any) -> Any:
+    """An Arrow type with doubles in place of its floats, at any depth."""
+    if pa.types.is_float32(kind):
+        return pa.float64()
+    if pa.types.is_struct(kind):
+        fields = [kind.field(position) for position in range(kind.num_fields)]
+        return pa.struct([field.with_type(wide_type(field.type)) for field in fields])
+    if pa.types.is_map(kind):
+        return pa.map_(wide_type(kind.key_type), wide_type(kind.item_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(wide_type(kind.value_type))
+    return kind
+
+
+def infinities(array: Any) -> int:
+    """How many numbers of an Arrow array are infinite, at any depth."""
+    kind = array.type
+    if pa.types.is_floating(kind):
+        return pc.sum(pc.is_inf(array)).as_py() or 0
+    if pa.types.is_struct(kind):
+        return sum(map(infinities, array.flatten()))
+    if pa.types.is_map(kind):
+        return infinities(array.keys) + infinities(array.items)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return infinities(array.flatten())
+    return 0
+
+
 def _boolean(value: Any) -> bool:
     if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):
         return bool(value)
@@ -80,6 +110,22 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     message = "not a str"
+    raise TypeError(message)
+
+
+def _binary(value: Any) -> bytes:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    message = "not bytes (of text, give .encode())"
+    raise TypeError(message)
+
+
+def _span(value: Any) -> Any:
+    if isinstance(value, timedelta):
+        return value
+    if type(value).__name__ == "timedelta64":
+        return value.astype("timedelta64[us]")
+    message = "not a timedelta"
     raise TypeError(message)
 
 
@@ -123,7 +169,10 @@ _SCALARS: Final[tuple[tuple[Callable[[Any], bool], type, Convert], ...]] = (
     (pa.types.is_floating, float, _real),
     (pa.types.is_string, str, _text),
     (pa.types.is_large_string, str, _text),
+    (pa.types.is_binary, bytes, _binary),
+    (pa.types.is_large_binary, bytes, _binary),
     (pa.types.is_date, date, _day),
+    (pa.types.is_duration, timedelta, _span),
     (pa.types.is_decimal, _NONE, _number),
 )
 
@@ -187,6 +236,9 @@ def _named(value: Any, names: list[str]) -> dict[str, Any]:
         message = "a struct takes a tuple, a NamedTuple, a Row or a dict"
         raise TypeError(message)
     fields = getattr(value, "_fields", None) or getattr(value, "__fields__", None) or names
+    if len(fields) != len(value):
+        message = f"a struct of {', '.join(fields)} is declared, and a tuple of {len(value)} given"
+        raise ValueError(message)
     return dict(zip(fields, value, strict=True))
 
 
