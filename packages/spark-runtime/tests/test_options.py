@@ -149,20 +149,17 @@ def bounded(**given):
     )
 
 
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ({"state_dir": "/elsewhere"}, "state_dir= needs query="),
-        ({"new_state": True}, "new_state= needs query="),
-        ({"restore": RestoreFrom("q")}, "restore_from= needs query="),
-        ({"state_dir": "/x", "new_state": "true"}, "state_dir= and new_state= need query="),
-    ],
-)
-def test_arguments_about_state_that_is_dropped(given, says):
-    with pytest.raises(ConfigurationError, match=says):
-        bounded(**given)
-    assert bounded().state_dir is None
+def test_state_that_is_dropped():
+    with pytest.raises(ConfigurationError, match="restore_from= needs query="):
+        bounded(restore=RestoreFrom("q"))
+    assert bounded(state_dir="/of/a/stream").state_dir is None
+
+
+def test_flags_are_told_as_settings_are():
     assert bounded(new_state="false").new_state is False
+    assert bounded(new_state="true").new_state is True
+    with pytest.raises(ConfigurationError, match="new_state"):
+        bounded(new_state="perhaps")
 
 
 def test_arguments_about_state_that_is_kept(tmp_path):

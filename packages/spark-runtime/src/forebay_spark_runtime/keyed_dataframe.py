@@ -22,7 +22,7 @@ from forebay_spark_runtime import options as checks
 from forebay_spark_runtime.feeding import Layout
 from forebay_spark_runtime.key_columns import KeyColumns, key_columns
 from forebay_spark_runtime.options import KeyedOptions
-from forebay_spark_runtime.pickling import pickled
+from forebay_spark_runtime.pickling import pickled_function
 from forebay_spark_runtime.plan import Hidden, Input, output_schema, plan
 from forebay_spark_runtime.reduce import running_reduce
 from forebay_spark_runtime.with_state import WithState
@@ -48,10 +48,6 @@ from forebay_state_api.ttl import StateTtlConfig
 from forebay_state_api.versions import RestoreFrom
 
 __all__ = ["ConnectedDataFrame", "KeyedDataFrame", "keyed"]
-
-_IN_OPEN: Final = (
-    "Make what cannot be pickled (clients, locks, sessions) in open(), or keep it in a module"
-)
 
 _batches: Final[dict[tuple[str, str], int]] = {}
 """(run, uid) → the batch for which ``foreachBatch`` last made that operator in this process."""
@@ -180,8 +176,8 @@ def keyed(
     :param query: names the state where Spark gives no query id: in ``foreachBatch`` under Spark
         Connect, and on a bounded DataFrame whose state is to be kept.
     :param batch_id: the batch, where Spark gives none; on a bounded DataFrame 0 if not given.
-    :param state_dir: directory or URL below which state lives (``spark.forebay.state.dir``). Like
-        ``new_state`` and ``restore_from`` it needs ``query`` on a bounded DataFrame.
+    :param state_dir: directory or URL below which state lives (``spark.forebay.state.dir``). A
+        bounded DataFrame without ``query`` keeps nothing, wherever that is.
     :param backend: name of the state backend (``spark.forebay.state.backend``).
     :param order_by: columns by which each subtask sorts the rows of a batch before it runs them; a
         total order makes the order of rows repeatable where several source splits meet.
@@ -268,7 +264,7 @@ def _apply(sides: Sequence[KeyedDataFrame], fn: Any, schema: Any) -> Any:
     inputs = [Input(side.df, side.keys, side.options.order_by) for side in sides]
     job = SubtaskJob(
         options=options,
-        function=pickled(fn, f"operator {options.uid!r}: {function_name(fn)}", _IN_OPEN),
+        function=pickled_function(fn, options.uid),
         function_name=function_name(fn),
         key_type=cloudpickle.dumps(first.keys.key_type()),
         layout=_layout(sides, inputs),

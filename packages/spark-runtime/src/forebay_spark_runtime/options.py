@@ -84,11 +84,12 @@ def operator_options(
     most = checked_max_parallelism(max_parallelism, uid)
     batch = checked_batch(df, query, batch_id, uid)
     directory = checked_directory(df, settings, batch, uid)
-    begins_new = checked_flag(new_state, "new_state", uid)
-    if directory is None:
-        _check_dropped(
-            uid, state_dir=overrides.get("state.dir"), new_state=begins_new, restore_from=restore
+    if restore is not None and directory is None:
+        message = (
+            f"operator {uid!r}: restore_from= needs query=: without it the state of a bounded "
+            "DataFrame is dropped at its end"
         )
+        raise ConfigurationError(message)
     return KeyedOptions(
         uid=uid,
         parallelism=checked_parallelism(session, parallelism, most, uid),
@@ -96,22 +97,10 @@ def operator_options(
         batch=batch,
         state_dir=directory,
         order_by=checked_order(df, order_by, uid),
-        new_state=begins_new,
+        new_state=checked_flag(new_state, "new_state", uid),
         restore=restore,
         settings=settings,
     )
-
-
-def _check_dropped(uid: str, **given: object) -> None:
-    """Refuse arguments that say something about state that is kept."""
-    named = [f"{name}=" for name, value in given.items() if value]
-    if named:
-        message = (
-            f"operator {uid!r}: {' and '.join(named)} {'needs' if len(named) == 1 else 'need'} "
-            "query=: without it the state of a bounded DataFrame is dropped at its end. Name the "
-            "query to keep it, or leave the arguments out"
-        )
-        raise ConfigurationError(message)
 
 
 def checked_flag(given: object, name: str, uid: object) -> bool:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from typing import Any, Final
 
 from pyspark import cloudpickle
 
+from forebay_state_api._engine.engine import function_name
 from forebay_state_api.errors import ConfigurationError
+
+_IN_OPEN: Final = (
+    "Make what cannot be pickled (clients, locks, sessions) in open(), or keep it in a module"
+)
 
 
 def pickled(value: Any, what: str, advice: str) -> bytes:
@@ -18,6 +23,11 @@ def pickled(value: Any, what: str, advice: str) -> bytes:
         message = f"{what} cannot be sent to the workers: {_shown(error)}. {advice}"
         raise ConfigurationError(message) from error
     return data
+
+
+def pickled_function(fn: Any, uid: str) -> bytes:
+    """An operator's function for the workers."""
+    return pickled(fn, f"operator {uid!r}: {function_name(fn)}", _IN_OPEN)
 
 
 def unpickled(data: bytes, what: str) -> Any:

@@ -98,7 +98,7 @@ def test_other_types_are_refused_with_the_place_where_they_are(type_info, value,
         admit(type_info, value)
 
 
-@pytest.mark.parametrize("type_info", [int, None, Digits()], ids=repr)
+@pytest.mark.parametrize("type_info", [int, None, Digits()], ids=["int", "untyped", "Codec"])
 def test_the_error_says_what_the_type_was_declared_for(type_info):
     codec = codec_for(type_info, what="state 'x'")
     for derived in (codec, optional_codec(codec)):

@@ -17,12 +17,12 @@ from typing import Any, Final, Protocol, Self
 import attrs
 from pyspark import cloudpickle
 
-from forebay_spark_runtime.keyed_dataframe import _pickled
 from forebay_spark_runtime.options import (
     checked_max_parallelism,
     checked_parallelism,
     checked_uid,
 )
+from forebay_spark_runtime.pickling import pickled_function
 from forebay_state_api._engine.engine import (
     EngineMetrics,
     EngineSettings,
@@ -256,7 +256,7 @@ class FunctionHarness:
         if self._event_time_of is not None and timer_method(fn) is None:
             message = f"event_time= is for functions with timers; {fn!r} has no on_timer method"
             raise ConfigurationError(message)
-        self._pickled = _pickled(fn, self._uid)
+        self._pickled = pickled_function(fn, self._uid)
         self._parallelism = parallelism
         self._run_identity = RunIdentity(keyed_uuid=str(uuid.uuid4()), app_id=None, run_id=None)
 
