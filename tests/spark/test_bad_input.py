@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from pyspark.sql import functions as F
+from pyspark.sql.types import CharType, StructType
 
 from forebay_spark_runtime import keyed
 from forebay_state_api import (
@@ -126,6 +127,15 @@ def test_batch_id_of_a_stream(stage):
 def test_schema_that_does_not_parse(users, schema):
     with pytest.raises(ConfigurationError, match=r"operator 'bad': the output schema"):
         keyed(users, "user", uid="bad").process(Count(), schema)
+
+
+@pytest.mark.parametrize(
+    "schema", ["user char(3)", "user array<varchar(3)>", StructType().add("user", CharType(3))]
+)
+def test_char_and_varchar_in_a_schema(users, schema):
+    with pytest.raises(ConfigurationError, match="string in place of char and varchar") as caught:
+        keyed(users, "user", uid="bad").process(Count(), schema)
+    assert "An error occurred" not in str(caught.value)
 
 
 def test_function_that_is_not_picklable(users):

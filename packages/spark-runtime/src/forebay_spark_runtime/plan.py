@@ -75,9 +75,9 @@ def output_schema(session: Any, schema: Any, uid: str) -> OutputSchema:
         arrow = arrow_schema(spark)
     except Exception as error:
         message = (
-            f"operator {uid!r}: the output schema {schema!r} does not parse: "
-            f"{str(error).strip().partition(chr(10))[0] or repr(error)}. "
-            "Write it like 'user string, n long', or pass a StructType"
+            f"operator {uid!r}: the output schema {schema!r} cannot be used: {_reason(error)}. "
+            "Write it like 'user string, n long', with string in place of char and varchar, or "
+            "pass a StructType"
         )
         raise ConfigurationError(message) from error
     if not len(spark):
@@ -87,6 +87,13 @@ def output_schema(session: Any, schema: Any, uid: str) -> OutputSchema:
         message = f"operator {uid!r}: the output schema has two columns of one name: {spark.names}"
         raise ConfigurationError(message)
     return OutputSchema(spark, arrow)
+
+
+def _reason(error: Exception) -> str:
+    """The line of a Spark error that says what is wrong; py4j's own first line never does."""
+    lines = [line.strip(" :.") for line in str(error).splitlines()]
+    told = [line for line in lines if line and not line.startswith("An error occurred while")]
+    return told[0] if told else repr(error)
 
 
 def arrow_schema(spark: Any) -> Any:
