@@ -321,6 +321,8 @@ def test_unwritable_state_directory(stage):
     with pytest.raises(Exception, match="StorageError") as caught:
         stage.run(unwritable.process(Count(), SCHEMA))
     assert str(stage.folder / "file" / "state") in str(caught.value)
+    assert "(spark.forebay.state.dir, or state_dir=)" in str(caught.value)
+    assert "in the state of operator 'c', subtask" in str(caught.value)
 
 
 def test_mistyped_state_directory(stage):

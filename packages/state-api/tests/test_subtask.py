@@ -11,11 +11,13 @@ from forebay_state_api import (
     FunctionError,
     KeyedProcessFunction,
     StateAccessError,
+    StorageError,
     ValueStateDescriptor,
 )
 from forebay_state_api.testing import KeyedJob
 from forebay_state_api.testing.conformance.subject import memory_storage
 from forebay_state_api.testing.reference import ReferenceBackend
+from forebay_state_api.testing.storage import Fault, FaultyStorage
 from forebay_state_api.versions.reader import open_version
 
 calls = []
@@ -104,6 +106,15 @@ def test_a_backend_that_cannot_be_opened(job):
     with pytest.raises(CorruptStateError):
         job.run(Telling(), [("k",)])
     assert calls == ["backend.open"]
+
+
+@pytest.mark.parametrize("name", ["*/marker-*", "*/manifest-*"])
+def test_an_error_of_storage_names_the_operator(name):
+    full = StorageError("full")
+    storage = FaultyStorage(memory_storage(), Fault(operation="put", name=name, error=lambda: full))
+    with pytest.raises(StorageError, match="full") as caught:
+        KeyedJob(Watched, storage).run(Telling(), [("k",)])
+    assert caught.value.__notes__ == ["in the state of operator 'operator', subtask 0, batch 0"]
 
 
 def test_the_function_that_fails_to_close_after_the_commit(job):

@@ -38,7 +38,7 @@ from forebay_state_api._operator_state.operator_state import OperatorState
 from forebay_state_api._restoring import check_matched, convert
 from forebay_state_api.backend import CommittedState, Opening, StateBackend
 from forebay_state_api.context import RuntimeContext
-from forebay_state_api.errors import StateAccessError
+from forebay_state_api.errors import StateAccessError, StorageError
 from forebay_state_api.keys import KeyGroupRange, key_group_range_of
 from forebay_state_api.plugins import plugins
 from forebay_state_api.siblings import Siblings
@@ -179,7 +179,8 @@ class Subtask:
             self._engine = self._make_engine(self._backend)
             self._engine.open()
             self._take_over()
-        except BaseException:
+        except BaseException as error:
+            self._name_in(error)
             self.close(failed=True)
             raise
         self._log_undeclared()
@@ -233,7 +234,11 @@ class Subtask:
         engine.hand_over()
         engine.clean_up()
         times = None if engine.timers is None else self._times_after(engine.timers)
-        committed, manifest_id = self._commit_version(engine, times)
+        try:
+            committed, manifest_id = self._commit_version(engine, times)
+        except StorageError as error:
+            self._name_in(error)
+            raise
         self._report = self._reported(committed, manifest_id, time.perf_counter() - started)
         return self._report
 
@@ -296,6 +301,15 @@ class Subtask:
         return self.opened_version > 0
 
     # -- parts --------------------------------------------------------------------------------
+
+    def _name_in(self, error: BaseException) -> None:
+        """Tell whose state it was that storage refused; storage knows names of files only."""
+        if isinstance(error, StorageError):
+            task = self.task
+            error.add_note(
+                f"in the state of operator {task.uid!r}, subtask {task.subtask}, batch "
+                f"{task.batch_id}"
+            )
 
     def _begin_version(self) -> TaskVersion | None:
         if self._versions is None:

@@ -240,6 +240,13 @@ def test_an_unwritable_directory_is_named(tmp_path: Path):
         open_storage(tmp_path).put("a", b"")
 
 
+def test_a_directory_that_cannot_be_made_says_what_to_do(tmp_path: Path):
+    (tmp_path / "file").write_text("x")
+    storage = open_storage(tmp_path / "file" / "state")
+    with pytest.raises(StorageError, match=r"cannot be made: .*spark\.forebay\.state\.dir, or st"):
+        storage.put("a", b"")
+
+
 def test_memory_of_one_name_is_shared():
     name = uuid.uuid4()
     MemoryStorage(f"memory://{name}").put("a/b", b"1")

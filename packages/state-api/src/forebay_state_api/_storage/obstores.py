@@ -314,5 +314,8 @@ class LocalDirectory:
             return LocalStore(self._path, mkdir=True, automatic_cleanup=True)
         except (BaseError, OSError) as error:
             cause = cause_of(error)
-            msg = f"the directory {self._path} does not exist and cannot be made: {cause}"
+            msg = (
+                f"the directory {self._path} does not exist and cannot be made: {cause}. Name one "
+                "that the executors can make and write to (spark.forebay.state.dir, or state_dir=)"
+            )
             raise StorageError(msg, transient=is_passing(error)) from error
