@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import json
+import logging
 import shutil
+import threading
 import time
 
 import pytest
@@ -267,3 +269,37 @@ def test_a_renamed_uid_is_said(stage):
     renamed = keyed(stage.source(), "user", uid="totals").process(Count(), SCHEMA)
     with pytest.raises(Exception, match=r"no state of operator 'totals' is stored in .*"):
         stage.run(renamed)
+
+
+def told_of(caplog):
+    logger = "forebay_spark_runtime.stored_operators"
+    for thread in threading.enumerate():
+        if thread.name == "forebay-stored":
+            thread.join(20)
+    told = [one.getMessage() for one in caplog.records if one.name == logger]
+    caplog.clear()
+    return told
+
+
+def test_operators_that_a_query_does_not_have_any_more_are_logged(stage, caplog):
+    caplog.set_level(logging.INFO, "forebay_spark_runtime.stored_operators")
+    stage.put({"user": "ann"})
+
+    def start(*uids):
+        df = stage.source()
+        for uid in uids:
+            df = keyed(df, "user", uid=uid, state_dir=stage.state).process(Count(), SCHEMA)
+        return str(stage.run(df).id)
+
+    query = start("counts", "a:b é", "more")
+    assert told_of(caplog) == []
+    start("counts", "more")
+    where = f"their state kept in {stage.state}"
+    assert told_of(caplog) == [
+        f"query {query}: not among its operators any more, and {where}: a:b é"
+    ]
+    start("more")
+    assert told_of(caplog) == [
+        f"query {query}: not among its operators any more, and {where}: a:b é, counts"
+    ]
+    assert len(stage.operators()) == 3

@@ -6,7 +6,8 @@ the query's own session, whose settings reach the tasks, and the operator's task
 Under Spark Connect nothing shows the client the query's class, so there it cannot be refused.
 
 In the same way queries are marked whose trigger lets them end by themselves, which only operators
-that leave rows to the next micro-batch refuse.
+that leave rows to the next micro-batch refuse; and what is stored for operators that a query does
+not have any more is logged.
 """
 
 # ruff: noqa: SLF001 - pyspark has no public way to what its JVM knows
@@ -20,6 +21,7 @@ import weakref
 from typing import Any, ClassVar, Final
 
 from forebay_spark_runtime.session import Batch, is_connect
+from forebay_spark_runtime.stored_operators import log_kept
 from forebay_state_api.errors import ConfigurationError
 
 _log = logging.getLogger(__name__)
@@ -107,6 +109,8 @@ class _Listener:
             _log.warning("query %s was started with asyncProgressTrackingEnabled", event.id())
         if execution is not None and _ends_by_itself(execution):
             execution.sparkSessionForStream().conf().set(ENDS, "true")
+        if execution is not None:
+            log_kept(str(event.id()), execution.analyzedPlan().toString())
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Java's name
         """Not needed."""

@@ -17,7 +17,7 @@ from typing import Any, Final
 import attrs
 from pyspark import cloudpickle
 
-from forebay_spark_runtime import async_progress
+from forebay_spark_runtime import async_progress, stored_operators
 from forebay_spark_runtime import options as checks
 from forebay_spark_runtime.feeding import Layout
 from forebay_spark_runtime.key_columns import KeyColumns, key_columns
@@ -275,6 +275,7 @@ def _apply(sides: Sequence[KeyedDataFrame], fn: Any, schema: Any) -> Any:
     routed = plan(inputs, options, now_ms=time.time_ns() // 1_000_000)
     if first.df.isStreaming:
         async_progress.watch(session)
+        stored_operators.remember(options)
     else:
         _enter_batch(session, options)
     return routed.mapInArrow(job, target.spark)

@@ -15,7 +15,7 @@ import attrs
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql.types import StructField, StructType
 
-from forebay_spark_runtime import async_progress
+from forebay_spark_runtime import async_progress, stored_operators
 from forebay_spark_runtime import session as sessions
 from forebay_spark_runtime.plan import Hidden, OutputSchema, output_schema
 from forebay_spark_runtime.waiting.answers import ERROR_DDL
@@ -220,6 +220,7 @@ def _wait(
         return carried.mapInArrow(WaitJob(**told), target).toDF(*schema.names)
     carrying = CarryJob(**told, columns=columns_of(df), **attrs.asdict(stateful, recurse=False))
     async_progress.watch(session)
+    stored_operators.remember(stateful.options)
     routed = routed_to_subtasks(carried, _PARTITION, stateful.options)
     return routed.mapInArrow(carrying, target).toDF(*schema.names)
 

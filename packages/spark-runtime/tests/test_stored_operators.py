@@ -1,0 +1,87 @@
+"""What a query that starts has stored of operators that are not in its plan."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+
+import attrs
+import pytest
+
+from forebay_spark_runtime import stored_operators
+from forebay_spark_runtime.options import KeyedOptions
+from forebay_spark_runtime.session import Batch
+from forebay_state_api.settings import resolve_settings
+from forebay_state_api.storage import open_storage
+
+QUERY = str(uuid.uuid4())
+
+
+def options(state_dir, query=None):
+    return KeyedOptions(
+        uid="counts",
+        parallelism=2,
+        max_parallelism=128,
+        batch=Batch(query=query),
+        state_dir=state_dir,
+        order_by=(),
+        new_state=False,
+        settings=resolve_settings({}),
+        keyed_uuid=str(uuid.uuid4()),
+    )
+
+
+def plan(made, *more):
+    observed = [f"CollectMetrics forebay:{one.uid}:{one.keyed_uuid}, [count(1)], 3" for one in made]
+    return "\n+- ~".join(["Write", *observed, *more])
+
+
+@pytest.fixture
+def told(caplog):
+    caplog.set_level(logging.DEBUG, "forebay_spark_runtime.stored_operators")
+
+    def log(text):
+        caplog.clear()
+        thread = stored_operators.log_kept(QUERY, text)
+        if thread is not None:
+            thread.join(20)
+        return [(one.levelname, one.getMessage()) for one in caplog.records]
+
+    return log
+
+
+@pytest.fixture
+def state_dir(tmp_path):
+    storage = open_storage(tmp_path)
+    for folder in (f"{QUERY}/counts", f"{QUERY}/a=3ab", f"{QUERY}/old", "another/other"):
+        storage.put(f"{folder}/epochs/1", b"")
+    return str(tmp_path)
+
+
+def test_what_is_stored_and_not_in_the_plan_is_logged(told, state_dir):
+    made = options(state_dir)
+    stored_operators.remember(made)
+    where = f"their state kept in {state_dir}"
+    message = f"query {QUERY}: not among its operators any more, and {where}"
+    assert told(plan([made])) == [("INFO", f"{message}: a:b, old")]
+    others = [attrs.evolve(made, uid=uid, keyed_uuid=str(uuid.uuid4())) for uid in ("a:b", "new")]
+    assert told(plan([made, *others])) == [("INFO", f"{message}: old")]
+    others[1] = attrs.evolve(others[1], uid="old")
+    assert told(plan([made, *others])) == []
+
+
+def test_state_under_a_name_of_the_user_s_own_is_left_alone(told, state_dir):
+    made = options(state_dir, query="mine")
+    stored_operators.remember(made)
+    assert told(plan([made])) == []
+
+
+def test_a_query_without_operators(told):
+    assert told(plan([], "CollectMetrics mine, [count(1)], 3")) == []
+
+
+def test_storage_that_cannot_be_listed_is_no_trouble(told, tmp_path):
+    made = options("no-such-scheme://state")
+    stored_operators.remember(made)
+    ((level, message),) = told(plan([made]))
+    assert (level, QUERY in message) == ("DEBUG", True)
