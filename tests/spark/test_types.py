@@ -83,6 +83,23 @@ def test_a_row_that_does_not_fit(spark):
         bad.collect()
 
 
+def test_structs_of_odd_names_come_back_from_state(spark):
+    kind = "struct<x:int,`_id`:int,`y z`:int>"
+    df = spark.sql(f"""
+        SELECT 'a' AS k, CAST(named_struct('x', id, '_id', id, 'y z', id) AS {kind}) AS st
+        FROM range(3)
+    """)
+    df = df.selectExpr("k", "st", "array(st) AS list", "map('k', st) AS map")
+    reduced = keyed(df, "k", uid="odd", parallelism=1).reduce(lambda before, row: before)
+    assert len(set(map(str, reduced.collect()))) == 1
+    kept = keyed(df, "k", uid="kept", parallelism=1).map_with_state(
+        lambda row, before: ((row.k, before or row.st), row.st),
+        df.select("k", "st").schema,
+        state_type=df.schema["st"].dataType,
+    )
+    assert [tuple(row.st) for row in kept.collect()] == [(0, 0, 0), (0, 0, 0), (1, 1, 1)]
+
+
 def _samples():
     chance = random.Random(11)
     ints = [0, 1, -1, 127, -128]

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import Row
 
-from forebay_spark_runtime.rows_in import RowReader, row_class
+from forebay_spark_runtime.rows_in import RowReader, column_reader, row_class
 from forebay_spark_runtime.rows_out import RowOrder, RowWriter
+from forebay_state_api.codecs import codec_for
 from forebay_state_api.errors import OutputSchemaError
 
 UTC = datetime.UTC
@@ -69,6 +70,30 @@ def test_rows_of_odd_names_go_out_as_they_came_in():
         [pa.array([1]), pa.array(["x"])]
     )
     assert writer(*fields).batch([row]).to_pylist() == [{"a b": 1, "_1": "x"}]
+
+
+ODD_STRUCT = pa.struct([("x", pa.int64()), ("_id", pa.int64()), ("y z", pa.int64())])
+
+
+@pytest.mark.parametrize(
+    ("kind", "ddl", "value"),
+    [
+        (ODD_STRUCT, "struct<x:int,_id:int,`y z`:int>", (1, 2, 3)),
+        (pa.list_(ODD_STRUCT), "array<struct<x:int,_id:int,`y z`:int>>", [(1, 2, 3), None]),
+        (
+            pa.map_(pa.string(), ODD_STRUCT),
+            "map<string,struct<x:int,_id:int,`y z`:int>>",
+            {"a": (1, 2, 3)},
+        ),
+    ],
+    ids=["struct", "array", "map"],
+)
+def test_structs_of_odd_names_go_out_as_the_state_has_them(kind, ddl, value):
+    codec = codec_for(ddl, what="state 'x'")
+    (stored,) = codec.unpack(codec.pack([codec.admit(value)]))
+    (read,) = column_reader(kind)(pa.array([written(stored, kind)], kind))
+    assert read == stored == value
+    assert written(read, kind) == written(value, kind)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ Nested structs become NamedTuples too, maps become dicts, arrays become lists. T
 
 from __future__ import annotations
 
-import keyword
-from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import repeat
@@ -16,6 +14,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 from forebay_spark_runtime.time_zones import time_zone
+from forebay_state_api.codecs.structs import tuple_class
 
 ColumnReader: TypeAlias = Callable[[Any], list[Any]]
 """From an Arrow array to Python values."""
@@ -31,28 +30,7 @@ def row_class(names: tuple[str, ...]) -> Any:
 
     A column whose name is no identifier is read by ``getattr(row, name)``.
     """
-    fields = [_field_name(name, position, names) for position, name in enumerate(names)]
-    make: Any = namedtuple  # noqa: PYI024 - the fields are data
-    made = make("Row", fields)
-    for position, (name, field) in enumerate(zip(names, fields, strict=True)):
-        if name != field and not hasattr(made, name):
-            setattr(made, name, _column(position))
-    made._fields = names
-    return made
-
-
-def _field_name(name: str, position: int, names: tuple[str, ...]) -> str:
-    """A name that ``namedtuple`` takes, and that is none of the other columns'."""
-    if name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("_"):
-        return name
-    field = f"column{position}"
-    while field in names:
-        field += "x"
-    return field
-
-
-def _column(position: int) -> property:
-    return property(lambda row: row[position])
+    return tuple_class("Row", names)
 
 
 def column_reader(kind: Any) -> ColumnReader:

@@ -197,7 +197,30 @@ def test_fields_may_be_none():
 def test_equal_structs_are_of_one_class():
     again = codec_for("n long, total double", what="y")
     assert type(again.admit((1, 2))) is type(CODEC.admit((1, 2)))
-    assert type(codec_for("`my col` int", what="x").admit((1,)))._fields == ("_0",)
+
+
+ODD = codec_for("`my col` int, _id int, class int, n int", what="x")
+
+
+def test_fields_of_any_names_are_fields():
+    (found,) = ODD.unpack(ODD.pack([ODD.admit((1, 2, 3, 4))]))
+    assert found._fields == ("my col", "_id", "class", "n")
+    assert [getattr(found, name) for name in found._fields] == [1, 2, 3, 4]
+    assert found._asdict() == {"my col": 1, "_id": 2, "class": 3, "n": 4}
+
+
+def test_a_struct_of_odd_names_goes_into_another_one_by_name():
+    (found,) = ODD.unpack(ODD.pack([ODD.admit((1, 2, 3, 4))]))
+    other = codec_for("n int, class int, _id int, `my col` int", what="y")
+    assert other.admit(found) == (4, 3, 2, 1)
+
+
+def test_fields_of_odd_names_are_replaced():
+    value = ODD.admit((1, 2, 3, 4))
+    assert value._replace(_id=7, n=None, **{"my col": 8}) == (8, 7, 3, None)
+    assert type(value._replace(_id=7)) is type(value)
+    with pytest.raises(ValueError, match="no field column1; the fields are my col, _id, class, n"):
+        value._replace(column1=7)
 
 
 def test_structs_are_keys():

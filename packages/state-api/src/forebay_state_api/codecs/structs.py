@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 from collections import namedtuple
 from collections.abc import Sequence
 from functools import lru_cache
@@ -54,8 +55,50 @@ class StructShape(RecordShape):
 
 @lru_cache(maxsize=256)
 def struct_class(names: tuple[str, ...]) -> type[Any]:
-    """Return the NamedTuple class for fields of these names, the same each time.
+    """Return the class of structs with fields of these names, the same each time."""
+    made: type[Any] = tuple_class("Struct", names)
+    return made
 
-    Names that are no identifiers are replaced by ``_0``, ``_1``, … after their position.
+
+def tuple_class(title: str, names: tuple[str, ...]) -> Any:
+    """Make a NamedTuple class, called ``title``, with fields of any names.
+
+    ``_fields`` are ``names``, and ``_replace`` takes them. A field whose name is no identifier, is
+    a keyword or begins with an underscore is read by ``getattr``; one that would hide a method, by
+    position.
     """
-    return namedtuple("Struct", names, rename=True)  # noqa: PYI024 - the fields' types are in the shape
+    fields = [_field_name(name, position, names) for position, name in enumerate(names)]
+    make: Any = namedtuple  # noqa: PYI024 - the fields are data
+    made = make(title, fields)
+    if tuple(fields) == names:
+        return made
+    for position, (name, field) in enumerate(zip(names, fields, strict=True)):
+        if name != field and not hasattr(made, name):
+            setattr(made, name, _field(position))
+    made._fields = names
+    made._replace = _replaced
+    return made
+
+
+def _field_name(name: str, position: int, names: tuple[str, ...]) -> str:
+    """A name that ``namedtuple`` takes, and that is none of the other fields'."""
+    if name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("_"):
+        return name
+    field = f"column{position}"
+    while field in names:
+        field += "x"
+    return field
+
+
+def _field(position: int) -> property:
+    return property(lambda one: one[position])
+
+
+def _replaced(one: Any, /, **values: Any) -> Any:
+    """What ``_replace`` does, by the names in ``_fields``."""
+    unknown = [name for name in values if name not in one._fields]
+    if unknown:
+        msg = f"there is no field {', '.join(unknown)}; the fields are {', '.join(one._fields)}"
+        raise ValueError(msg)
+    pairs = zip(one._fields, one, strict=True)
+    return one._make(values.get(name, value) for name, value in pairs)
