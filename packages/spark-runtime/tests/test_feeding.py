@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pyarrow as pa
 import pytest
 
@@ -139,6 +140,27 @@ def test_a_nan_key():
         )
 
 
+def with_days(days):
+    rows = [("ann", 0)] * len(days)
+    given = batch(rows)
+    return given.set_column(1, "n", pa.array(days, pa.date32()))
+
+
+def test_a_date_that_python_cannot_hold_is_named_with_its_row():
+    feeder = Feeder(layout(), task(1))
+    feeder.feed(with_days([1, 2]), Taken())
+    with pytest.raises(ConfigurationError) as caught:
+        feeder.feed(with_days([3] * SLICE_ROWS + [4, 5_000_000]), Taken())
+    says = f"operator 'u', subtask 1: record {2 + SLICE_ROWS + 1} of the subtask's micro-batch"
+    assert str(caught.value).startswith(f"{says} cannot be read: column 'n' (date32[day])")
+
+
+def test_a_null_key_is_named_beside_a_date_that_python_cannot_hold():
+    given = with_days([5_000_000]).set_column(0, "user", pa.array([None], pa.string()))
+    with pytest.raises(ConfigurationError, match=r"key column 'user' is null .* 15659-07-15"):
+        Feeder(layout(), task(1)).feed(given, Taken())
+
+
 LEFT = pa.struct([("k", pa.string()), ("n", pa.int64())])
 RIGHT = pa.struct([("id", pa.string())])
 
@@ -182,3 +204,17 @@ def test_two_inputs_of_which_one_is_idle():
 def test_a_null_key_of_two_inputs():
     with pytest.raises(ConfigurationError, match=r"key column 'k' is null .*'n': 5"):
         Feeder(TWO, task(0)).feed(united([{"k": None, "n": 5}]), Taken())
+
+
+def test_a_date_of_two_inputs_that_python_cannot_hold():
+    right = pa.StructArray.from_arrays(
+        [pa.array(["a", "b", "c"]), pa.array([1, None, 5_000_000], pa.date32())],
+        ["id", "day"],
+        mask=pa.array([False, True, False]),
+    )
+    sides = united([{"id": "a"}, {"k": "b", "n": 1}, {"id": "c"}]).set_column(
+        1, Hidden.SECOND, right
+    )
+    two = attrs.evolve(TWO, names=(("k", "n"), ("id", "day")))
+    with pytest.raises(ConfigurationError, match=r"record 2 of .* column 'day' .*15659-07-15"):
+        Feeder(two, task(0)).feed(sides, Taken())

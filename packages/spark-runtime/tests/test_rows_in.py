@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay_spark_runtime.rows_in import RowReader, column_reader, row_class
+from forebay_spark_runtime.rows_in import RowReader, UnreadableValueError, column_reader, row_class
 
 NEW_YORK = ZoneInfo("America/New_York")
 INSTANT = datetime.datetime(2024, 3, 10, 7, 30, 0, 5, tzinfo=datetime.UTC)
@@ -154,3 +154,35 @@ def test_any_names_make_a_row(names):
 def test_no_columns_and_no_rows():
     assert list(RowReader(["x"], [INNER]).rows([pa.array([], INNER)])) == []
     assert read([{}, None], pa.struct([])) == [(), None]
+
+
+DAYS = pa.array([1, None, 5_000_000], pa.date32())
+NOT_UTF8 = pa.array([b"a", None, b"\xff"]).view(pa.string())
+
+
+@pytest.mark.parametrize(
+    ("array", "says"),
+    [
+        (DAYS, "column 'c' (date32[day]) has a date or timestamp outside the years 1 to 9999, "),
+        (DAYS, "[ 15659-07-15 ]; filter such rows, or cast the column to string"),
+        (pa.array([0, 0, -(9 * 10**16)], pa.timestamp("us", "UTC")), "-0882-01-06 08:00:00"),
+        (pa.array([0, 0, -(9 * 10**16)], pa.timestamp("us")), "-0882-01-06 08:00:00"),
+        (pa.StructArray.from_arrays([DAYS], ["d"]), "15659-07-15"),
+        (pa.ListArray.from_arrays([0, 1, 2, 3], DAYS), "15659-07-15"),
+        (
+            pa.ListArray.from_arrays([0, 1, 2, 3], pa.StructArray.from_arrays([DAYS], ["d"])),
+            "15659",
+        ),
+        (pa.MapArray.from_arrays([0, 1, 2, 3], pa.array([1, 2, 3]), DAYS), "15659-07-15"),
+        (NOT_UTF8, "has a string that is not UTF-8"),
+        (NOT_UTF8, "filter such rows, or cast the column to binary"),
+    ],
+    ids=lambda value: str(getattr(value, "type", value))[:40],
+)
+def test_a_value_that_python_cannot_hold_is_found(array, says):
+    reader = RowReader(["n", "c"], [pa.int64(), array.type])
+    with pytest.raises(UnreadableValueError) as caught:
+        reader.rows([pa.array([1, 2, 3]), array])
+    assert caught.value.position == 2
+    assert says in str(caught.value)
+    assert len(list(reader.rows([pa.array([1, 2]), array.slice(0, 2)]))) == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import attrs
 import pyarrow as pa
@@ -12,7 +12,13 @@ import pyarrow.compute as pc
 
 from forebay_spark_runtime.place import moved
 from forebay_spark_runtime.plan import GROUP_BITS, Hidden
-from forebay_spark_runtime.rows_in import SLICE_ROWS, RowReader, column_reader
+from forebay_spark_runtime.rows_in import (
+    SLICE_ROWS,
+    RowReader,
+    UnreadableValueError,
+    column_reader,
+    shown,
+)
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import canonical_decimal, subtask_of
 from forebay_state_api.subtask import Subtask, SubtaskIdentity
@@ -85,8 +91,9 @@ class Feeder:
             self._prepare(batch)
         feed = self._feed_one if self._layout.single else self._feed_two
         for start in range(0, batch.num_rows, SLICE_ROWS):
-            feed(batch.slice(start, SLICE_ROWS), subtask)
-        self._seen += batch.num_rows
+            part = batch.slice(start, SLICE_ROWS)
+            feed(part, subtask)
+            self._seen += part.num_rows
 
     def _see_event_times(self, batch: Any, side: int, position: int, subtask: Subtask) -> None:
         """Tell the latest event time of one input; nulls tell nothing."""
@@ -112,7 +119,10 @@ class Feeder:
 
     def _feed_one(self, batch: Any, subtask: Subtask) -> None:
         reader = self._readers[0]
-        values = reader.values(batch.columns[: len(self._layout.names[0])])
+        try:
+            values = reader.values(batch.columns[: len(self._layout.names[0])])
+        except UnreadableValueError as error:
+            self._refuse_value(error, error.position)
         keys = _keys(
             [
                 _canonical(batch.column(position), values[position])
@@ -126,7 +136,7 @@ class Feeder:
         columns = batch.columns
         sides = [columns[0], columns[1]]
         rows = [
-            reader.rows(side.drop_null().flatten())
+            self._rows_of_side(reader, side)
             for reader, side in zip(self._readers, sides, strict=True)
         ]
         positions = self._key_positions(batch)
@@ -145,6 +155,13 @@ class Feeder:
             part = islice(rows[side], end - start)
             subtask.process(part, keys[start:end], groups[start:end], side)
             start = end
+
+    def _rows_of_side(self, reader: RowReader, side: Any) -> Iterator[Any]:
+        try:
+            return reader.rows(side.drop_null().flatten())
+        except UnreadableValueError as error:
+            positions = pc.indices_nonzero(side.is_valid())
+            self._refuse_value(error, positions[error.position].as_py())
 
     def _key_positions(self, batch: Any) -> Sequence[int]:
         if self._layout.single:
@@ -175,11 +192,19 @@ class Feeder:
 
     def _shown(self, batch: Any, position: int) -> str:
         columns = batch.slice(position, 1).columns
-        values = [column_reader(column.type)(column)[0] for column in columns]
+        values = [_value_shown(column) for column in columns]
         side = 0 if self._layout.single or values[0] is not None else 1
         row = values if self._layout.single else values[side]
-        text = repr(dict(zip(self._layout.names[side], row, strict=False)))
+        names = self._layout.names[side]
+        text = row if isinstance(row, str) else repr(dict(zip(names, row, strict=False)))
         return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+    def _refuse_value(self, error: UnreadableValueError, position: int) -> NoReturn:
+        message = (
+            f"operator {self._layout.uid!r}, subtask {self._task.subtask}: record "
+            f"{self._seen + position} of the subtask's micro-batch cannot be read: {error}"
+        )
+        raise ConfigurationError(message) from error
 
     def _refuse_key(self, batch: Any, number: int, where: Any, what: str) -> None:
         position = pc.index(where, value=True).as_py()
@@ -190,6 +215,14 @@ class Feeder:
             "them a key"
         )
         raise ConfigurationError(message)
+
+
+def _value_shown(column: Any) -> Any:
+    """The value of a column of one row; its text if Python has nothing that it could be."""
+    try:
+        return column_reader(column.type)(column)[0]
+    except (OverflowError, UnicodeDecodeError):
+        return shown(column)
 
 
 def _keys(columns: list[list[Any]]) -> list[Any]:

@@ -23,6 +23,20 @@ SLICE_ROWS: Final = 1_000
 """Rows that are turned into Python objects at a time: smaller than a processor's cache, and no more
 than the engine reads in one batch by default."""
 
+_SHOWN: Final = 200
+
+_UNREADABLE: Final[dict[type[Exception], tuple[str, str]]] = {
+    OverflowError: (
+        "a date or timestamp outside the years 1 to 9999",
+        "filter such rows, or cast the column to string",
+    ),
+    UnicodeDecodeError: (
+        "a string that is not UTF-8",
+        "filter such rows, or cast the column to binary",
+    ),
+}
+"""What pyarrow raises → what is wrong, and the way out."""
+
 
 @lru_cache(maxsize=256)
 def row_class(names: tuple[str, ...]) -> Any:
@@ -130,23 +144,58 @@ def _cut(elements: list[Any], lengths: list[int | None]) -> list[Any]:
     return lists
 
 
+class UnreadableValueError(Exception):
+    """Python has nothing that a value could be; the text says why, and what to do."""
+
+    def __init__(self, text: str, position: int) -> None:
+        """``position`` is that of the row."""
+        super().__init__(text)
+        self.position = position
+
+
 class RowReader:
     """Turns the columns of one input into rows."""
 
     def __init__(self, names: Sequence[str], kinds: Sequence[Any]) -> None:
         """``kinds`` are the columns' Arrow types."""
+        self._names = names
         self._class = row_class(tuple(names))
         self._readers = [column_reader(kind) for kind in kinds]
 
     def rows(self, columns: list[Any]) -> Iterator[Any]:
-        """The rows of equally long arrays, made as they are asked for."""
+        """The rows of equally long arrays, made as they are asked for.
+
+        Raises `UnreadableValueError`.
+        """
         return self.rows_of(self.values(columns))
 
     def values(self, columns: list[Any]) -> list[list[Any]]:
-        """The Python values, column by column."""
-        return [read(column) for read, column in zip(self._readers, columns, strict=True)]
+        """The Python values, column by column. Raises `UnreadableValueError`."""
+        try:
+            return [read(column) for read, column in zip(self._readers, columns, strict=True)]
+        except tuple(_UNREADABLE):
+            self._find_unreadable(columns)
+            raise
 
     def rows_of(self, values: list[list[Any]]) -> Iterator[Any]:
         """Rows of columns that are Python values already."""
         # What the class's own `_make` does, without a Python call for each row.
         return map(tuple.__new__, repeat(self._class), zip(*values, strict=True))
+
+    def _find_unreadable(self, columns: list[Any]) -> None:
+        """Raise for the first value that cannot be read."""
+        for name, read, column in zip(self._names, self._readers, columns, strict=True):
+            for position in range(len(column)):
+                one = column.slice(position, 1)
+                try:
+                    read(one)
+                except tuple(_UNREADABLE) as error:
+                    what, way_out = _UNREADABLE[type(error)]
+                    text = f"column {name!r} ({column.type}) has {what}, {shown(one)}; {way_out}"
+                    raise UnreadableValueError(text, position) from error
+
+
+def shown(array: Any) -> str:
+    """The values of an array as text, whatever they are, cut short."""
+    text = " ".join(str(array).split())
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -15,7 +15,7 @@ from forebay_spark_runtime.waiting.arrow_in import Cutter, InputLayout, partitio
 from forebay_spark_runtime.waiting.counts import Counts
 from forebay_spark_runtime.waiting.histogram import Histogram
 from forebay_spark_runtime.waiting.window import Segment
-from forebay_state_api.errors import FunctionError, OutputSchemaError
+from forebay_state_api.errors import ConfigurationError, FunctionError, OutputSchemaError
 
 
 def batch(rows, partition=0):
@@ -55,6 +55,20 @@ def test_only_the_columns_that_are_wanted_become_values():
     assert segment.rows == [()] * 3
     (segment,) = cut(batch(3), key=lambda row: row.n % 2)
     assert segment.keys == [0, 1, 0]
+
+
+@pytest.mark.parametrize(("shown", "key"), [((0, 1), None), ((1,), (0,))])
+def test_a_date_that_python_cannot_hold_is_named_with_its_row(shown, key):
+    days = batch(1500).set_column(0, "c0", pa.array([1] * 1499 + [5_000_000], pa.date32()))
+    with pytest.raises(ConfigurationError) as caught:
+        cut(
+            batch(10).set_column(0, "c0", pa.array([1] * 10, pa.date32())),
+            days,
+            shown=shown,
+            key=key,
+        )
+    assert str(caught.value).startswith("ask: row 1509 of the partition cannot be read: column 'n'")
+    assert len(cut(days, shown=(1,))) == 2
 
 
 @pytest.mark.parametrize("key", [lambda row: row.m, lambda row: [row.n]])

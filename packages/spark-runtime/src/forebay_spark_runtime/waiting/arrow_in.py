@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import attrs
 
-from forebay_spark_runtime.rows_in import SLICE_ROWS, RowReader, row_class
+from forebay_spark_runtime.rows_in import SLICE_ROWS, RowReader, UnreadableValueError, row_class
 from forebay_spark_runtime.waiting.arguments import Rate
 from forebay_spark_runtime.waiting.window import Segment
 from forebay_state_api.errors import ConfigurationError, FunctionError
@@ -49,8 +49,9 @@ class Cutter:
 
     def _segment(self, data: Any, count: int) -> Segment:
         rows = self._read(data, self._layout.shown, 0, count)
+        keys = self._keys(data, rows)
         first, self._rows = self._rows, self._rows + count
-        return Segment(first, rows, data, self._keys(data, rows))
+        return Segment(first, rows, data, keys)
 
     def _keys(self, data: Any, rows: list[Any]) -> list[Any] | None:
         key = self._layout.key
@@ -79,7 +80,14 @@ class Cutter:
                 self._reader(data, by_key),
             )
         columns = [data.column(position) for position in positions]
-        return list(self._readers[which].rows(columns))
+        try:
+            return list(self._readers[which].rows(columns))
+        except UnreadableValueError as error:
+            row = self._rows + error.position
+            raise ConfigurationError(
+                f"{self._name}: row {row} of the partition cannot be read: {error}, or leave it "
+                "out of columns="
+            ) from error
 
     def _reader(self, data: Any, positions: Sequence[int]) -> RowReader:
         names = [self._layout.names[position] for position in positions]
