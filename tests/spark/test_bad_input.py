@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.types import CharType, StructType
 
-from forebay_spark_runtime import keyed
+from forebay_spark_runtime import keyed, ordered_wait
 from forebay_state_api import (
     KeyedCoProcessFunction,
     KeyedProcessFunction,
@@ -83,6 +83,14 @@ def test_arguments(users, columns, options, says):
     with pytest.raises(ConfigurationError) as caught:
         keyed(users, *columns, **{"uid": "bad", **options})
     assert says in str(caught.value)
+
+
+def test_a_column_that_cannot_be_read(spark):
+    df = spark.sql("SELECT 1 AS k, array(interval 3 months) AS v")
+    with pytest.raises(ConfigurationError, match=r"^operator 'bad': column 'v' .* cast it to str"):
+        keyed(df, "k", uid="bad")
+    with pytest.raises(ConfigurationError, match=r"<lambda>: column 'v' of type array<interval"):
+        ordered_wait(df, lambda row, client: 1, "n int")
 
 
 def test_missing_state_directory(stage):

@@ -20,6 +20,7 @@ from pyspark import cloudpickle
 from forebay_spark_runtime import async_progress, stored_operators
 from forebay_spark_runtime import options as checks
 from forebay_spark_runtime.feeding import Layout
+from forebay_spark_runtime.input_types import check_readable
 from forebay_spark_runtime.key_columns import KeyColumns, key_columns
 from forebay_spark_runtime.options import KeyedOptions
 from forebay_spark_runtime.pickling import pickled_function
@@ -217,6 +218,7 @@ def keyed(
         },
     )
     keys = key_columns(df.schema, columns, options.uid)
+    check_readable(df.schema, f"operator {options.uid!r}")
     column, lateness_us = checks.checked_event_time(df, event_time, allowed_lateness, options.uid)
     options = attrs.evolve(options, event_time=column, lateness_us=lateness_us)
     return KeyedDataFrame(df, keys, options)

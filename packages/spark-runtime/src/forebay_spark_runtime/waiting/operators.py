@@ -17,6 +17,7 @@ from pyspark.sql.types import StructField, StructType
 
 from forebay_spark_runtime import async_progress, stored_operators
 from forebay_spark_runtime import session as sessions
+from forebay_spark_runtime.input_types import check_readable
 from forebay_spark_runtime.plan import Hidden, OutputSchema, output_schema
 from forebay_spark_runtime.waiting.answers import ERROR_DDL
 from forebay_spark_runtime.waiting.arguments import Batch, Duration, Rate, Retry
@@ -278,6 +279,8 @@ def _layout(df: Any, columns: Any, spec: WaitSpec) -> InputLayout:
             if field.dataType.simpleString().startswith(("map", "array")):
                 kind = field.dataType.simpleString()
                 raise ConfigurationError(f"{spec.name}: key {field.name!r} is of type {kind}")
+    read = dict.fromkeys([*shown, *(key if isinstance(key, tuple) else ())])
+    check_readable([df.schema[position] for position in read], spec.name)
     return InputLayout(names=names, shown=shown, key=key)
 
 
