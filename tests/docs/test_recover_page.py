@@ -1,0 +1,58 @@
+"""The messages in the headings of the page on recovery are those that the code has."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from forebay_state_api import errors
+
+ROOT = Path(__file__).parents[2]
+HEADINGS = [
+    line.removeprefix("## ")
+    for line in (ROOT / "docs" / "how-to" / "recover.md").read_text().splitlines()
+    if line.startswith('## "')
+]
+
+
+def texts_of(path):
+    """The strings of a module but the docstrings, with … for what is filled in."""
+    tree = ast.parse(path.read_text())
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(map(_shown, node.values))
+        elif (
+            isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs
+        ):
+            yield node.value
+
+
+def _shown(part):
+    return part.value if isinstance(part, ast.Constant) else "…"
+
+
+@pytest.fixture(scope="module")
+def messages():
+    return [
+        text
+        for package in ("state-api", "backend-heap", "backend-lsm")
+        for path in sorted((ROOT / "packages" / package / "src").rglob("*.py"))
+        for text in texts_of(path)
+    ]
+
+
+def test_there_are_headings_with_messages():
+    assert len(HEADINGS) >= 4
+
+
+@pytest.mark.parametrize("heading", HEADINGS)
+def test_a_heading_has_the_words_of_the_message(heading, messages):
+    for quoted in re.findall(r'"([^"]+)"', heading):
+        kind, colon, text = quoted.rpartition("Error: ")
+        assert not colon or hasattr(errors, f"{kind}Error")
+        words = re.compile(".*".join(map(re.escape, filter(None, map(str.strip, text.split("…"))))))
+        assert any(map(words.search, messages)), quoted
