@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn
 
 import pyarrow as pa
 
+from forebay_spark_runtime.reasons import plain_reason
 from forebay_spark_runtime.values_out import infinities, value_kind, wide_type
 from forebay_state_api.errors import OutputSchemaError
 
@@ -135,7 +136,7 @@ class RowWriter:
             except _MISFITS as why:
                 message = (
                     f"column {field.name!r} is declared {field.type}; {self._function} gave "
-                    f"{type(value).__name__} {reprlib.repr(value)}: {why}"
+                    f"{type(value).__name__} {reprlib.repr(value)}: {plain_reason(why)}"
                 )
                 raise OutputSchemaError(message) from why
         raise error

@@ -199,7 +199,7 @@ def _map(kind: Any, time_zone: str) -> Convert:
     nullable = kind.item_field.nullable
 
     def convert(value: Any) -> list[tuple[Any, Any]]:
-        entries = dict(value)
+        entries = _entries(value)
         keys, items = list(entries), list(entries.values())
         if None in keys or (not nullable and None in items):
             message = "a key of the map, or a value declared without nulls, is None"
@@ -207,6 +207,14 @@ def _map(kind: Any, time_zone: str) -> Convert:
         return list(zip(key.all_to_arrow(keys), item.all_to_arrow(items), strict=True))
 
     return convert
+
+
+def _entries(value: Any) -> dict[Any, Any]:
+    try:
+        return dict(value)
+    except (TypeError, ValueError):
+        message = "a map takes a dict"
+        raise TypeError(message) from None
 
 
 def _struct(kind: Any, time_zone: str) -> Convert:
