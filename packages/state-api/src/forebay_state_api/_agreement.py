@@ -29,7 +29,7 @@ _ATTRIBUTES: Final[Mapping[type, Sequence[str]]] = {
 }
 """What functions of a class are told apart by."""
 
-_SHOWN: Final = 200
+_SHOWN: Final = 400
 
 
 def disagreement(known: StateDescriptor, other: StateDescriptor) -> str | None:

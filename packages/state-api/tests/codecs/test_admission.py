@@ -107,7 +107,9 @@ def test_the_error_says_what_the_type_was_declared_for(type_info):
 
 
 def test_a_value_of_no_declared_type_is_told_of_codecs():
-    with pytest.raises(TypeError, match=r"a set, not None.*declares it as its type, or a Codec"):
+    with pytest.raises(
+        TypeError, match=r"a set, not None.*declare it as the state's type, or a Codec"
+    ):
         admit(None, {1})
 
 

@@ -27,7 +27,7 @@ from forebay_state_api.codecs.scalars import ADDRESSES
 
 _DEEPEST: Final = 100
 _PLAIN: Final = "None, bool, int, float, str, bytes, datetime, date, time, timedelta, Decimal, UUID"
-_WAY_OUT: Final = "a state of another class declares it as its type, or a Codec for it"
+_WAY_OUT: Final = "for another class, declare it as the state's type, or a Codec for it"
 _AS_THEY_ARE: Final = SCALARS - ADDRESSES.keys()
 
 
