@@ -341,6 +341,7 @@ def test_what_cannot_be_a_key_in_the_second_input():
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
+        ({"parallelism": None}, "parallelism is a positive number, not None"),
         ({"in_flight_limit": 0}, "in-flight-limit = 0: expected a whole number, at least 1"),
         ({"batch_size": 0}, "batch-size = 0: expected a whole number, at least 1"),
         ({"read_ahead": "maybe"}, "read-ahead = 'maybe': expected true or false"),

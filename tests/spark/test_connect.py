@@ -68,7 +68,7 @@ def test_bad_input_is_found_on_the_client(found):
         found["bad_input"],
         (
             "no column 'users' to key by; the columns are user",
-            "the output schema 'user strng' cannot be used: [UNSUPPORTED_DATATYPE]",
+            "the output schema 'user strng' does not parse: [UNSUPPORTED_DATATYPE]",
             "no state backend 'heep'",
             "parallelism 500 is above max_parallelism 128",
         ),

@@ -21,7 +21,7 @@ BAD = [
     ({"fn": 3}, "the function is async def fn(row, client)"),
     ({"fn": lambda row: row}, "does not take these two"),
     ({"fn": dict}, "the function is async def"),
-    ({"output": "n lng"}, "the output schema 'n lng' cannot be used"),
+    ({"output": "n lng"}, "the output schema 'n lng' does not parse"),
     ({"output": ""}, "the output schema"),
     ({"output": "ID int"}, "the output column 'ID' is there already; the columns are id"),
     ({"output": "n int, n int"}, "two columns of one name"),

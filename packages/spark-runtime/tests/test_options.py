@@ -192,7 +192,15 @@ def sorted_together(first, second):
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [("string", "string"), ("integer", "long"), ("long", "double"), ("decimal(4,1)", "float")],
+    [
+        ("string", "string"),
+        ("integer", "long"),
+        ("long", "double"),
+        ("decimal(4,1)", "float"),
+        ("date", "timestamp"),
+        ("timestamp", "timestamp_ntz"),
+        ("interval day to second", "interval hour to second"),
+    ],
 )
 def test_connected_inputs_that_sort_together(first, second):
     sorted_together(first, second)
@@ -200,7 +208,7 @@ def test_connected_inputs_that_sort_together(first, second):
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [("float", "string"), ("string", "binary"), ("date", "timestamp"), ("boolean", "double")],
+    [("float", "string"), ("string", "binary"), ("date", "string"), ("boolean", "double")],
 )
 def test_connected_inputs_that_do_not_sort_together(first, second):
     with pytest.raises(ConfigurationError) as caught:

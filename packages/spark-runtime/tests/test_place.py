@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from forebay_spark_runtime import async_progress
@@ -50,6 +51,7 @@ def test_a_stream_s_batch_is_the_task_s():
     assert (identity.batch_id, identity.subtask, identity.attempt_id) == (7, 1, 41)
     assert (identity.run.run_id, identity.run.app_id) == ("spark's run", "app")
     assert identity.attempt_number == 1
+    assert identity.consecutive
 
 
 def test_query_names_the_state_of_a_stream():
@@ -62,12 +64,17 @@ def test_elsewhere_the_batch_is_the_driver_s():
     batch = Batch(query="q", batch_id=3, run_id="run at keyed()")
     place = Place.of(options(batch), Task({**STREAM, "spark.jobGroup.id": "x"}), streaming=False)
     assert (place.query, place.identity.batch_id) == ("q", 3)
+    assert not place.identity.consecutive
     assert place.identity.run.run_id == "run at keyed()"
 
 
 def test_two_operators_in_one_action_on_a_bounded_dataframe_are_told_apart():
     task = Task({**STREAM, "spark.sql.execution.id": "12"})
-    assert Place.of(options(Batch(query="q")), task, streaming=False).identity.run.action == "12"
+    one = options(Batch(query="q"))
+    retried = attrs.evolve(one, driver="another process")
+    here, there = [Place.of(o, task, streaming=False).identity.run for o in (one, retried)]
+    assert here.action.endswith(":12")
+    assert here.spark_run != there.spark_run, "a driver that is tried again counts from 0 as well"
     assert Place.of(options(), task, streaming=True).identity.run.action is None
 
 

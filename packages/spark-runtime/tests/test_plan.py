@@ -31,5 +31,5 @@ class Session:
 def test_the_reason_is_told(text, reason):
     with pytest.raises(ConfigurationError) as caught:
         output_schema(Session(ValueError(text)), "k char(1)", "u")
-    told = f"operator 'u': the output schema 'k char(1)' cannot be used: {reason}. Write it like"
+    told = f"operator 'u': the output schema 'k char(1)' does not parse: {reason}. Write it like"
     assert str(caught.value).startswith(told)

@@ -62,7 +62,7 @@ def test_what_is_stored_and_not_in_the_plan_is_logged(told, state_dir):
     made = options(state_dir)
     stored_operators.remember(made)
     where = f"their state kept in {state_dir}"
-    message = f"query {QUERY}: not among its operators any more, and {where}"
+    message = f"query {QUERY}: not among the operators of its plan, and {where}"
     assert told(plan([made])) == [("INFO", f"{message}: a:b, old")]
     others = [attrs.evolve(made, uid=uid, keyed_uuid=str(uuid.uuid4())) for uid in ("a:b", "new")]
     assert told(plan([made, *others])) == [("INFO", f"{message}: old")]

@@ -45,7 +45,40 @@ def test_functions_inside_states_define_theirs():
         def add(self, value, accumulator):
             return accumulator + value
 
-    with pytest.raises(ConfigurationError, match=r"get_result\(accumulator\) and merge\(first"):
+    with pytest.raises(ConfigurationError, match=r"does not define get_result\(accumulator\)$"):
         AggregatingStateDescriptor("s", Half(), int)
     with pytest.raises(ConfigurationError, match=r"does not define reduce\(first, second\)"):
         ReducingStateDescriptor("s", type("NoReduce", (ReduceFunction,), {})(), int)
+
+
+def test_merge_is_needed_where_namespaces_are_merged():
+    class Sum(AggregateFunction):
+        def create_accumulator(self):
+            return 0
+
+        def add(self, value, accumulator):
+            return accumulator + value
+
+        def get_result(self, accumulator):
+            return accumulator
+
+    made = AggregatingStateDescriptor("s", Sum(), int).aggregate_function
+    with pytest.raises(NotImplementedError, match=r"Sum does not define merge\(first, second\)"):
+        made.merge(1, 2)
+
+
+class OnInstances:
+    def __get__(self, instance, owner):
+        if instance is None:
+            raise AttributeError
+        return 1
+
+
+def test_what_an_instance_defines_counts_and_nothing_else_is_looked_at():
+    class Made(MapFunction):
+        odd = OnInstances()
+
+        def __init__(self):
+            self.map = lambda row: row
+
+    assert len(record_methods(Made())) == 1

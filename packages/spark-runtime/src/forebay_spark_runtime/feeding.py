@@ -236,7 +236,7 @@ def _canonical(column: Any, read: list[Any]) -> list[Any]:
     if pa.types.is_floating(kind):
         column = pc.add(column, pa.scalar(0.0, kind))
     elif pa.types.is_decimal(kind):
-        return [*map(canonical_decimal, read)]
+        return [*map(canonical_decimal, read)] if kind.scale else read
     elif pa.types.is_timestamp(kind) and kind.tz is not None:
         column = column.cast(pa.timestamp(kind.unit, "UTC"))
     else:

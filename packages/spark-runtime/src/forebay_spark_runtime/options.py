@@ -8,7 +8,13 @@ from datetime import timedelta
 from typing import Any, Final
 
 import attrs
-from pyspark.sql.types import NumericType
+from pyspark.sql.types import (
+    DateType,
+    DayTimeIntervalType,
+    NumericType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from forebay_spark_runtime import session as sessions
 from forebay_state_api._engine.engine import EngineSettings
@@ -44,6 +50,8 @@ class KeyedOptions:
     """How late rows may be, in µs."""
     keyed_uuid: str = ""
     """Drawn for each operator that is made."""
+    driver: str = sessions.PROCESS_RUN
+    """The process that made it."""
 
     def engine_settings(self) -> EngineSettings:
         """The engine's part of the settings."""
@@ -160,8 +168,8 @@ def checked_max_parallelism(given: object, uid: str) -> int:
 
 
 def checked_parallelism(session: Any, given: object, max_parallelism: int, uid: str) -> int:
-    """The number of subtasks; Spark's default parallelism unless given."""
-    if given is None:
+    """The number of subtasks; the default parallelism of Spark, if there is one, unless given."""
+    if given is None and session is not None:
         return min(sessions.default_parallelism(session), max_parallelism)
     if not isinstance(given, int) or not _is_count(given):
         message = f"operator {uid!r}: parallelism is a positive number, not {given!r}"
@@ -316,6 +324,14 @@ def _order_names(order_by: object, uid: str) -> tuple[str, ...]:
     raise ConfigurationError(message)
 
 
+_FAMILIES: Final = (
+    (NumericType,),
+    (DateType, TimestampType, TimestampNTZType),
+    (DayTimeIntervalType,),
+)
+"""Types that Spark makes one of when rows of two inputs are put together, in the same order."""
+
+
 def ordered_alike(first: Any, second: Any, orders: Sequence[tuple[str, ...]], uid: str) -> None:
     """Check that the rows of two connected DataFrames can be sorted together.
 
@@ -324,8 +340,9 @@ def ordered_alike(first: Any, second: Any, orders: Sequence[tuple[str, ...]], ui
     for one, other in zip(*orders, strict=True):
         types = first.schema[one].dataType, second.schema[other].dataType
         shown = [kind.simpleString() for kind in types]
-        # Numbers of two types become one type that keeps their order; others become strings.
-        if shown[0] != shown[1] and not all(isinstance(kind, NumericType) for kind in types):
+        # Spark makes one type of the two, which keeps the order within such a family only.
+        alike = any(all(isinstance(kind, family) for kind in types) for family in _FAMILIES)
+        if shown[0] != shown[1] and not alike:
             message = (
                 f"operator {uid!r}: connected inputs are sorted together, and order_by names "
                 f"{one!r} of type {shown[0]} on the first and {other!r} of type {shown[1]} on the "

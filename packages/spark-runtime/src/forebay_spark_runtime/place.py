@@ -48,7 +48,7 @@ class Place:
                     keyed_uuid=options.keyed_uuid,
                     app_id=read("spark.app.id"),
                     run_id=run_id,
-                    action=None if streaming else read("spark.sql.execution.id"),
+                    action=None if streaming else _action(options, task),
                 ),
                 batch_id=batch_id or 0,
                 subtask=task.partitionId(),
@@ -59,6 +59,12 @@ class Place:
                 consecutive=streaming,
             ),
         )
+
+
+def _action(options: KeyedOptions, task: Any) -> str | None:
+    """The action that runs the task; each driver counts them from 0, and may be one of a retry."""
+    number = task.getLocalProperty("spark.sql.execution.id")
+    return None if number is None else f"{options.driver}:{number}"
 
 
 def _required(batch_id: str | None, uid: str) -> int:

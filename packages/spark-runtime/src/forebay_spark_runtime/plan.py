@@ -75,7 +75,7 @@ def output_schema(session: Any, schema: Any, uid: str) -> OutputSchema:
         arrow = arrow_schema(spark)
     except Exception as error:
         message = (
-            f"operator {uid!r}: the output schema {schema!r} cannot be used: {_reason(error)}. "
+            f"operator {uid!r}: the output schema {schema!r} does not parse: {_reason(error)}. "
             "Write it like 'user string, n long', with string in place of char and varchar, or "
             "pass a StructType"
         )

@@ -34,6 +34,8 @@ class _Home:
     storage_options: Mapping[str, Any] = attrs.field(repr=False)
 
 
+_REMEMBERED: Final = 1000
+
 _homes: Final[dict[str, _Home]] = {}
 """By what was drawn for each operator that was made."""
 
@@ -46,6 +48,8 @@ def remember(options: KeyedOptions) -> None:
     if options.state_dir is not None and options.batch.query is None:
         home = _Home(options.state_dir, options.settings.storage_options())
         _homes[options.keyed_uuid] = home
+        if len(_homes) > _REMEMBERED:
+            del _homes[next(iter(_homes))]
 
 
 def log_kept(query: str, plan: str) -> threading.Thread | None:
@@ -75,7 +79,7 @@ def _log_kept(query: str, uids: Collection[str], homes: Iterable[_Home]) -> None
             continue
         if kept := sorted(stored.difference(uids)):
             _log.info(
-                "query %s: not among its operators any more, and their state kept in %s: %s",
+                "query %s: not among the operators of its plan, and their state kept in %s: %s",
                 query,
                 home.state_dir,
                 ", ".join(kept),

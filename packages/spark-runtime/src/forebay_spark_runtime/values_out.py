@@ -18,6 +18,9 @@ import pyarrow.compute as pc
 
 from forebay_spark_runtime.time_zones import time_zone as zone_of
 
+_DAYS: Final = (1 << 63) // 86_400_000_000
+"""That an interval of 64 bits of µs holds."""
+
 Convert: TypeAlias = Callable[[Any], Any]
 """From a value that is not ``None`` to what pyarrow takes; `TypeError` or `ValueError` if none."""
 
@@ -124,9 +127,19 @@ def _span(value: Any) -> Any:
     if isinstance(value, timedelta):
         return value
     if type(value).__name__ == "timedelta64":
-        return value.astype("timedelta64[us]")
+        return _numpy_span(value)
     message = "not a timedelta"
     raise TypeError(message)
+
+
+def _numpy_span(value: Any) -> Any:
+    if value != value:  # noqa: PLR0124 - NaT
+        return None
+    span = value.astype("timedelta64[us]", casting="same_kind")  # no months, no years
+    if abs(int(value.astype("timedelta64[D]").astype("int64"))) > _DAYS:
+        message = "too long for an interval"
+        raise ValueError(message)
+    return span
 
 
 def _day(value: Any) -> date:

@@ -48,9 +48,9 @@ def disagreement(known: StateDescriptor, other: StateDescriptor) -> str | None:
 def same(one: object, other: object) -> bool:
     """Whether two objects are the same, or were made in the same way, as far as can be told.
 
-    Functions are compared by their code, their defaults and what they have captured, instances by
-    their class and by what pickling takes of them. Two objects of one class that nothing tells
-    apart, or whose comparison raises, count as the same.
+    What is equal is the same. Functions are compared by their code, their defaults and what they
+    have captured, instances by their class and by what pickling takes of them. Two objects of one
+    class that nothing tells apart, or whose comparison raises, count as the same.
     """
     return _same(one, other, {})
 
@@ -66,6 +66,8 @@ def _same(one: object, other: object, met: _Met) -> bool:
     if type(one) is not type(other) or isinstance(one, type | types.ModuleType):
         return False
     met[pair] = one, other
+    if type(one).__eq__ is not _BY_IDENTITY and _true(one, other):
+        return True
     ours, theirs = _parts(one), _parts(other)
     if ours or theirs:
         return len(ours) == len(theirs) and all(
@@ -104,6 +106,13 @@ def _alike(one: Any, other: Any) -> bool:
     if type(one).__eq__ is _BY_IDENTITY:
         return _equal(getattr(one, "__name__", None), getattr(other, "__name__", None))
     return _equal(one, other)
+
+
+def _true(one: object, other: object) -> bool:
+    try:
+        return bool(one == other)
+    except Exception:  # noqa: BLE001 - any code of the user's may stand there
+        return False
 
 
 def _equal(one: object, other: object) -> bool:

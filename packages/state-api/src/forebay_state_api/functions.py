@@ -107,9 +107,10 @@ class AggregateFunction(Function, Generic[IN, ACC, OUT]):
     def get_result(self, accumulator: ACC) -> OUT:
         """What reading the state gives."""
 
-    @abc.abstractmethod
     def merge(self, first: ACC, second: ACC) -> ACC:
-        """Both accumulators in one."""
+        """Both accumulators in one; ``merge_namespaces`` needs it."""
+        message = f"{type(self).__qualname__} does not define merge(first, second)"
+        raise NotImplementedError(message)
 
 
 def check_defined(function: Function) -> None:
@@ -118,7 +119,8 @@ def check_defined(function: Function) -> None:
     Raises `ConfigurationError`.
     """
     cls = type(function)
-    methods = [getattr(cls, name) for name in dir(cls)]
+    own = getattr(function, "__dict__", {})
+    methods = [inspect.getattr_static(cls, name, None) for name in dir(cls) if name not in own]
     missing = [method for method in methods if getattr(method, "__isabstractmethod__", False)]
     if missing:
         message = f"{cls.__qualname__} does not define {' and '.join(map(_spelled, missing))}"

@@ -107,7 +107,7 @@ def ordered_wait(
         parallelism if not given. Another number at the next start is a rescale.
     :param carry_after: seconds after the last row was taken until late rows are stored; 1 if not
         given.
-    :param new_state: begin with nothing stored although the query is past its first batch.
+    :param new_state: the operator is new in a query that is past its first batch, or comes back.
 
     Raises `ConfigurationError` for whatever cannot work.
     """

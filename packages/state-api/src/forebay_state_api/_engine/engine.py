@@ -336,6 +336,8 @@ class Engine:
             raise ConfigurationError(message)
         known = self.states.get(descriptor.name)
         if known is not None:
+            if known.descriptor is descriptor:
+                return known.state
             wherein = disagreement(known.descriptor, descriptor)
             if wherein is None:
                 return known.state

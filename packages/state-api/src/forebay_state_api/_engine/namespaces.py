@@ -41,7 +41,7 @@ def _number(value: float | Decimal) -> int | float | Decimal:
     if math.isnan(value):
         message = f"{value!r} cannot be a namespace: it equals nothing, not even itself"
         raise ValueError(message)
-    if math.isinf(value):
+    if value in (math.inf, -math.inf):
         return float(value)
     if value == int(value):
         return int(value)

@@ -171,17 +171,18 @@ def missing(newest: int, batch_id: int, uid: str, url: str) -> CorruptStateError
     return CorruptStateError(
         f"version {batch_id} of the state of operator {uid!r} in {url} is missing: every batch of "
         f"a stream makes one, and the newest that is stored is {newest}. It was deleted, or the "
-        "state directory was restored from a copy that is older than the checkpoint. Put it back, "
-        f"or {_run_again(newest)}. If the operator was not in the query since, pass new_state=True "
-        "for its first start"
+        "state directory was restored from a copy that is older than the checkpoint: put it back, "
+        f"or {_run_again(newest)}. If the operator was not in the query since, or a foreachBatch "
+        "sink left batches alone, whose rows are not in the state, go on without them by passing "
+        "new_state=True for the first start"
     )
 
 
 def _run_again(batch: int) -> str:
     return (
         f"let batch {batch} run again: stop the query, and remove commits/{batch} and everything "
-        "newer in commits/ and offsets/ from its checkpoint; outside of a stream, call keyed() "
-        f"with batch_id={batch}"
+        "newer in commits/ and offsets/ from its checkpoint, and from a sink that skips batches "
+        f"it has (a file sink's _spark_metadata); outside of a stream, use batch_id={batch}"
     )
 
 

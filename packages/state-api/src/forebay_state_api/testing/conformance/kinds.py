@@ -44,6 +44,7 @@ EQUAL: Final = [
     (0.5, Decimal("0.50")),
     (Decimal("1.0"), Decimal("1.00")),
     (Decimal("1e20"), 10**20),
+    (Decimal("inf"), float("inf")),
     (("w", 1), ("w", True)),
     (NEW_YEAR, NEW_YEAR.astimezone(timezone(timedelta(hours=1)))),
 ]
