@@ -37,14 +37,15 @@ def test_a_function_without_its_method_is_refused(base, wanted):
         record_methods(Misspelled())
 
 
+class Half(AggregateFunction):
+    def create_accumulator(self):
+        return 0
+
+    def add(self, value, accumulator):
+        return accumulator + value
+
+
 def test_functions_inside_states_define_theirs():
-    class Half(AggregateFunction):
-        def create_accumulator(self):
-            return 0
-
-        def add(self, value, accumulator):
-            return accumulator + value
-
     with pytest.raises(ConfigurationError, match=r"does not define get_result\(accumulator\)$"):
         AggregatingStateDescriptor("s", Half(), int)
     with pytest.raises(ConfigurationError, match=r"does not define reduce\(first, second\)"):
@@ -52,13 +53,7 @@ def test_functions_inside_states_define_theirs():
 
 
 def test_merge_is_needed_where_namespaces_are_merged():
-    class Sum(AggregateFunction):
-        def create_accumulator(self):
-            return 0
-
-        def add(self, value, accumulator):
-            return accumulator + value
-
+    class Sum(Half):
         def get_result(self, accumulator):
             return accumulator
 
