@@ -296,10 +296,10 @@ def test_operators_that_a_query_does_not_have_any_more_are_logged(stage, caplog)
     start("counts", "more")
     where = f"their state kept in {stage.state}"
     assert told_of(caplog) == [
-        f"query {query}: not among its operators any more, and {where}: a:b é"
+        f"query {query}: not among the operators of its plan, and {where}: a:b é"
     ]
     start("more")
     assert told_of(caplog) == [
-        f"query {query}: not among its operators any more, and {where}: a:b é, counts"
+        f"query {query}: not among the operators of its plan, and {where}: a:b é, counts"
     ]
     assert len(stage.operators()) == 3

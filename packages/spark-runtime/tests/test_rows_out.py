@@ -287,7 +287,7 @@ def test_other_forms_of_bytes_and_time_spans():
     assert written(memoryview(b"a"), pa.binary()) == b"a"
     second = datetime.timedelta(seconds=1)
     assert written(np.timedelta64(1, "s"), pa.duration("us")) == second
-    assert written(np.timedelta64("NaT"), pa.duration("us")) is None
+    assert written(np.timedelta64("NaT", "s"), pa.duration("us")) is None
     for vague_or_long in (np.timedelta64(1, "M"), np.timedelta64(2**40, "D")):
         with pytest.raises(OutputSchemaError, match="column 'c'"):
             written(vague_or_long, pa.duration("us"))
