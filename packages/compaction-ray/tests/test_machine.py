@@ -121,9 +121,12 @@ class Truth:
     def begin(self, given):
         if given.job.output_prefix in self.begun:
             self.wrong.append(f"two write below {given.job.output_prefix}")
+        self.begun.add(given.job.output_prefix)
+
+    def begin_in_worker(self, given):
         if self.deaths[given.work] >= LIMITS.deaths:
             self.wrong.append(f"a worker more for work at which {LIMITS.deaths} have died")
-        self.begun.add(given.job.output_prefix)
+        self.begin(given)
 
 
 class Process(ScriptedWorker):
@@ -137,7 +140,7 @@ class Process(ScriptedWorker):
         self.given = {}
 
     async def run(self, given):
-        self.truth.begin(given)
+        self.truth.begin_in_worker(given)
         self.given[given.job.id] = given
         return await super().run(given)
 
@@ -472,3 +475,17 @@ pytestmark = pytest.mark.timeout(600)  # of which a failure needs much, to be ma
 
 TestGatewayAndOwners = GatewayAndOwners.TestCase
 TestGatewayAndOwners.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+def test_an_owner_does_itself_what_too_many_workers_died_of():
+    machine = GatewayAndOwners()
+    machine.begin(workers=1)
+    machine.submit(again=False, number=0, way="straight")
+    machine.die(which=0)
+    machine.open(number=0)
+    machine.submit(again=True, number=0, way="straight")
+    machine.die(which=0)
+    machine.submit(again=True, number=0, way="straight")
+    assert machine.owners[0].pending.locally
+    assert machine.truth.wrong == []
+    machine.teardown()
