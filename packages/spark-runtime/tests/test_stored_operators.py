@@ -42,7 +42,7 @@ def told(caplog):
 
     def log(text):
         caplog.clear()
-        thread = stored_operators.log_kept(QUERY, text)
+        thread = stored_operators.log_kept(QUERY, lambda: text)
         if thread is not None:
             thread.join(20)
         return [(one.levelname, one.getMessage()) for one in caplog.records]
@@ -74,6 +74,21 @@ def test_state_under_a_name_of_the_user_s_own_is_left_alone(told, state_dir):
     made = options(state_dir, query="mine")
     stored_operators.remember(made)
     assert told(plan([made])) == []
+
+
+def test_only_so_many_are_remembered(monkeypatch, told, state_dir):
+    monkeypatch.setattr(stored_operators, "_homes", {})
+    monkeypatch.setattr(stored_operators, "_REMEMBERED", 1)
+    made = [options(state_dir) for _ in range(2)]
+    for one in made:
+        stored_operators.remember(one)
+    assert told(plan(made[:1])) == []
+    assert told(plan(made[1:]))
+
+
+def test_where_nothing_is_stored_no_plan_is_read(monkeypatch):
+    monkeypatch.setattr(stored_operators, "_homes", {})
+    assert stored_operators.log_kept(QUERY, lambda: pytest.fail("it was read")) is None
 
 
 def test_a_query_without_operators(told):

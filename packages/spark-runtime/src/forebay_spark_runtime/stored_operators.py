@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -52,12 +52,14 @@ def remember(options: KeyedOptions) -> None:
             del _homes[next(iter(_homes))]
 
 
-def log_kept(query: str, plan: str) -> threading.Thread | None:
+def log_kept(query: str, plan: Callable[[], str]) -> threading.Thread | None:
     """Log what is stored for the query of this plan, and not in it, on a thread: nothing waits.
 
     Returns the thread, a daemon; ``None`` if nothing can be stored.
     """
-    observed = _OBSERVED.findall(plan)
+    if not _homes:
+        return None
+    observed = _OBSERVED.findall(plan())
     homes = {home.state_dir: home for _, made in observed if (home := _homes.get(made))}
     if not homes:
         return None

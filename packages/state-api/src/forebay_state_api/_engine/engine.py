@@ -64,7 +64,6 @@ not resident, and forgets what it read."""
 FIRED_AT_ONCE: Final = 8_192
 """Timers that fire before writes may be handed over, and rows taken."""
 
-
 _warned: Final[set[str]] = set()
 """Operators that were warned about synchronous accesses that wait, in this process."""
 

@@ -23,8 +23,6 @@ class Made:
     by: Coordinates
     manifest: bool
     """A whole manifest; otherwise a marker, or what is left of a torn manifest."""
-    torn: bool = False
-    """What is left of a torn manifest."""
 
     @classmethod
     def parse(cls, info: ObjectInfo) -> Self | None:
@@ -42,13 +40,11 @@ class Made:
         text, _, size = text.rpartition("-")
         # A torn manifest still tells what a marker does: somebody was making this version.
         whole = size == str(info.size)
-        return cls._of(info, Coordinates.parse(version, text), manifest=whole, torn=not whole)
+        return cls._of(info, Coordinates.parse(version, text), manifest=whole)
 
     @classmethod
-    def _of(
-        cls, info: ObjectInfo, by: Coordinates | None, *, manifest: bool, torn: bool = False
-    ) -> Self | None:
-        return None if by is None else cls(name=info.name, by=by, manifest=manifest, torn=torn)
+    def _of(cls, info: ObjectInfo, by: Coordinates | None, *, manifest: bool) -> Self | None:
+        return None if by is None else cls(name=info.name, by=by, manifest=manifest)
 
 
 @attrs.frozen(kw_only=True)
@@ -84,7 +80,7 @@ class VersionListing:
     @property
     def torn(self) -> Sequence[Made]:
         """What is left of torn manifests."""
-        return [made for made in self.objects if made.torn]
+        return [m for m in self.objects if "/manifest-" in m.name and not m.manifest]
 
 
 def list_version(storage: ObjectStorage, version: int) -> VersionListing:
