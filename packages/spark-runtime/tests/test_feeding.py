@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from decimal import Decimal
+
 import attrs
 import pyarrow as pa
 import pytest
@@ -10,6 +13,7 @@ from forebay_spark_runtime.feeding import Feeder, Layout
 from forebay_spark_runtime.plan import GROUP_BITS, Hidden
 from forebay_spark_runtime.rows_in import SLICE_ROWS
 from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.keys import canonical_key
 from forebay_state_api.subtask import SubtaskIdentity
 from forebay_state_api.versions.epochs import RunIdentity
 
@@ -73,6 +77,7 @@ def batch(rows, subtask=1, kinds=KINDS):
     return pa.RecordBatch.from_arrays([*columns, *hidden.values()], [*names, *hidden])
 
 
+NOON = datetime(2024, 7, 1, 12, tzinfo=UTC)
 ROWS = [("ann", 3), ("bob", 1), ("ann", 2)]
 
 
@@ -89,6 +94,26 @@ def test_several_key_columns_are_tuples_in_the_order_asked_for():
     taken = Taken()
     Feeder(layout(keys=(1, 0)), task(1)).feed(batch(ROWS), taken)
     assert taken.keys == [(3, "ann"), (1, "bob"), (2, "ann")]
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([-0.0, 1.5], pa.float64()),
+        ([-0.0, 0.5], pa.float32()),
+        ([Decimal("1.00"), Decimal("10.00"), Decimal("0.00")], pa.decimal128(6, 2)),
+        ([Decimal(10), Decimal(0)], pa.decimal128(6, 0)),
+        ([NOON], pa.timestamp("us", "Asia/Tokyo")),
+        (["a", ""], pa.string()),
+    ],
+    ids=str,
+)
+def test_keys_have_the_form_in_which_state_is_kept_under_them(values, kind):
+    taken = Taken()
+    rows = [(value, 0) for value in values]
+    Feeder(layout(), task(1)).feed(batch(rows, kinds=(kind, pa.int64())), taken)
+    assert list(map(str, taken.keys)) == [str(canonical_key(row.user)) for row in taken.rows]
+    assert [row.user for row in taken.rows] == values
 
 
 def test_names_are_the_user_s_whatever_they_were_carried_as():
