@@ -7,11 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
+import warnings
 from pathlib import Path
 
 import pyspark
 import pytest
 from pyspark import cloudpickle
+from pyspark.errors import PySparkRuntimeError
 
 # The workers are to be of this environment, whatever else the machine has.
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -83,14 +86,21 @@ def pytest_configure(config):
         config.stash[_CLASSES] = SparkClasses(config.cache.mkdir("spark-classes"))
 
 
+def _turn(item):
+    marks = [item.get_closest_marker(name) is not None for name in ("spark", "ray")]
+    return [*marks, True].index(True)
+
+
 def pytest_collection_modifyitems(items):
-    """Files that take long come first, so that no process is left with one at the end."""
-    slow = {
-        item.path
-        for item in items
-        if item.get_closest_marker("spark") or item.get_closest_marker("ray")
-    }
-    items.sort(key=lambda item: item.path not in slow)
+    """Files that take long come first, so that no process is left with one at the end.
+
+    Those with Ray follow those with Spark: no JVM is forked from a process with Ray's threads, and
+    nodes, for which Ray has 30 seconds, do not start while JVMs do and their classes are archived.
+    """
+    turns = {}
+    for item in items:
+        turns[item.path] = min(_turn(item), turns.get(item.path, 2))
+    items.sort(key=lambda item: turns[item.path])
 
 
 def pytest_collection_finish(session):
@@ -105,11 +115,31 @@ def pytest_unconfigure(config):
         classes.close()
 
 
+def _started(builder, capture, more=2, pause_s=10.0):
+    """A session; if its JVM ends before it listens, others are tried, each after a pause.
+
+    A machine may have no room for one more process at that moment, and a session that fails once
+    fails all tests that share it. What the JVM has said is in a warning.
+    """
+    capture.read_global_capture()
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        said = "".join(capture.read_global_capture()).strip()
+        if "JAVA_GATEWAY_EXITED" not in str(error) or not more:
+            error.add_note(said)
+            raise
+        warnings.warn(f"the JVM of the tests ended, another is started: {said}", stacklevel=1)
+    time.sleep(pause_s)
+    return _started(builder, capture, more - 1, pause_s)
+
+
 @pytest.fixture(scope="session")
-def spark():
+def spark(request):
     from pyspark.sql import SparkSession
 
-    session = SparkSession.builder.appName("tests").getOrCreate()
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    session = _started(SparkSession.builder.appName("tests"), capture)
     yield session
     session.stop()
 

@@ -29,10 +29,11 @@ from forebay_state_api.storage import open_storage
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(170)]
 
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 1024 * 1024}
+# A node that hangs is dead after some ten seconds; one that is slow to start has as long.
 QUICK = {
-    "health_check_initial_delay_ms": 1000,
+    "health_check_initial_delay_ms": 5000,
     "health_check_period_ms": 1000,
-    "health_check_timeout_ms": 1000,
+    "health_check_timeout_ms": 3000,
     "health_check_failure_threshold": 3,
 }
 
