@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 import click
@@ -95,7 +96,7 @@ def main(*, keys: int, pairs: int, json_path: Path | None, write_readme: bool) -
         values=[ours / bare for ours, bare in zip(heap, plain, strict=True)],
         bound=BOUND,
         at_least=False,
-        detail=f"{heap[0] / keys:.0f} / {plain[0] / keys:.0f} bytes a key",
+        detail=f"{median(heap) / keys:.0f} / {median(plain) / keys:.0f} bytes a key",
     )
     finish_lines("memory", [line], json_path=json_path, readme=write_readme)
 

@@ -87,6 +87,7 @@ def pytest_configure(config):
 
 
 def _turn(item):
+    """0 with Spark, 1 with Ray, 2 without either."""
     marks = [item.get_closest_marker(name) is not None for name in ("spark", "ray")]
     return [*marks, True].index(True)
 
