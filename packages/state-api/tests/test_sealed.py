@@ -1,11 +1,15 @@
 """Sealed objects tell whether they are whole."""
 
+import struct
+
+import msgpack
 import pytest
+import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay_state_api.errors import CorruptStateError
-from forebay_state_api.sealed import TornObjectError, seal, unseal
+from forebay_state_api.sealed import TornObjectError, read_sealed, seal, unseal
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text() | st.binary(),
@@ -46,3 +50,19 @@ def test_another_format_is_named():
     sealed[4] = 9
     with pytest.raises(CorruptStateError, match="format 9; this release reads format 1"):
         unseal(bytes(sealed))
+
+
+def test_what_holds_no_mapping_is_named():
+    for body in (b"\xc1", msgpack.packb([1]), b""):
+        content = struct.pack("<4sBQ", b"FBAY", 1, len(body)) + body
+        with pytest.raises(CorruptStateError, match="the pin is not what was written there"):
+            unseal(content + xxhash.xxh3_128_digest(content), "the pin")
+
+
+def test_a_payload_of_another_kind_is_named():
+    with pytest.raises(CorruptStateError, match=r"the pin is not what.*KeyError") as found:
+        read_sealed(seal({"since": 1}), "the pin", lambda payload: payload["files"])
+    assert type(found.value) is CorruptStateError
+    with pytest.raises(CorruptStateError, match="the pin is truncated to 0 bytes") as empty:
+        read_sealed(b"", "the pin", dict)
+    assert type(empty.value) is CorruptStateError

@@ -7,19 +7,23 @@ end and counts as no object; one whose checksum does not fit was altered.
 
 from __future__ import annotations
 
+import contextlib
 import struct
-from collections.abc import Mapping
-from typing import Any, Final, cast
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar, cast
 
+import attrs
 import msgpack
 import xxhash
 
-from forebay_state_api.errors import CorruptStateError
+from forebay_state_api.errors import CorruptStateError, ForebayError
 
 _MAGIC: Final = b"FBAY"
 _FORMAT: Final = 1
 _HEAD: Final = struct.Struct("<4sBQ")
 _CHECKSUM_BYTES: Final = 16
+
+T = TypeVar("T")
 
 
 class TornObjectError(CorruptStateError):
@@ -43,8 +47,36 @@ def unseal(data: bytes, name: str = "object") -> dict[str, Any]:
     if xxhash.xxh3_128_digest(content) != data[end:]:
         msg = f"{name} was altered: its checksum does not fit its content"
         raise CorruptStateError(msg)
-    payload = msgpack.unpackb(content[_HEAD.size :], raw=False, strict_map_key=False)
-    return cast("dict[str, Any]", payload)
+    payload: Any = None
+    with contextlib.suppress(ValueError):  # no msgpack: no mapping either
+        payload = msgpack.unpackb(content[_HEAD.size :], raw=False, strict_map_key=False)
+    if not isinstance(payload, dict):
+        msg = f"{name} is not what was written there: it holds no mapping"
+        raise CorruptStateError(msg)
+    return payload
+
+
+def read_sealed(data: bytes, name: str, read: Callable[[dict[str, Any]], T]) -> T:
+    """Return what ``read`` makes of a sealed payload.
+
+    Raises `CorruptStateError` that begins with ``name`` for an object that is truncated or altered,
+    and for the payload of an object of another kind.
+    """
+    try:
+        return read(unseal(data, name))
+    except TornObjectError as torn:
+        raise CorruptStateError(str(torn)) from torn
+    except ForebayError:
+        raise
+    except Exception as error:
+        msg = f"{name} is not what was written there: {type(error).__name__}: {error}"
+        raise CorruptStateError(msg) from error
+
+
+def known_fields(cls: type[attrs.AttrsInstance], payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of ``cls`` in ``payload``, without those that a newer release added."""
+    names = {field.name for field in attrs.fields(cls)}
+    return {name: value for name, value in payload.items() if name in names}
 
 
 def _checked_end(data: bytes, name: str) -> int:

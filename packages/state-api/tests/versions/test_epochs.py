@@ -79,10 +79,11 @@ def test_the_first_record_holds(storage):
     second = RunRecord(
         since=3, origin=Origin(version=0, run_key=None), keyed_uuid="k", app_id=None, run_id="r"
     )
-    assert read_record(storage, "key") is None
-    assert decide_record(storage, "key", first) == first
-    assert decide_record(storage, "key", second) == first
-    assert read_record(storage, "key") == first
+    key = first.identity.key
+    assert read_record(storage, key) is None
+    assert decide_record(storage, key, first) == first
+    assert decide_record(storage, key, second) == first
+    assert read_record(storage, key) == first
 
 
 def test_a_run_whose_entry_was_pruned_cannot_come_back(query):

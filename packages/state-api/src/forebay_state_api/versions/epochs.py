@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
-from forebay_state_api.sealed import seal, unseal
+from forebay_state_api.errors import CorruptStateError
+from forebay_state_api.sealed import known_fields, read_sealed, seal
 from forebay_state_api.storage import ObjectNotFoundError
 from forebay_state_api.versions import layout
 
@@ -152,6 +153,11 @@ class RunRecord:
     details: Mapping[str, Any] = attrs.field(factory=dict)
     """Further plain data that is decided once per run."""
 
+    @property
+    def identity(self) -> RunIdentity:
+        """The run that decided."""
+        return RunIdentity(keyed_uuid=self.keyed_uuid, app_id=self.app_id, run_id=self.run_id)
+
 
 def list_epochs(storage: ObjectStorage) -> Epochs:
     """List all epochs (one request)."""
@@ -181,10 +187,19 @@ def read_record(storage: ObjectStorage, run_key: str) -> RunRecord | None:
     """What a run goes on from; ``None`` when none of its tasks has decided yet."""
     name = record_name(run_key)
     try:
-        payload = unseal(storage.get(name), f"{name} in {storage.url}")
+        data = storage.get(name)
     except ObjectNotFoundError:  # nobody has decided yet
         return None
-    return RunRecord(**{**payload, "origin": Origin(**payload["origin"])})
+    record = read_sealed(data, f"{name} in {storage.url}", _record)
+    if record.identity.key != run_key:
+        msg = f"{name} in {storage.url} is not what was written there: it is another run's record"
+        raise CorruptStateError(msg)
+    return record
+
+
+def _record(payload: Mapping[str, Any]) -> RunRecord:
+    origin = Origin(**known_fields(Origin, payload["origin"]))
+    return RunRecord(**known_fields(RunRecord, payload) | {"origin": origin})
 
 
 def decide_record(storage: ObjectStorage, run_key: str, proposed: RunRecord) -> RunRecord:

@@ -14,6 +14,7 @@ that is still stored names a file of that folder.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
@@ -21,7 +22,7 @@ import attrs
 from forebay_state_api._operator_state.blobs import FileBlob
 from forebay_state_api._operator_state.content import Content
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.sealed import seal, unseal
+from forebay_state_api.sealed import known_fields, read_sealed, seal
 from forebay_state_api.storage import ObjectNotFoundError
 from forebay_state_api.versions import layout, opening
 from forebay_state_api.versions.epochs import Epochs, read_record
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 DETAILS: Final = "restored"
 """Key in `RunRecord.details`."""
+_HELD: Final = itemgetter("folder", "pin")
 
 
 @attrs.frozen
@@ -95,7 +97,7 @@ class Source:
     def of(cls, details: Mapping[str, Any]) -> Self | None:
         """What a run's record says; ``None`` if the run did not restore."""
         stored = details.get(DETAILS)
-        return None if stored is None else cls(**stored)
+        return None if stored is None else cls(**known_fields(cls, stored))
 
     def opened(
         self, storage: OperatorStorage, groups: KeyGroupRange, max_parallelism: int
@@ -264,11 +266,12 @@ def release_unused(storage: ObjectStorage, named: Iterable[str], oldest: datetim
     gone = []
     for info in entries:
         try:
-            payload = unseal(storage.get(info.name), f"{info.name} in {storage.url}")
+            data = storage.get(info.name)
         except ObjectNotFoundError:  # released by another janitor since it was listed
             continue
-        if payload["folder"] not in needed:
-            storage.sibling(payload["folder"]).delete([payload["pin"]])
+        folder, pin = read_sealed(data, f"{info.name} in {storage.url}", _HELD)
+        if folder not in needed:
+            storage.sibling(folder).delete([pin])
             storage.delete([info.name])
             gone.append(info.name)
     return gone

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from forebay_state_api.sealed import TornObjectError, seal
+from forebay_state_api.sealed import seal
 from forebay_state_api.storage import ObjectNotFoundError
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.epochs import UNKNOWN_SPARK_RUN, EpochEntry, list_epochs
@@ -137,7 +137,7 @@ class Janitor:
         for name in manifests:
             try:
                 names |= read_manifest(self._storage, name).names
-            except (ObjectNotFoundError, TornObjectError):  # deleted meanwhile, or never whole
+            except ObjectNotFoundError:  # deleted meanwhile
                 continue
         return frozenset(names)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -10,7 +10,7 @@ import attrs
 from forebay_state_api.backend import StateFile
 from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.sealed import seal, unseal
+from forebay_state_api.sealed import known_fields, read_sealed, seal
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.layout import Coordinates
 
@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from forebay_state_api.storage import ObjectStorage
 
 FORMAT: Final = 1
-"""Of the manifest's content; a release reads its own and older ones."""
+"""Of the manifest's content; a release reads its own and older ones.
+
+A field that older releases can do without keeps the number, and they ignore it; what they must not
+ignore brings the next one.
+"""
 
 
 @attrs.frozen(kw_only=True)
@@ -73,17 +77,39 @@ class Manifest:
     @classmethod
     def unsealed(cls, data: bytes, name: str) -> Manifest:
         """Inverse of `sealed`; raises as `unseal` does."""
-        payload = unseal(data, name)
-        if payload.pop("format") != FORMAT:
-            msg = f"{name} was written by a newer release of Forebay; use that one or a newer one"
-            raise CorruptStateError(msg)
-        made = payload.pop("made")
-        made["range"] = KeyGroupRange(*made["range"])
-        files = [
-            StateFile(name=file, size=size, range=KeyGroupRange(start, end), meta=meta)
-            for file, size, start, end, meta in payload.pop("files")
-        ]
-        return cls(made=Coordinates(**made), files=files, **payload)
+        return read_sealed(data, name, lambda payload: _reader(payload["format"], name)(payload))
+
+
+def _read_format_1(payload: Mapping[str, Any]) -> Manifest:
+    made = known_fields(Coordinates, payload["made"])
+    made["range"] = KeyGroupRange(*made["range"])
+    files = [
+        StateFile(name=file, size=size, range=KeyGroupRange(start, end), meta=meta)
+        for file, size, start, end, meta in payload["files"]
+    ]
+    told = known_fields(Manifest, payload) | {"made": Coordinates(**made), "files": files}
+    return Manifest(**told)
+
+
+_READERS: Final[Mapping[int, Callable[[Mapping[str, Any]], Manifest]]] = {1: _read_format_1}
+"""Format → what reads it; a format stays here for as long as state of it may be stored."""
+
+
+def _reader(number: Any, name: str) -> Callable[[Mapping[str, Any]], Manifest]:
+    if number in _READERS:
+        return _READERS[number]
+    if isinstance(number, int) and number > FORMAT:
+        msg = (
+            f"{name} has format {number}, of a newer release of Forebay; this one reads "
+            f"{_formats()}. Use the release that wrote it, or a newer one"
+        )
+        raise CorruptStateError(msg)
+    msg = f"{name} has format {number!r}, which no release wrote; there are {_formats()}"
+    raise CorruptStateError(msg)
+
+
+def _formats() -> str:
+    return f"format {', '.join(map(str, sorted(_READERS)))}"
 
 
 def is_named(name: str, names: Collection[str]) -> bool:

@@ -9,15 +9,16 @@ may need; once the reader knows the files it renews the pin with their names, an
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from operator import itemgetter
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
 from forebay_state_api.errors import CorruptStateError
-from forebay_state_api.sealed import seal, unseal
+from forebay_state_api.sealed import read_sealed, seal
 from forebay_state_api.storage import ObjectNotFoundError
 from forebay_state_api.versions import layout
 
@@ -31,6 +32,7 @@ LEASE: Final = timedelta(hours=1)
 FOREVER: Final = timedelta(days=36_500)
 """The lease of a pin that holds until it is deleted: a savepoint's, a fork's."""
 
+_HOLDER: Final = itemgetter("holder")
 _NAME: Final = re.compile(r"(\d+)-([0-9a-f]{24})-(\d+)-(\d{6})")
 
 
@@ -79,11 +81,14 @@ def newest_renewals(pins: Iterable[PinEntry]) -> Sequence[PinEntry]:
 def pinned_files(storage: ObjectStorage, pin: PinEntry) -> frozenset[str] | None:
     """The files that a pin names; ``None`` when it protects all that its version may need."""
     try:
-        payload = unseal(storage.get(pin.name), f"{pin.name} in {storage.url}")
+        return read_sealed(storage.get(pin.name), f"{pin.name} in {storage.url}", _files)
     except ObjectNotFoundError:
         return frozenset()
     except CorruptStateError:  # what it names is unknown, so all is protected
         return None
+
+
+def _files(payload: Mapping[str, Any]) -> frozenset[str] | None:
     files = payload["files"]
     return None if files is None else frozenset(files)
 
@@ -115,10 +120,10 @@ def _lasting(storage: ObjectStorage) -> Iterator[tuple[str, str]]:
     for pin in list_pins(storage):
         if pin.lease == FOREVER:
             try:
-                payload = unseal(storage.get(pin.name), f"{pin.name} in {storage.url}")
+                data = storage.get(pin.name)
             except ObjectNotFoundError:  # let go of since it was listed
                 continue
-            yield pin.name, payload["holder"]
+            yield pin.name, read_sealed(data, f"{pin.name} in {storage.url}", _HOLDER)
 
 
 class Pin:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.sealed import seal, unseal
+from forebay_state_api.errors import ConfigurationError, CorruptStateError
+from forebay_state_api.sealed import known_fields, read_sealed, seal
 from forebay_state_api.storage import ObjectNotFoundError
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.pins import lasting_name, put_lasting
@@ -101,8 +101,14 @@ def delete_savepoint(storage: ObjectStorage, name: str, *, uid: str) -> Savepoin
 
 
 def _read(storage: ObjectStorage, place: str, info: ObjectInfo | None = None) -> Savepoint:
-    payload = unseal(storage.get(place), f"{place} in {storage.url}")
-    return Savepoint(**payload, made=None if info is None else info.modified)
+    what = f"{place} in {storage.url}"
+    saved = read_sealed(
+        storage.get(place), what, lambda payload: Savepoint(**known_fields(Savepoint, payload))
+    )
+    if _place(saved.name) != place:
+        message = f"{what} is not what was written there: it is savepoint {saved.name!r}"
+        raise CorruptStateError(message)
+    return attrs.evolve(saved, made=None if info is None else info.modified)
 
 
 def _place(name: str) -> str:
