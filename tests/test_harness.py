@@ -382,3 +382,38 @@ def test_what_is_not_set_reads_as_in_the_function_from_the_beginning(backend):
         assert (harness.state(COUNT, "a"), harness.state(COUNT, "b")) == (1, 0)
         harness.restart(version=0)
         assert harness.state(COUNT, "a") == 0
+
+
+class Meanwhile(KeyedProcessFunction):
+    """Keeps the record's user in a field while it waits: another record may change it."""
+
+    def open(self, context):
+        self.n = context.get_state(COUNT)
+
+    async def process_element(self, row, ctx):
+        self.user = row.user
+        count = await self.n.async_value() + 1
+        await self.n.async_update(count)
+        yield row.user, self.user, count
+
+
+@pytest.mark.parametrize("backend", ["heap", "lsm"])
+def test_late_answers_show_what_memory_hides(backend, tmp_path):
+    rows = [Row(user) for user in "abcdefgh" * 2]
+    with FunctionHarness(Meanwhile(), "user", backend=backend, state_dir=tmp_path) as harness:
+        assert all(user == field for user, field, _ in harness.process(rows))
+    orders = set()
+    for seed in range(3):
+        with FunctionHarness(
+            Meanwhile(), "user", backend=backend, state_dir=tmp_path, late_answers=seed
+        ) as harness:
+            out = harness.process(rows)
+            assert harness.metrics.largest_in_flight > 1
+            assert harness.state(COUNT, "a") == 2 * harness.version
+        assert any(user != field for user, field, _ in out)
+        counts = [(user, count) for user, _, count in out]
+        assert sorted(counts) == sorted(
+            (user, count) for user in "abcdefgh" for count in (2 * seed + 3, 2 * seed + 4)
+        )
+        orders.add(tuple(counts))
+    assert len(orders) == 3

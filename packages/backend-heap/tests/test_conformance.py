@@ -6,7 +6,7 @@ import pytest
 
 from forebay_backend_heap.backend import HeapBackend
 from forebay_backend_heap.cache import CACHE
-from forebay_state_api.testing import StateBackendTests
+from forebay_state_api.testing import StateBackendTests, late_backend
 
 
 class TestHeapBackend(StateBackendTests):
@@ -17,3 +17,11 @@ class TestHeapBackend(StateBackendTests):
     @pytest.fixture
     def forget(self):
         return CACHE.clear
+
+
+class TestLateHeapBackend(TestHeapBackend):
+    """With reads that are answered late, in another order than they were asked."""
+
+    @pytest.fixture
+    def backend_class(self):
+        return late_backend(HeapBackend, seed=1)

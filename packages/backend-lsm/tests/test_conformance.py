@@ -12,9 +12,14 @@ import pytest
 from forebay_backend_lsm.backend import LsmBackend
 from forebay_backend_lsm.cache import CACHE
 from forebay_state_api.storage import open_storage
-from forebay_state_api.testing import FaultyStorage, StateBackendTests
+from forebay_state_api.testing import FaultyStorage, StateBackendTests, late_backend
+from forebay_state_api.testing.conformance.futures import FutureTests
+from forebay_state_api.testing.conformance.iterators import IteratorTests
+from forebay_state_api.testing.conformance.kinds import KindTests
 from forebay_state_api.testing.conformance.machine import BatchMachine
+from forebay_state_api.testing.conformance.order import OrderTests
 from forebay_state_api.testing.conformance.subject import ENGINES, memory_storage
+from forebay_state_api.testing.conformance.ttl import TtlTests
 
 
 def slow_kit(cls):
@@ -67,6 +72,18 @@ class TestTiny(TinyCache, OnLocalStorage):
     """With a tiny cache, on local storage."""
 
     machine_examples = 10
+
+
+class TestLate(FutureTests, IteratorTests, KindTests, OrderTests, TtlTests):
+    """With reads that are answered late, in another order than they were asked."""
+
+    @pytest.fixture
+    def backend_class(self):
+        return late_backend(LsmBackend, seed=1)
+
+    @pytest.fixture
+    def forget(self):
+        return CACHE.clear
 
 
 @slow_kit

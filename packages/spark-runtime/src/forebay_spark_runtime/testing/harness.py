@@ -41,6 +41,7 @@ from forebay_state_api.settings import Settings, resolve_settings
 from forebay_state_api.storage import open_storage
 from forebay_state_api.subtask import Subtask, SubtaskIdentity
 from forebay_state_api.testing.clock import ManualClock
+from forebay_state_api.testing.late_backend import late_backend
 from forebay_state_api.versions import (
     OperatorStorage,
     OperatorVersions,
@@ -85,6 +86,10 @@ class FunctionHarness:
         subtasks are told it, also those without rows.
     :param event_time: a column name, or a callable from a row to its event time.
     :param allowed_lateness: how long the watermark stays behind the latest event time.
+    :param late_answers: a seed. Nothing is read ahead, and each read of a cell that the micro-batch
+        has neither read nor written yet is answered late, in an order that the seed decides:
+        records of several keys overlap, and callbacks run when they would on slow storage. One
+        seed always gives the same run.
     """
 
     def __init__(
@@ -107,6 +112,7 @@ class FunctionHarness:
         in_flight_limit: int = 6_000,
         batch_size: int = 1_000,
         read_ahead: bool = True,
+        late_answers: int | None = None,
     ) -> None:
         self.clock: Any = clock or ManualClock()
         self._key_of = _key_extractor(key_by)
@@ -114,6 +120,9 @@ class FunctionHarness:
         self._lateness_us = allowed_lateness // timedelta(microseconds=1)
         self._uid = checked_uid(uid)
         self._backend = plugins().backend(backend)
+        if late_answers is not None:
+            self._backend = late_backend(self._backend, late_answers)
+            batch_size, read_ahead = 1, False
         settings = _settings(
             self._backend,
             backend_options or {},

@@ -13,9 +13,9 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import attrs
 
@@ -59,6 +59,23 @@ Entry = tuple[Any, Any, int, int]
 """A record to be started: (row, key, key group, input side)."""
 
 ReadMany = Callable[[Any, list[Any]], Sequence[Any]]
+
+
+class Inbox(Protocol):
+    """What is to run on the task thread next: a `queue.SimpleQueue`, or `Reads`."""
+
+    def put(self, item: Callable[[], object], /) -> None:
+        """Have ``item`` run. Callable from any thread."""
+
+    def get_nowait(self) -> Callable[[], object]:
+        """What is to run, or `queue.Empty`."""
+
+    def get(self, *, timeout: float | None = None) -> Callable[[], object]:
+        """What is to run; waits, and raises `queue.Empty` after ``timeout`` seconds."""
+
+
+class Reads(Executor, Inbox):
+    """Carries reads out and says in which order they are answered."""
 
 
 @attrs.frozen(slots=True)
@@ -117,8 +134,8 @@ class Scheduler:
         self._queued: dict[tuple[int, Any], tuple[ReadMany, Any, list[_Request]]] = {}
         self._queued_count = 0
         self._outstanding = 0
-        self._inbox: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
-        self._executor: ThreadPoolExecutor | None = None
+        self._inbox: Inbox = queue.SimpleQueue()
+        self._executor: Executor | None = None
         self._task_thread = threading.get_ident()
         self._admitted = 0
         self._restarting = False
@@ -255,7 +272,11 @@ class Scheduler:
             self.counters.requests += len(requests)
             self.executor().submit(self._execute, read_many, namespace, requests)
 
-    def executor(self) -> ThreadPoolExecutor:
+    def read_through(self, reads: Reads) -> None:
+        """Have ``reads`` carry out all reads from now on, instead of threads; for tests."""
+        self._executor = self._inbox = reads
+
+    def executor(self) -> Executor:
         """The threads for reads, started when the first one is needed."""
         if self._executor is None:
             self._executor = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="forebay-read")

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from forebay_state_api.testing.clock import ManualClock
 from forebay_state_api.testing.compaction import ImmediateCompaction
 from forebay_state_api.testing.job import KeyedJob
+from forebay_state_api.testing.late_backend import late_backend
 from forebay_state_api.testing.scripts import Style
 from forebay_state_api.testing.sequencer import ScheduleError, Sequencer
 from forebay_state_api.testing.storage import (
@@ -53,6 +54,7 @@ __all__ = [
     "StateBackendTests",
     "Style",
     "WrappedStorage",
+    "late_backend",
 ]
 
 

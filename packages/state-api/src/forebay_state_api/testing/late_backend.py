@@ -1,0 +1,224 @@
+"""`late_backend`: any backend, with reads that are answered late and in another order.
+
+::
+
+    class TestMyBackendLate(StateBackendTests):
+        @pytest.fixture
+        def backend_class(self):
+            return late_backend(MyBackend, seed=1)
+
+Nothing is resident: what a micro-batch has not read or written yet is asked of the backend, as it
+would be of one on slow storage. A seed decides which of the reads under way is answered next, and
+when. Reads run on the task thread, so one seed always gives the same run.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from random import Random
+from typing import Any, ClassVar, Final
+
+from forebay_state_api._engine.scheduler import Reads
+from forebay_state_api.backend import (
+    ABSENT,
+    Capability,
+    Changes,
+    CommittedState,
+    ListChange,
+    MapChange,
+    Opening,
+    PointChanges,
+    Scan,
+    Space,
+    StateBackend,
+    Table,
+    TableSpec,
+)
+from forebay_state_api.futures import current_scheduler
+from forebay_state_api.keys import KeyGroupRange
+
+STILL_WAITING: Final = 0.5
+"""How often a look at the answers finds none, although reads are under way."""
+
+
+def late_backend(backend_class: type[StateBackend], seed: int = 0) -> type[StateBackend]:
+    """``backend_class``, its reads answered late and in an order that ``seed`` decides.
+
+    The class keeps its name, its settings and its files: state may move between the two.
+    """
+
+    class Late(LateBackend):
+        name = backend_class.name
+        contract_version = backend_class.contract_version
+        capabilities = backend_class.capabilities & ~Capability.RESIDENT
+        background_cleanup = backend_class.background_cleanup
+        options = backend_class.options
+        inner_class = backend_class
+        inner_seed = seed
+
+    return Late
+
+
+class LateBackend(StateBackend):
+    """A backend whose tables are `LateTable`; `late_backend` makes the class for one."""
+
+    inner_class: ClassVar[type[StateBackend]]
+    inner_seed: ClassVar[int]
+
+    def __init__(self, opening: Opening) -> None:
+        self._inner = self.inner_class.open(opening)
+        seed = f"{self.inner_seed}/{opening.version}/{opening.range.start}"
+        self._reads = LateReads(Random(seed))
+        self._tables: dict[str, LateTable] = {}
+
+    @classmethod
+    def open(cls, opening: Opening) -> StateBackend:
+        return cls(opening)
+
+    @classmethod
+    def kept(cls, path: str, version: int) -> Collection[KeyGroupRange]:
+        return cls.inner_class.kept(path, version)
+
+    @classmethod
+    def catch_up(cls, opening: Opening) -> None:
+        cls.inner_class.catch_up(opening)
+
+    def table(self, spec: TableSpec) -> Table:
+        inner = self._inner.table(spec)
+        scheduler = current_scheduler()
+        if scheduler is not None:
+            scheduler.read_through(self._reads)
+        return self._tables.setdefault(spec.name, LateTable(inner))
+
+    def commit(self, version: int) -> CommittedState:
+        return self._inner.commit(version)
+
+    def installed(self, manifest_id: str) -> None:
+        self._inner.installed(manifest_id)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class LateTable(Table):
+    """A table that is not resident, over one that may be."""
+
+    def __init__(self, inner: Table) -> None:
+        self._inner = inner
+        self._spaces: dict[Any, Space] = {}
+
+    def space(self, namespace: Any) -> Space:
+        return self._spaces.setdefault(namespace, Space(namespace, complete=False))
+
+    def get_many(self, namespace: Any, keys: Sequence[tuple[int, Any]]) -> list[Any]:
+        return self._inner.get_many(namespace, keys)
+
+    def get_entries(self, namespace: Any, cells: Sequence[tuple[int, Any, Any]]) -> list[Any]:
+        return self._inner.get_entries(namespace, cells)
+
+    def scan(self, namespace: Any, group: int, key: Any) -> Scan:
+        return self._inner.scan(namespace, group, key)
+
+    def apply(self, changes: Changes) -> None:
+        if self._inner.space(None).complete:
+            _write(self._inner, changes)
+        self._inner.apply(changes)
+
+    def namespaces(self) -> Iterator[Any]:
+        return self._inner.namespaces()
+
+    def export(self, keys: int) -> Iterator[Changes]:
+        return self._inner.export(keys)
+
+    def sweep(self, checks: int, until_us: int) -> int:
+        return self._inner.sweep(checks, until_us)
+
+
+class LateReads(Reads):
+    """The reads of one subtask: those under way, and the answers that have arrived.
+
+    Stands in for the scheduler's threads and for the queue of what they answer.
+    """
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._under_way: list[Callable[[], object]] = []
+        self._arrived: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+
+    # -- as an executor -----------------------------------------------------------------------
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Run ``fn`` when it is drawn; nothing waits for the future, which is never done."""
+        self._under_way.append(lambda: fn(*args, **kwargs))
+        return Future()
+
+    def map(self, fn: Callable[..., Any], *iterables: Iterable[Any], **_: Any) -> Iterator[Any]:
+        """Run at once: the caller waits for all results."""
+        return iter([fn(*arguments) for arguments in zip(*iterables, strict=False)])
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002, ARG002
+        """Forget what is under way."""
+        self._under_way.clear()
+
+    # -- as a queue ---------------------------------------------------------------------------
+
+    def put(self, action: Callable[[], object]) -> None:
+        """An answer, or what another thread wants done. Callable from any thread."""
+        self._arrived.put(action)
+
+    def get_nowait(self) -> Callable[[], object]:
+        """What arrived next; `queue.Empty` also where a read under way takes its time."""
+        if self._arrived.empty() and self._random.random() >= STILL_WAITING:
+            self._carry_out()
+        return self._arrived.get_nowait()
+
+    def get(self, timeout: float | None = None) -> Callable[[], object]:
+        """What arrives next."""
+        if self._arrived.empty():
+            self._carry_out()
+        return self._arrived.get(timeout=timeout)
+
+    def _carry_out(self) -> None:
+        if self._under_way:
+            self._under_way.pop(self._random.randrange(len(self._under_way)))()
+
+
+def _write(table: Table, changes: Changes) -> None:
+    """Bring the cells of a resident table along, which it expects before it hears of changes."""
+    for namespace, points in changes.points.items():
+        _write_points(table.space(namespace).cells, points)
+    for namespace, lists in changes.lists.items():
+        _write_lists(table.space(namespace).cells, lists)
+    for namespace, maps in changes.maps.items():
+        _write_maps(table.space(namespace).cells, maps)
+
+
+def _write_points(cells: dict[Any, Any], points: PointChanges) -> None:
+    for key, value in zip(points.keys, points.values, strict=True):
+        if value is ABSENT:
+            cells.pop(key, None)
+        else:
+            cells[key] = value
+
+
+def _write_lists(cells: dict[Any, Any], lists: Mapping[Any, ListChange]) -> None:
+    for key, change in lists.items():
+        older = [] if change.replaced else cells.get(key, [])
+        _keep(cells, key, [*older, *change.elements])
+
+
+def _write_maps(cells: dict[Any, Any], maps: Mapping[Any, MapChange]) -> None:
+    for key, change in maps.items():
+        older = {} if change.cleared else cells.get(key, {})
+        merged = {**older, **change.entries}
+        _keep(cells, key, {entry: value for entry, value in merged.items() if value is not ABSENT})
+
+
+def _keep(cells: dict[Any, Any], key: Any, content: Any) -> None:
+    """Replace a content, never change it: a scan may be looking at it."""
+    if content:
+        cells[key] = content
+    else:
+        cells.pop(key, None)
