@@ -100,7 +100,10 @@ class ListState(State, Generic[T]):
 
     @abc.abstractmethod
     def merge_namespaces(self, target: object, sources: Iterable[object]) -> None:
-        """Append the lists of ``sources``, in order, to that of ``target``; sources end empty."""
+        """Append the lists of ``sources``, in order, to that of ``target``; sources end empty.
+
+        Where no source holds anything, nothing changes.
+        """
 
 
 class MapState(State, Generic[K, V]):
@@ -219,7 +222,10 @@ class ReducingState(State, Generic[T]):
 
     @abc.abstractmethod
     def merge_namespaces(self, target: object, sources: Iterable[object]) -> None:
-        """Reduce the members of ``sources`` into ``target``; sources end empty."""
+        """Reduce the members of ``sources`` into ``target``; sources end empty.
+
+        Where no source holds anything, nothing changes, the target's time to live included.
+        """
 
 
 class AggregatingState(State, Generic[IN, OUT]):
@@ -245,4 +251,7 @@ class AggregatingState(State, Generic[IN, OUT]):
 
     @abc.abstractmethod
     def merge_namespaces(self, target: object, sources: Iterable[object]) -> None:
-        """Merge the accumulators of ``sources`` into ``target``; sources end empty."""
+        """Merge the accumulators of ``sources`` into ``target``; sources end empty.
+
+        Where no source holds anything, nothing changes, the target's time to live included.
+        """

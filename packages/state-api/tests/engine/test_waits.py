@@ -37,7 +37,7 @@ class Synchronous(States):
 class Merging(States):
     async def process_element(self, row, ctx):
         await self.a.async_value()
-        self.r.merge_namespaces("w", ["x"])
+        self.r.merge_namespaces("w", ["x", "y"])
 
 
 ROWS = [(f"k{n}",) for n in range(5)]

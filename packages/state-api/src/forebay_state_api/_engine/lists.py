@@ -52,13 +52,19 @@ class KeyedListState(MergeableState, ListState[Any]):
         self._replace([])
 
     def _merge(self, target: Any, sources: list[Any]) -> None:
+        merged: list[Any] = []
         for source in sources:
             self.bind(source)
-            elements = list(self._known())
-            if elements:
+            if elements := self._known():
+                merged += self._mergeable(elements)
                 self.clear()
-                self.bind(target)
-                self._append(elements)
+        if merged:
+            self.bind(target)
+            self._append(merged)
+
+    def _mergeable(self, elements: list[Any]) -> list[Any]:
+        """The stored elements that a merge takes over."""
+        return elements
 
     # Asynchronous.
 

@@ -7,6 +7,7 @@ one read; that is what makes ``async_add; async_add; async_get`` see both additi
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -76,17 +77,21 @@ class MergingState(PointState, MergeableState):
         super().clear()
 
     def _merge(self, target: Any, sources: list[Any]) -> None:
-        merged: Any = ABSENT
-        for source in [target, *sources]:
-            self.bind(source)
-            cell = self._live(self._cell())
-            if cell is not ABSENT:
-                merged = cell if merged is ABSENT else self._joined(merged, cell)
-            if source != target:
-                self.clear()
-        if merged is not ABSENT:
-            self.bind(target)
-            self._store(self._space(), self._context._key, self._context._group, merged)
+        found = [value for source in sources if (value := self._taken(source)) is not ABSENT]
+        if not found:
+            return
+        self.bind(target)
+        own = self._live(self._cell())
+        merged = functools.reduce(self._joined, found if own is ABSENT else [own, *found])
+        self._store(self._space(), self._context._key, self._context._group, merged)
+
+    def _taken(self, namespace: Any) -> Any:
+        """The live cell of a namespace, which is empty then."""
+        self.bind(namespace)
+        cell = self._cell()
+        if cell is not ABSENT:
+            self.clear()
+        return self._live(cell)
 
     # Asynchronous.
 

@@ -168,23 +168,29 @@ class TtlListState(KeyedListState):
         return [stored for stored in elements if not self._clock.expired(stored)]
 
     def _after_read(self, elements: list[Any]) -> None:
-        """Drop what has expired and renew the rest, as the TTL says."""
+        """Drop what has expired, where reads clean up, and renew the rest, where they renew.
+
+        The elements that a record adds after the read change neither: the same is stored whether
+        the record waited for the read or not.
+        """
         clock = self._clock
         live = [stored for stored in elements if not clock.expired(stored)]
-        if clock.refreshes and live:
-            self._replace([(clock.now, value) for _, value in live])
-        elif clock.cleans and len(live) < len(elements):
+        drops = clock.cleans and len(live) < len(elements)
+        if drops:
             _log_dropped(self)
-            self._replace(live)
+            elements = live
+        if clock.refreshes and live:
+            keeps = len(live) < len(elements)
+            elements = [
+                stored if keeps and clock.expired(stored) else (clock.now, stored[1])
+                for stored in elements
+            ]
+        elif not drops:
+            return
+        self._replace(elements)
 
-    def _merge(self, target: Any, sources: list[Any]) -> None:
-        for namespace in [target, *sources]:
-            self.bind(namespace)
-            elements = self._known()
-            live = [stored for stored in elements if not self._clock.expired(stored)]
-            if len(live) < len(elements):
-                self._replace(live)
-        super()._merge(target, sources)
+    def _mergeable(self, elements: list[Any]) -> list[Any]:
+        return [stored for stored in elements if not self._clock.expired(stored)]
 
     def async_get(self) -> StateFuture[StateIterator[Any]]:
         content = super()._content()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -213,6 +214,72 @@ class TtlTests(BackendSubject):
         job.do("k", *merges)
         reads = [("r.get",), ("l.get",), ("a.get",)]
         assert job.do("k", ("namespace", "new"), *reads) == [None, 1, [1, 2], 1.0]
+
+    @pytest.mark.parametrize("update_type", list(UpdateType))
+    @pytest.mark.parametrize(
+        "accesses",
+        [
+            [("l.get",), ("l.add", 9)],
+            [("l.add", 9), ("l.get",)],
+            [("l.get",), ("l.get",), ("l.add", 9), ("l.get",)],
+            [("m.items",), ("l.add", 9), ("l.get",), ("l.add_all", []), ("l.get",)],
+        ],
+        ids=["read, add", "add, read", "read twice, add, read", "add, read twice"],
+    )
+    def test_an_expired_list_that_is_read_and_added_to_is_stored_alike_in_all_styles(
+        self, with_ttl: Any, update_type: UpdateType, accesses: Sequence[Access]
+    ) -> None:
+        job: KeyedJob = with_ttl(update_type=update_type, cleanup=())
+        written = job.clock.now_us
+        job.do("k", ("l.update", [3, 1]))
+        job.restart()
+        job.clock.advance(TTL)
+        job.do("k", *accesses)
+        stored = [(written, 3), (written, 1), (job.clock.now_us, 9)]
+        assert job.peek(job.descriptors[1], "k") == stored, "without clean-up nothing goes"
+        assert job.do("k", ("l.get",)) == [[9]]
+
+    def test_reading_a_list_renews_what_lives_and_keeps_the_rest_without_clean_up(
+        self, with_ttl: Any
+    ) -> None:
+        job: KeyedJob = with_ttl(update_type=UpdateType.ON_READ_AND_WRITE, cleanup=())
+        written = job.clock.now_us
+        job.do("k", ("l.add", 1))
+        job.clock.advance(6 * SECOND)
+        job.do("k", ("l.add", 2))
+        job.restart()
+        job.clock.advance(6 * SECOND)
+        now = job.clock.now_us
+        assert job.do("k", ("l.get",), ("l.add", 3))[0] == [2]
+        assert job.peek(job.descriptors[1], "k") == [(written, 1), (now, 2), (now, 3)]
+
+    @pytest.mark.parametrize(
+        "sources", [[], ["absent"], ["target"], ["expired", "absent"]], ids=str
+    )
+    def test_merging_nothing_changes_nothing(self, with_ttl: Any, sources: Sequence[str]) -> None:
+        job: KeyedJob = with_ttl(cleanup=())
+        for namespace in ("target", "expired"):
+            job.do("k", ("namespace", namespace), *WRITES)
+        job.clock.advance(6 * SECOND)
+        job.do("k", ("namespace", "target"), *WRITES)
+        before = [job.peek(state, "k", "target") for state in job.descriptors]
+        job.restart()
+        job.clock.advance(6 * SECOND)
+        job.do("k", *((f"{name}.merge_namespaces", "target", sources) for name in "rla"))
+        assert [job.peek(state, "k", "target") for state in job.descriptors] == before
+        job.clock.advance(4 * SECOND)
+        reads: list[Access] = [("r.get",), ("l.get",), ("a.get",)]
+        assert job.do("k", ("namespace", "target"), *reads) == [None, None, [], None]
+
+    def test_merging_something_renews_the_target(self, with_ttl: Any) -> None:
+        job: KeyedJob = with_ttl()
+        job.do("k", ("namespace", "target"), *WRITES)
+        job.clock.advance(6 * SECOND)
+        job.do("k", ("namespace", "source"), *WRITES)
+        job.do("k", *((f"{name}.merge_namespaces", "target", ["source"]) for name in "rla"))
+        job.clock.advance(6 * SECOND)
+        reads: list[Access] = [("r.get",), ("l.get",), ("a.get",)]
+        assert job.do("k", ("namespace", "target"), *reads) == [None, 2, [1, 2], 1.0]
 
     def test_a_restart_with_another_ttl(self, with_ttl: Any, new_job: NewJob) -> None:
         job: KeyedJob = with_ttl()
