@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from forebay_spark_runtime.waiting.arguments import Retry
 from forebay_spark_runtime.waiting.current import current_call
 from forebay_state_api.errors import FunctionError
 
@@ -256,6 +257,35 @@ def test_rows_of_a_hot_key_take_no_capacity_from_others(drive):
     others = max(at for row, at in ended.items() if row % 2 == 0) - 1000
     assert others == pytest.approx(100 / 3, abs=2)
     assert driven.counts.in_flight_max == 4
+
+
+WINDOWS = [(1, 0), (2, 0), (2, 1), (3, 2), (7, 20), (10, 100)]
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize(("capacity", "buffer"), WINDOWS)
+@pytest.mark.parametrize(
+    "policy", [{}, {"hedge": 0.3}, {"retry": Retry(9, 0.2), "timeout": 1e6}], ids=str
+)
+def test_a_full_window_keeps_the_order_of_calls_of_a_key(drive, capacity, buffer, ordered, policy):
+    """A worker that the window lets in is behind others that take rows in the same moment."""
+    chance = random.Random(4)
+    key_of = lambda row: row // 2 % 9 if row % 11 else "hot"
+    log = {}
+
+    async def fn(row, client):
+        log.setdefault(key_of(row), []).append(row)
+        await asyncio.sleep(chance.choice([0, 0, 0, 0.5, 3]))
+        if "retry" in policy and chance.random() < 0.3:
+            raise OSError("told to")
+        return row
+
+    driven = drive(
+        fn, range(400), keys=key_of, ordered=ordered, capacity=capacity, buffer=buffer, **policy
+    )
+    assert driven.error is None
+    assert sorted(driven.out) == list(range(400))
+    assert all(rows == sorted(rows) for rows in log.values())
 
 
 @pytest.mark.parametrize("buffer", [0, 3])

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from itertools import takewhile
 from typing import Any, Final
 
 from forebay_spark_runtime.waiting.batches import Collector, call_together
@@ -244,9 +245,18 @@ class Engine:
             segment = await feed.after(segment)
 
     async def _enter(self, index: int) -> None:
-        others = self.in_flight + sum(map(len, filter(None, self._busy.values())))
-        self._note_blocked(self._window.behind(index) - others)
+        behind = self._window.behind(index)
+        self._note_blocked(behind - self.in_flight - self._waiting_for_their_key())
         await self._window.enter(index)
+
+    def _waiting_for_their_key(self) -> int:
+        """Rows within the window that wait for an earlier call of their key."""
+        below = self._window.open_below
+        waiting = 0
+        for queue in filter(None, self._busy.values()):
+            beyond = takewhile(lambda row: row[0].first + row[1] >= below, reversed(queue))
+            waiting += len(queue) - sum(1 for _ in beyond)
+        return waiting
 
     async def _work_guarded(self, slot: Slot) -> None:
         feed, window, answer_of = self.feed, self._window, self._caller.one
@@ -265,14 +275,14 @@ class Engine:
         """The worker that calls for a key goes on with the rows that came for it meanwhile.
 
         Those rows wait beside the workers, so that they keep none of them from other keys' rows.
+        A row has its place among those of its key from the moment in which it is taken: whoever
+        waits for the window afterwards, the order is settled.
         """
         feed, window, busy = self.feed, self._window, self._busy
         segment = await feed.after(None)
         while segment is not None:
             first, keys = segment.first, segment.keys
             for position in segment.unread:
-                if first + position >= window.open_below:
-                    await self._enter(first + position)
                 key = keys[position]
                 if key not in busy:
                     busy[key] = None
@@ -282,12 +292,17 @@ class Engine:
                 if queue is None:
                     queue = busy[key] = deque()
                 queue.append((segment, position))
+                if first + position >= window.open_below:
+                    await self._enter(first + position)
             segment = await feed.after(segment)
 
     async def _call_key(self, slot: Slot, key: Any, segment: Segment, position: int) -> None:
-        answer_of, put, busy = self._caller.one, self._window.put, self._busy
+        answer_of, window, busy = self._caller.one, self._window, self._busy
+        put = window.put
         while True:
             index = segment.first + position
+            if index >= window.open_below:
+                await self._enter(index)
             put(segment, position, await answer_of(slot, index, segment.rows[position]))
             queue = busy[key]
             if not queue:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
 from typing import Any, Final, Protocol, TypeAlias
 
 PENDING: Final = object()
@@ -79,14 +80,17 @@ class _Gate:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self.open_below = limit
-        self.waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
-        """Rows that wait to be called; while there are any, `look` is called after each answer."""
+        self.waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        """Rows that wait to be called, a heap; while there are any, `look` is called after each
+        answer."""
+        self._entered = 0
 
     async def enter(self, index: int) -> None:
         self.look()
         while index >= self.open_below:
             turn = asyncio.get_running_loop().create_future()
-            self.waiting.append((index, turn))
+            self._entered += 1
+            heappush(self.waiting, (index, self._entered, turn))
             await turn
 
     def look(self) -> None:
@@ -97,7 +101,7 @@ class _Gate:
         self.open_below = floor + self._limit
         waiting = self.waiting
         while waiting and waiting[0][0] < self.open_below:
-            turn = waiting.popleft()[1]
+            turn = heappop(waiting)[-1]
             if not turn.done():
                 turn.set_result(None)
 
