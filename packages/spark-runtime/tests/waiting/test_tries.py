@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from types import SimpleNamespace
@@ -10,6 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from forebay_spark_runtime.waiting.arguments import Batch, Rate, Retry
+from forebay_spark_runtime.waiting.current import current_call
+from forebay_spark_runtime.waiting.resources import KeptClient
 from forebay_spark_runtime.waiting.retry import (
     ClientBrokenError,
     RecordTries,
@@ -328,6 +331,78 @@ def test_a_burst_after_a_pause(drive, server_of):
     drive(server, range(8), rate=Rate(1, per=timedelta(seconds=1), burst=4), segment=4, gap=100)
     times = [at for _, at, _ in server.tries]
     assert times == [100, 100, 100, 100, 200, 200, 200, 200]
+
+
+def most_within(times, span):
+    return max(sum(start <= at < start + span for at in times) for start in times)
+
+
+@pytest.mark.parametrize("burst", [1, 3])
+@pytest.mark.parametrize(("capacity", "hedge"), [(100, None), (100, 0.4), (3, None)])
+def test_a_client_that_is_opened_again_lets_no_turns_pile_up(drive, burst, capacity, hedge):
+    begun = []
+
+    @contextlib.asynccontextmanager
+    async def resources():
+        if begun:
+            await asyncio.sleep(3)
+        yield object()
+
+    async def fn(row, client):
+        begun.append(asyncio.get_running_loop().time())
+        if row % 20 == 10 and current_call().attempt == 1:
+            raise ClientBrokenError
+        await asyncio.sleep(0.5)
+        return row
+
+    driven = drive(
+        fn,
+        range(100),
+        capacity=capacity,
+        hedge=hedge,
+        engine={"client": KeptClient(resources, "", "op")},
+        rate=Rate(20, 1, burst=burst),
+        retry=Retry(2, 0.01),
+        timeout=600.0,
+    )
+    assert driven.out == list(range(100))
+    begun = [round(at, 6) for at in begun]
+    assert most_within(begun, 1) <= 20 + burst - 1
+    assert most_within(begun, 0.049) <= burst
+
+
+def test_a_loop_that_was_held_up_lets_no_turns_pile_up(drive):
+    begun = []
+
+    async def fn(row, client):
+        loop = asyncio.get_running_loop()
+        begun.append(loop.time())
+        if row == 50:
+            loop.now += 0.7
+        return row
+
+    drive(fn, range(100), rate=Rate(20, 1))
+    assert most_within([round(at, 6) for at in begun], 1) <= 20
+
+
+def test_turns_that_come_a_little_late_do_not_slow_the_rate_down(drive):
+    """As timers and busy loops have it; a pause is no turn that comes late."""
+    begun = []
+
+    async def fn(row, client):
+        loop = asyncio.get_running_loop()
+        begun.append(loop.time())
+        if row % 20 == 10:
+            loop.now += 0.008
+        return row
+
+    driven = drive(fn, range(2000), rate=Rate(1000, 1), segment=1000)
+    assert driven.took_s == pytest.approx(2.02, abs=0.01)
+    assert most_within(begun, 1) <= 1000
+
+    begun.clear()
+    drive(fn, range(6), rate=Rate(1000, 1), segment=2, gap=1)
+    assert most_within(begun, 0.0009) == 1
 
 
 def test_a_total_is_split_over_the_partitions():

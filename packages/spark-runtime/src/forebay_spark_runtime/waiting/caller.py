@@ -227,8 +227,13 @@ class Caller:
         return TimeoutError(f"no answer within the {which} of {limit:g} s")
 
     async def _turn(self) -> None:
-        if self._limiter is not None:
-            await self._limiter.acquire()
+        if self._limiter is None:
+            await self._prepared()
+        else:
+            await self._limiter.acquire(self._prepared)
+
+    async def _prepared(self) -> None:
+        """Wait until the client is open and a thread is free."""
         while True:
             if self.client.opening:
                 await self.client.opened()

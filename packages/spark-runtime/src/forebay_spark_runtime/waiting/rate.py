@@ -1,35 +1,57 @@
-"""A limit on tries per second, as a time that moves on with every try: no queue, no tokens."""
+"""A limit on tries per second, as a time that moves on with every try: no tokens, no timers."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Final
 
-from forebay_spark_runtime.waiting.arguments import Rate
+from forebay_spark_runtime.waiting.arguments import Rate, seconds
+
+LATE_S: Final = 0.01
+"""Turns closer together than this may be taken so much late, at most a hundredth of the rate's
+``per``, without delaying those behind them: timers and busy loops are not more exact. Such turns
+are spaced wider by as much as that could add, so that the rate is kept all the same."""
 
 
 class Limiter:
-    """Spaces tries evenly, with bursts after pauses; first come, first served."""
+    """Spaces tries evenly, with bursts after pauses; first come, first served.
+
+    A turn is taken when the try begins, so that turns do not pile up while something else is
+    waited for.
+    """
 
     def __init__(self, rate: Rate, clock: Callable[[], float]) -> None:
-        self._interval = rate.interval_s
-        self._slack = rate.interval_s * (rate.burst - 1)
+        per = seconds(rate.per, "Rate.per")
+        self._late = min(per / 100, LATE_S) if rate.interval_s < LATE_S else 0.0
+        self._interval = rate.interval_s * (1 + self._late / per)
+        self._slack = self._interval * (rate.burst - 1)
         self._clock = clock
         self._next = 0.0
+        self._queue = asyncio.Lock()
 
     def acquire_at_once(self) -> bool:
-        """Take a turn if one is free now."""
-        now = self._clock()
-        turn = max(self._next, now - self._slack)
-        if turn > now:
-            return False
-        self._next = turn + self._interval
-        return True
+        """Take a turn if one is free now and nobody waits for it."""
+        return not self._queue.locked() and self._delay_s(self._clock()) <= 0
 
-    async def acquire(self) -> None:
-        """Wait for the turn. A turn that is cancelled is lost: the rate is kept, not reached."""
+    async def acquire(self, prepared: Callable[[], Awaitable[None]]) -> None:
+        """Wait for the turn, and for all that the try needs besides.
+
+        ``prepared`` waits for that; it is awaited again before a turn that was waited for is taken.
+        """
+        came = self._clock()
+        async with self._queue:
+            await prepared()
+            while (delay := self._delay_s(came)) > 0:
+                await asyncio.sleep(delay)
+                await prepared()
+
+    def _delay_s(self, came: float) -> float:
+        """Take the turn of a try that waits since ``came``; before its turn, seconds until then."""
         now = self._clock()
-        turn = max(self._next, now - self._slack)
-        self._next = turn + self._interval
+        a_little_late = came <= self._next <= now <= self._next + self._late
+        turn = self._next if a_little_late else max(self._next, now - self._slack)
         if turn > now:
-            await asyncio.sleep(turn - now)
+            return turn - now
+        self._next = turn + self._interval
+        return 0.0
