@@ -7,8 +7,14 @@ import uuid
 import pytest
 
 from forebay_state_api.errors import StorageError
-from forebay_state_api.storage import MemoryStorage, Retry, RetryingStorage
+from forebay_state_api.storage import (
+    MemoryStorage,
+    ObjectNotFoundError,
+    Retry,
+    RetryingStorage,
+)
 from forebay_state_api.testing import CountingStorage, Crash, Fault, FaultKind, FaultyStorage
+from forebay_state_api.versions.epochs import read_record
 
 
 class Time:
@@ -117,3 +123,27 @@ def test_put_if_absent_leaves_a_rival_the_winner(faulty: FaultyStorage, time: Ti
     faulty.put("theirs", b"2")
     faulty.faults.append(Fault(operation="put_if_absent", error=passing))
     assert RetryingStorage(faulty, time.retry(30)).put_if_absent("theirs", b"1") is False
+
+
+def test_the_last_error_keeps_its_kind(faulty: FaultyStorage, time: Time) -> None:
+    """Callers who expect "there is no such object" get it, whatever failed before."""
+    faulty.faults.append(Fault(operation="get", count=2, error=passing))
+    storage = RetryingStorage(faulty, time.retry(30))
+    with pytest.raises(ObjectNotFoundError, match=r"no object 'a' in .*\(tried 3 times in"):
+        storage.get("a")
+    faulty.faults.append(Fault(operation="get", count=2, error=passing))
+    assert read_record(storage, "0" * 16) is None
+
+
+def test_the_last_error_keeps_what_it_says_of_itself(time: Time) -> None:
+    class QuotaError(StorageError):
+        def __init__(self, used: int, limit: int) -> None:
+            super().__init__(f"{used} of {limit} bytes are used", transient=True)
+            self.used = used
+
+    def request(_: int) -> None:
+        raise QuotaError(5, 4)
+
+    with pytest.raises(QuotaError, match=r"5 of 4 bytes are used \(tried 5 times") as caught:
+        time.retry(1).call(request)
+    assert (caught.value.used, caught.value.transient) == (5, False)

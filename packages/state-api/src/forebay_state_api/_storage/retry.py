@@ -34,9 +34,9 @@ class Retry:
     """0 … 1: pauses are between half of their length and all of it."""
 
     def call(self, request: Callable[[int], T]) -> T:
-        """What ``request`` gives; it is told how often it was tried before.
+        """Return the result of ``request``, which gets the number of tries before this one.
 
-        Raises the last `StorageError`, which says how often and how long it was tried.
+        Raises the last `StorageError`, of its own kind, with how often and how long it was tried.
         """
         started = self.clock()
         tried = 0
@@ -50,8 +50,10 @@ class Retry:
                 if not error.transient or elapsed_s + pause_s > self.budget_s:
                     if tried == 1:
                         raise
-                    message = f"{error} (tried {tried} times in {elapsed_s:.1f} s)"
-                    raise StorageError(message) from error
+                    # The error itself, so that a caller who expects its kind sees it.
+                    error.args = (f"{error} (tried {tried} times in {elapsed_s:.1f} s)",)
+                    error.transient = False
+                    raise
                 _log.info("%s; trying again in %.2f s", error, pause_s)
             self.sleep(pause_s)
 
@@ -76,7 +78,7 @@ class RetryingStorage(ObjectStorage):
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """Write an object that does not exist yet.
 
-        After a try that failed, the object may be one's own: then its content is compared.
+        After a try that failed, the object may be the caller's own, so its content is compared.
         """
 
         def request(tried: int) -> bool:
