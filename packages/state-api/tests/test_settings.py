@@ -189,6 +189,19 @@ def test_storage_options_are_passed_on() -> None:
 @pytest.mark.parametrize(
     ("key", "given", "shown"),
     [
+        ("storage.proxy_url", "http://me:hush@proxy:3128", "http://***@proxy:3128"),
+        ("storage.proxy_url", "http://proxy:3128", "http://proxy:3128"),
+        ("state.dir", "az://container/state?sig=hush", "az://container/state?***"),
+    ],
+)
+def test_a_password_or_signature_in_a_url_does_not_show(key: str, given: str, shown: str) -> None:
+    settings = resolve({key: given})
+    assert {row.key: row.value for row in settings.explain()}[PREFIX + key] == shown
+
+
+@pytest.mark.parametrize(
+    ("key", "given", "shown"),
+    [
         ("state.cache-bytes", "1024m", "1g"),
         ("state.cache-bytes", "1000", "1000"),
         ("state.cache-bytes", "0", "0"),

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 import attrs
 
 from forebay_state_api._setting_types import BYTES, DURATION, LOCATION, SettingType, kind_of, one_of
+from forebay_state_api._storage.redaction import MASK, redacted
 from forebay_state_api.errors import ConfigurationError
 
 __all__ = [
@@ -291,5 +292,5 @@ def _unknown(name: str, declared: Mapping[str, Setting]) -> str:
 def _in_force(setting: Setting, value: Any, source: str) -> _InForce:
     name = setting.name
     secret = name.startswith(_STORAGE) and any(word in name.lower() for word in _SECRET_WORDS)
-    shown = "-" if value is None else "***" if secret else setting.type.show(value)
+    shown = "-" if value is None else MASK if secret else redacted(setting.type.show(value))
     return _InForce(value, shown, source, setting.doc)

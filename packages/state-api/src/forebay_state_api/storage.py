@@ -8,14 +8,10 @@ may be called from several threads at once. What fails in passing is tried again
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, cast
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
+from typing import TYPE_CHECKING, Any, cast
 
-from obstore.exceptions import BaseError
 from obstore.store import from_url
 
 from forebay_state_api._storage.contract import (
@@ -25,6 +21,7 @@ from forebay_state_api._storage.contract import (
     checked_name,
     checked_prefix,
 )
+from forebay_state_api._storage.faults import cause_of, is_from_obstore
 from forebay_state_api._storage.obstores import (
     LocalDirectory,
     LocalStorage,
@@ -34,7 +31,11 @@ from forebay_state_api._storage.obstores import (
 )
 from forebay_state_api._storage.options import CLOUD_SCHEMES, StorageOptions
 from forebay_state_api._storage.retry import Retry, RetryingStorage
+from forebay_state_api._storage.urls import located, scheme_of
 from forebay_state_api.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
 
 __all__ = [
     "MemoryStorage",
@@ -50,9 +51,6 @@ __all__ = [
     "open_storage",
 ]
 
-_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):/")
-"""How a URL begins; one letter is a Windows drive."""
-
 
 def open_storage(url: str | Path, options: Mapping[str, Any] | None = None) -> ObjectStorage:
     """Open a directory or URL; nothing is created or checked before the first operation.
@@ -63,7 +61,7 @@ def open_storage(url: str | Path, options: Mapping[str, Any] | None = None) -> O
     own names those of the store (``aws_access_key_id``) or of the plugin that serves the scheme.
     """
     text = located(str(url))
-    scheme = _scheme_of(text)
+    scheme = scheme_of(text)
     if scheme == "memory":
         _refuse(text, options or {})
         return MemoryStorage(text)
@@ -85,68 +83,6 @@ def _refuse(text: str, options: Mapping[str, Any]) -> None:
         raise ConfigurationError(msg)
 
 
-def located(text: str) -> str:
-    """Return an absolute path for a path or a ``file:`` URL, and any other URL as it is.
-
-    Raises `ConfigurationError` for what is only nearly a URL, of which a part would be ignored or
-    which would be taken for a path, and for a URL that has a password in it.
-    """
-    if not text:
-        msg = "the state directory is an empty string; name a directory or a URL"
-        raise ConfigurationError(msg)
-    scheme = _scheme_of(text)
-    if scheme == "file":
-        text = _path_of(text)
-    elif scheme == "dbfs" and not text.startswith("dbfs://"):
-        return f"dbfs://{text[len('dbfs:') :]}"  # as Databricks spells it: dbfs:/path
-    elif scheme:
-        _check_url(text, scheme)
-        return text
-    try:
-        return str(Path(text).expanduser().absolute())
-    except RuntimeError as error:
-        msg = f"the state directory {text!r} cannot be found: {error}"
-        raise ConfigurationError(msg) from error
-
-
-def _scheme_of(text: str) -> str:
-    """In lower case; ``""`` of a path."""
-    match = _SCHEME.match(text)
-    return match[1].lower() if match else ""
-
-
-def _path_of(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.netloc not in {"", "localhost"} or parts.query or parts.fragment:
-        msg = (
-            f"{url!r} is no URL of a local directory: write file:///absolute/path, with %23 for # "
-            "and %3F for ?, or the path itself"
-        )
-        raise ConfigurationError(msg)
-    return url2pathname(parts.path)
-
-
-def _check_url(url: str, scheme: str) -> None:
-    if not url[len(scheme) :].startswith("://"):
-        msg = (
-            f"{url!r} is neither a path nor a URL: URLs begin with {scheme}:// (a Path object "
-            "drops one of the slashes: pass a str), and a directory of that name is "
-            f"{'./' + url!r}"
-        )
-        raise ConfigurationError(msg)
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        msg = f"{url!r} is no URL: {error}"
-        raise ConfigurationError(msg) from error
-    if parts.password is not None:
-        msg = (
-            f"the URL of the storage at {parts.hostname} has a password in it, which would show "
-            "in messages: set spark.forebay.storage.* instead"
-        )
-        raise ConfigurationError(msg)
-
-
 def _open_local(path: Path) -> ObstoreStorage:
     if path.exists() and not path.is_dir():
         msg = f"{path} is a file, not a directory for state"
@@ -155,19 +91,40 @@ def _open_local(path: Path) -> ObstoreStorage:
 
 
 def _open_cloud(url: str, scheme: str, options: StorageOptions) -> ObstoreStorage:
-    config = options.config(url, scheme)
     try:
-        store = from_url(
-            url,
-            config=cast("Any", config or None),
-            client_options=cast("Any", options.client(config) or None),
-            retry_config=cast("Any", options.retries()),
-        )
-    except (BaseError, ValueError) as error:
-        cause = str(error).partition("\n\nDebug source")[0]
-        msg = f"storage at {url!r} cannot be opened: {cause}"
+        store = _store(url, scheme, options)
+    except BaseException as error:
+        if not is_from_obstore(error):
+            raise
+        names = ", ".join(f"spark.forebay.storage.{n}" for n in _at_fault(url, scheme, options))
+        given = f" with {names}" if names else ""
+        msg = f"storage at {url!r} cannot be opened{given}: {cause_of(error)}"
         raise ConfigurationError(msg) from error
     return ObstoreStorage(Opened(store), url.rstrip("/"))
+
+
+def _store(url: str, scheme: str, options: StorageOptions) -> ObjectStore:
+    return from_url(
+        url,
+        config=cast("Any", options.config(url, scheme) or None),
+        client_options=cast("Any", options.client(scheme) or None),
+        # `RetryingStorage` tries again; it alone knows that an object may be its own.
+        retry_config=cast("Any", {"max_retries": 0}),
+    )
+
+
+def _at_fault(url: str, scheme: str, options: StorageOptions) -> list[str]:
+    """Return the option without which the store opens, and all of them if there is not one."""
+    names = sorted(options.of_a_network)
+    for name in names:
+        try:
+            _store(url, scheme, options.without(name))
+        except BaseException as error:
+            if not is_from_obstore(error):
+                raise
+        else:
+            return [name]
+    return names
 
 
 def _open_plugin(scheme: str, url: str, options: StorageOptions) -> ObjectStorage:

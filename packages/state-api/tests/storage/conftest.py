@@ -17,6 +17,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 from forebay_state_api._storage.fsspec import FsspecStorage
 from forebay_state_api.storage import ObjectStorage, open_storage
 
+from .stand_ins import AZURE, GCS, StandIn, stand_in
+
 _numbers = itertools.count()
 
 
@@ -42,6 +44,20 @@ def s3_options() -> Iterator[dict[str, Any]]:
     os.environ.update(kept)
 
 
+@pytest.fixture(scope="session")
+def gcs() -> Iterator[StandIn]:
+    """A stand-in for Google Cloud Storage."""
+    with stand_in(GCS) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def azure() -> Iterator[StandIn]:
+    """A stand-in for Azure Blob Storage."""
+    with stand_in(AZURE) as server:
+        yield server
+
+
 def fsspec_memory() -> FsspecStorage:
     root = f"/forebay-{uuid.uuid4()}"
     return FsspecStorage.on(MemoryFileSystem(), root, f"fsspec-memory://{root}")
@@ -61,6 +77,9 @@ def storage_of(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[str]
         if kind == "fsspec-local":
             directory = str(tmp_path / "fsspec ä")
             return FsspecStorage.on(LocalFileSystem(), directory, f"fsspec:{directory}")
+        if kind in {"gcs", "azure"}:
+            server: StandIn = request.getfixturevalue(kind)
+            return open_storage(server.url(f"{next(_numbers)}/state"), server.options)
         options = request.getfixturevalue("s3_options")
         return open_storage(f"s3://bucket/{next(_numbers)}/state", options)
 

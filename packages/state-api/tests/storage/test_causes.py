@@ -105,3 +105,8 @@ def test_errors_without_a_number():
     assert cause_of(ValueError("one\n  line")) == "one line"
     assert "check the credentials" in cause_of(PermissionDeniedError("Generic S3 error: denied"))
     assert FORBIDDEN in cause_of(PermissionDeniedError("Generic LocalFileSystem error: denied"))
+
+
+def test_no_password_and_no_signature_shows():
+    refused = OSError("401 for url: http://me:hush@host/webhdfs/v1/a?op=OPEN&delegation=hush by me")
+    assert cause_of(refused) == "401 for url: http://***@host/webhdfs/v1/a?*** by me"

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from typing import Any
+
+import obstore
 import pytest
 
+from forebay_state_api import storage as storages
+from forebay_state_api._storage.options import CLIENT_OPTIONS, StorageOptions
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.settings import resolve_settings
 from forebay_state_api.storage import open_storage
+
+from .stand_ins import S3, stand_in
 
 
 @pytest.mark.parametrize(
@@ -28,7 +37,7 @@ def test_a_cloud_store_is_opened_without_a_request(url: str, options: dict[str, 
     [
         ("gs://bucket/state", {"region": "x"}, r"storage\.region does not apply to gs://"),
         ("https://host/state", {"endpoint": "x"}, r"storage\.endpoint does not apply to https"),
-        ("s3://bucket", {"aws_regoin": "x"}, "aws_regoin"),
+        ("s3://bucket", {"aws_regoin": "x"}, r"with spark\.forebay\.storage\.aws_regoin: "),
         ("/tmp/state", {"endpoint": "x", "retry-budget": 1.0}, "no options.*endpoint$"),
         ("/tmp/state", {"request-timeout": 1.0}, "no options.*request-timeout"),
         ("memory://x", {"region": "x"}, "no options.*region"),
@@ -60,3 +69,97 @@ def test_settings_become_options() -> None:
 
 def test_a_directory_takes_the_settings_that_all_have() -> None:
     assert open_storage("/tmp/state", resolve_settings({}).storage_options()).list() == []
+
+
+CLOUDS = {
+    "s3://bucket/state": "aws_",
+    "gs://bucket/state": "google_",
+    "abfss://files@account.dfs.core.windows.net/state": "azure_",
+    "https://host/state": "",
+}
+CLIENT_VALUES = {
+    **dict.fromkeys(CLIENT_OPTIONS, "true"),
+    **dict.fromkeys((name for name in CLIENT_OPTIONS if "timeout" in name), "5s"),
+    "default_headers": {"x-team": "streams"},
+    "http2_keep_alive_interval": "5s",
+    "http2_max_frame_size": "16384",
+    "pool_max_idle_per_host": "4",
+    "proxy_url": "http://proxy:3128",
+    "root_certificate": None,
+}
+
+
+STUBS = next(Path(obstore.__file__).parent.rglob("_client.pyi")).read_text()
+INSTALLED = set(re.findall(r"^    (\w+): ", STUBS, re.MULTILINE))
+"""What the client of the installed obstore takes."""
+
+
+def test_all_options_of_obstores_client_are_known() -> None:
+    assert INSTALLED <= CLIENT_OPTIONS
+
+
+@pytest.mark.parametrize("url", CLOUDS)
+@pytest.mark.parametrize("name", sorted(INSTALLED - {"root_certificate"}))
+def test_an_option_of_the_client_is_passed_on(url: str, name: str) -> None:
+    for written in {name, f"{CLOUDS[url]}{name}", name.upper()}:
+        options = StorageOptions.of({written: CLIENT_VALUES[name]})
+        scheme = url.partition(":")[0]
+        assert options.client(scheme) == {name: CLIENT_VALUES[name]}
+        assert options.config(url, scheme) == {}
+        assert open_storage(url, {written: CLIENT_VALUES[name]}).url == url
+
+
+@pytest.mark.parametrize("url", CLOUDS)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("timeout", "soon"),
+        ("allow_http", "perhaps"),
+        ("pool_max_idle_per_host", "many"),
+        ("proxy_url", "::"),
+        ("user_agent", "a\nb"),
+        ("root_certificate", "not PEM"),
+        ("default_headers", "x-team: streams"),
+        ("nonsense", "1"),
+        ("http2_max_frame_size", 16384),
+    ],
+)
+def test_a_value_that_does_not_fit_is_an_error_with_the_keys_name(
+    url: str, name: str, value: object
+) -> None:
+    words = rf"cannot be opened with spark\.forebay\.storage\.{name}: "
+    with pytest.raises(ConfigurationError, match=words):
+        open_storage(url, {"user_agent": "me", name: value})
+    with pytest.raises(ConfigurationError, match=rf"storage\.{name}, spark\.f.*storage\.zzz: "):
+        open_storage(url, {"zzz": "1", name: value})
+
+
+def test_a_panic_of_obstore_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    class PanicException(BaseException):
+        pass
+
+    def from_url(*_: object, config: Any, **__: object) -> object:
+        if config and "odd" in config:
+            raise PanicException("expected something else")
+        return None
+
+    monkeypatch.setattr(storages, "from_url", from_url)
+    with pytest.raises(ConfigurationError, match=r"storage\.odd: expected something else"):
+        open_storage("s3://bucket", {"odd": "1", "even": "2"})
+
+
+@pytest.mark.parametrize("own", ["timeout", "aws_timeout"])
+def test_one_option_under_two_names(own: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"storage\.{own} is given twice"):
+        open_storage("s3://bucket", {"request-timeout": 5.0, own: "6s"})
+
+
+def test_requests_go_through_a_proxy() -> None:
+    with stand_in(S3) as server:
+        proxied = {
+            **server.options,
+            "endpoint": "http://store.invalid",
+            "proxy_url": f"http://127.0.0.1:{server.port}",
+        }
+        open_storage("s3://bucket/state", proxied).put("a", b"1")
+        assert [*server.objects] == ["state/a"]

@@ -19,7 +19,7 @@ from forebay_state_api.storage import (
 from forebay_state_api.versions.folder import OperatorStorage
 
 
-@pytest.fixture(params=["local", "memory", "fsspec-local", "fsspec-memory", "s3"])
+@pytest.fixture(params=["local", "memory", "fsspec-local", "fsspec-memory", "s3", "gcs", "azure"])
 def storage(request, storage_of):
     return storage_of(request.param)
 
@@ -40,7 +40,7 @@ def test_put_if_absent_keeps_what_is_there(storage):
 
 
 # Not in fsspec's memory: its files are of one process and not made for threads.
-@pytest.mark.parametrize("kind", ["local", "memory", "fsspec-local", "s3"])
+@pytest.mark.parametrize("kind", ["local", "memory", "fsspec-local", "s3", "gcs", "azure"])
 def test_put_if_absent_has_one_winner(storage_of, kind):
     storage = storage_of(kind)
     barrier = threading.Barrier(4)
@@ -55,7 +55,7 @@ def test_put_if_absent_has_one_winner(storage_of, kind):
     assert storage.get("one") == b"%d" % won.index(True)
 
 
-@pytest.mark.parametrize("kind", ["local", "memory", "fsspec-local", "s3"])
+@pytest.mark.parametrize("kind", ["local", "memory", "fsspec-local", "s3", "gcs", "azure"])
 def test_only_a_local_directory_does_not_wait(storage_of, kind):
     storage = storage_of(kind)
     operator = OperatorStorage(storage, "query/operator")
@@ -181,18 +181,90 @@ def test_forms_of_a_file_url(tmp_path, form):
         ("s3://[bucket]/state", "is no URL"),
         ("file:///state#1", "%23"),
         ("file:///state?1", "%3F"),
+        ("file:state", "begin with file:/"),
+        ("s3:bucket/state", "begin with s3://"),
+        ("s3//bucket/state", "begin with s3://"),
+        ("dbfs:state", "begin with dbfs://"),
+        ("S3A//bucket", "begin with s3a://"),
+        ("sftp//host/state", "begin with sftp://"),
+        (r"C:\state", "path of Windows"),
+        ("c:/state", "path of Windows"),
+        (r"\\server\share", "path of Windows"),
+        ("$HOME/state", r"\$HOME in it"),
+        ("${HOME}/state", r"\$\{HOME\} in it"),
+        ("s3://$BUCKET/state", r"\$BUCKET in it"),
+        (" /state", "begins or ends with a blank"),
+        ("/state\n", "begins or ends with a blank"),
+        ("s3://bucket/state ", "begins or ends with a blank"),
+        ("/state\0", "NUL"),
         ("~nobody-of-this-name/state", "cannot be found"),
     ],
 )
-def test_what_is_nearly_a_url_is_an_error(url, words):
+def test_what_is_nearly_a_url_is_an_error(url, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigurationError, match=words):
         open_storage(url)
+    assert list(tmp_path.iterdir()) == []
+
+
+URLS = [
+    "s3://bucket/state",
+    "s3a://bucket/state",
+    "gs://bucket/state",
+    "az://container/state",
+    "abfss://container@account.dfs.core.windows.net/state",
+    "https://host/state",
+    "memory://name/state",
+    "hdfs://host:8020/state",
+    "webhdfs://host:9870/state",
+    "dbfs:/state",
+    "file:///state",
+    "third-party://host/state",
+]
+
+
+@pytest.mark.parametrize("url", URLS)
+@pytest.mark.parametrize(
+    "more",
+    ["?v=2", "#v2", "?", "#", "/../x", "/./x", "//x", "/%2E%2e/x", "/a%2F..", "/..", "?sig=hush"],
+)
+def test_two_urls_are_not_one_place_in_silence(url, more):
+    with pytest.raises(ConfigurationError) as caught:
+        located(url + more)
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_a_trailing_slash_means_nothing(url):
+    assert located(f"{url}/").rstrip("/") == located(url)
+
+
+@pytest.mark.parametrize("name", ["a#b", "a?b", "a%20b", "a b", "ä", "a=b", "a:b", "s3:", "..."])
+def test_a_path_is_a_path_as_it_is(tmp_path, name):
+    open_storage(f"{tmp_path}/{name}/state").put("a", b"1")
+    assert (tmp_path / name / "state/a").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("a%20b", "a b"), ("a b", "a b"), ("%C3%BC", "ü"), ("a%23b%3F", "a#b?"), ("a%2Fb", "a/b")],
+)
+@pytest.mark.parametrize("server", ["gcs", "azure"])
+def test_percent_signs_in_urls_of_object_stores_are_decoded(written, meant, server, request):
+    """As docs/how-to/storage.md says."""
+    stand_in = request.getfixturevalue(server)
+    open_storage(stand_in.url(f"decoded/{written}"), stand_in.options).put("x", b"")
+    assert f"decoded/{meant}/x" in stand_in.objects
 
 
 def test_a_password_in_a_url_is_refused_without_showing_it():
     with pytest.raises(ConfigurationError, match="at bucket has a password") as caught:
         open_storage("s3://user:hush@bucket/state")
     assert "hush" not in str(caught.value)
+    for text in ("s3:/user:hush@bucket", "s3//user:hush@bucket", " s3://user:hush@bucket"):
+        with pytest.raises(ConfigurationError) as caught:
+            open_storage(text)
+        assert "hush" not in str(caught.value)
 
 
 def test_a_file_is_no_state_directory(tmp_path):

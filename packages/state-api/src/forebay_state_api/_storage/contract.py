@@ -70,7 +70,9 @@ class ObjectStorage(abc.ABC):
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """Write an object that does not exist yet; ``False`` when it exists.
 
-        Of several callers at once exactly one gets ``True``.
+        Of several callers at once exactly one gets ``True``, if each writes bytes of its own (with
+        a random id in them, say): where an answer is lost, an object with the caller's bytes counts
+        as the caller's. A caller that gets a `StorageError` may have written the object.
         """
 
     @abc.abstractmethod

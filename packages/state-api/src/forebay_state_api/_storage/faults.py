@@ -18,10 +18,14 @@ from obstore.exceptions import (
     UnauthenticatedError,
 )
 
+from forebay_state_api._storage.redaction import redacted
+
 _ERRNO: Final = re.compile(r"\(os error (\d+)\)")
 _LOCAL: Final = "LocalFileSystem"
 """How obstore names a directory."""
 _STATUS: Final = re.compile(r"status code: (\d{3})")
+_CONFLICT: Final = "ConditionalRequestConflict"
+"""How S3 names two conditional requests that met: either may be sent again."""
 
 _PASSING: Final = frozenset(
     {
@@ -63,8 +67,20 @@ _BY_ERRNO: Final = {
 }
 
 
+def is_panic(error: BaseException) -> bool:
+    """Whether obstore's Rust code panicked; such an error is not an `Exception`."""
+    return type(error).__name__ == "PanicException"
+
+
+def is_from_obstore(error: BaseException) -> bool:
+    """Whether obstore raises such errors."""
+    return isinstance(error, (BaseError, OSError, ValueError, TypeError)) or is_panic(error)
+
+
 def is_passing(error: BaseException) -> bool:
     """Whether the same request may succeed a little later."""
+    if _CONFLICT in str(error):
+        return True
     if (number := _errno(error)) is not None:
         return number in _PASSING
     if (status := _status(error)) is not None:
@@ -76,7 +92,7 @@ def is_passing(error: BaseException) -> bool:
 
 def cause_of(error: BaseException) -> str:
     """What happened, in one line, and where something can be done about it, what."""
-    words = " ".join(str(error).partition("\n\nDebug source")[0].split())
+    words = " ".join(redacted(str(error).partition("\n\nDebug source")[0]).split())
     advice = _advice(error)
     return f"{words}; {advice}" if advice else words
 

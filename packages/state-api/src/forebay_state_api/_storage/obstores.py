@@ -24,7 +24,7 @@ from forebay_state_api._storage.contract import (
     checked_name,
     checked_prefix,
 )
-from forebay_state_api._storage.faults import cause_of, is_passing
+from forebay_state_api._storage.faults import cause_of, is_panic, is_passing
 from forebay_state_api.errors import StorageError
 
 if TYPE_CHECKING:
@@ -72,7 +72,9 @@ class ObstoreStorage(ObjectStorage):
         path = self._path(name)
         try:
             obstore.put(self._existing(), path, data, mode="create", use_multipart=False)
-        except AlreadyExistsError:
+        except AlreadyExistsError as error:
+            if is_passing(error):
+                raise self._failed("write", name, error) from error
             return False
         except (BaseError, OSError, ValueError) as error:
             raise self._failed("write", name, error) from error
@@ -187,8 +189,8 @@ def _ranges(store: ObjectStore, path: str, ranges: Sequence[tuple[int, int]]) ->
         found = obstore.get_ranges(store, path, starts=starts, lengths=lengths, coalesce=0)
         return [bytes(buffer) for buffer in found]
     except BaseException as error:
-        # A start beyond the end makes obstore panic, and its exception is not an Exception.
-        if type(error).__name__ == "PanicException":
+        # A start beyond the end makes obstore panic.
+        if is_panic(error):
             raise ValueError(str(error)) from error
         raise
 

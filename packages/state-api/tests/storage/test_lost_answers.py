@@ -1,0 +1,99 @@
+"""A put-if-absent whose answer is lost, on stand-ins for S3, GCS and Azure: one caller wins."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+
+import pytest
+
+from forebay_state_api.descriptors import ValueStateDescriptor
+from forebay_state_api.errors import ConfigurationError, StorageError
+from forebay_state_api.storage import ObjectStorage, open_storage
+from forebay_state_api.testing import KeyedJob
+from forebay_state_api.testing.reference import ReferenceBackend
+from forebay_state_api.versions.pins import list_pins
+from forebay_state_api.versions.savepoints import create_savepoint, list_savepoints
+
+from .stand_ins import AZURE, GCS, S3, StandIn, stand_in
+
+COUNT = ValueStateDescriptor("n", int)
+
+
+@pytest.fixture(params=[S3, GCS, AZURE])
+def server(request: pytest.FixtureRequest) -> Iterator[StandIn]:
+    with stand_in(request.param) as started:
+        yield started
+
+
+def opened(server: StandIn) -> ObjectStorage:
+    return open_storage(server.url("state"), server.options)
+
+
+def every(n: int) -> Callable[[str], bool]:
+    """Loses the answer to each ``n``-th put."""
+    puts = count(1)
+    return lambda operation: operation == "put" and next(puts) % n == 0
+
+
+def test_the_winner_knows_its_own_object_again(server: StandIn) -> None:
+    storage = opened(server)
+    puts = iter([True, False])
+    server.loses = lambda operation: operation == "put" and next(puts)
+    assert storage.put_if_absent("one", b"mine") is True
+    assert server.seen.count("put") == 2
+    server.loses = lambda _: False
+    assert storage.put_if_absent("one", b"another's") is False
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_one_of_rivals_wins_whoever_loses_answers(server: StandIn, n: int) -> None:
+    server.loses = every(n)
+    rivals, objects = 4, 5
+    barrier = threading.Barrier(rivals)
+
+    def rival(number: int) -> list[bool]:
+        storage = opened(server)
+        barrier.wait()
+        return [storage.put_if_absent(f"r/{i}", b"%d" % number) for i in range(objects)]
+
+    with ThreadPoolExecutor(rivals) as pool:
+        won = list(pool.map(rival, range(rivals)))
+    for i in range(objects):
+        winners = [number for number in range(rivals) if won[number][i]]
+        assert len(winners) == 1
+        assert server.objects[f"state/r/{i}"].data == b"%d" % winners[0]
+
+
+def test_conditional_puts_that_met_are_sent_again() -> None:
+    """S3 answers one of them so; it is not that the object exists."""
+    with stand_in(S3) as server:
+        server.conflicts = 2
+        assert opened(server).put_if_absent("one", b"mine") is True
+        assert server.seen.count("put") == 3
+
+
+def test_versions_and_savepoints_live_with_lost_answers(server: StandIn) -> None:
+    """Every put of a job is done, and every other one is said to have failed."""
+    job = KeyedJob(ReferenceBackend, opened(server), descriptors=[COUNT])
+    server.loses = every(2)
+    for number in range(4):
+        job.restart(parallelism=1 + number % 2)
+        assert job.do("a", ("n.value",), ("n.update", number))[0] == (
+            number - 1 if number else None
+        )
+    for name in ("first", "second"):
+        saved = create_savepoint(job.storage, name, uid=job.uid)
+        assert saved.pin in {pin.name for pin in list_pins(job.storage)}
+    with pytest.raises(ConfigurationError, match="has a savepoint 'first' already"):
+        create_savepoint(job.storage, "first", uid=job.uid)
+    assert [one.name for one in list_savepoints(job.storage)] == ["first", "second"]
+
+
+def test_nobody_wins_only_where_the_error_says_so(server: StandIn) -> None:
+    server.loses = lambda operation: operation in {"put", "get"}
+    storage = open_storage(server.url("state"), {**server.options, "retry-budget": 0.2})
+    with pytest.raises(StorageError, match="could not write 'one'"):
+        storage.put_if_absent("one", b"mine")
