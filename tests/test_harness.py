@@ -16,11 +16,13 @@ import pytest
 from forebay_spark_runtime.testing import FunctionHarness
 from forebay_state_api import (
     CheckpointedFunction,
+    CleanupInCompaction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     ListCheckpointed,
     ListStateDescriptor,
     MapStateDescriptor,
+    StateTtlConfig,
     ValueStateDescriptor,
 )
 from forebay_state_api.errors import (
@@ -417,3 +419,24 @@ def test_late_answers_show_what_memory_hides(backend, tmp_path):
         )
         orders.add(tuple(counts))
     assert len(orders) == 3
+
+
+@pytest.mark.parametrize("backend", ["heap", "lsm"])
+def test_compaction_goes_by_the_clock_of_the_harness(backend):
+    cleanup = (CleanupInCompaction(clock_every=1),)
+    ttl = StateTtlConfig(timedelta(hours=1), cleanup=cleanup)
+    state = ValueStateDescriptor("v", int, ttl=ttl)
+    options = {"max-runs": 3, "memtable-bytes": 1} if backend == "lsm" else {}
+
+    class Once(KeyedProcessFunction):
+        def open(self, context):
+            self.v = context.get_state(state)
+
+        def process_element(self, row, ctx):
+            self.v.update(1)
+
+    with FunctionHarness(Once(), "user", backend=backend, backend_options=options) as harness:
+        users = [f"user {number}" for number in range(30)]
+        for user in users:
+            harness.process([Row(user)])
+        assert [harness.state(state, user) for user in users] == [1] * 30

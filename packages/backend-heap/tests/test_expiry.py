@@ -128,6 +128,13 @@ def test_a_deadline_reads_the_clock_again():
     assert [next(Deadline(10, 100)) for _ in range(3)] == [90] * 3
 
 
+def test_the_clock_of_a_fold_goes_on_from_the_micro_batch():
+    deadline = Deadline(10_000_000, 100, every=1)
+    readings = [next(deadline) for _ in range(3)]
+    assert readings == sorted(readings)
+    assert readings[-1] < 60_000_000, "the machine's own clock is at 1,700,000,000,000,000 µs"
+
+
 def test_sweeps_look_again_when_something_may_have_expired():
     walk = Walk()
     assert walk.is_clean(1_000), "there is nothing"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ from forebay_state_api.backend import (
     PointChanges,
     StateKind,
 )
+from forebay_state_api.compaction import running_clock
 
 NEVER: Final = 1 << 62
 """Later than every time."""
@@ -127,11 +127,6 @@ class Walk:
         self._oldest_us, self._seen_us = self._seen_us, NEVER
 
 
-def clock_us() -> int:
-    """The clock of this machine."""
-    return time.time_ns() // 1000
-
-
 class Deadline:
     """Tells until when what comes would have expired; of a fold that may read the clock again."""
 
@@ -140,13 +135,16 @@ class Deadline:
         ttl_us: int,
         now_us: int,
         every: int | None = None,
-        clock: Callable[[], int] = clock_us,
+        clock: Callable[[], int] | None = None,
     ) -> None:
-        """``now_us`` counts for the first ``every`` cells; then ``clock`` is read, and so on."""
+        """``now_us`` counts for the first ``every`` cells; then ``clock`` is read, and so on.
+
+        If not given, it goes on from ``now_us``.
+        """
         self._ttl_us: Final = ttl_us
         self._now_us = now_us
         self._every: Final = every
-        self._clock: Final = clock
+        self._clock: Final = clock or running_clock(now_us)
         self._left = every or 0
 
     def __next__(self) -> int:

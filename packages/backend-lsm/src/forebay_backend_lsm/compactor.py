@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 import attrs
 import numpy as np
 
-from forebay_backend_lsm.expiry import Clock, Expiry, clock_us
+from forebay_backend_lsm.expiry import Clock, Expiry
 from forebay_backend_lsm.files.cells import Cells, Kind
 from forebay_backend_lsm.files.checking import damage_of
 from forebay_backend_lsm.files.reading import FileTable, SortedFile, check_present
@@ -19,7 +19,7 @@ from forebay_backend_lsm.files.writing import TableHeader
 from forebay_backend_lsm.merging import Merged, Rules, Run, merge
 from forebay_backend_lsm.outputs import Outputs
 from forebay_state_api.backend import StateFile
-from forebay_state_api.compaction import CompactionJob, CompactionResult
+from forebay_state_api.compaction import CompactionJob, CompactionResult, running_clock
 from forebay_state_api.errors import CorruptStateError, StorageError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage import ObjectStorage
@@ -46,9 +46,9 @@ class LsmCompactor:
     format: ClassVar[str] = FORMAT
     contract_version: ClassVar[int] = 1
 
-    def __init__(self, clock: Clock = clock_us) -> None:
-        """``clock`` is read for states that ask for it, in µs since the epoch."""
-        self._clock: Final = clock
+    def __init__(self, clock_from: Callable[[int], Clock] = running_clock) -> None:
+        """``clock_from`` makes the clock for states that ask for one, of the job's time."""
+        self._clock_from: Final = clock_from
 
     def compact(
         self, job: CompactionJob, storage: ObjectStorage, cancelled: Cancelled
@@ -64,7 +64,7 @@ class LsmCompactor:
         within each table; those of a higher lane are newer.
         """
         try:
-            return _Compaction(job, storage, cancelled, self._clock).run()
+            return _Compaction(job, storage, cancelled, self._clock_from(job.now_us)).run()
         except _CancelledError:  # asked for, and told by the result
             return None
 

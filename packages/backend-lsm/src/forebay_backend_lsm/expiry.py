@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -16,17 +15,10 @@ Clock = Callable[[], int]
 """Gives µs since the epoch."""
 
 
-def clock_us() -> int:
-    """The clock of this machine."""
-    return time.time_ns() // 1000
-
-
 class Expiry:
     """Tells of each cell of a table, as they come, until when it would have expired."""
 
-    def __init__(
-        self, ttl_us: int, now_us: int, every: int | None = None, clock: Clock = clock_us
-    ) -> None:
+    def __init__(self, ttl_us: int, now_us: int, every: int | None, clock: Clock) -> None:
         """``now_us`` counts for the first ``every`` cells; then ``clock`` is read, and so on.
 
         The time never goes back. Without ``every`` it stands still.

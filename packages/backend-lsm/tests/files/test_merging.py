@@ -212,7 +212,7 @@ def test_the_clock_is_read_again_every_so_many_cells(model, storage, kind, every
     for prefix in ("first/", "second/"):
         times = iter(readings)
         job = model.job_of([file], now_us=15, ttl={"t": 10}, clock_every=clock_every, prefix=prefix)
-        compactor = LsmCompactor(lambda: next(times))  # noqa: B023 - used before the next turn
+        compactor = LsmCompactor(lambda _: times.__next__)  # noqa: B023 - used before the next turn
         (output,) = compactor.compact(job, storage, lambda: False).outputs
         assert [keys.index(key) for key in model.read_all(storage, output)["t"]] == left
         assert not [*times]

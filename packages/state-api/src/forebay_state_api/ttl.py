@@ -67,8 +67,8 @@ class CleanupInCompaction:
     On the heap backend that is when deltas are folded, into one another or into a snapshot; only
     what is folded is looked at.
 
-    ``clock_every=n`` reads the clock again every ``n`` entries; ``None`` keeps the job's one
-    reading, so that every attempt gives the same bytes.
+    ``clock_every=n`` adds the time that the job has run so far every ``n`` entries; ``None`` keeps
+    the time at which it was asked for, so that every attempt gives the same bytes.
     """
 
     clock_every: int | None = attrs.field(
