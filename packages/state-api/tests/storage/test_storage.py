@@ -7,7 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
 
+import obstore
 import pytest
+from obstore.exceptions import GenericError
 
 from forebay_state_api.errors import ConfigurationError, StorageError, UnknownPluginError
 from forebay_state_api.storage import (
@@ -290,6 +292,50 @@ def test_what_is_written_is_found_whatever_its_name(tmp_path, name):
     assert storage.get(name) == b"3"
     assert [info.name for info in storage.list()] == [name]
     assert sum(path.is_file() for path in tmp_path.rglob("*")) == 1
+
+
+@pytest.mark.parametrize("write", ["put", "put_if_absent"])
+@pytest.mark.parametrize("vanishes", [1, 5])
+def test_a_folder_that_vanishes_under_a_put_is_made_again(tmp_path, monkeypatch, write, vanishes):
+    """Another process deletes the last object of the folder, and with it the emptied folder."""
+    made = []
+    mkdir = Path.mkdir
+
+    def made_and_removed(path, *args, **options):
+        mkdir(path, *args, **options)
+        if path.name == "folder":
+            made.append(path)
+            if len(made) <= vanishes:
+                path.rmdir()
+
+    storage = open_storage(tmp_path, {"retry-budget": 0})
+    monkeypatch.setattr(Path, "mkdir", made_and_removed)
+    monkeypatch.setattr(obstore, "put", mock.Mock(side_effect=AssertionError("went to obstore")))
+    getattr(storage, write)("above/folder/a", b"1")
+    assert len(made) > vanishes
+    assert storage.get("above/folder/a") == b"1"
+
+
+@pytest.mark.parametrize("write", ["put", "put_if_absent"])
+def test_a_folder_that_vanishes_under_obstores_put_is_made_again(tmp_path, monkeypatch, write):
+    """obstore writes names that are not plain."""
+    vanished = (
+        "Generic LocalFileSystem error: Unable to create dir above/folder: "
+        "No such file or directory (os error 2)"
+    )
+    put = obstore.put
+    tries = iter([GenericError(vanished), FileNotFoundError(vanished)])
+
+    def failing_twice(*args, **options):
+        error = next(tries, None)
+        if error is not None:
+            raise error
+        return put(*args, **options)
+
+    monkeypatch.setattr(obstore, "put", failing_twice)
+    storage = open_storage(tmp_path)
+    getattr(storage, write)("above/folder/a b", b"1")
+    assert storage.get("above/folder/a b") == b"1"
 
 
 def test_what_was_left_half_written_is_not_listed(tmp_path, monkeypatch):

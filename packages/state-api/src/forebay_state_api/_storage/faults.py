@@ -90,6 +90,11 @@ def is_passing(error: BaseException) -> bool:
     return isinstance(error, (GenericError, JoinError, ConnectionError, TimeoutError))
 
 
+def is_absent(error: BaseException) -> bool:
+    """Whether a file or folder was not there."""
+    return isinstance(error, FileNotFoundError) or _errno(error) == errno.ENOENT
+
+
 def cause_of(error: BaseException) -> str:
     """What happened, in one line, and where something can be done about it, what."""
     words = " ".join(redacted(str(error).partition("\n\nDebug source")[0]).split())

@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Iterable, Sequence
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, cast
 from urllib.parse import urlsplit
@@ -24,7 +25,7 @@ from forebay_state_api._storage.contract import (
     checked_name,
     checked_prefix,
 )
-from forebay_state_api._storage.faults import cause_of, is_panic, is_passing
+from forebay_state_api._storage.faults import cause_of, is_absent, is_panic, is_passing
 from forebay_state_api.errors import StorageError
 
 if TYPE_CHECKING:
@@ -212,6 +213,10 @@ _hint: Final = getattr(os, "posix_fadvise", None)
 at once; macOS has no such call."""
 
 
+_VANISHING: Final = 100
+"""How often a folder may vanish under one put; far more often than it does."""
+
+
 class LocalStorage(ObstoreStorage):
     """A local directory.
 
@@ -278,19 +283,36 @@ class LocalStorage(ObstoreStorage):
         folder = checked_name(checked_prefix(prefix))
         return LocalStorage(self._root, self._opener, self._path(folder))
 
+    def _failed(self, action: str, name: str, error: Exception) -> StorageError:
+        failure = super()._failed(action, name, error)
+        if action == "write" and is_absent(error):
+            failure.transient = True  # a folder vanished under the put; the next try makes it again
+        return failure
+
 
 def _write_new(path: Path, data: bytes) -> bool:
     """Write a new file, and the folders that it lies in; whether that went well."""
     left = memoryview(data)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("xb", buffering=0) as file:
+        with _created(path) as file:
             while left:
                 left = left[file.write(left) :]
     except OSError:
         _remove(path)
         return False
     return True
+
+
+def _created(path: Path) -> FileIO:
+    """Create a file, and the folders that it lies in, until none vanishes meanwhile.
+
+    Whoever deletes the last object of a folder deletes the folder too.
+    """
+    for _ in range(_VANISHING):
+        with contextlib.suppress(FileNotFoundError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return path.open("xb", buffering=0)
+    raise FileNotFoundError(path)
 
 
 def _remove(path: Path) -> None:
