@@ -10,7 +10,7 @@ from forebay_backend_heap.columns import encode
 from forebay_backend_heap.expiry import Deadline, Places
 from forebay_backend_heap.files import Op, Section
 from forebay_backend_heap.table import HeapTable
-from forebay_state_api.backend import TableSpec
+from forebay_state_api.backend import NO_TIME, TableSpec
 from forebay_state_api.codecs import ValueCodec
 from forebay_state_api.keys import KeyGroupRange
 
@@ -61,7 +61,7 @@ class Resident:
 
         Returns the sections that do the same to whoever held the version before.
         """
-        if not now_us:
+        if now_us == NO_TIME:
             return []
         return [
             section

@@ -36,7 +36,7 @@ class Writer:
     def __init__(
         self, reader: Reader, resident: Resident, options: HeapOptions, version: int, now_us: int
     ) -> None:
-        """``now_us`` is the micro-batch's time, 0 where it has none: then nothing expires."""
+        """``now_us`` is the micro-batch's time; `NO_TIME`: nothing expires."""
         self._reader = reader
         self._resident = resident
         self._options = options

@@ -24,6 +24,7 @@ from forebay_backend_lsm.pending import (
     outputs_of,
 )
 from forebay_backend_lsm.picking import CompactionRules, Window, choose, relief
+from forebay_state_api.backend import NO_TIME
 from forebay_state_api.compaction import (
     CompactionFault,
     CompactionJob,
@@ -93,9 +94,9 @@ class Compactions:
         metas = [parent.meta.get(_META, {}) for parent in opening.parents]
         if self._service is None or len(metas) != 1 or not opening.parents[0].whole:
             return
-        before = metas[0].get("now_us", 0)
-        self._now_us = opening.now_us or before
-        gap_us = self._now_us - before if before else 0
+        before = metas[0].get("now_us") or NO_TIME  # older state has 0 for none
+        self._now_us = before if opening.now_us == NO_TIME else opening.now_us
+        gap_us = self._now_us - before if before != NO_TIME else 0
         self._gap_us = max(metas[0].get("gap_us", 0), gap_us)
         for plain in metas[0].get("pending", ()):
             pending = PendingJob.from_plain(plain)

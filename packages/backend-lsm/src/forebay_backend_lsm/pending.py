@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
+from forebay_state_api.backend import NO_TIME
 from forebay_state_api.compaction import CompactionJob, CompactionResult
 from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.sealed import TornObjectError, unseal
@@ -29,8 +30,8 @@ class PendingJob:
 
     job: CompactionJob
     alive_us: int
-    """The time of the last micro-batch that saw a sign of life, or that submitted the job; 0 if
-    that one had no time."""
+    """The time of the last micro-batch that saw a sign of life, or that submitted the job;
+    `NO_TIME` if that one had none."""
     heartbeats: int = 0
     """Heartbeat objects seen so far."""
 
@@ -45,22 +46,23 @@ class PendingJob:
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
         """Return the pending job that `to_plain` described."""
-        return cls(**{**plain, "job": CompactionJob.from_plain(plain["job"])})
+        alive_us = plain["alive_us"] or NO_TIME  # older state has 0 for none
+        return cls(**{**plain, "alive_us": alive_us, "job": CompactionJob.from_plain(plain["job"])})
 
     def seen_alive(self, now_us: int) -> PendingJob:
         """The same job, which gave a sign of life in the micro-batch of ``now_us``."""
-        return attrs.evolve(self, alive_us=now_us) if now_us else self
+        return attrs.evolve(self, alive_us=now_us) if now_us != NO_TIME else self
 
     def looked_for(
         self, storage: ObjectStorage, now_us: int, timeout_s: float
     ) -> PendingJob | None:
         """The job as it stands at ``now_us``; ``None`` if it gave no sign of life for too long.
 
-        Asks storage only when that may be so. A micro-batch without a time (0) decides nothing.
+        Asks storage only when that may be so. A micro-batch without a time decides nothing.
         """
-        if not now_us:
+        if now_us == NO_TIME:
             return self
-        if not self.alive_us:
+        if self.alive_us == NO_TIME:
             return self.seen_alive(now_us)
         if now_us - self.alive_us < timeout_s * 1e6:
             return self

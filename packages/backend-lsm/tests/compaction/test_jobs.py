@@ -6,8 +6,9 @@ import attrs
 import pytest
 
 from forebay_backend_lsm.layers import layers_of
+from forebay_backend_lsm.pending import PendingJob
 from forebay_backend_lsm.picking import CompactionRules
-from forebay_state_api.backend import StateFile
+from forebay_state_api.backend import NO_TIME, StateFile
 from forebay_state_api.compaction import (
     CompactionFault,
     CompactionJob,
@@ -129,7 +130,7 @@ def test_a_heartbeat_is_a_sign_of_life(chain: Chain) -> None:
 def test_a_batch_without_a_time_gives_no_job_up(chain: Chain) -> None:
     job = until_pending(chain)
     chain.other_process()
-    later, chain.now_us = chain.now_us + 60 * MINUTE_US, 0
+    later, chain.now_us = chain.now_us + 60 * MINUTE_US, NO_TIME
     chain.commit()
     assert chain.pending() == [job.id]
     chain.now_us = later
@@ -138,7 +139,7 @@ def test_a_batch_without_a_time_gives_no_job_up(chain: Chain) -> None:
 
 
 def test_a_job_that_a_batch_without_a_time_submitted_gets_its_time(chain: Chain) -> None:
-    chain.now_us, later = 0, chain.now_us
+    chain.now_us, later = NO_TIME, chain.now_us
     job = until_pending(chain)
     chain.other_process()
     chain.now_us = later
@@ -147,6 +148,12 @@ def test_a_job_that_a_batch_without_a_time_submitted_gets_its_time(chain: Chain)
     chain.now_us += 10 * MINUTE_US
     chain.commit()
     assert job.id not in chain.pending()
+
+
+def test_what_older_state_says_of_a_batch_without_a_time(chain: Chain) -> None:
+    job = until_pending(chain)
+    plain = PendingJob(job=job, alive_us=NO_TIME).to_plain()
+    assert PendingJob.from_plain({**plain, "alive_us": 0}).alive_us == NO_TIME
 
 
 def test_the_lease_follows_a_slow_trigger(chain: Chain) -> None:

@@ -19,6 +19,7 @@ from forebay_spark_runtime.pickling import unpickled
 from forebay_spark_runtime.place import Place
 from forebay_spark_runtime.rows_out import RowWriter
 from forebay_spark_runtime.subtasks import OperatorTask
+from forebay_state_api.backend import NO_TIME
 from forebay_state_api.codecs import codec_for
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class SubtaskJob:
         first = next(source, None)
         feeder = Feeder(self.layout, place.identity)
         writer = RowWriter(self.schema, function=self.function_name, time_zone=self.time_zone)
-        now_us = 0 if first is None else feeder.now_us(first)
+        now_us = NO_TIME if first is None else feeder.now_us(first)
         with loading(freeze) as loaded, self._subtask(operator, now_us) as subtask:
             loaded()
             held: list[Any] = []

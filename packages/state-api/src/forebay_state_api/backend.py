@@ -54,6 +54,10 @@ ABSENT: Final = _Absent.ABSENT
 """The answer for a cell that does not exist; ``None`` is a value that a map may hold."""
 
 
+NO_TIME: Final = -(1 << 62)
+"""`Opening.now_us` of a subtask that was given no row and so no time: earlier than every time."""
+
+
 class StateKind(enum.Enum):
     """The five kinds of keyed state."""
 
@@ -188,7 +192,8 @@ class Opening:
     """Settings ``spark.forebay.<backend name>.*`` without the prefix, typed by the backend's
     ``options`` declaration."""
     now_us: int
-    """The micro-batch's time, µs since the epoch: the only clock that decides about state."""
+    """The micro-batch's time, µs since the epoch: the only clock that decides about state.
+    `NO_TIME` where the subtask knows none: then nothing expires."""
     cache_bytes: int
     """Budget of this process for what backends keep between batches, all operators together."""
     compaction: CompactionService | None = None

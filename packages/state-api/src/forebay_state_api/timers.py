@@ -34,7 +34,10 @@ class Timers(abc.ABC):
     @property
     @abc.abstractmethod
     def processing_time(self) -> datetime:
-        """The micro-batch's time, in UTC: up to it processing-time timers are due."""
+        """The micro-batch's time, in UTC: up to it processing-time timers are due.
+
+        1970 in a subtask that has had neither a row nor a timer yet.
+        """
 
     @property
     @abc.abstractmethod

@@ -21,6 +21,7 @@ from forebay_spark_runtime.subtasks import OperatorTask
 from forebay_spark_runtime.waiting.arrow_in import check_partition
 from forebay_spark_runtime.waiting.pending import Columns, PendingRows, carried_batch
 from forebay_spark_runtime.waiting.task import Leaving, Place, TaskRun, WaitJob
+from forebay_state_api.backend import NO_TIME
 from forebay_state_api.codecs import codec_for
 from forebay_state_api.errors import ConfigurationError
 
@@ -75,7 +76,7 @@ class CarryJob(WaitJob):
         operator = OperatorTask(self.options, where)
         pending = PendingRows(self.columns, self.options.uid)
         held = None
-        with operator.subtask(pending, _NO_KEYS, now_us=0) as subtask:
+        with operator.subtask(pending, _NO_KEYS, now_us=NO_TIME) as subtask:
             at = CarryingPlace(
                 name=spec.name,
                 function_name=spec.function_name,

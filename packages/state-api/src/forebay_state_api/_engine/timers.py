@@ -7,7 +7,7 @@ import functools
 import heapq
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -21,7 +21,15 @@ from forebay_state_api._engine.timer_cells import (
     apply_directories,
     timer_specs,
 )
-from forebay_state_api._engine.times import ALWAYS, DOMAINS, NEVER, Times
+from forebay_state_api._engine.times import (
+    ALWAYS,
+    DOMAINS,
+    EPOCH,
+    MICROSECOND,
+    NEVER,
+    Times,
+)
+from forebay_state_api.backend import NO_TIME
 from forebay_state_api.context import NO_KEY
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import key_group_range_of
@@ -30,9 +38,6 @@ from forebay_state_api.timers import TimeDomain, Timers
 if TYPE_CHECKING:
     from forebay_state_api._engine.engine import Engine
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
-
 Entry = tuple[datetime, Any, int]
 """What `RecordMethod.run` takes: the timer's time as its row, its key and key group."""
 
@@ -40,7 +45,7 @@ Entry = tuple[datetime, Any, int]
 def us_of(at: datetime) -> int:
     """µs since the epoch; refuses what is no instant."""
     try:
-        return (at - _EPOCH) // _MICROSECOND
+        return (at - EPOCH) // MICROSECOND
     except TypeError:
         if not isinstance(at, datetime):
             message = f"a timer's time is a datetime with a time zone, not {at!r}"
@@ -51,7 +56,7 @@ def us_of(at: datetime) -> int:
 
 def instant(us: int) -> datetime:
     """Inverse of `us_of`."""
-    return _EPOCH + timedelta(microseconds=us)
+    return EPOCH + timedelta(microseconds=us)
 
 
 class Timeline:
@@ -68,7 +73,7 @@ class Timeline:
         self._cells: Final = cells
         self._address: Final = cells.address
         limits = {TimeDomain.EVENT_TIME: times.watermark_us}
-        self._until_us: Final = limits.get(self.domain, times.now_us or ALWAYS)
+        self._until_us: Final = limits.get(self.domain, times.now_us)
         """Up to this time timers are due."""
         self._firing = False
         """Whether ``on_timer`` runs, and not a record."""
@@ -159,7 +164,7 @@ class Timeline:
         scheduler = self._engine.scheduler
         busy = scheduler.busy
         position, count = 0, len(timers)
-        known_us, time = 0, _EPOCH
+        known_us, time = 0, EPOCH
         while True:
             if fresh and fresh[0][0] < (timers[position][0] if position < count else end_us):
                 at_us, _, key, group = fresh[0]
@@ -186,7 +191,7 @@ class Timeline:
                 self._cells.remove((group, self._number, at_us >> LEAF_BITS), entry)
             last[key] = at_us
             if at_us != known_us:
-                known_us, time = at_us, _EPOCH + timedelta(microseconds=at_us)
+                known_us, time = at_us, EPOCH + timedelta(microseconds=at_us)
             self.fired += 1
             yield time, key, group
 
@@ -236,7 +241,8 @@ class EngineTimers(Timers):
 
     @property
     def processing_time(self) -> datetime:
-        return instant(self.times.now_us)
+        us = self.times.now_us
+        return EPOCH if us == NO_TIME else instant(us)
 
     @property
     def watermark(self) -> datetime | None:

@@ -7,10 +7,12 @@ the least of what the subtasks that had rows have seen, each less the allowed la
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
+from forebay_state_api.backend import NO_TIME
 from forebay_state_api.timers import TimeDomain
 
 if TYPE_CHECKING:
@@ -20,6 +22,10 @@ NEVER: Final = 1 << 62
 """Later than every time, in µs."""
 ALWAYS: Final = -NEVER
 """Earlier than every time, in µs."""
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND: Final = timedelta(microseconds=1)
+_FIRST_US: Final = (datetime.min.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
+"""The earliest time that a ``datetime`` can be."""
 DOMAINS: Final = (TimeDomain.EVENT_TIME, TimeDomain.PROCESSING_TIME)
 """In the order in which they fire; numbers of a domain are positions in it."""
 
@@ -28,8 +34,8 @@ DOMAINS: Final = (TimeDomain.EVENT_TIME, TimeDomain.PROCESSING_TIME)
 class Times:
     """One subtask's part in one version; all times in µs."""
 
-    now_us: int = 0
-    """The time up to which processing-time timers were due; 0 while there was none."""
+    now_us: int = NO_TIME
+    """The time up to which processing-time timers were due."""
     watermark_us: int = ALWAYS
     """The time up to which event-time timers were due."""
     seen_us: Sequence[int] = ()
@@ -61,7 +67,7 @@ def times_of(
     """The times that a micro-batch begins with.
 
     ``lateness_us`` is that of each input, ``None`` without event time. A subtask that got no row
-    was not told the time (``now_us`` is 0): it goes by the latest one that the version knows.
+    knows no time (``now_us`` is `NO_TIME`): it goes by the latest one that the version knows.
     """
     sides = len(lateness_us or ())
     if making is None or not making.is_restored:
@@ -69,10 +75,10 @@ def times_of(
     own = [Times.loaded(manifest.times) for manifest in making.manifests]
     next_us = [min(one.next_us[number] for one in own) for number in range(len(DOMAINS))]
     everyone: list[Times] = []
-    if lateness_us is not None or (not now_us and next_us[1] < NEVER):
+    if lateness_us is not None or (now_us == NO_TIME and next_us[1] < NEVER):
         everyone = [Times.loaded(manifest.times) for manifest in making.every_manifest()]
     return Times(
-        now_us=now_us or max((one.now_us for one in everyone), default=0),
+        now_us=now_us if now_us != NO_TIME else _latest([one.now_us] for one in everyone),
         watermark_us=_watermark(everyone, lateness_us or ()),
         seen_us=[_latest(one.seen_us[side : side + 1] for one in own) for side in range(sides)],
         next_us=next_us,
@@ -81,13 +87,14 @@ def times_of(
 
 def _watermark(everyone: Sequence[Times], lateness_us: Sequence[int]) -> int:
     told = [
-        seen_us - lateness_us[side]
+        max(seen_us - lateness_us[side], _FIRST_US)
         for one in everyone
         for side, (seen_us, active) in enumerate(zip(one.seen_us, one.active, strict=True))
         if active and side < len(lateness_us)
     ]
-    before = max((one.watermark_us for one in everyone), default=ALWAYS)
-    return max(before, min(told, default=ALWAYS))
+    # Older state may hold a watermark before the year 1.
+    before = [max(us, _FIRST_US) for one in everyone if (us := one.watermark_us) != ALWAYS]
+    return max([*before, min(told, default=ALWAYS)])
 
 
 def _latest(parts: Iterable[Sequence[int]]) -> int:

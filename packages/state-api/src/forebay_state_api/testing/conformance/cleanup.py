@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import pytest
@@ -29,6 +30,7 @@ from forebay_state_api.ttl import (
     StateVisibility,
 )
 
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 KEYS: Final = [f"key {n}" for n in range(20)]
 GONE: Final = [ABSENT, [], {}, ABSENT, ABSENT]
 _ENOUGH: Final = 80
@@ -86,6 +88,14 @@ class CleanupTests(BackendSubject):
         job.descriptors = states_with(StateTtlConfig(100 * TTL))
         job.restart(parallelism=3)
         assert job.scripts([(key, READS) for key in KEYS]) == [EMPTY] * len(KEYS)
+
+    @pytest.mark.parametrize("way", list(WAYS))
+    def test_the_epoch_is_a_time_like_others(self, cleaning: Any, way: str) -> None:
+        job: KeyedJob = cleaning(*WAYS[way])
+        job.clock.set(EPOCH - TTL)
+        job.scripts([(key, WRITES) for key in KEYS])
+        job.clock.set(EPOCH)
+        _write_until(job, lambda: _all_gone(job))
 
     @pytest.mark.parametrize("way", list(WAYS))
     def test_elements_and_entries_go_one_by_one(self, cleaning: Any, way: str) -> None:

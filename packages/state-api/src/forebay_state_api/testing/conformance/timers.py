@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pytest
 
 from forebay_state_api._engine.engine import EngineSettings
+from forebay_state_api.backend import NO_TIME
 from forebay_state_api.context import RuntimeContext
 from forebay_state_api.descriptors import ValueStateDescriptor
 from forebay_state_api.errors import ConfigurationError, FunctionError, StateAccessError
@@ -21,6 +22,8 @@ from forebay_state_api.testing.scripts import Style
 from forebay_state_api.timers import TimeDomain
 from forebay_state_api.ttl import StateTtlConfig
 
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST: Final = datetime.min.replace(tzinfo=UTC)
 START: Final = datetime(2024, 1, 1, tzinfo=UTC)
 """Where a manual clock begins."""
 PROCESSING: Final = TimeDomain.PROCESSING_TIME
@@ -309,6 +312,26 @@ class TimerTests(BackendSubject):
         assert run(60) == [("b", 60)]
         assert run(150) == [("a", 150)]
 
+    @pytest.mark.parametrize("stored", [False, True])
+    def test_a_clock_at_the_epoch_fires_a_timer_for_the_epoch(
+        self, new_job: NewJob, style: Style, *, stored: bool
+    ) -> None:
+        zero = seconds_of(EPOCH)
+        job = new_job(clock=ManualClock(EPOCH - stored * SECOND))
+        function = FUNCTIONS[style]()
+        fired = [job.run(function, [row("a", zero, zero + 1)])]
+        job.clock.set(EPOCH)
+        fired += [job.run(function, []), job.run(function, [])]
+        assert fired == ([[], [("a", zero)], []] if stored else [[("a", zero)], [], []])
+
+    def test_without_a_time_nothing_fires(self, new_job: NewJob) -> None:
+        class Early(TimerFunction):
+            def open(self, context: RuntimeContext) -> None:
+                super().open(context)
+                assert context.timers.processing_time == EPOCH
+
+        assert new_job(clock=Timeless()).run(Early(), []) == []
+
     # -- event time ---------------------------------------------------------------------------
 
     def test_the_watermark_comes_from_the_batch_before(self, timed: Any) -> None:
@@ -364,6 +387,18 @@ class TimerTests(BackendSubject):
         run(0, row("a", event_time=100))
         late = row("a", 40, 120, event_time=30, domain=EVENT)
         assert run(0, late) == [("a", 40)], "it may register what is over, which fires at once"
+
+    @pytest.mark.parametrize("lateness", [SECOND, timedelta.max], ids=["1 s", "for ever"])
+    def test_the_watermark_is_never_before_the_year_1(
+        self, new_job: NewJob, lateness: timedelta
+    ) -> None:
+        job = new_job(event_time=lambda row: at(row[1]), lateness=lateness)
+        first = row("a", event_time=seconds_of(FIRST))
+        assert job.run(Watching(), [first]) == [None]
+        job.restart()
+        assert job.run(Watching(), [row("a", event_time=5)]) == [FIRST]
+        later = FIRST if lateness is timedelta.max else at(4)
+        assert _watermark_of(job) == later
 
     def test_both_kinds_at_one_time(self, timed: Any) -> None:
         _, run = timed()
@@ -441,7 +476,7 @@ class Timeless(ManualClock):
 
     @property
     def now_us(self) -> int:
-        return 0
+        return NO_TIME
 
 
 class Watching(TimerFunction):
