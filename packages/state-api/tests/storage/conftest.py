@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fsspec.implementations.local import LocalFileSystem
-from fsspec.implementations.memory import MemoryFileSystem
 
-from forebay_state_api._storage.fsspec import FsspecStorage
 from forebay_state_api.storage import ObjectStorage, open_storage
 
+from .file_systems import dbfs, webhdfs
 from .stand_ins import AZURE, GCS, StandIn, stand_in
 
 _numbers = itertools.count()
@@ -58,9 +56,18 @@ def azure() -> Iterator[StandIn]:
         yield server
 
 
-def fsspec_memory() -> FsspecStorage:
-    root = f"/forebay-{uuid.uuid4()}"
-    return FsspecStorage.on(MemoryFileSystem(), root, f"fsspec-memory://{root}")
+@pytest.fixture(scope="session")
+def webhdfs_port() -> Iterator[int]:
+    """The port of a stand-in for WebHDFS."""
+    with webhdfs() as port:
+        yield port
+
+
+@pytest.fixture(scope="session")
+def dbfs_options() -> Iterator[dict[str, Any]]:
+    """``spark.forebay.storage.*`` of a stand-in for DBFS."""
+    with dbfs() as options:
+        yield options
 
 
 @pytest.fixture
@@ -72,11 +79,12 @@ def storage_of(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[str]
             return open_storage(tmp_path / "not yet/ä b%41#1")
         if kind == "memory":
             return open_storage(f"memory://{uuid.uuid4()}/below")
-        if kind == "fsspec-memory":
-            return fsspec_memory()
-        if kind == "fsspec-local":
-            directory = str(tmp_path / "fsspec ä")
-            return FsspecStorage.on(LocalFileSystem(), directory, f"fsspec:{directory}")
+        if kind == "webhdfs":
+            port = request.getfixturevalue("webhdfs_port")
+            return open_storage(f"webhdfs://127.0.0.1:{port}/{next(_numbers)}/st ä%41te")
+        if kind == "dbfs":
+            options = request.getfixturevalue("dbfs_options")
+            return open_storage(f"dbfs:/{next(_numbers)}/st ä%41te", options)
         if kind in {"gcs", "azure"}:
             server: StandIn = request.getfixturevalue(kind)
             return open_storage(server.url(f"{next(_numbers)}/state"), server.options)

@@ -14,7 +14,7 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from forebay_state_api._storage.fsspec import FsspecStorage
-from forebay_state_api.errors import ConfigurationError, StorageError
+from forebay_state_api.errors import ConfigurationError, StorageError, UnknownPluginError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.storage import ObjectNotFoundError, open_storage
 from forebay_state_api.testing import Crash
@@ -209,4 +209,29 @@ def test_a_url_is_opened_with_its_options(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(fsspec.core, "url_to_fs", url_to_fs)
     storage = open_storage("webhdfs://host:9870/state", {"user": "me", "retry-budget": 1.0})
     assert storage.url == "webhdfs://host:9870/state"
-    assert seen == {"url": "webhdfs://host:9870/state", "user": "me"}
+    assert seen == {
+        "url": "webhdfs://host:9870/state",
+        "user": "me",
+        "use_listings_cache": False,
+    }
+
+
+def test_what_another_process_does_is_seen_at_once(dbfs_options: dict[str, Any]) -> None:
+    # Instances with different options share nothing in this process.
+    mine, theirs = (open_storage("dbfs:/seen", {**dbfs_options, "asked_by": n}) for n in (1, 2))
+    for _ in range(2):
+        assert mine.list("folder") == []
+        assert theirs.put_if_absent("folder/a", b"1")
+        assert not mine.put_if_absent("folder/a", b"2")
+        assert [info.name for info in mine.list("folder")] == ["folder/a"]
+        theirs.delete(["folder/a"])
+        with pytest.raises(ObjectNotFoundError):
+            mine.get("folder/a")
+
+
+@pytest.mark.parametrize("scheme", ["sftp", "ssh", "smb", "oss", "oci"])
+def test_a_file_system_on_which_no_one_rival_wins_is_not_opened(scheme: str) -> None:
+    with pytest.raises(
+        UnknownPluginError, match=f"URL scheme '{scheme}'; installed: dbfs, hdfs, w"
+    ):
+        open_storage(f"{scheme}://host/state")

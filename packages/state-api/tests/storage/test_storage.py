@@ -21,7 +21,7 @@ from forebay_state_api.storage import (
 from forebay_state_api.versions.folder import OperatorStorage
 
 
-@pytest.fixture(params=["local", "memory", "fsspec-local", "fsspec-memory", "s3", "gcs", "azure"])
+@pytest.fixture(params=["local", "memory", "s3", "gcs", "azure", "webhdfs", "dbfs"])
 def storage(request, storage_of):
     return storage_of(request.param)
 
@@ -41,8 +41,7 @@ def test_put_if_absent_keeps_what_is_there(storage):
     assert [info.name for info in storage.list()] == ["a/b"]
 
 
-# Not in fsspec's memory: its files are of one process and not made for threads.
-@pytest.mark.parametrize("kind", ["local", "memory", "fsspec-local", "s3", "gcs", "azure"])
+@pytest.mark.parametrize("kind", ["local", "memory", "s3", "gcs", "azure", "webhdfs", "dbfs"])
 def test_put_if_absent_has_one_winner(storage_of, kind):
     storage = storage_of(kind)
     barrier = threading.Barrier(4)
@@ -57,7 +56,7 @@ def test_put_if_absent_has_one_winner(storage_of, kind):
     assert storage.get("one") == b"%d" % won.index(True)
 
 
-@pytest.mark.parametrize("kind", ["local", "memory", "fsspec-local", "s3", "gcs", "azure"])
+@pytest.mark.parametrize("kind", ["local", "memory", "s3", "gcs", "azure", "webhdfs", "dbfs"])
 def test_only_a_local_directory_does_not_wait(storage_of, kind):
     storage = storage_of(kind)
     operator = OperatorStorage(storage, "query/operator")

@@ -1,10 +1,9 @@
-"""Storage through fsspec, for file systems that obstore does not open: HDFS, DBFS and others.
+"""Storage through fsspec, for file systems that obstore does not open: HDFS, WebHDFS and DBFS.
 
 A put writes aside and renames, so that nobody sees half an object; names that begin with a dot and
 end in ``.aside`` or ``.claim`` are the adapter's own and do not show in lists. Put-if-absent rests
-on what a file system does for one caller only: create exclusively; rename a file without replacing
-one; or, on HDFS, rename a directory, which goes into the other one where there is one. ``forebay
-doctor`` probes it.
+on what a file system does for one caller only: rename a file without replacing one; or, on HDFS,
+rename a directory, which goes into the other one where there is one. ``forebay doctor`` probes it.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
 
 _ASIDE: Final = ".aside"
 _CLAIM: Final = ".claim"
-_EXCLUSIVE: Final = frozenset({"file", "local", "memory", "sftp", "ssh", "smb"})
-"""File systems whose ``open(path, "xb")`` lets one of several callers win."""
+_SILENT: Final = frozenset({"webhdfs"})
+"""File systems that do not rename a file over another one, and do not say so."""
 _REPLACING: Final = frozenset({"hdfs", "arrow_hdfs"})
 """File systems that delete a file which a rename of another one would have to replace."""
 _TIMES: Final = ("mtime", "modificationTime", "last_modified", "LastModified", "updated", "created")
@@ -46,17 +45,8 @@ class FsspecStorage(ObjectStorage):
     """A folder of an fsspec file system."""
 
     contract_version: ClassVar[int] = 1
-    schemes: ClassVar[tuple[str, ...]] = (
-        "dbfs",
-        "hdfs",
-        "oci",
-        "oss",
-        "sftp",
-        "smb",
-        "ssh",
-        "webhdfs",
-    )
-    """The URL schemes that fsspec opens for Forebay."""
+    schemes: ClassVar[tuple[str, ...]] = ("dbfs", "hdfs", "webhdfs")
+    """The URL schemes that fsspec opens for Forebay: file systems on which one rival wins."""
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
         """Open ``url``; ``options`` go to the file system by its own names."""
@@ -79,10 +69,8 @@ class FsspecStorage(ObjectStorage):
         path = self._path(name)
         with self._failing("write", name):
             aside = self._written_aside(path, data)
-            try:
-                self._fs.mv(aside, path)
-            except FileExistsError:
-                self._fs.rm_file(path)
+            if not self._renamed(aside, path):
+                self._fs.rm(path)
                 self._fs.mv(aside, path)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
@@ -90,8 +78,6 @@ class FsspecStorage(ObjectStorage):
         with self._failing("write", name):
             if self._fs.exists(path):
                 return False
-            if self._is(_EXCLUSIVE):
-                return self._created_if_absent(path, data)
             if self._is(_REPLACING):
                 return self._claimed_if_absent(path, data)
             return self._renamed_if_absent(path, data)
@@ -119,19 +105,18 @@ class FsspecStorage(ObjectStorage):
     def list(self, prefix: str = "") -> builtins.list[ObjectInfo]:
         folder = self._folder(prefix)
         with self._failing("list", prefix):
-            self._fs.invalidate_cache()
             try:
                 found = self._fs.find(folder, detail=True)
             except FileNotFoundError:  # a prefix without names is no error
                 return []
             # A file of the folder's name is found as well.
-            infos = (self._info(entry) for path, entry in found.items() if path != folder)
+            entries = (entry for path, entry in found.items() if path.rstrip("/") != folder)
+            infos = map(self._info, entries)
             return sorted(filter(None, infos), key=lambda info: info.name)
 
     def list_folders(self, prefix: str = "") -> builtins.list[str]:
         folder = self._folder(prefix)
         with self._failing("list", prefix):
-            self._fs.invalidate_cache()
             try:
                 found = self._fs.ls(folder, detail=True)
             except (FileNotFoundError, NotADirectoryError):  # the same
@@ -145,7 +130,7 @@ class FsspecStorage(ObjectStorage):
             path = self._path(name)
             # Deleting what is not there is no error.
             with self._failing("delete", name), suppress(FileNotFoundError):
-                self._fs.rm_file(path)
+                self._fs.rm(path)
                 if self._is(_REPLACING) and self._fs.exists(claim := _claim_of(path)):
                     self._fs.rm(claim, recursive=True)
 
@@ -162,24 +147,20 @@ class FsspecStorage(ObjectStorage):
         self._fs.pipe_file(aside, data)
         return aside
 
-    def _created_if_absent(self, path: str, data: bytes) -> bool:
-        self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
-        try:
-            with self._fs.open(path, "xb") as file:
-                file.write(data)
-        except FileExistsError:
-            return False
-        return True
-
     def _renamed_if_absent(self, path: str, data: bytes) -> bool:
         aside = self._written_aside(path, data)
-        with suppress(FileExistsError):  # the file aside is still there then
-            self._fs.mv(aside, path)
-        self._fs.invalidate_cache()
-        if not self._fs.exists(aside):
+        if self._renamed(aside, path):
             return True
-        self._fs.rm_file(aside)
+        self._fs.rm(aside)
         return False
+
+    def _renamed(self, source: str, target: str) -> bool:
+        """Rename a file; ``False`` where the file system does not replace the target."""
+        try:
+            self._fs.mv(source, target)
+        except FileExistsError:
+            return False
+        return not (self._is(_SILENT) and self._fs.exists(source))
 
     def _claimed_if_absent(self, path: str, data: bytes) -> bool:
         """Move a directory that holds the data to the object's claim; the first one becomes it.
@@ -192,7 +173,6 @@ class FsspecStorage(ObjectStorage):
         self._fs.makedirs(mine, exist_ok=True)
         self._fs.pipe_file(f"{mine}/{token}", data)
         self._fs.mv(mine, claim)
-        self._fs.invalidate_cache()
         won = bool(self._fs.exists(f"{claim}/{token}"))
         if not won:
             self._fs.rm(f"{claim}/.{token}{_ASIDE}", recursive=True)
@@ -245,7 +225,8 @@ def _opened(url: str, options: Mapping[str, Any]) -> tuple[AbstractFileSystem, s
         message = f"state in {url} needs fsspec: pip install 'forebay-state-api[fsspec]'"
         raise ConfigurationError(message) from error
     try:
-        filesystem, root = url_to_fs(url, **options)
+        # A list that was kept does not show what other processes did.
+        filesystem, root = url_to_fs(url, **{"use_listings_cache": False, **options})
     except (ImportError, ValueError, TypeError, OSError) as error:
         message = f"storage at {url!r} cannot be opened: {error}"
         raise ConfigurationError(message) from error
