@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from forebay_spark_runtime import keyed
+from forebay_spark_runtime.testing import FunctionHarness
 from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
 from forebay_state_api.errors import ConfigurationError
 
@@ -47,6 +48,19 @@ def test_state_of_a_bounded_dataframe_is_dropped_at_its_end(stage, users):
 def test_a_bounded_dataframe_needs_no_state_directory(spark, users):
     spark.conf.unset("spark.forebay.state.dir")
     assert sorted(counted(users).collect()) == ONCE
+
+
+@pytest.mark.parametrize("backend", ["heap", "lsm"])
+def test_a_harness_opens_what_spark_has_stored(stage, users, backend):
+    assert sorted(counted(users, query="nightly", backend=backend).collect()) == ONCE
+    of = {"uid": "counts", "state_dir": stage.state, "backend": backend, "key_type": str}
+    count = ValueStateDescriptor("n", int, default=0)
+    with FunctionHarness(Count(), "user", query="nightly", **of) as harness:
+        assert [harness.state(count, user) for user in ("ann", "bob", "eve")] == [2, 1, 0]
+    with FunctionHarness(Count(), "user", query="try", restore_from="nightly", **of) as harness:
+        assert harness.state(count, "ann") == 2
+        assert harness.process([{"user": "ann"}]) == [("ann", 3)]
+    assert sorted(counted(users, query="nightly", backend=backend, batch_id=1).collect()) == TWICE
 
 
 def test_a_query_name_keeps_the_state(stage, users):

@@ -53,15 +53,16 @@ class KeyedOptions:
     driver: str = sessions.PROCESS_RUN
     """The process that made it."""
 
-    def engine_settings(self) -> EngineSettings:
-        """The engine's part of the settings."""
-        return EngineSettings(
-            in_flight_limit=self.settings["in-flight-limit"],
-            batch_size=self.settings["batch-size"],
-            page_size=self.settings["page-size"],
-            read_ahead=self.settings["read-ahead"],
-            drain_timeout_s=self.settings["drain-timeout"],
-        )
+
+def engine_settings(settings: Settings) -> EngineSettings:
+    """The engine's part of the settings."""
+    return EngineSettings(
+        in_flight_limit=settings["in-flight-limit"],
+        batch_size=settings["batch-size"],
+        page_size=settings["page-size"],
+        read_ahead=settings["read-ahead"],
+        drain_timeout_s=settings["drain-timeout"],
+    )
 
 
 def operator_options(
@@ -261,8 +262,7 @@ def checked_event_time(
     """The column of event times, and how late rows may be, in µs."""
     if event_time is None:
         if allowed_lateness is not None:
-            message = f"operator {uid!r}: allowed_lateness= goes with event_time=, a column"
-            raise ConfigurationError(message)
+            raise no_event_time(uid)
         return None, 0
     schema = df.schema
     if not isinstance(event_time, str) or event_time not in schema.names:
@@ -278,6 +278,18 @@ def checked_event_time(
             f"of type {kind}; cast it"
         )
         raise ConfigurationError(message)
+    return event_time, checked_lateness(allowed_lateness, uid)
+
+
+def no_event_time(uid: str) -> ConfigurationError:
+    """Lateness was given alone."""
+    return ConfigurationError(
+        f"operator {uid!r}: allowed_lateness= goes with event_time=, a column"
+    )
+
+
+def checked_lateness(allowed_lateness: Any, uid: str) -> int:
+    """How late rows may be, in µs."""
     lateness = allowed_lateness if allowed_lateness is not None else timedelta(0)
     if isinstance(lateness, (int, float)) and not isinstance(lateness, bool):
         lateness = timedelta(seconds=lateness)
@@ -287,7 +299,7 @@ def checked_event_time(
             f"negative: not {allowed_lateness!r}"
         )
         raise ConfigurationError(message)
-    return event_time, lateness // timedelta(microseconds=1)
+    return lateness // timedelta(microseconds=1)
 
 
 _UNORDERED: Final = ("map", "struct", "array", "variant")

@@ -6,7 +6,7 @@ inputs are packed into one struct column each, of which the other one's is null,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
@@ -69,9 +69,13 @@ class OutputSchema:
 
 def output_schema(session: Any, schema: Any, uid: str) -> OutputSchema:
     """Parse what the user declared."""
-    is_parsed = isinstance(schema, StructType)
+    return parsed_schema(lambda ddl: session.createDataFrame([], ddl).schema, schema, uid)
+
+
+def parsed_schema(parse: Callable[[Any], StructType], schema: Any, uid: str) -> OutputSchema:
+    """Parse what the user declared; ``parse`` makes a ``StructType`` of DDL."""
     try:
-        spark = schema if is_parsed else session.createDataFrame([], schema).schema
+        spark = schema if isinstance(schema, StructType) else parse(schema)
         arrow = arrow_schema(spark)
     except Exception as error:
         message = (

@@ -57,14 +57,15 @@ def read_state(
     now_us: int,
     namespace: Any = None,
     version: int | None = None,
+    run_key: str | None = None,
 ) -> Any:
     """The plain value, list or dict that a state held under ``key`` at a committed version.
 
     ``storage`` is rooted at the operator's folder; ``version`` is the newest complete one if not
-    given, and 0 the empty one, where every state is as it is declared. Nothing is changed; the
-    version is pinned meanwhile. ``now_us`` decides what a state with
-    TTL still shows. Raises `ConfigurationError` when no state of that name was stored, or with
-    another backend or max parallelism.
+    given, and 0 the empty one, where every state is as it is declared; with ``run_key`` that which
+    this run made. Nothing is changed; the version is pinned meanwhile. ``now_us`` decides what a
+    state with TTL still shows. Raises `ConfigurationError` when no state of that name was stored,
+    or with another backend or max parallelism.
     """
     key = canonical_key(key)
     group = key_group_of(key, max_parallelism)
@@ -105,7 +106,12 @@ def read_state(
     if version == 0:
         return read(0, ())
     with open_version(
-        storage, uid=uid, version=version, range=only, max_parallelism=max_parallelism
+        storage,
+        uid=uid,
+        version=version,
+        range=only,
+        max_parallelism=max_parallelism,
+        run_key=run_key,
     ) as reader:
         _check_stored(reader, descriptor.name, backend.name)
         return read(reader.version, reader.parents)

@@ -7,6 +7,7 @@ versions go through the same protocol as on Spark.
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -18,23 +19,35 @@ import attrs
 from pyspark import cloudpickle
 
 from forebay_spark_runtime.options import (
+    checked_lateness,
     checked_max_parallelism,
     checked_parallelism,
+    checked_restore,
     checked_uid,
+    engine_settings,
+    no_event_time,
 )
 from forebay_spark_runtime.pickling import pickled_function
+from forebay_spark_runtime.testing.input_rows import (
+    InputRows,
+    KeyedRow,
+    column_names,
+    extractor,
+)
+from forebay_spark_runtime.testing.output_rows import OutputRows
+from forebay_spark_runtime.testing.stored import Stored
 from forebay_state_api._engine.engine import (
     EngineMetrics,
-    EngineSettings,
+    function_name,
     record_methods,
     timer_method,
 )
-from forebay_state_api._engine.timers import us_of
 from forebay_state_api._operator_state.reading import OperatorDescriptor, read_operator_state
-from forebay_state_api.codecs import codec_for
+from forebay_state_api._restoring import default_options
+from forebay_state_api.codecs import ValueCodec, codec_for
 from forebay_state_api.descriptors import StateDescriptor
 from forebay_state_api.errors import ConfigurationError, StateAccessError
-from forebay_state_api.keys import canonical_key, key_group_of, subtask_of
+from forebay_state_api.keys import subtask_of
 from forebay_state_api.plugins import plugins
 from forebay_state_api.reading import read_state
 from forebay_state_api.settings import Settings, resolve_settings
@@ -56,10 +69,6 @@ QUERY: Final = "harness"
 """The query id under which a harness keeps its state."""
 
 
-_Keyed = tuple[Any, Any, int]
-"""A row, its key and its key group."""
-
-
 class Clock(Protocol):
     """Where a harness takes the time of a micro-batch from."""
 
@@ -74,22 +83,34 @@ class FunctionHarness:
     :param fn: what ``keyed(...).process`` takes: a function class, of one or two inputs, or a
         callable ``fn(row, ctx)``; `MapFunction` and `FlatMapFunction` work as well.
     :param key_by: a column name, several, or a callable from a row to its key.
+    :param schema: what ``process`` takes: rows given out are checked against it, and come as rows
+        with its names, which another harness can take. Without it they come as the function made
+        them.
+    :param key_type: the type of keys, as descriptors take types; a tuple type for several columns.
+        Keys of any type are taken if not given. State that a job on Spark stored has typed keys.
     :param state_dir: where state is kept; in memory if not given. A directory that holds state is
         opened at its newest version.
     :param query: the query id under which state is kept.
     :param restore_from: what the first version is made of, as ``keyed`` takes it; another harness
         on the same ``state_dir`` makes it.
+    :param allow_non_restored: let ``restore_from`` leave states that the function does not declare.
     :param backend_options: settings of the backend, by their names without ``spark.forebay.`` and
         the backend's name.
     :param compaction: name of the compaction service, for a backend that compacts.
     :param clock: what micro-batches take their time from; a `ManualClock` if not given. All
-        subtasks are told it, also those without rows.
+        subtasks are told it, also those without rows. Operators in a chain share one.
+    :param order_by: columns by which each subtask sorts the rows of a micro-batch before it runs
+        them, those of both inputs together.
     :param event_time: a column name, or a callable from a row to its event time.
-    :param allowed_lateness: how long the watermark stays behind the latest event time.
+    :param allowed_lateness: how long the watermark stays behind the latest event time, as a
+        timedelta or in seconds; nothing if not given.
     :param late_answers: a seed. Nothing is read ahead, and each read of a cell that the micro-batch
         has neither read nor written yet is answered late, in an order that the seed decides:
         records of several keys overlap, and callbacks run when they would on slow storage. One
         seed always gives the same run.
+
+    The other arguments are the settings of the same names; see ``forebay config``. Raises
+    `ConfigurationError` for whatever cannot work, as ``keyed`` does.
     """
 
     def __init__(
@@ -97,6 +118,8 @@ class FunctionHarness:
         fn: Any,
         key_by: str | Sequence[str] | Callable[[Any], Any],
         *,
+        schema: Any = None,
+        key_type: Any = None,
         uid: str = "test",
         backend: str = "heap",
         backend_options: Mapping[str, Any] | None = None,
@@ -104,21 +127,33 @@ class FunctionHarness:
         state_dir: str | Path | None = None,
         query: str = QUERY,
         restore_from: str | RestoreFrom | None = None,
+        allow_non_restored: bool = False,
         parallelism: int = 1,
         max_parallelism: int = 128,
         clock: Clock | None = None,
+        order_by: str | Sequence[str] | None = None,
         event_time: str | Callable[[Any], datetime] | None = None,
-        allowed_lateness: timedelta = timedelta(0),
+        allowed_lateness: timedelta | float | None = None,
         in_flight_limit: int = 6_000,
         batch_size: int = 1_000,
+        page_size: int = 128,
         read_ahead: bool = True,
+        drain_timeout: float | str = 60,
         late_answers: int | None = None,
     ) -> None:
         self.clock: Any = clock or ManualClock()
-        self._key_of = _key_extractor(key_by)
-        self._event_time_of = None if event_time is None else _key_extractor(event_time)
-        self._lateness_us = allowed_lateness // timedelta(microseconds=1)
         self._uid = checked_uid(uid)
+        self._schema = schema
+        self._key_codec = codec_for(key_type, what=f"key of operator {uid!r}")
+        self._rows = _input_rows(
+            self._uid,
+            key_by,
+            self._key_codec,
+            event_time=event_time,
+            order_by=order_by,
+            max_parallelism=max_parallelism,
+        )
+        self._lateness_us = _lateness_us(event_time, allowed_lateness, self._uid)
         self._backend = plugins().backend(backend)
         if late_answers is not None:
             self._backend = late_backend(self._backend, late_answers)
@@ -129,38 +164,40 @@ class FunctionHarness:
             {
                 "in-flight-limit": in_flight_limit,
                 "batch-size": batch_size,
+                "page-size": page_size,
                 "read-ahead": read_ahead,
+                "drain-timeout": drain_timeout,
             },
         )
         self._options = settings.backend_options()
-        self._max_parallelism = checked_max_parallelism(max_parallelism, uid)
-        self._settings = EngineSettings(
-            in_flight_limit=settings["in-flight-limit"],
-            batch_size=settings["batch-size"],
-            read_ahead=settings["read-ahead"],
-        )
+        self._max_parallelism = max_parallelism
+        self._settings = engine_settings(settings)
         directory = f"memory://forebay-harness-{uuid.uuid4()}" if state_dir is None else state_dir
         root = open_storage(directory)
         self._operator = operator_folder(query, uid)
         self._storage = OperatorStorage(root, self._operator)
-        self._restore = RestoreFrom(restore_from) if isinstance(restore_from, str) else restore_from
-        self._compaction = plugins().compaction_service(compaction).open(root, {})
-        self._key_codec = codec_for(None, what=f"key of operator {uid!r}")
+        self._restore = checked_restore(
+            restore_from, allow_non_restored=allow_non_restored, uid=uid
+        )
         self._attempts = 0
         self._closed = False
         self._metrics: list[EngineMetrics] = []
         self.version = 0 if state_dir is None else self._newest()
         """The version that the next micro-batch starts from: as many batches were made."""
         self._configure(fn, parallelism)
+        if self.version:
+            self._stored().check_key(self._key_codec)
+        self._compaction = plugins().compaction_service(compaction).open(root, {})
 
     # -- running ------------------------------------------------------------------------------
 
     def process(self, rows: Iterable[Any], other: Iterable[Any] | None = None) -> list[Any]:
         """Run one micro-batch and commit it; the rows given out, subtask by subtask.
 
-        ``other`` are rows of the second input, which come after those of the first. A failure
-        raises `FunctionError` with the user's error as its cause, and commits nothing; so does
-        what cannot be a key, which is a `ConfigurationError`.
+        Rows are NamedTuples, ``Row``s or dicts. ``other`` are those of the second input, which come
+        after those of the first; without it the second input has none in this micro-batch. A
+        failure raises `FunctionError` with the user's error as its cause, and commits nothing; so
+        does what cannot be a key, which is a `ConfigurationError`.
         """
         if self._closed:
             message = "the harness is closed"
@@ -168,13 +205,14 @@ class FunctionHarness:
         if other is not None and self._inputs == 1:
             message = "the function has one input; rows of a second one cannot be processed"
             raise ConfigurationError(message)
-        sides = [self._keyed(rows, "")]
-        if self._inputs > 1:
-            sides.append(self._keyed(() if other is None else other, " of the second input"))
+        if self.version == 0 and self._restore is not None:
+            self._stored().check_key(self._key_codec)
+        records = self._rows.keyed(rows, 0)
+        records += self._rows.keyed(() if other is None else other, 1)
         out: list[Any] = []
         self._metrics = []
         for subtask in range(self._parallelism):
-            out += self._run(subtask, sides)
+            out += self._run(subtask, records)
         self.version += 1
         return out
 
@@ -219,31 +257,41 @@ class FunctionHarness:
         """The committed value, list or dict of a state under ``key``, at the current version.
 
         What is not set reads as it does in the function, before the first micro-batch as well: a
-        value as its default, a list or a map as an empty one, anything else as ``None``.
+        value as its default, a list or a map as an empty one, anything else as ``None``. With
+        ``restore_from``, the version before the first micro-batch is the one that it names.
         """
+        stored = self._stored()
+        stored.check_key(self._key_codec)
+        backend, options = self._backend, self._options
+        if self.version == 0 and stored.version != 0:
+            with stored.opened() as reader:
+                name = reader.manifests[0].backend
+            if name != backend.name:
+                backend = plugins().backend(name)
+                options = default_options(backend)
         return read_state(
-            self._storage,
+            stored.storage,
             descriptor,
             key,
-            uid=self._uid,
-            backend=self._backend,
-            options=self._options,
+            backend=backend,
+            options=options,
             key_codec=self._key_codec,
             max_parallelism=self._max_parallelism,
             now_us=self.clock.now_us,
             namespace=namespace,
-            version=self.version,
+            **stored.where(),
         )
 
     def operator_state(self, descriptor: OperatorDescriptor | None = None) -> list[Any]:
         """What each subtask has committed of an operator state, at the current version.
 
         A list for each subtask, or a dict if the state is broadcast; without a descriptor that of
-        a `ListCheckpointed`. Empty before the first micro-batch.
+        a `ListCheckpointed`. Empty before the first micro-batch, without ``restore_from``.
         """
-        if self.version == 0:
+        stored = self._stored()
+        if stored.version == 0:
             return []
-        return read_operator_state(self._storage, descriptor, uid=self._uid, version=self.version)
+        return read_operator_state(stored.storage, descriptor, **stored.where())
 
     @property
     def metrics(self) -> EngineMetrics:
@@ -262,10 +310,15 @@ class FunctionHarness:
     def _configure(self, fn: Any, parallelism: int) -> None:
         checked_parallelism(None, parallelism, self._max_parallelism, self._uid)
         self._inputs = len(record_methods(fn))
-        if self._event_time_of is not None and timer_method(fn) is None:
+        if self._rows.event_time_of is not None and timer_method(fn) is None:
             message = f"event_time= is for functions with timers; {fn!r} has no on_timer method"
             raise ConfigurationError(message)
         self._pickled = pickled_function(fn, self._uid)
+        self._output = (
+            None
+            if self._schema is None
+            else OutputRows(self._schema, function=function_name(fn), uid=self._uid)
+        )
         self._parallelism = parallelism
         self._run_identity = RunIdentity(keyed_uuid=str(uuid.uuid4()), app_id=None, run_id=None)
 
@@ -274,26 +327,53 @@ class FunctionHarness:
         newest = newest_complete(self._storage, list_epochs(self._storage))
         return 0 if newest is None else newest.version
 
-    def _run(self, number: int, sides: list[list[_Keyed]]) -> list[Any]:
+    def _stored(self) -> Stored:
+        """What the next micro-batch begins with."""
+        if self.version == 0 and self._restore is not None:
+            return Stored.source_of(self._storage, self._restore, self._uid)
+        return Stored(storage=self._storage, uid=self._uid, version=self.version)
+
+    def _run(self, number: int, records: list[KeyedRow]) -> list[Any]:
+        rows = self._rows.ordered(self._routed(records, number))
+        with self._subtask(number) as subtask:
+            for side in range(self._inputs):
+                at_us = self._rows.event_time_us(one for one in rows if one.side == side)
+                if at_us is not None:
+                    subtask.saw_event_time(at_us, side)
+            for side, some in itertools.groupby(rows, key=lambda one: one.side):
+                part = list(some)
+                keys, groups = [one.key for one in part], [one.group for one in part]
+                subtask.process([one.row for one in part], keys, groups, side)
+            subtask.drain()
+            out = subtask.take_rows()
+            if self._output is not None:
+                out = self._output.checked(out)
+            self._metrics.append(subtask.commit().metrics)
+        return out
+
+    def _subtask(self, number: int) -> Subtask:
         self._attempts += 1
-        subtask = Subtask(
+        identity = SubtaskIdentity(
+            uid=self._uid,
+            run=self._run_identity,
+            batch_id=self.version,
+            subtask=number,
+            parallelism=self._parallelism,
+            max_parallelism=self._max_parallelism,
+            attempt_id=self._attempts,
+        )
+        versions = OperatorVersions(
+            self._storage,
+            uid=self._uid,
+            max_parallelism=self._max_parallelism,
+            backend_name=self._backend.name,
+        )
+        timed = self._rows.event_time_of is not None
+        return Subtask(
             cloudpickle.loads(self._pickled),
             self._backend,
-            SubtaskIdentity(
-                uid=self._uid,
-                run=self._run_identity,
-                batch_id=self.version,
-                subtask=number,
-                parallelism=self._parallelism,
-                max_parallelism=self._max_parallelism,
-                attempt_id=self._attempts,
-            ),
-            versions=OperatorVersions(
-                self._storage,
-                uid=self._uid,
-                max_parallelism=self._max_parallelism,
-                backend_name=self._backend.name,
-            ),
+            identity,
+            versions=versions,
             key_codec=self._key_codec,
             now_us=self.clock.now_us,
             settings=self._settings,
@@ -301,56 +381,42 @@ class FunctionHarness:
             restore=self._restore,
             compaction=self._compaction,
             operator=self._operator,
-            lateness_us=None if self._event_time_of is None else [self._lateness_us] * self._inputs,
+            lateness_us=[self._lateness_us] * self._inputs if timed else None,
         )
-        with subtask:
-            for side, records in enumerate(sides):
-                rows, keys, groups = self._routed(records, number)
-                self._see_event_times(rows, subtask, side)
-                subtask.process(rows, keys, groups, side)
-            subtask.drain()
-            out = subtask.take_rows()
-            self._metrics.append(subtask.commit().metrics)
-        return out
 
-    def _see_event_times(self, rows: list[Any], subtask: Subtask, side: int) -> None:
-        if self._event_time_of is not None:
-            for at in filter(None, map(self._event_time_of, rows)):
-                subtask.saw_event_time(us_of(at), side)
-
-    def _keyed(self, rows: Iterable[Any], side: str) -> list[_Keyed]:
-        """All rows of one input, with their keys and key groups; ``side`` is for messages."""
-        keyed = []
-        for position, row in enumerate(rows):
-            key = canonical_key(self._key_of(row))
-            try:
-                group = key_group_of(key, self._max_parallelism)
-            except (ValueError, TypeError) as error:
-                message = (
-                    f"operator {self._uid!r}: {error}, in record {position}{side} of the "
-                    f"micro-batch: {row!r:.300}. Filter such rows, or give them a key"
-                )
-                raise ConfigurationError(message) from error
-            keyed.append((row, key, group))
-        return keyed
-
-    def _routed(self, records: list[_Keyed], number: int) -> tuple[list[Any], list[Any], list[int]]:
-        """Rows, keys and key groups of one subtask."""
-        chosen: tuple[list[Any], list[Any], list[int]] = ([], [], [])
-        for record in records:
-            if subtask_of(record[2], self._parallelism, self._max_parallelism) == number:
-                for part, value in zip(chosen, record, strict=True):
-                    part.append(value)
-        return chosen
+    def _routed(self, records: list[KeyedRow], number: int) -> list[KeyedRow]:
+        """The rows of one subtask."""
+        most = self._max_parallelism
+        return [one for one in records if subtask_of(one.group, self._parallelism, most) == number]
 
 
-def _key_extractor(key_by: str | Sequence[str] | Callable[[Any], Any]) -> Callable[[Any], Any]:
-    if callable(key_by):
-        return key_by
-    if isinstance(key_by, str):
-        return lambda row: getattr(row, key_by)
-    names = tuple(key_by)
-    return lambda row: tuple(getattr(row, name) for name in names)
+def _input_rows(
+    uid: str,
+    key_by: Any,
+    key_codec: ValueCodec,
+    *,
+    event_time: Any,
+    order_by: Any,
+    max_parallelism: int,
+) -> InputRows:
+    """How rows are read, as the arguments say."""
+    event_time_of = None
+    if event_time is not None:
+        event_time_of = extractor(event_time, "event_time=", "of event times", uid)
+    return InputRows(
+        uid=uid,
+        max_parallelism=checked_max_parallelism(max_parallelism, uid),
+        key_codec=key_codec,
+        key_of=extractor(key_by, "key_by", "to key by", uid),
+        event_time_of=event_time_of,
+        order_by=() if order_by is None else column_names(order_by, "order_by=", uid),
+    )
+
+
+def _lateness_us(event_time: Any, allowed_lateness: Any, uid: str) -> int:
+    if event_time is None and allowed_lateness is not None:
+        raise no_event_time(uid)
+    return checked_lateness(allowed_lateness, uid)
 
 
 def _settings(backend: Any, options: Mapping[str, Any], given: Mapping[str, Any]) -> Settings:

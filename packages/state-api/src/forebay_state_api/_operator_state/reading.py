@@ -26,17 +26,18 @@ def read_operator_state(
     *,
     uid: str,
     version: int | None = None,
+    run_key: str | None = None,
 ) -> list[Any]:
     """What each subtask held at a committed version, in the order of the subtasks.
 
     A list for each, or a dict of a broadcast state. Without ``descriptor``: that of a
     `ListCheckpointed`. ``storage`` is rooted at the operator's folder; ``version`` is the newest
-    complete one if not given. Nothing is changed; the version is pinned meanwhile. Raises
-    `ConfigurationError` when no state of that name was stored, `StateMigrationError` when it is of
-    another type.
+    complete one if not given; with ``run_key`` that which this run made. Nothing is changed; the
+    version is pinned meanwhile. Raises `ConfigurationError` when no state of that name was stored,
+    `StateMigrationError` when it is of another type.
     """
     asked = ListStateDescriptor(LIST_CHECKPOINTED) if descriptor is None else descriptor
-    with open_version(storage, uid=uid, version=version) as reader:
+    with open_version(storage, uid=uid, version=version, run_key=run_key) as reader:
         made = sorted(reader.manifests, key=lambda manifest: manifest.made.range.start)
         contents = [Content.loaded(manifest.operator_state) for manifest in made]
         mode = _mode(contents, asked.name, reader, uid)

@@ -21,18 +21,36 @@ from forebay_state_api.codecs.scalars import FloatShape, OptionalShape, ScalarSh
 from forebay_state_api.codecs.structs import StructShape
 
 _CLASSES: Final[Mapping[str, type]] = {
-    **dict.fromkeys(("tinyint", "byte", "smallint", "short", "int", "integer"), int),
-    **dict.fromkeys(("bigint", "long"), int),
-    **dict.fromkeys(("float", "real", "double"), float),
-    **dict.fromkeys(("decimal", "dec", "numeric"), Decimal),
-    **dict.fromkeys(("string", "char", "character", "varchar"), str),
-    **dict.fromkeys(("timestamp", "timestamp_ltz", "timestamp_ntz"), datetime),
-    **dict.fromkeys(("void", "null"), type(None)),
+    **dict.fromkeys(("byte", "short", "integer", "long"), int),
+    **dict.fromkeys(("float", "double"), float),
+    **dict.fromkeys(("string", "char", "varchar"), str),
+    **dict.fromkeys(("timestamp", "timestamp_ntz"), datetime),
+    "void": type(None),
     "boolean": bool,
     "binary": bytes,
+    "decimal": Decimal,
     "date": date,
     "time": time,
+    "interval": timedelta,
 }
+"""The Python classes of Spark's types, by the names that these have in JSON."""
+
+_DDL_NAMES: Final[Mapping[str, str]] = {
+    "tinyint": "byte",
+    "smallint": "short",
+    "int": "integer",
+    "bigint": "long",
+    "real": "float",
+    "dec": "decimal",
+    "numeric": "decimal",
+    "character": "char",
+    "timestamp_ltz": "timestamp",
+    "null": "void",
+}
+"""Other names that DDL has for types."""
+
+_DEFAULTS: Final[Mapping[str, str]] = {"decimal": "(10,0)", "time": "(6)"}
+"""What a type's parameters are where DDL leaves them out."""
 
 _TOKEN: Final = re.compile(
     r"\s*(?:(?P<name>\w+)|`(?P<quoted>(?:[^`]|``)+)`|(?P<text>'[^']*'|\"[^\"]*\")|(?P<sign>[<>(),:]))"
@@ -42,6 +60,14 @@ _DAY_TIME: Final = ("day", "hour", "minute", "second")
 
 def shape_of_ddl(ddl: str) -> Shape:
     """Return the shape of a type in DDL, or of columns (``n long, total double``): a struct.
+
+    Raises `UnsupportedTypeError` that shows the string and says where it went wrong.
+    """
+    return shape_of_json(json_of_ddl(ddl))
+
+
+def json_of_ddl(ddl: str) -> Any:
+    """Return what ``DataType.jsonValue()`` gives of a type in DDL, or of columns: a struct.
 
     Raises `UnsupportedTypeError` that shows the string and says where it went wrong.
     """
@@ -55,12 +81,21 @@ def shape_of_ddl(ddl: str) -> Shape:
 def shape_of_json(json: Any) -> Shape:
     """Return the shape of what ``DataType.jsonValue()`` gives. Raises `UnsupportedTypeError`."""
     if isinstance(json, str):
-        return shape_of_ddl(json)
+        return _json_scalar(json)
     build = _NESTED.get(json["type"])
     if build is None:
         msg = f"Spark's type {json['type']!r} is not supported"
         raise UnsupportedTypeError(msg)
     return build(json)
+
+
+def _json_scalar(json: str) -> Shape:
+    name = re.split(r"[( ]", json, maxsplit=1)[0]
+    if name not in _CLASSES:
+        msg = f"Spark's type {json!r} is not supported"
+        raise UnsupportedTypeError(msg)
+    cls = _CLASSES[name]
+    return FloatShape() if cls is float else ScalarShape(cls)
 
 
 def _json_struct(json: Mapping[str, Any]) -> Shape:
@@ -114,15 +149,15 @@ class _Parser:
         self._tokens = list(_tokens(ddl))
         self._position = 0
 
-    def whole(self) -> Shape:
+    def whole(self) -> Any:
         """Parse a type, or else columns, up to the end."""
         if len(self._tokens) > 1 and not self._is_type_alone():
-            shape: Shape = self._columns(end="")
+            json = self._columns(end="")
         else:
-            shape = self._type()
+            json = self._type()
         if self._peek():
             raise self._unexpected("the end")
-        return shape
+        return json
 
     def _is_type_alone(self) -> bool:
         """Tell a type from columns: a column's name is followed by a name or a colon."""
@@ -131,7 +166,7 @@ class _Parser:
             return False
         return second in {"<", "("} or first.lower() == "interval"
 
-    def _type(self) -> Shape:
+    def _type(self) -> Any:
         name = self._take_name("a type").lower()
         if name == "array":
             return self._array()
@@ -144,28 +179,27 @@ class _Parser:
             return struct
         if name == "interval":
             return self._interval()
-        if name not in _CLASSES:
+        known = _DDL_NAMES.get(name, name)
+        if known not in _CLASSES:
             msg = f"{name!r} is not a supported type"
             raise UnsupportedTypeError(msg)
-        self._skip_parameters()
-        cls = _CLASSES[name]
-        return FloatShape() if cls is float else ScalarShape(cls)
+        return known + (self._parameters() or _DEFAULTS.get(known, ""))
 
-    def _array(self) -> Shape:
+    def _array(self) -> Any:
         self._expect("<")
         element = self._type()
         self._expect(">")
-        return ListShape(OptionalShape(element))
+        return {"type": "array", "elementType": element, "containsNull": True}
 
-    def _map(self) -> Shape:
+    def _map(self) -> Any:
         self._expect("<")
         key = self._type()
         self._expect(",")
         value = self._type()
         self._expect(">")
-        return DictShape(key, OptionalShape(value))
+        return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
 
-    def _interval(self) -> Shape:
+    def _interval(self) -> str:
         fields = [self._take_name("day to second").lower()]
         if self._peek().lower() == "to":
             self._position += 1
@@ -173,21 +207,21 @@ class _Parser:
         if not set(fields) <= set(_DAY_TIME):
             msg = f"intervals of {' to '.join(fields)} have no Python type"
             raise UnsupportedTypeError(msg)
-        return ScalarShape(timedelta)
+        return f"interval {' to '.join(fields)}"
 
-    def _columns(self, end: str) -> StructShape:
-        fields: list[Field] = []
+    def _columns(self, end: str) -> Any:
+        fields: list[Any] = []
         while self._peek() != end:
             if fields:
                 self._expect(",")
             fields.append(self._column())
-        return StructShape(fields)
+        return {"type": "struct", "fields": fields}
 
-    def _column(self) -> Field:
+    def _column(self) -> Any:
         name = self._take_name("a column's name")
         if self._peek() == ":":
             self._position += 1
-        shape = self._type()
+        kind = self._type()
         nullable = self._peek().lower() != "not"
         if not nullable:
             self._position += 1
@@ -195,17 +229,19 @@ class _Parser:
         if self._peek().lower() == "comment":
             self._position += 1
             self._take_text()
-        return _field(name, shape, nullable=nullable)
+        return {"name": name, "type": kind, "nullable": nullable, "metadata": {}}
 
-    def _skip_parameters(self) -> None:
+    def _parameters(self) -> str:
+        """What is in parentheses behind a type's name, if anything is."""
         if self._peek() != "(":
-            return
+            return ""
         self._position += 1
-        self._take_number()
+        numbers = [self._take_number()]
         while self._peek() == ",":
             self._position += 1
-            self._take_number()
+            numbers.append(self._take_number())
         self._expect(")")
+        return f"({','.join(numbers)})"
 
     def _peek(self) -> str:
         return self._tokens[self._position] if self._position < len(self._tokens) else ""
@@ -222,10 +258,12 @@ class _Parser:
         self._position += 1
         return token[1:-1].replace("``", "`") if token[0] == "`" else token
 
-    def _take_number(self) -> None:
-        if not self._peek().isdecimal():
+    def _take_number(self) -> str:
+        token = self._peek()
+        if not token.isdecimal():
             raise self._unexpected("a number")
         self._position += 1
+        return token
 
     def _take_text(self) -> None:
         if self._peek()[:1] not in ("'", '"'):

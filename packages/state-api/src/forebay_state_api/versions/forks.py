@@ -188,8 +188,7 @@ def choose(
     if not isinstance(storage, OperatorStorage):
         message = "restore_from= needs the operator's folder in its state directory"
         raise ConfigurationError(message)
-    earlier = _decided(storage, asked, batch_id, epochs)
-    source = earlier or _looked_up(storage, asked, uid)
+    source = find_source(storage, asked, batch_id=batch_id, uid=uid, epochs=epochs)
     hold = Hold(storage)
     there = storage.sibling(source.folder)
     try:
@@ -206,6 +205,13 @@ def choose(
     except BaseException:
         hold.release()
         raise
+
+
+def find_source(
+    storage: OperatorStorage, asked: RestoreFrom, *, batch_id: int, uid: str, epochs: Epochs
+) -> Source:
+    """What `choose` decides before it looks at the version; 0 and no run are the newest there."""
+    return _decided(storage, asked, batch_id, epochs) or _looked_up(storage, asked, uid)
 
 
 def _decided(

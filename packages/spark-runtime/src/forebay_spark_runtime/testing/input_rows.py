@@ -1,0 +1,155 @@
+"""The rows that a test gives to a harness, as the function and its subtasks get them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import attrs
+
+from forebay_spark_runtime.rows_in import row_class
+from forebay_state_api._engine.timers import us_of
+from forebay_state_api.codecs import ValueCodec
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.keys import canonical_key, key_group_of
+
+Columns = str | Sequence[str]
+"""A column's name, or several."""
+
+
+@attrs.frozen
+class KeyedRow:
+    """A row, and where it belongs."""
+
+    row: Any
+    key: Any
+    group: int
+    side: int
+    """The input that it came from."""
+
+
+@attrs.frozen(kw_only=True)
+class InputRows:
+    """How rows are read, sorted, and taken for keys and event times."""
+
+    uid: str
+    max_parallelism: int
+    key_of: Callable[[Any], Any]
+    key_codec: ValueCodec
+    event_time_of: Callable[[Any], Any] | None
+    order_by: Sequence[str]
+
+    def keyed(self, rows: Iterable[Any], side: int) -> list[KeyedRow]:
+        """All rows of one input, with their keys and key groups."""
+        keyed = []
+        for position, row in enumerate(named_rows(rows)):
+            try:
+                key = canonical_key(self.key_codec.admit(self.key_of(row)))
+                keyed.append(KeyedRow(row, key, key_group_of(key, self.max_parallelism), side))
+            except (ValueError, TypeError) as error:
+                where = _where(position, side, row)
+                message = (
+                    f"operator {self.uid!r}: {error}, in {where}. Filter such rows, or give them "
+                    "a key"
+                )
+                raise ConfigurationError(message) from error
+        return keyed
+
+    def ordered(self, rows: list[KeyedRow]) -> list[KeyedRow]:
+        """The rows of one subtask in the order in which they run."""
+        if not self.order_by:
+            return rows
+        try:
+            return sorted(rows, key=lambda one: [*map(_rank, self._order_of(one.row))])
+        except TypeError as error:
+            columns = ", ".join(self.order_by)
+            message = f"operator {self.uid!r}: rows cannot be ordered by {columns}: {error}"
+            raise ConfigurationError(message) from error
+
+    def _order_of(self, row: Any) -> list[Any]:
+        return [column_of(row, name, "to order by", self.uid) for name in self.order_by]
+
+    def event_time_us(self, rows: Iterable[KeyedRow]) -> int | None:
+        """The latest event time of some rows, in µs; nulls tell nothing."""
+        if self.event_time_of is None:
+            return None
+        return max((at for one in rows if (at := self._time_of(one)) is not None), default=None)
+
+    def _time_of(self, one: KeyedRow) -> int | None:
+        assert self.event_time_of is not None
+        at = self.event_time_of(one.row)
+        if at is None:
+            return None
+        if not isinstance(at, datetime) or at.tzinfo is None:
+            message = (
+                f"operator {self.uid!r}: event times are datetimes with a time zone, and that of "
+                f"{one.row!r:.300} is {at!r}"
+            )
+            raise ConfigurationError(message)
+        return us_of(at)
+
+
+def named_rows(rows: Iterable[Any]) -> list[Any]:
+    """``rows``, with dicts as the rows that a DataFrame of them would have."""
+    rows = list(rows)
+    dicts = [row for row in rows if isinstance(row, Mapping)]
+    if not dicts:
+        return rows
+    names = tuple(dict.fromkeys(name for row in dicts for name in row))
+    make = row_class(names)._make
+    return [
+        make(row.get(name) for name in names) if isinstance(row, Mapping) else row for row in rows
+    ]
+
+
+def extractor(given: Any, what: str, purpose: str, uid: str) -> Callable[[Any], Any]:
+    """From a row to a column's value, to a tuple of several, or to what a callable gives.
+
+    ``what`` names the argument, and ``purpose`` says what the columns are for.
+    """
+    if callable(given):
+        return given  # type: ignore[no-any-return]  # as the user wrote it
+    names = column_names(given, what, uid)
+    if not names:
+        message = f"operator {uid!r}: {what} needs at least one column"
+        raise ConfigurationError(message)
+    if len(names) == 1 and isinstance(given, str):
+        return lambda row: column_of(row, given, purpose, uid)
+    return lambda row: tuple(column_of(row, name, purpose, uid) for name in names)
+
+
+def column_names(given: Any, what: str, uid: str) -> tuple[str, ...]:
+    """The names of one column or several, each once."""
+    names = (given,) if isinstance(given, str) else given
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        message = (
+            f"operator {uid!r}: {what} is the name of a column, or a list of names, not {given!r}"
+        )
+        raise ConfigurationError(message)
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        message = f"operator {uid!r}: {what} names {', '.join(twice)} twice; name each column once"
+        raise ConfigurationError(message)
+    return tuple(names)
+
+
+def column_of(row: Any, name: str, purpose: str, uid: str) -> Any:
+    """A column's value in a row."""
+    try:
+        return getattr(row, name)
+    except AttributeError:
+        columns = getattr(row, "_fields", None) or getattr(row, "__fields__", None)
+        shown = f"the columns are {', '.join(columns)}" if columns else f"the row is {row!r:.300}"
+        message = f"operator {uid!r}: there is no column {name!r} {purpose}; {shown}"
+        raise ConfigurationError(message) from None
+
+
+def _rank(value: Any) -> tuple[bool, Any]:
+    """Nulls come last, as on Spark's workers."""
+    return value is None, value
+
+
+def _where(position: int, side: int, row: Any) -> str:
+    of = " of the second input" if side else ""
+    return f"record {position}{of} of the micro-batch: {row!r:.300}"

@@ -1,0 +1,35 @@
+"""The rows that a function gives out, checked against the declared schema as on Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from forebay_spark_runtime.plan import parsed_schema
+from forebay_spark_runtime.rows_in import RowReader
+from forebay_spark_runtime.rows_out import RowWriter
+from forebay_state_api.codecs.spark_types import json_of_ddl
+
+
+class OutputRows:
+    """Rows of one schema, as the next operator would get them."""
+
+    def __init__(self, schema: Any, *, function: str, uid: str) -> None:
+        """``schema`` is a DDL string or a ``StructType``; ``function`` is named in errors."""
+        arrow = parsed_schema(_struct_of, schema, uid).arrow
+        self._writer = RowWriter(arrow, function=function, time_zone="UTC")
+        self._reader = RowReader(arrow.names, arrow.types)
+
+    def checked(self, rows: list[Any]) -> list[Any]:
+        """The rows with the schema's names and types; `OutputSchemaError` if one does not fit."""
+        return list(self._reader.rows(self._writer.batch(rows).columns))
+
+
+def _struct_of(ddl: Any) -> StructType:
+    """A ``StructType`` of DDL, without Java."""
+    json = json_of_ddl(ddl)
+    if not isinstance(json, dict) or json["type"] != "struct":
+        message = "it names no column"
+        raise ValueError(message)
+    return StructType.fromJson(json)

@@ -1,0 +1,70 @@
+"""What a harness looks at: its own newest version, or the one that it will begin with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from forebay_state_api._engine.timer_cells import DIRECTORY, TIMERS
+from forebay_state_api.codecs import ValueCodec, describe_type
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.versions.epochs import list_epochs
+from forebay_state_api.versions.forks import find_source
+from forebay_state_api.versions.reader import VersionReader, open_version
+
+if TYPE_CHECKING:
+    from forebay_state_api.storage import ObjectStorage
+    from forebay_state_api.versions import OperatorStorage, RestoreFrom
+
+
+@attrs.frozen(kw_only=True)
+class Stored:
+    """A version of an operator's state."""
+
+    storage: ObjectStorage
+    """Rooted at the operator's folder."""
+    uid: str
+    version: int | None
+    """The newest complete one if not given; 0 is empty."""
+    run_key: str | None = None
+    """The run that made it, where that is known."""
+
+    @classmethod
+    def source_of(cls, storage: OperatorStorage, asked: RestoreFrom, uid: str) -> Stored:
+        """What an operator whose folder is ``storage`` begins with."""
+        found = find_source(storage, asked, batch_id=0, uid=uid, epochs=list_epochs(storage))
+        return cls(
+            storage=storage.sibling(found.folder),
+            uid=found.uid,
+            version=found.version or None,
+            run_key=found.run_key or None,
+        )
+
+    def where(self) -> dict[str, Any]:
+        """The arguments that readers share."""
+        return {"uid": self.uid, "version": self.version, "run_key": self.run_key}
+
+    def opened(self) -> VersionReader:
+        """The version, pinned."""
+        return open_version(self.storage, **self.where())
+
+    def check_key(self, declared: ValueCodec) -> None:
+        """Refuse keys of another type than those that are stored."""
+        if self.version == 0:
+            return
+        with self.opened() as reader:
+            described = {
+                name: description
+                for manifest in reader.manifests
+                for name, description in manifest.descriptions.items()
+                if name not in (TIMERS, DIRECTORY)
+            }
+        for description in described.values():
+            if (stored := description["key"]) != declared.description:
+                message = (
+                    f"the state of operator {self.uid!r} in {self.storage.url} was stored with "
+                    f"keys of type {describe_type(stored)}, and the harness's are of type "
+                    f"{describe_type(declared.description)}; pass key_type="
+                )
+                raise ConfigurationError(message)
