@@ -118,6 +118,9 @@ class TableSpec:
 
     Not part of the description, as ``compaction_ttl_us``.
     """
+    generations: Sequence[Mapping[str, Any]] = ()
+    """How value and user key were declared since the state is stored, once for each change of a
+    type, the present declaration last; empty where nothing is known. `reader_of` needs them."""
 
     @property
     def stored(self) -> ValueCodec:
@@ -125,7 +128,12 @@ class TableSpec:
         return stamped_codec(self.value) if self.ttl else self.value
 
     def description(self) -> dict[str, Any]:
-        """Plain data that is stored with the state and compared on restore."""
+        """Plain data that is stored with the state and compared on restore.
+
+        Data of one type that were written before and after it was another one have different
+        descriptions: a backend must not join them.
+        """
+        generation = {"generation": len(self.generations) - 1} if len(self.generations) > 1 else {}
         return {
             "name": self.name,
             "kind": self.kind.value,
@@ -133,6 +141,7 @@ class TableSpec:
             "value": self.value.description,
             "user_key": None if self.user_key is None else self.user_key.description,
             "ttl": self.ttl,
+            **generation,
         }
 
 

@@ -2,19 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from forebay_state_api.backend import TableSpec
 from forebay_state_api.codecs import ValueCodec, describe_type, resolve
+from forebay_state_api.codecs.generations import shape_of
 from forebay_state_api.errors import StateMigrationError
+
+if TYPE_CHECKING:
+    from forebay_state_api.versions.manifest import Manifest
 
 _WAY_OUT: Final = (
     "declare the stored type, give added fields a default and renamed ones an Alias, migrate it "
     "with MigratedFrom(stored type, function), or give the new state another name"
 )
+
+
+@attrs.frozen
+class Lineage:
+    """How one stored state was declared over time."""
+
+    description: Mapping[str, Any]
+    """`TableSpec.description` of the last declaration."""
+    generations: Sequence[Mapping[str, Any]]
+    """`TableSpec.generations` of it."""
+
+
+def lineages_of(manifests: Iterable[Manifest]) -> dict[str, Lineage]:
+    """The states of a version, by name.
+
+    Of subtasks that differ, because not all of them declared a state, the longest history counts.
+    """
+    found: dict[str, Lineage] = {}
+    for manifest in manifests:
+        for name, description in manifest.descriptions.items():
+            generations = manifest.generations.get(name) or [_only(description)]
+            if name not in found or len(generations) > len(found[name].generations):
+                found[name] = Lineage(description, generations)
+    return found
+
+
+def _only(description: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The one generation that is known of a state of an older release."""
+    return {part: description.get(part) for part in ("value", "user_key")}
+
+
+def continued(spec: TableSpec, lineage: Lineage | None) -> TableSpec:
+    """The spec of a state that is declared over what is stored of it.
+
+    Raises `StateMigrationError` when data of any generation cannot be read with it: so every
+    backend refuses it when it is declared, whatever data are left.
+    """
+    if lineage is None:
+        return attrs.evolve(spec, generations=[_declared(spec)])
+    stored, generations = lineage.description, lineage.generations
+    if not _same_types(stored, spec.description()):
+        # By what is declared itself: only now a Codec can say what it reads.
+        reader_of(stored, spec)
+        generations = [*generations, _declared(spec)]
+    spec = attrs.evolve(spec, generations=generations)
+    for number in reversed(range(len(lineage.generations))):
+        types = _described(lineage.generations[number])
+        reader_of({**stored, **types, "generation": number}, spec)
+    return spec
+
+
+def _same_types(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(one[part] == other[part] for part in ("value", "user_key"))
+
+
+def _declared(spec: TableSpec) -> Mapping[str, Any]:
+    user_key = None if spec.user_key is None else spec.user_key.declaration
+    return {"value": spec.value.declaration, "user_key": user_key}
+
+
+def _described(generation: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {part: told and shape_of(told).description for part, told in generation.items()}
 
 
 def reader_of(stored: Mapping[str, Any], spec: TableSpec) -> TableSpec:
@@ -36,18 +102,21 @@ def reader_of(stored: Mapping[str, Any], spec: TableSpec) -> TableSpec:
         raise _refused(spec, f"key {old}", f"key {new}")
     return attrs.evolve(
         spec,
-        value=_reading(spec, "value", stored["value"], spec.value),
-        user_key=spec.user_key and _reading(spec, "user key", stored["user_key"], spec.user_key),
+        value=_reading(spec, "value", stored, spec.value),
+        user_key=spec.user_key and _reading(spec, "user_key", stored, spec.user_key),
     )
 
 
 def _reading(
     spec: TableSpec, part: str, stored: Mapping[str, Any], declared: ValueCodec
 ) -> ValueCodec:
+    # Of its own generation too: a release that did not number them may have written the data.
+    since = spec.generations[stored.get("generation", 0) :]
     try:
-        return resolve(stored, declared)
+        return resolve(stored[part], declared, [generation[part] for generation in since])
     except StateMigrationError as fault:
-        raise StateMigrationError(f"state {spec.name!r}, {part}: {fault}; {_WAY_OUT}") from fault
+        what = part.replace("_", " ")
+        raise StateMigrationError(f"state {spec.name!r}, {what}: {fault}; {_WAY_OUT}") from fault
 
 
 def _refused(spec: TableSpec, stored: str, declared: str) -> StateMigrationError:

@@ -11,12 +11,14 @@ from forebay_state_api.context import RuntimeContext
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.functions import KeyedProcessFunction
 from forebay_state_api.keys import KeyGroupRange, canonical_key, key_group_of
+from forebay_state_api.migration import lineages_of
 from forebay_state_api.versions.reader import open_version
 
 if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.descriptors import StateDescriptor
     from forebay_state_api.storage import ObjectStorage
+    from forebay_state_api.versions.manifest import Manifest
     from forebay_state_api.versions.reader import VersionReader
 
 _READS: Final[Mapping[StateKind, Callable[[Any], Any]]] = {
@@ -71,7 +73,9 @@ def read_state(
     group = key_group_of(key, max_parallelism)
     only = KeyGroupRange(group, group)
 
-    def read(version: int, parents: Sequence[ParentState]) -> Any:
+    def read(
+        version: int, parents: Sequence[ParentState], manifests: Sequence[Manifest] = ()
+    ) -> Any:
         opening = Opening(
             storage=storage,
             path=f"{storage.url}#reader",
@@ -93,7 +97,14 @@ def read_state(
         )
         function = _Read(descriptor, namespace)
         opened = backend.open(opening)
-        engine = Engine(function, opened, context, key_codec=key_codec, now_us=now_us)
+        engine = Engine(
+            function,
+            opened,
+            context,
+            key_codec=key_codec,
+            now_us=now_us,
+            lineages=lineages_of(manifests),
+        )
         try:
             engine.open()
             engine.process([None], [key], [group])
@@ -114,7 +125,7 @@ def read_state(
         run_key=run_key,
     ) as reader:
         _check_stored(reader, descriptor.name, backend.name)
-        return read(reader.version, reader.parents)
+        return read(reader.version, reader.parents, reader.manifests)
 
 
 def _check_stored(reader: VersionReader, state: str, backend: str) -> None:

@@ -21,6 +21,7 @@ from forebay_state_api.codecs import codec_for, describe_type, raw_codec
 from forebay_state_api.context import RuntimeContext
 from forebay_state_api.errors import StateMigrationError
 from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.migration import lineages_of
 from forebay_state_api.subtask import SubtaskIdentity
 from forebay_state_api.versions.epochs import RunIdentity
 
@@ -143,6 +144,7 @@ class _CheckingEngine(Engine):
             context,
             key_codec=codec_for(None, what="the key") if key is None else raw_codec(key),
             now_us=reader.manifests[0].now_us,
+            lineages=lineages_of(reader.manifests),
             operator_state=OperatorState(
                 function, task, cast("TaskVersion", _Opened(reader, storage))
             ),
@@ -161,10 +163,11 @@ class _CheckingEngine(Engine):
         except StateMigrationError as error:
             self.faults[descriptor.name] = str(error)
         backend, self.backend = self.backend, self._nothing
+        lineages, self.lineages = self.lineages, {}
         try:
             return super()._declare(descriptor)
         finally:
-            self.backend = backend
+            self.backend, self.lineages = backend, lineages
 
 
 class _Opened:

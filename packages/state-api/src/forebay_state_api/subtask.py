@@ -40,6 +40,7 @@ from forebay_state_api.backend import CommittedState, Opening, StateBackend
 from forebay_state_api.context import RuntimeContext
 from forebay_state_api.errors import StateAccessError, StorageError
 from forebay_state_api.keys import KeyGroupRange, key_group_range_of
+from forebay_state_api.migration import lineages_of
 from forebay_state_api.plugins import plugins
 from forebay_state_api.siblings import Siblings
 from forebay_state_api.storage import ObjectStorage, ObstoreStorage
@@ -364,6 +365,7 @@ class Subtask:
             now_us=self._now_us if times is None else times.now_us,
             settings=self._settings,
             operator_state=OperatorState(self._function, task, self._making),
+            lineages={} if self._making is None else lineages_of(self._making.manifests),
             times=times,
             has_event_time=self._lateness_us is not None,
         )
@@ -419,6 +421,7 @@ class Subtask:
         manifest_id = self._making.commit(
             committed,
             descriptions=engine.descriptions(),
+            generations=engine.generations(),
             operator_state=content.stored(),
             operator_files=[blob.name for blob in content.files()],
             metrics=self._told(),

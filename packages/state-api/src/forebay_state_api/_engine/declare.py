@@ -17,6 +17,7 @@ from forebay_state_api.backend import StateKind, TableSpec
 from forebay_state_api.codecs import ValueCodec, codec_for
 from forebay_state_api.codecs.derived import optional_codec
 from forebay_state_api.descriptors import MapStateDescriptor
+from forebay_state_api.migration import continued
 
 if TYPE_CHECKING:
     from forebay_state_api._engine.engine import Engine
@@ -94,7 +95,7 @@ def declare(engine: Engine, descriptor: StateDescriptor) -> DeclaredState:
     uid = engine.context.operator_uid
     cleanups = Cleanups.of(descriptor, type(engine.backend))
     spec, codec = spec_of(descriptor, engine.key_codec, uid)
-    spec = cleanups.added_to(spec)
+    spec = cleanups.added_to(continued(spec, engine.lineages.get(spec.name)))
     return DeclaredState(engine, descriptor, spec, codec, cleanups.sweep(descriptor.name, uid))
 
 
@@ -103,7 +104,7 @@ def spec_of(
 ) -> tuple[TableSpec, ValueCodec]:
     """The table that a backend is asked for, and the codec of the values that the user sees.
 
-    Without what clean-up the backend is to do.
+    Without what clean-up the backend is to do, and without what is stored of the state.
     """
     what = f"state {descriptor.name!r} of operator {uid!r}"
     codec = codec_for(descriptor.value_type, what=what)

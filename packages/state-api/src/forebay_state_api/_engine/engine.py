@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import attrs
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from forebay_state_api.backend import StateBackend, Table, TableSpec
     from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.descriptors import StateDescriptor
+    from forebay_state_api.migration import Lineage
 
 __all__ = [
     "Adapter",
@@ -125,15 +126,19 @@ class Engine:
         now_us: int,
         settings: EngineSettings | None = None,
         operator_state: OperatorState | None = None,
+        lineages: Mapping[str, Lineage] | None = None,
         times: Times | None = None,
         has_event_time: bool = False,
     ) -> None:
         """``operator_state`` is that of ``function``; without it only keyed state is run.
 
+        ``lineages`` tell how the states that the backend has opened were declared.
+
         ``times`` are those that timers go by, ``now_us`` and no watermark if not given.
         """
         self.function = function
         self.operator_state = operator_state
+        self.lineages = lineages or {}
         self.backend = backend
         self.context = context
         self.key_codec = key_codec
@@ -321,6 +326,10 @@ class Engine:
     def descriptions(self) -> dict[str, dict[str, Any]]:
         """State name → description, of the declared states and of the timers."""
         return {spec.name: spec.description() for spec, _ in self.tables()}
+
+    def generations(self) -> dict[str, Sequence[Mapping[str, Any]]]:
+        """State name → `TableSpec.generations`, of the same."""
+        return {spec.name: spec.generations for spec, _ in self.tables() if spec.generations}
 
     def tables(self) -> list[tuple[TableSpec, Table]]:
         """What the backend holds of the declared states and of the timers."""

@@ -34,6 +34,10 @@ class UnreadableError(Exception):
     """Data of the stored type cannot be read as the declared type; the text says why."""
 
 
+class MigrationNeededError(UnreadableError):
+    """Only a function of the job's, or one of its factories, can read data of the stored type."""
+
+
 class UnsupportedTypeError(Exception):
     """There is no shape for a declared type; the text names the type and says why."""
 
@@ -72,6 +76,15 @@ class Shape(abc.ABC):
     def taken(self, subject: str, code: Code) -> str:
         """Return an expression for what is stored of a ``subject`` that passed the test."""
         return code.apply(self.copy, subject)
+
+    @property
+    def declaration(self) -> dict[str, Any]:
+        """The description with what the declaration says about older data besides.
+
+        Former names, the defaults of added fields, types that a function migrates:
+        `forebay_state_api.codecs.generations` reads them without the classes.
+        """
+        return self.description
 
     @abc.abstractmethod
     def convert(self, value: Any) -> Any:

@@ -56,7 +56,10 @@ class Codec(abc.ABC, Generic[T]):
 
     @abc.abstractmethod
     def compatible_with(self, stored_description: str) -> bool:
-        """Tell whether `decode` can read what a codec of this id wrote that described itself so."""
+        """Tell whether `decode` can read what a codec of this id wrote that described itself so.
+
+        Asked about the version before. What that one could read, `decode` gets as well.
+        """
 
 
 class CodecShape(Shape):
@@ -165,13 +168,21 @@ class ValueCodec:
             read=shape.reader(shape.description),
         )
 
-    def reading(self, stored: Mapping[str, Any]) -> ValueCodec:
+    def reading(self, stored: Mapping[str, Any], through: Function | None = None) -> ValueCodec:
         """Return this codec, but unpacking data that were packed under ``stored``.
 
-        Raises `UnreadableError`; `resolve` is the public way.
+        ``through`` makes plain data of that type from what was packed. Raises `UnreadableError`;
+        `resolve` is the public way.
         """
         read = self._shape.reader(stored)
+        if through is not None:
+            read = _after(through, read)
         return attrs.evolve(self, read=read, stored_layout=self._shape.layout_of(stored))
+
+    @property
+    def declaration(self) -> Mapping[str, Any]:
+        """`description`, and what the type says about older data; plain data."""
+        return self._shape.declaration
 
     def pack(self, values: list[Any]) -> bytes:
         """Return the bytes of a whole list of values."""
@@ -212,6 +223,10 @@ class ValueCodec:
     def __repr__(self) -> str:
         """Show the type."""
         return f"<ValueCodec {describe_type(self.description)}>"
+
+
+def _after(first: Function, then: Function | None) -> Function:
+    return first if then is None else lambda value: then(first(value))
 
 
 def _admission(shape: Shape, what: str) -> Function:

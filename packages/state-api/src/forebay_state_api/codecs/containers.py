@@ -31,6 +31,11 @@ class ListShape(Shape):
         self.to_plain = None if element.to_plain is None else _list_of(element.to_plain)
         self.address = _not_a_key(self)
 
+    @property
+    def declaration(self) -> dict[str, Any]:
+        """Those of the elements within."""
+        return {**self.description, "element": self._element.declaration}
+
     def test(self, subject: str, code: Code) -> str:
         """Look at all elements."""
         return f"type({subject}) is list and {_all(self._element, subject, code)}"
@@ -60,6 +65,11 @@ class TupleOfShape(Shape):
         self.to_plain = _tuple_of(element.to_plain)
         self.address = _tuple_of(element.address)
         self.original = _tuple_of(element.original)
+
+    @property
+    def declaration(self) -> dict[str, Any]:
+        """Those of the elements within."""
+        return {**self.description, "element": self._element.declaration}
 
     def test(self, subject: str, code: Code) -> str:
         """Look at all elements."""
@@ -92,6 +102,11 @@ class TupleShape(Shape):
         self.to_plain = by_position([e.to_plain for e in elements])
         self.address = by_position([e.address for e in elements])
         self.original = by_position([e.original for e in elements])
+
+    @property
+    def declaration(self) -> dict[str, Any]:
+        """Those of the elements within."""
+        return {**self.description, "elements": [e.declaration for e in self._elements]}
 
     def test(self, subject: str, code: Code) -> str:
         """Look at each element."""
@@ -135,6 +150,15 @@ class DictShape(Shape):
         self.copy = _items(key.copy, value.copy) or dict.copy
         self.to_plain = _items(key.to_plain, value.to_plain)
         self.address = _not_a_key(self)
+
+    @property
+    def declaration(self) -> dict[str, Any]:
+        """Those of the keys and values within."""
+        return {
+            **self.description,
+            "key": self._key.declaration,
+            "value": self._value.declaration,
+        }
 
     def test(self, subject: str, code: Code) -> str:
         """Look at all keys and values."""

@@ -59,8 +59,8 @@ class MigratedFrom:
     Used for exactly that stored type, and for others that the declared type cannot read and that
     ``stored_type`` can. Called whenever such data are read, on several threads at once; the same
     value must give the same result. What it raises is a `StateMigrationError` with that as its
-    cause. Data stay as they were stored until they are written again, so keep it as long as any may
-    be left: ``forebay state schema`` tells.
+    cause. Data stay as they were stored until they are written again, so it stays in the
+    declaration: a restart without it is refused.
     """
 
     stored_type: Any
@@ -83,6 +83,11 @@ class MigratingShape(Shape):
         self.to_plain = of.to_plain
         self.address = of.address
         self.original = of.original
+
+    @property
+    def declaration(self) -> dict[str, Any]:
+        """As declared, and the types that are migrated."""
+        return {**self._of.declaration, "migrated": [old.description for old, _ in self._ways]}
 
     def test(self, subject: str, code: Code) -> str:
         """As declared."""

@@ -23,6 +23,7 @@ from forebay_state_api.codecs._shape import (
     tuple_function,
 )
 from forebay_state_api.codecs.describe import describe_type
+from forebay_state_api.codecs.plain import dump_typed
 from forebay_state_api.errors import StateMigrationError
 
 
@@ -44,6 +45,29 @@ class Field:
         """Name, type, and whether there is a default."""
         has_default = self.default is not None
         return {"name": self.name, "type": self.shape.description, "default": has_default}
+
+    @property
+    def declaration(self) -> dict[str, Any]:
+        """The description, former names, and the default's bytes where it is a constant."""
+        told = {**self.description, "type": self.shape.declaration}
+        if self.aliases:
+            told["aliases"] = list(self.aliases)
+        constant = self._constant()
+        return told if constant is None else {**told, "constant": constant}
+
+    def _constant(self) -> bytes | None:
+        """The packed default; ``None`` where it depends on the record, or on when it is made."""
+        if self.default is None:
+            return None
+        try:
+            one, other = self._packed_default(), self._packed_default()
+        except Exception:  # noqa: BLE001 - a factory of the user's, without the record it may want
+            return None
+        return one if one == other else None
+
+    def _packed_default(self) -> bytes:
+        value, to_plain = self.fill(None), self.shape.to_plain
+        return dump_typed(value if to_plain is None else to_plain(value))
 
     def fill(self, record: Any) -> Any:
         """Return the default, as it is to be stored."""
@@ -97,6 +121,11 @@ class RecordShape(Shape):
             self.address = tuple_function(addresses, parts)
             self.original = self._maker.rebuild([shape.original for shape in shapes], items)
 
+    @property
+    def declaration(self) -> dict[str, Any]:
+        """Those of the fields within."""
+        return {**self.description, "fields": [field.declaration for field in self._fields]}
+
     def test(self, subject: str, code: Code) -> str:
         """Look at the class and at each field."""
         tests = [f"type({subject}) is {code.bind(self._cls)}"]
@@ -129,13 +158,13 @@ class RecordShape(Shape):
         if stored["type"] != "record":
             msg = f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"
             raise UnreadableError(msg)
-        positions = _positions(self._fields, stored)
-        readers = [_field_reader(field, stored, positions) for field in self._fields]
+        positions = positions_of(self._fields, stored)
+        readers = [field_reader(field, stored, positions) for field in self._fields]
         subjects = [f"v[{positions[f.name]}]" if f.name in positions else "o" for f in self._fields]
         return self._maker.rebuild(readers, subjects)
 
 
-def _positions(fields: Sequence[Field], stored: Description) -> dict[str, int]:
+def positions_of(fields: Sequence[Field], stored: Description) -> dict[str, int]:
     """Name of a declared field → where it stands in stored data, under its own or a former name."""
     named = {field["name"]: i for i, field in enumerate(stored["fields"])}
     renamed = {
@@ -148,7 +177,8 @@ def _positions(fields: Sequence[Field], stored: Description) -> dict[str, int]:
     return own | {new: named[old] for new, old in renamed.items() if old is not None}
 
 
-def _field_reader(field: Field, stored: Description, positions: dict[str, int]) -> Function | None:
+def field_reader(field: Field, stored: Description, positions: dict[str, int]) -> Function | None:
+    """Return what reads one field; the default where ``positions`` has no place for it."""
     if field.name not in positions:
         if field.default is not None:
             return field.fill

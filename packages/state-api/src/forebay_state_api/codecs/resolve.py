@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forebay_state_api.codecs._shape import Code, Description, Function, Shape, UnreadableError
 from forebay_state_api.codecs.codec import ValueCodec
 from forebay_state_api.codecs.describe import describe_type
+from forebay_state_api.codecs.generations import read_through
 from forebay_state_api.codecs.plain import RAW, dump_typed, load_raw
 from forebay_state_api.codecs.untyped import AnyShape
 from forebay_state_api.errors import IncompatibleTypeError
@@ -16,20 +17,24 @@ from forebay_state_api.errors import IncompatibleTypeError
 _log = logging.getLogger(__name__)
 
 
-def resolve(stored: Mapping[str, Any], declared: ValueCodec) -> ValueCodec:
+def resolve(
+    stored: Mapping[str, Any], declared: ValueCodec, later: Sequence[Mapping[str, Any]] = ()
+) -> ValueCodec:
     """Return a codec that packs as ``declared`` does and unpacks what was written as ``stored``.
 
     Compatible: fields with defaults added, fields removed or reordered, fields renamed with an
     `Alias`, classes renamed, ``int`` → ``float``, ``T`` → ``T | None``, ``tuple[T, T]`` →
     ``tuple[T, ...]``, members of an enumeration added or removed, what a `MigratedFrom` migrates,
     what a `Codec` says it can read; all of them at any depth. Everything else raises
-    `IncompatibleTypeError`. Equal types give ``declared`` itself.
+    `IncompatibleTypeError`. Equal types give ``declared`` itself. ``later`` are the declarations
+    that the data lived through since they were written (`ValueCodec.declaration`), the last one of
+    the declared type.
     """
-    if stored == declared.description:
+    if stored == declared.description and not later:
         return declared
     old, new = describe_type(stored), describe_type(declared.description)
     try:
-        codec = declared.reading(stored)
+        codec = read_through(stored, later, declared)
     except UnreadableError as error:
         raise IncompatibleTypeError(old, new, str(error)) from error
     _log.debug("state stored as %s is read as %s", old, new)

@@ -132,6 +132,11 @@ class OptionalShape(Shape):
         self.address = _unless_none(of.address)
         self.original = _unless_none(of.original)
 
+    @property
+    def declaration(self) -> dict[str, Any]:
+        """That of ``T`` within."""
+        return {**self.description, "of": self._of.declaration}
+
     def test(self, subject: str, code: Code) -> str:
         """Let ``None`` pass."""
         if self.exact:

@@ -25,6 +25,7 @@ from forebay_state_api.codecs import codec_for
 from forebay_state_api.compaction import CompactionService
 from forebay_state_api.descriptors import StateDescriptor
 from forebay_state_api.keys import KeyGroupRange, canonical_key, key_group_of, key_group_range_of
+from forebay_state_api.migration import continued, lineages_of
 from forebay_state_api.storage import ObjectStorage
 from forebay_state_api.subtask import Subtask, SubtaskIdentity, SubtaskReport
 from forebay_state_api.testing.clock import ManualClock
@@ -198,8 +199,7 @@ class KeyedJob:
         """
         key = canonical_key(key)
         group = key_group_of(key, self.max_parallelism)
-        spec, _ = spec_of(descriptor, self.key_codec, self.uid)
-        with self._table(spec, KeyGroupRange(group, group)) as table:
+        with self._table(descriptor, KeyGroupRange(group, group)) as (spec, table):
             return _content(spec, table, namespace, group, key)
 
     def stored_keys(self, descriptor: StateDescriptor, subtask: int = 0) -> list[tuple[Any, Any]]:
@@ -208,18 +208,21 @@ class KeyedJob:
         Asks as `peek` does; the backend has to claim `Capability.EXPORT`.
         """
         groups = key_group_range_of(subtask, self.parallelism, self.max_parallelism)
-        spec, _ = spec_of(descriptor, self.key_codec, self.uid)
-        with self._table(spec, groups) as table:
+        with self._table(descriptor, groups) as (_, table):
             return [cell for page in table.export(1_000) for cell in _names(page)]
 
     @contextmanager
-    def _table(self, spec: TableSpec, groups: KeyGroupRange) -> Iterator[Table]:
+    def _table(
+        self, descriptor: StateDescriptor, groups: KeyGroupRange
+    ) -> Iterator[tuple[TableSpec, Table]]:
         """A state of the newest version, opened in a process that has cached nothing."""
         self._forget()
+        spec, _ = spec_of(descriptor, self.key_codec, self.uid)
         with open_version(self.storage, uid=self.uid, range=groups) as reader:
+            spec = continued(spec, lineages_of(reader.manifests).get(spec.name))
             backend = self.backend_class.open(self._opening(reader, groups))
             try:
-                yield backend.table(spec)
+                yield spec, backend.table(spec)
             finally:
                 backend.close()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from forebay_state_api.errors import ConfigurationError
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from forebay_state_api.backend import CommittedState
     from forebay_state_api.storage import ObjectStorage
     from forebay_state_api.versions.layout import Coordinates
-    from forebay_state_api.versions.manifest import Manifest
 
 _WAY_OUT = (
     "something between the operator and the sink rearranges its partitions: a coalesce() or a "
@@ -43,14 +42,9 @@ def check_not_committed(storage: ObjectStorage, made: Coordinates, uid: str) -> 
         raise ConfigurationError(msg)
 
 
-def merged_descriptions(
-    declared: Mapping[str, Mapping[str, Any]], parents: Sequence[Manifest]
-) -> dict[str, Mapping[str, Any]]:
-    """The declared states' descriptions, and those of stored states that are not declared."""
-    merged: dict[str, Mapping[str, Any]] = {}
-    for parent in parents:
-        merged.update(parent.descriptions)
-    return merged | dict(declared)
+def merged(stored: Iterable[Mapping[str, Any]], declared: Mapping[str, Any]) -> dict[str, Any]:
+    """What is told of each declared state, and of those stored ones that are not declared."""
+    return {name: told for one in (*stored, declared) for name, told in one.items()}
 
 
 def metrics_of(committed: CommittedState) -> dict[str, Any]:

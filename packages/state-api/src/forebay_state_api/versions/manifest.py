@@ -49,6 +49,9 @@ class Manifest:
     this manifest lives."""
     descriptions: Mapping[str, Mapping[str, Any]]
     """State name → description, also of states that are no longer declared."""
+    generations: Mapping[str, Sequence[Mapping[str, Any]]] = attrs.field(factory=dict)
+    """State name → `TableSpec.generations`; of a state without them only the description is
+    known."""
     operator_state: Mapping[str, Any]
     """Plain data: what belongs to no key; `_operator_state.content` says what is where."""
     metrics: Mapping[str, Any]

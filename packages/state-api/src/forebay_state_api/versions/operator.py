@@ -18,7 +18,7 @@ from forebay_state_api.versions import fencing, layout, opening
 from forebay_state_api.versions.commit import (
     check_not_committed,
     check_subtask,
-    merged_descriptions,
+    merged,
     metrics_of,
 )
 from forebay_state_api.versions.folder import OperatorStorage
@@ -244,6 +244,7 @@ class TaskVersion:
         committed: CommittedState,
         *,
         descriptions: Mapping[str, Mapping[str, Any]],
+        generations: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
         operator_state: Mapping[str, Any] | None = None,
         operator_files: Sequence[str] = (),
         metrics: Mapping[str, Any] | None = None,
@@ -251,11 +252,11 @@ class TaskVersion:
     ) -> str:
         """Make the version durable for this task's range; return the manifest's identity.
 
-        ``descriptions`` are those of the declared states; ``operator_state`` is plain data, and
-        ``operator_files`` are the files that it needs; ``metrics`` are plain data for people,
-        beside the sizes of the commit; ``times`` are plain data for timers. Call it once, before
-        the last output batch is handed on. Raises `ConfigurationError` when this attempt has
-        committed already.
+        ``descriptions`` and ``generations`` are those of the declared states; ``operator_state`` is
+        plain data, and ``operator_files`` are the files that it needs; ``metrics`` are plain data
+        for people, beside the sizes of the commit; ``times`` are plain data for timers. Call it
+        once, before the last output batch is handed on. Raises `ConfigurationError` when this
+        attempt has committed already.
         """
         if self._committed:
             msg = f"version {self.version} has already been committed by this task"
@@ -264,6 +265,7 @@ class TaskVersion:
         told = {**(metrics or {}), **metrics_of(committed)}
         manifest = attrs.evolve(
             self._manifest(committed, descriptions, told),
+            generations=self._merged("generations", generations or {}),
             operator_state=operator_state or {},
             protected=[*committed.protected, *operator_files],
             times=times or {},
@@ -271,6 +273,11 @@ class TaskVersion:
         put_manifest(self._operator.storage, manifest)
         self._committed = True
         return manifest.id
+
+    def _merged(self, part: str, declared: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What is told of the declared states, and of stored ones that are not declared."""
+        parents = () if self.converted else self.manifests
+        return merged([getattr(parent, part) for parent in parents], declared)
 
     def _manifest(
         self,
@@ -288,9 +295,7 @@ class TaskVersion:
             files=committed.files,
             meta=committed.meta,
             protected=(),
-            descriptions=merged_descriptions(
-                descriptions, () if self.converted else self.manifests
-            ),
+            descriptions=self._merged("descriptions", descriptions),
             operator_state={},
             metrics=metrics,
         )

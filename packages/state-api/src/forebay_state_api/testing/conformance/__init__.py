@@ -14,6 +14,7 @@ _PARTS = (
     "declaring",
     "forks",
     "futures",
+    "generations",
     "histories",
     "iterators",
     "kinds",
@@ -36,6 +37,7 @@ from forebay_state_api.testing.conformance.cleanup import CleanupTests
 from forebay_state_api.testing.conformance.declaring import DeclarationTests
 from forebay_state_api.testing.conformance.forks import ForkTests
 from forebay_state_api.testing.conformance.futures import FutureTests
+from forebay_state_api.testing.conformance.generations import GenerationTests
 from forebay_state_api.testing.conformance.histories import HistoryTests
 from forebay_state_api.testing.conformance.iterators import IteratorTests
 from forebay_state_api.testing.conformance.kinds import KeysOfMapsTests, KindTests
@@ -79,6 +81,7 @@ class StateBackendTests(
     VersionTests,
     VerificationTests,
     MigrationTests,
+    GenerationTests,
     ForkTests,
     OperatorStateTests,
     CheckpointListenerTests,

@@ -1,0 +1,229 @@
+"""Data that outlived several declarations, read as if each of them had written it again.
+
+A *generation* of a state is what a restart declared with other types than the one before; stored
+data say of which they are. What is kept of each generation is its `Shape.declaration`, plain data:
+enough to drop, rename, fill and widen what older data hold, without the classes that are gone. So a
+field that one generation dropped does not come back with the next, on any backend, whether or not
+the data were written again in between.
+
+Two kinds of steps need the job: what a `MigratedFrom` migrates, and an added field whose default
+depends on the record or differs from call to call. Data from before such a step are read by
+what is declared now, as if there were no generation in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from functools import reduce
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+
+from forebay_state_api.codecs._makers import TupleMaker
+from forebay_state_api.codecs._shape import (
+    Description,
+    Function,
+    MigrationNeededError,
+    Shape,
+    UnreadableError,
+)
+from forebay_state_api.codecs.codec import ValueCodec
+from forebay_state_api.codecs.containers import DictShape, ListShape, TupleOfShape, TupleShape
+from forebay_state_api.codecs.describe import describe_type
+from forebay_state_api.codecs.plain import load_typed
+from forebay_state_api.codecs.records import Field, field_reader, positions_of
+from forebay_state_api.codecs.scalars import FloatShape, OptionalShape, ScalarShape
+from forebay_state_api.codecs.untyped import AnyShape
+
+_TUPLES: Final = TupleMaker(tuple)
+
+
+def read_through(
+    stored: Description, later: Sequence[Description], declared: ValueCodec
+) -> ValueCodec:
+    """Return ``declared``, but unpacking what was packed under ``stored``.
+
+    ``later`` are the declarations of all generations that the data lived through since, the last
+    one of the type that is declared now. Raises `UnreadableError`.
+    """
+    steps: list[Function] = []
+    for declaration in later:
+        shape = shape_of(declaration)
+        if stored == shape.description:
+            continue
+        try:
+            step = shape.reader(stored)
+        except UnreadableError as error:
+            _check_migrated(stored, declared, error)
+            break
+        if step is not None:
+            steps.append(step)
+        stored = shape.description
+    if not steps and stored == declared.description:
+        return declared
+    return declared.reading(stored, reduce(_composed, steps) if steps else None)
+
+
+def _composed(first: Function, then: Function) -> Function:
+    return lambda value: then(first(value))
+
+
+def _check_migrated(stored: Description, declared: ValueCodec, error: UnreadableError) -> None:
+    """Refuse data that a generation had a function for if the job has none any more."""
+    if not isinstance(error, _FunctionNeededError):
+        return
+    try:
+        shape_of(declared.declaration).reader(stored)
+    except UnreadableError:  # by a function, or not at all, which its reader will tell
+        return
+    raise UnreadableError(f"{error}, which is not declared any more")
+
+
+class _FunctionNeededError(MigrationNeededError):
+    """A `MigratedFrom` has read these data."""
+
+
+def shape_of(declaration: Description) -> Shape:
+    """Return a shape that reads older plain data as plain data of the declared type."""
+    shape = _SHAPES[declaration["type"]](declaration)
+    migrated = declaration.get("migrated", ())
+    return _Migrated(shape, migrated) if migrated else shape
+
+
+class _Plain(Shape):
+    """Plain data whose type was declared once; nobody makes values of it."""
+
+    def convert(self, value: Any) -> Any:
+        """Return ``value``."""
+        return value
+
+
+class _Migrated(_Plain):
+    """A type with the types that a function migrated to it."""
+
+    def __init__(self, of: Shape, migrated: Sequence[Description]) -> None:
+        self.description = of.description
+        self._of = of
+        self._migrated = migrated
+
+    def reader(self, stored: Description) -> Function | None:
+        """Read what needs no function."""
+        if stored != self.description and stored in self._migrated:
+            raise self._needed(stored)
+        try:
+            return self._of.reader(stored)
+        except UnreadableError:
+            raise self._needed(stored) from None
+
+    def _needed(self, stored: Description) -> _FunctionNeededError:
+        types = f"{describe_type(stored)} to {describe_type(self.description)}"
+        return _FunctionNeededError(f"a MigratedFrom was declared from {types}")
+
+
+@attrs.frozen
+class _PlainField(Field):
+    """A field whose default is plain data."""
+
+    def fill(self, record: Any) -> Any:
+        """Return the default."""
+        assert self.default is not None
+        return self.default(record)
+
+
+class _Record(_Plain):
+    """The tuple of a record's fields."""
+
+    def __init__(self, declaration: Description) -> None:
+        self._fields = [_field(one) for one in declaration["fields"]]
+        self._declared = [one["default"] for one in declaration["fields"]]
+        pairs = zip(self._fields, self._declared, strict=True)
+        fields = [{**one.description, "default": has} for one, has in pairs]
+        self.description = {**_bare(declaration), "fields": fields}
+
+    def reader(self, stored: Description) -> Function | None:
+        """As the record itself does."""
+        if stored["type"] != "record":
+            msg = f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"
+            raise UnreadableError(msg)
+        positions = positions_of(self._fields, stored)
+        for one, has_default in zip(self._fields, self._declared, strict=True):
+            if has_default and one.default is None and one.name not in positions:
+                msg = f"the default of the field {one.name!r} is made by a function"
+                raise MigrationNeededError(msg)
+        readers = [field_reader(one, stored, positions) for one in self._fields]
+        return _TUPLES.rebuild(
+            readers,
+            [f"v[{positions[f.name]}]" if f.name in positions else "o" for f in self._fields],
+        )
+
+
+def _field(told: Mapping[str, Any]) -> _PlainField:
+    constant = told.get("constant")
+    # A default that can be changed is another one each time.
+    default = None if constant is None else lambda _: load_typed(constant)
+    aliases = tuple(told.get("aliases", ()))
+    return _PlainField(told["name"], shape_of(told["type"]), default, aliases=aliases)
+
+
+class _Enum(_Plain):
+    """The name of a member."""
+
+    def __init__(self, declaration: Description) -> None:
+        self.description = _bare(declaration)
+
+    def reader(self, stored: Description) -> Function | None:
+        """Accept enumerations; whether the member is still one is seen when it is read."""
+        if stored["type"] != "enum":
+            msg = f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"
+            raise UnreadableError(msg)
+        return None
+
+
+class _Codec(_Plain):
+    """What a codec of the job's encoded."""
+
+    def __init__(self, declaration: Description) -> None:
+        self.description = _bare(declaration)
+
+    def reader(self, stored: Description) -> Function | None:
+        """Accept what a codec of this id encoded: the restart asked it whether it can read that."""
+        if stored["type"] != "codec" or stored["id"] != self.description["id"]:
+            msg = f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"
+            raise UnreadableError(msg)
+        return None
+
+
+def _bare(declaration: Description) -> dict[str, Any]:
+    return {name: value for name, value in declaration.items() if name != "migrated"}
+
+
+def _scalar(cls: type) -> Callable[[Description], Shape]:
+    return lambda _: ScalarShape(cls)
+
+
+_SHAPES: Final[Mapping[str, Callable[[Description], Shape]]] = {
+    "none": _scalar(type(None)),
+    "bool": _scalar(bool),
+    "int": _scalar(int),
+    "float": lambda _: FloatShape(),
+    "str": _scalar(str),
+    "bytes": _scalar(bytes),
+    "date": _scalar(date),
+    "datetime": _scalar(datetime),
+    "time": _scalar(time),
+    "timedelta": _scalar(timedelta),
+    "decimal": _scalar(Decimal),
+    "uuid": _scalar(UUID),
+    "any": lambda _: AnyShape(),
+    "optional": lambda told: OptionalShape(shape_of(told["of"])),
+    "list": lambda told: ListShape(shape_of(told["element"])),
+    "tuple": lambda told: TupleShape([shape_of(one) for one in told["elements"]]),
+    "tuple_of": lambda told: TupleOfShape(shape_of(told["element"])),
+    "dict": lambda told: DictShape(shape_of(told["key"]), shape_of(told["value"])),
+    "record": _Record,
+    "enum": _Enum,
+    "codec": _Codec,
+}
