@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from forebay_spark_runtime import clearing
+from forebay_state_api.errors import StorageError
 from forebay_state_api.settings import resolve_settings
 from forebay_state_api.storage import open_storage
 
@@ -63,3 +64,20 @@ def test_a_failure_is_logged_and_the_next_pass_tries_again(clear, monkeypatch, c
     for version in (5, 10):
         clear(version).join(30)
         assert f"the store is away at {version}" in caplog.text
+
+
+def test_a_storage_that_refuses_is_one_line(clear, monkeypatch, caplog):
+    """Where deleting is not permitted, for one: the error has a cause of many lines."""
+
+    def refused(self, version):
+        message = "could not delete 'a':\nAccess Denied"
+        raise StorageError(message) from OSError("Debug source:\nPermissionDenied {\n")
+
+    monkeypatch.setattr(clearing.Janitor, "sweep", refused)
+    clear(5).join(30)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.exc_info is None
+    assert record.message.endswith(
+        ": could not delete 'a': Access Denied; the next pass tries again"
+    )

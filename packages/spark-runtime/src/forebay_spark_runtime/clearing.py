@@ -7,7 +7,9 @@ import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from forebay_state_api.errors import ForebayError
 from forebay_state_api.versions.janitor import Janitor, is_due
+from forebay_state_api.versions.leftovers import one_line
 
 if TYPE_CHECKING:
     from forebay_state_api.settings import Settings
@@ -58,6 +60,8 @@ def _sweep(janitor: Janitor, url: str, version: int) -> None:
     try:
         swept = janitor.sweep(version)
         _log.info("janitor of %s: %d objects deleted", url, len(swept.names))
+    except ForebayError as error:
+        _log.warning("janitor of %s: %s; the next pass tries again", url, one_line(error))
     except Exception:  # noqa: BLE001 - the batch has nothing to do with it, whatever it is
         _log.exception("janitor of %s failed; the next pass tries again", url)
     finally:

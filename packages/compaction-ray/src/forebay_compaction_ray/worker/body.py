@@ -10,6 +10,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, cast
 
 import attrs
@@ -24,6 +25,7 @@ from forebay_state_api.compaction import (
     perform,
 )
 from forebay_state_api.compaction.local import fault_of
+from forebay_state_api.errors import StorageError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.storage import ObjectStorage, open_storage
 from forebay_state_api.versions.doctor import examine
@@ -158,7 +160,8 @@ class WorkerBody:
         """
         opened = self._storage(storage)
         left = opened.child(EXAMINED)
-        left.delete([info.name for info in left.list()])
+        with suppress(StorageError):  # a finding names the reason
+            left.delete([info.name for info in left.list()])
         return {found.promise: found.problem for found in examine(opened)}
 
     def _begin(self, submission: Submission) -> _Run:

@@ -27,6 +27,7 @@ from forebay_state_api.storage import ObjectNotFoundError
 from forebay_state_api.versions import layout, opening
 from forebay_state_api.versions.epochs import Epochs, read_record
 from forebay_state_api.versions.folder import OperatorStorage, renamed, split
+from forebay_state_api.versions.leftovers import delete_or_leave
 from forebay_state_api.versions.markers import list_version, marked_versions
 from forebay_state_api.versions.pins import lasting_name, put_lasting
 from forebay_state_api.versions.reader import VersionReader, open_version
@@ -167,8 +168,9 @@ class Hold:
     def release(self) -> None:
         """Let go again: another task has decided."""
         for entry, folder, pin in self._held:
-            self._storage.sibling(folder).delete([pin])
-            self._storage.delete([entry])
+            harm = f"it holds files of {folder} until it is deleted by hand"
+            delete_or_leave(self._storage.sibling(folder), [pin], harm)
+            delete_or_leave(self._storage, [entry], "it does no harm")
 
 
 def choose(

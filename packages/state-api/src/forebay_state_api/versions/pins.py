@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
-from forebay_state_api.errors import CorruptStateError
+from forebay_state_api.errors import CorruptStateError, StorageError
 from forebay_state_api.sealed import read_sealed, seal
 from forebay_state_api.storage import ObjectNotFoundError
 from forebay_state_api.versions import layout
+from forebay_state_api.versions.leftovers import delete_or_leave
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -132,6 +133,7 @@ class Pin:
     def __init__(self, storage: ObjectStorage, version: int, lease: timedelta = LEASE) -> None:
         """Hold everything that ``version`` may need, for ``lease`` unless renewed."""
         self._storage = storage
+        self._version = version
         self._lease_s = int(lease.total_seconds())
         self._stem = f"{layout.PINS}/{version}-{layout.random_id()}-{self._lease_s}"
         self._names: list[str] = []
@@ -147,12 +149,19 @@ class Pin:
         self._renewals += 1
         self._storage.put(name, seal({"files": self._files}))
         older, self._names = self._names, [name]
-        self._storage.delete(older)
+        try:
+            self._storage.delete(older)
+        except StorageError:  # `close` tries again
+            self._names += older
 
     def close(self) -> None:
-        """Let go. Safe to call twice."""
-        self._storage.delete(self._names)
-        self._names.clear()
+        """Let go. Safe to call twice.
+
+        Where deleting is not permitted, the pin stays until it expires, and a warning says so.
+        """
+        harm = f"this pin holds version {self._version} for {self._lease_s} s longer"
+        delete_or_leave(self._storage, self._names, harm)
+        self._names = []
 
     def __enter__(self) -> Self:
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from forebay_state_api._conf_options import conf_options, settings_of
-from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.errors import ConfigurationError, StorageError
 from forebay_state_api.storage import open_storage
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.epochs import list_epochs
@@ -74,7 +75,8 @@ def create(  # noqa: PLR0917 - click passes them by name
             click.echo(f"{uid}: version {saved.version}, {saved.bytes:,} bytes, {saved.backend}")
     except BaseException:
         for uid, place in made:
-            delete_savepoint(place, name, uid=uid)
+            with suppress(StorageError):  # `savepoint list` shows it, and the cause is another one
+                delete_savepoint(place, name, uid=uid)
         raise
 
 

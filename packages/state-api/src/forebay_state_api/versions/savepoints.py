@@ -15,6 +15,7 @@ from forebay_state_api.errors import ConfigurationError, CorruptStateError
 from forebay_state_api.sealed import known_fields, read_sealed, seal
 from forebay_state_api.storage import ObjectNotFoundError
 from forebay_state_api.versions import layout
+from forebay_state_api.versions.leftovers import delete_or_leave
 from forebay_state_api.versions.pins import lasting_name, put_lasting
 from forebay_state_api.versions.reader import open_version
 
@@ -65,7 +66,8 @@ def create_savepoint(
         put_lasting(storage, pin, names, f"savepoint {name}")
         payload = attrs.asdict(saved, filter=lambda field, _: field.name != "made")
         if not storage.put_if_absent(place, seal(payload)):
-            storage.delete([pin])
+            harm = f"it holds version {reader.version} until it is deleted by hand"
+            delete_or_leave(storage, [pin], harm)
             message = f"operator {uid!r} in {storage.url} has a savepoint {name!r} already"
             raise ConfigurationError(message)
     return saved

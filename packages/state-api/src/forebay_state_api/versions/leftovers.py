@@ -1,0 +1,30 @@
+"""Small objects that have served their purpose and may stay where deleting is not permitted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from forebay_state_api.errors import StorageError
+
+if TYPE_CHECKING:
+    from forebay_state_api.storage import ObjectStorage
+
+_log = logging.getLogger(__name__)
+
+
+def delete_or_leave(storage: ObjectStorage, names: Sequence[str], harm: str) -> None:
+    """Delete objects; where that fails they stay, and a line in the log says so.
+
+    ``harm`` says what comes of it, to people.
+    """
+    try:
+        storage.delete(names)
+    except StorageError as error:
+        _log.warning("%s; %s", one_line(error), harm)
+
+
+def one_line(error: BaseException) -> str:
+    """Return the text of an error on one line."""
+    return " ".join(str(error).split())
