@@ -66,7 +66,7 @@ class Totals(fb.KeyedProcessFunction[str, Click, Total]):
         assert_type(self.mean, fb.AggregatingState[float, float])
 
     async def process_element(self, row: Click, ctx: fb.RuntimeContext) -> AsyncIterator[Total]:
-        total = (await self.total.async_value() or 0.0) + row.price
+        total = await self.total.async_value() + row.price
         assert_type(total, float)
         assert_type(ctx.batch_id, int)
         yield Total(row.user, total)
@@ -78,11 +78,11 @@ class Totals(fb.KeyedProcessFunction[str, Click, Total]):
         assert_type(value.then_accept(print), fb.StateFuture[None])
         assert_type(value.then_compose(self.total.async_update), fb.StateFuture[None])
         both = value.then_combine(self.counts.async_get("a"), lambda v, n: (v, n))
-        assert_type(both, fb.StateFuture[tuple[float | None, int | None]])
-        mixed = fb.combine_all([value, self.counts.async_get("a")])
-        mixed.then_accept(print)
+        assert_type(both, fb.StateFuture[tuple[float, int | None]])
+        mixed = fb.combine_all((value, self.counts.async_get("a")))
+        assert_type(mixed, fb.StateFuture[tuple[float, int | None]])
         chosen = value.then_conditionally_apply(bool, lambda v: [v])
-        assert_type(chosen, fb.StateFuture[tuple[bool, list[float | None] | None]])
+        assert_type(chosen, fb.StateFuture[tuple[bool, list[float] | None]])
         assert_type(value.then_conditionally_accept(bool, print), fb.StateFuture[bool])
 
 
@@ -97,7 +97,15 @@ def other_types(context: fb.RuntimeContext) -> None:
     context.get_map_state(fb.MapStateDescriptor("optional", str, int | None))
     older = Annotated[Total, fb.MigratedFrom(float, lambda total: Total("", total))]
     migrated = context.get_state(fb.ValueStateDescriptor("migrated", older))
-    assert_type(migrated, fb.ValueState[Total])
+    # To pyright a type in ``Annotated`` is no class, so it is ``Any``.
+    assert_type(migrated, fb.ValueState[Total | None])  # pyright: ignore[reportAssertTypeFailure]
+    unset = context.get_state(fb.ValueStateDescriptor("unset", int))
+    assert_type(unset, fb.ValueState[int | None])
+    ttl = fb.StateTtlConfig(timedelta(hours=1))
+    expiring = context.get_state(fb.ValueStateDescriptor("expiring", int, default=0, ttl=ttl))
+    assert_type(expiring, fb.ValueState[int | None])
+    defaulted = context.get_state(fb.ValueStateDescriptor("defaulted", list[int], default=[]))
+    assert_type(defaulted, fb.ValueState[list[int]])
     context.get_state(fb.ListStateDescriptor("l", int))  # type: ignore[arg-type]
 
 

@@ -23,13 +23,22 @@ from forebay_state_api import (
 
 
 async def values(state: ValueState[int]) -> None:
-    assert_type(state.value(), int | None)
-    assert_type(state.async_value(), StateFuture[int | None])
-    assert_type(await state.async_value(), int | None)
+    assert_type(state.value(), int)
+    assert_type(state.async_value(), StateFuture[int])
+    assert_type(await state.async_value() + 1, int)
     assert_type(await state.async_update(1), None)
+    assert_type(await state.async_update(None), None)
     assert_type(await state.async_clear(), None)
     state.update("one")  # type: ignore[arg-type]
     await state.async_update("one")  # type: ignore[arg-type]
+
+
+async def values_without_a_default(state: ValueState[int | None]) -> None:
+    assert_type(state.value(), int | None)
+    assert_type(await state.async_value(), int | None)
+    state.update(1)
+    state.update(None)
+    await state.async_value() + 1  # type: ignore[operator]
 
 
 async def lists(state: ListState[str]) -> None:
@@ -72,9 +81,21 @@ async def futures(state: ValueState[int], text: ValueState[str]) -> None:
     assert_type(known.then_apply(str), StateFuture[str])
     assert_type(known.then_accept(print), StateFuture[None])
     assert_type(known.then_compose(state.async_update), StateFuture[None])
-    assert_type(known.then_combine(text.async_value(), _pair), StateFuture[tuple[int, str | None]])
+    assert_type(known.then_combine(text.async_value(), _pair), StateFuture[tuple[int, str]])
     assert_type(await combine_all([known, known]), list[int])
+    assert_type(await combine_all(one for one in [known]), list[int])
+    number, word = await combine_all((known, text.async_value()))
+    assert_type(number, int)
+    assert_type(word, str)
+    assert_type(
+        await combine_all((known, text.async_value(), state.async_clear())), tuple[int, str, None]
+    )
+    assert_type(
+        await combine_all((known, text.async_value(), known, known)), tuple[int, str, int, int]
+    )
+    assert_type(await combine_all((known, known, known, known, known)), tuple[int, ...])
+    await combine_all(known)  # type: ignore[call-overload]
 
 
-def _pair(number: int, text: str | None) -> tuple[int, str | None]:
+def _pair(number: int, text: str) -> tuple[int, str]:
     return number, text

@@ -15,6 +15,13 @@ def test_all_names_are_there():
         assert getattr(forebay_spark_runtime, name).__name__ == name
 
 
+def test_completion_offers_exactly_the_public_names():
+    code = "import forebay_spark_runtime as f; print(*dir(f)); f.keyed; print(*dir(f))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    names = " ".join(sorted(forebay_spark_runtime.__all__))
+    assert done.stdout == f"{names}\n" * 2
+
+
 def test_what_is_not_there_is_no_attribute():
     with pytest.raises(AttributeError, match="no attribute 'keyd'"):
         _ = forebay_spark_runtime.keyd

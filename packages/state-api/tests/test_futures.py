@@ -190,3 +190,12 @@ def test_there_is_no_error_callback_and_no_way_to_block():
         "then_conditionally_apply",
         "then_conditionally_compose",
     }
+
+
+def test_a_tuple_of_futures_gives_a_tuple():
+    both = combine_all((completed_future(1), StateFuture()))
+    assert value_of(combine_all((completed_future(1), completed_future("x")))) == (1, "x")
+    assert value_of(combine_all(())) == ()
+    assert not both._settled()
+    with pytest.raises(ValueError, match="number 1 is None"):
+        combine_all((completed_future(1), None))

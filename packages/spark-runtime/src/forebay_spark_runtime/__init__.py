@@ -55,3 +55,8 @@ def __getattr__(name: str) -> Any:
             return getattr(import_module(f"{__name__}.{home}"), name)
     message = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(message)
+
+
+def __dir__() -> list[str]:
+    """The public names; submodules that have been imported are none."""
+    return __all__

@@ -48,17 +48,30 @@ class StateDescriptor:
 
 
 class ValueStateDescriptor(StateDescriptor, Generic[T]):
-    """Describes a `ValueState`. ``default`` is what an unset state reads as, without TTL."""
+    """Describes a `ValueState`. ``default`` is what an unset state reads as, without TTL.
+
+    ``T`` is what the state reads as: the type or ``None``, and the type alone if there is a
+    default.
+    """
 
     kind = StateKind.VALUE
 
     @overload
     def __init__(
-        self,
+        self: ValueStateDescriptor[V],
         name: str,
-        type_info: type[T],
+        type_info: type[V],
         *,
-        default: T | None = None,
+        default: V,
+        ttl: None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ValueStateDescriptor[V | None],
+        name: str,
+        type_info: type[V],
+        *,
+        default: V | None = None,
         ttl: StateTtlConfig | None = None,
     ) -> None: ...
     @overload

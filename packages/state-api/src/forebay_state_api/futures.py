@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 U = TypeVar("U")
 V = TypeVar("V")
+W = TypeVar("W")
 
 _SCOPE = threading.local()
 """``_SCOPE.scheduler`` is the engine's scheduler that runs on this thread, if one does."""
@@ -339,15 +340,37 @@ def completed_void_future() -> StateFuture[None]:
     return DONE
 
 
+# A tuple is an iterable, too: the overloads overlap, and the first that fits counts.
+@overload
+def combine_all(  # type: ignore[overload-overlap]
+    futures: tuple[StateFuture[T], StateFuture[U]],
+) -> StateFuture[tuple[T, U]]: ...
+@overload
+def combine_all(  # type: ignore[overload-overlap]
+    futures: tuple[StateFuture[T], StateFuture[U], StateFuture[V]],
+) -> StateFuture[tuple[T, U, V]]: ...
+@overload
+def combine_all(  # type: ignore[overload-overlap]
+    futures: tuple[StateFuture[T], StateFuture[U], StateFuture[V], StateFuture[W]],
+) -> StateFuture[tuple[T, U, V, W]]: ...
+@overload
+def combine_all(  # type: ignore[overload-overlap]
+    futures: tuple[StateFuture[T], ...],
+) -> StateFuture[tuple[T, ...]]: ...
+@overload
+def combine_all(  # type: ignore[overload-overlap]
+    futures: tuple[StateFuture[Any], ...],
+) -> StateFuture[tuple[Any, ...]]: ...
 @overload
 def combine_all(futures: Iterable[StateFuture[T]]) -> StateFuture[list[T]]: ...
 @overload
 def combine_all(futures: Iterable[StateFuture[Any]]) -> StateFuture[list[Any]]: ...
-def combine_all(futures: Iterable[StateFuture[Any]]) -> StateFuture[list[Any]]:
+def combine_all(futures: Iterable[StateFuture[Any]]) -> StateFuture[Any]:
     """A future of all results, in the order of the arguments; ``[]`` is done at once.
 
-    Raises `ValueError` for a ``None`` among the futures and `TypeError` for anything else that is
-    not a `StateFuture`.
+    The results are a tuple if the futures are, whose types a type checker knows one by one, and a
+    list otherwise. Raises `ValueError` for a ``None`` among the futures and `TypeError` for
+    anything else that is not a `StateFuture`.
     """
     members = list(futures)
     for position, member in enumerate(members):
@@ -357,7 +380,8 @@ def combine_all(futures: Iterable[StateFuture[Any]]) -> StateFuture[list[Any]]:
         if not isinstance(member, StateFuture):
             message = f"combine_all takes StateFutures; number {position} is {member!r}"
             raise TypeError(message)
-    return _gathered(members)
+    results = _gathered(members)
+    return results.then_apply(tuple) if isinstance(futures, tuple) else results
 
 
 def _gathered(members: list[StateFuture[Any]]) -> StateFuture[list[Any]]:

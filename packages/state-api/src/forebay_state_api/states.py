@@ -37,12 +37,16 @@ class State(abc.ABC):
 
 
 class ValueState(State, Generic[T]):
-    """One value per key. Unset it reads as the descriptor's default, else as ``None``."""
+    """One value per key. Unset it reads as the descriptor's default, else as ``None``.
+
+    ``T`` is what it reads as: ``ValueState[int]`` if there is a default, else
+    ``ValueState[int | None]``.
+    """
 
     __slots__ = ()
 
     @abc.abstractmethod
-    def value(self) -> T | None:
+    def value(self) -> T:
         """The current value."""
 
     @abc.abstractmethod
@@ -50,7 +54,7 @@ class ValueState(State, Generic[T]):
         """Set the value; ``None`` clears."""
 
     @abc.abstractmethod
-    def async_value(self) -> StateFuture[T | None]:
+    def async_value(self) -> StateFuture[T]:
         """`value`, asynchronously."""
 
     @abc.abstractmethod
