@@ -23,6 +23,7 @@ from forebay_state_api._storage.contract import (
 )
 from forebay_state_api._storage.faults import cause_of, is_from_obstore
 from forebay_state_api._storage.obstores import (
+    Deferred,
     LocalDirectory,
     LocalStorage,
     MemoryStorage,
@@ -100,16 +101,19 @@ def _open_cloud(url: str, scheme: str, options: StorageOptions) -> ObstoreStorag
         given = f" with {names}" if names else ""
         msg = f"storage at {url!r} cannot be opened{given}: {cause_of(error)}"
         raise ConfigurationError(msg) from error
-    return ObstoreStorage(Opened(store), url.rstrip("/"))
+    # Of a put-if-absent only `RetryingStorage`, which knows of the tries before, may try again.
+    once = Deferred(lambda: _store(url, scheme, options, {"max_retries": 0}))
+    return ObstoreStorage(Opened(store), url.rstrip("/"), once=once)
 
 
-def _store(url: str, scheme: str, options: StorageOptions) -> ObjectStore:
+def _store(
+    url: str, scheme: str, options: StorageOptions, retries: Mapping[str, Any] | None = None
+) -> ObjectStore:
     return from_url(
         url,
         config=cast("Any", options.config(url, scheme) or None),
         client_options=cast("Any", options.client(scheme) or None),
-        # `RetryingStorage` tries again; it alone knows that an object may be its own.
-        retry_config=cast("Any", {"max_retries": 0}),
+        retry_config=cast("Any", retries or options.retries()),
     )
 
 

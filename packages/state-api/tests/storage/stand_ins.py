@@ -64,6 +64,8 @@ class StandIn:
     """Operations that are forbidden: ``get``, ``put``, ``list``, ``delete``."""
     loses: Callable[[str], bool] = lambda _: False
     """Told the operation, whether to close the connection instead of answering what was done."""
+    busy: Callable[[str], bool] = lambda _: False
+    """Told the operation, whether to answer that the server is too busy."""
     conflicts: int = 0
     """How many conditional puts are refused because another one is under way, as S3 says it."""
     seen: list[str] = attrs.field(factory=list)
@@ -99,6 +101,8 @@ class StandIn:
             self.seen.append(operation)
             if operation in self.refused:
                 return Answer(403, b"<Error><Code>AccessDenied</Code></Error>")
+            if self.busy(operation):
+                return Answer(503, b"<Error><Code>SlowDown</Code></Error>")
             done = getattr(self, f"_{operation}")(name, asked, headers, body)
             return None if self.loses(operation) else done
 

@@ -97,3 +97,14 @@ def test_nobody_wins_only_where_the_error_says_so(server: StandIn) -> None:
     storage = open_storage(server.url("state"), {**server.options, "retry-budget": 0.2})
     with pytest.raises(StorageError, match="could not write 'one'"):
         storage.put_if_absent("one", b"mine")
+
+
+def test_of_many_ranges_only_those_that_failed_are_asked_for_again(server: StandIn) -> None:
+    storage = opened(server)
+    storage.put("one", bytes(range(256)))
+    requests = count(1)
+    server.busy = lambda _: next(requests) % 5 == 0
+    server.seen.clear()
+    ranges = [(start, 2) for start in range(0, 240, 8)]
+    assert storage.get_ranges("one", ranges) == [bytes([start, start + 1]) for start, _ in ranges]
+    assert server.seen.count("get") <= 2 * len(ranges)

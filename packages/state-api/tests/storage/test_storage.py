@@ -240,6 +240,27 @@ def test_a_trailing_slash_means_nothing(url):
     assert located(f"{url}/").rstrip("/") == located(url)
 
 
+@pytest.mark.parametrize(
+    ("server", "url"),
+    [
+        ("gcs", "gs://bucket/forms/gs"),
+        ("azure", "az://bucket/forms/az"),
+        ("azure", "abfss://bucket@account.dfs.core.windows.net/forms/abfss"),
+        ("azure", "abfs://bucket@account.dfs.core.windows.net/forms/abfs"),
+    ],
+)
+def test_forms_of_a_cloud_url(server, url, request):
+    stand_in = request.getfixturevalue(server)
+    open_storage(url, stand_in.options).put("x", b"")
+    assert f"{url[url.index('forms') :]}/x" in stand_in.objects
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+def test_forms_of_an_s3_url(scheme, s3_options):
+    open_storage(f"{scheme}://bucket/forms/{scheme}", s3_options).put("x", b"1")
+    assert open_storage(f"s3://bucket/forms/{scheme}", s3_options).get("x") == b"1"
+
+
 @pytest.mark.parametrize("name", ["a#b", "a?b", "a%20b", "a b", "ä", "a=b", "a:b", "s3:", "..."])
 def test_a_path_is_a_path_as_it_is(tmp_path, name):
     open_storage(f"{tmp_path}/{name}/state").put("a", b"1")

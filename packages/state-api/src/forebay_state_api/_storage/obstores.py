@@ -53,12 +53,33 @@ class Opened:
         return self.store
 
 
+class Deferred:
+    """Opens a store when it is first asked for."""
+
+    def __init__(self, make: Callable[[], ObjectStore]) -> None:
+        """``make`` may be called by several threads at once; they may get stores of their own."""
+        self._make = make
+        self._store: ObjectStore | None = None
+
+    def __call__(self, *, create: bool) -> ObjectStore:
+        del create
+        if self._store is None:
+            self._store = self._make()
+        return self._store
+
+
 class ObstoreStorage(ObjectStorage):
     """Local directories, process memory, S3, GCS and Azure, through obstore."""
 
-    def __init__(self, opener: Opener, url: str, prefix: str = "") -> None:
-        """``opener`` gives the store, or ``None`` where it does not exist yet."""
+    def __init__(
+        self, opener: Opener, url: str, prefix: str = "", *, once: Opener | None = None
+    ) -> None:
+        """``opener`` gives the store, or ``None`` where it does not exist yet.
+
+        ``once`` gives one that sends each request only once, where ``opener``'s does not.
+        """
         self._opener = opener
+        self._once = once or opener
         self._prefix = prefix
         self.url = url
 
@@ -72,7 +93,8 @@ class ObstoreStorage(ObjectStorage):
     def put_if_absent(self, name: str, data: bytes) -> bool:
         path = self._path(name)
         try:
-            obstore.put(self._existing(), path, data, mode="create", use_multipart=False)
+            store = cast("ObjectStore", self._once(create=True))
+            obstore.put(store, path, data, mode="create", use_multipart=False)
         except AlreadyExistsError as error:
             if is_passing(error):
                 raise self._failed("write", name, error) from error
@@ -150,7 +172,8 @@ class ObstoreStorage(ObjectStorage):
 
     def child(self, prefix: str) -> ObstoreStorage:
         folder = checked_name(checked_prefix(prefix))
-        return ObstoreStorage(self._opener, f"{self.url.rstrip('/')}/{folder}", self._path(folder))
+        url = f"{self.url.rstrip('/')}/{folder}"
+        return ObstoreStorage(self._opener, url, self._path(folder), once=self._once)
 
     def _delete_singly(self, store: ObjectStore, paths: Iterable[str]) -> None:
         # One name was gone already, which ends a bulk deletion of local files half-way.

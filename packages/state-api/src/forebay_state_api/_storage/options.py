@@ -12,6 +12,8 @@ from forebay_state_api.errors import ConfigurationError
 
 DEFAULT_BUDGET_S: Final = 30.0
 """How long a request is tried again, unless told otherwise."""
+_RETRIES: Final = 1_000
+"""More than fit into any budget; the time is what ends them."""
 _NAMES: Final = {
     "endpoint": {"s3": "endpoint", "az": "endpoint"},
     "region": {"s3": "region"},
@@ -116,6 +118,11 @@ class StorageOptions:
         if any(endpoint.startswith("http://") for endpoint in endpoints):
             client.setdefault("allow_http", True)
         return client
+
+    def retries(self) -> dict[str, Any]:
+        """Return how obstore tries requests again by itself."""
+        budget = timedelta(seconds=self.retry_budget_s)
+        return {"max_retries": _RETRIES if self.retry_budget_s else 0, "retry_timeout": budget}
 
     @property
     def _parts(self) -> tuple[Mapping[str, Any], ...]:
