@@ -228,8 +228,8 @@ class Stage:
     def manifests(self, uid="counts"):
         """Version → names of manifests, of one operator."""
         found = {}
-        for path in sorted(self.operators()[uid].glob("versions/*/manifest-*")):
-            version = (1 << 48) - 1 - int(path.parent.name, 16)
+        for path in sorted(self.operators()[uid].glob("versions/*/*/manifest-*")):
+            version = (1 << 48) - 1 - int(path.parent.parent.name, 16)
             found.setdefault(version, []).append(path.name)
         return found
 

@@ -110,7 +110,7 @@ def test_a_task_that_fails_is_run_again_in_place(stage, drive):
     assert stage.rows(SCHEMA) == all_counts(5)
     attempts = {version: len(names) for version, names in stage.manifests().items()}
     assert attempts == dict.fromkeys((1, 2, 3, 4, 5), 2)
-    markers = list(stage.operators()["counts"].glob("versions/*/marker-*"))
+    markers = list(stage.operators()["counts"].glob("versions/*/*/marker-*"))
     assert len(markers) > 10  # those of the attempts that failed among them
 
 

@@ -165,9 +165,8 @@ def expected(runs=1):
 def orphans(operator):
     """What the janitor leaves although the versions that it keeps do not need it."""
     storage = open_storage(str(operator), {})
-    last = max(
-        (1 << 48) - 1 - int(path.parent.name, 16) for path in operator.glob("versions/*/manifest-*")
-    )
+    manifests = operator.glob("versions/*/*/manifest-*")
+    last = max((1 << 48) - 1 - int(path.parent.parent.name, 16) for path in manifests)
     run_key = list_epochs(storage).newest().run_key
     janitor = Janitor(storage, run_key=run_key, retention=1, min_age=timedelta(0))
     for _ in range(3):

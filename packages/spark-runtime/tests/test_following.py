@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -13,9 +14,10 @@ from forebay_state_api.errors import StorageError
 class Siblings:
     """They commit one after the other, each before a look at them."""
 
-    def __init__(self, left, fault=None):
+    def __init__(self, left, fault=None, path="operator"):
         self.left = left
         self.fault = fault
+        self.path = path
         self.looks = 0
 
     @property
@@ -29,33 +31,87 @@ class Siblings:
             raise self.fault
 
 
+class Waiting(Siblings):
+    """Holds the thread at its first look."""
+
+    def __init__(self, left):
+        super().__init__(left)
+        self.reached, self.go_on = threading.Event(), threading.Event()
+
+    def catch_up(self):
+        super().catch_up()
+        self.reached.set()
+        assert self.go_on.wait(30)
+
+
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch):
     monkeypatch.setattr(following, "_PAUSES_S", (0, 0, 0))
 
 
+@pytest.fixture
+def follow():
+    return following.Follower().follow
+
+
 @pytest.mark.parametrize("siblings", [None, Siblings(0)])
-def test_where_nothing_is_behind_no_thread_begins(siblings):
-    assert following.follow(siblings) is None
+def test_where_nothing_is_behind_no_thread_begins(follow, siblings):
+    assert follow(siblings) is None
 
 
-def test_it_looks_until_all_have_committed():
+def test_it_looks_until_all_have_committed(follow):
     siblings = Siblings(2)
-    thread = following.follow(siblings)
+    thread = follow(siblings)
     assert thread.daemon
     thread.join(30)
     assert (siblings.looks, siblings.behind) == (2, False)
 
 
-def test_it_does_not_wait_for_ever():
+def test_it_does_not_wait_for_ever(follow):
     siblings = Siblings(99)
-    following.follow(siblings).join(30)
+    follow(siblings).join(30)
     assert siblings.looks == 3
 
 
-def test_a_failure_is_logged(caplog):
-    following.follow(Siblings(2, StorageError("the store is away"))).join(30)
+def test_the_subtasks_of_a_process_share_one_thread_and_the_last_one_counts(follow):
+    """Else each of n subtasks would list what all n have made."""
+    first, second, last = Waiting(99), Siblings(99), Siblings(1)
+    other = Siblings(1, path="another operator")
+    thread = follow(first)
+    assert first.reached.wait(30)
+    assert [follow(one) for one in (second, last, other)] == [thread] * 3
+    first.go_on.set()
+    thread.join(30)
+    assert [one.looks for one in (first, second, last, other)] == [1, 0, 1, 1]
+
+
+def test_the_next_commit_begins_another_thread(follow):
+    first, second = Siblings(1), Siblings(1)
+    follow(first).join(30)
+    follow(second).join(30)
+    assert (first.looks, second.looks) == (1, 1)
+
+
+def test_while_tasks_go_on_committing_it_waits_but_not_for_ever(monkeypatch):
+    follower = following.Follower()
+    monkeypatch.setattr(following, "_PATIENCE_S", 0)
+    follower._commits = 5
+    waits = iter([True, True])
+
+    def wait_for(moved, pause_s):
+        follower._commits += next(waits)
+        return moved()
+
+    monkeypatch.setattr(follower._changed, "wait_for", wait_for, raising=False)
+    assert follower._await_quiet(0.05)
+
+
+def test_a_failure_is_logged(follow, caplog):
+    follow(Siblings(2, StorageError("the store is away"))).join(30)
     assert "the store is away" in caplog.text
+    siblings = Siblings(1)
+    follow(siblings).join(30)
+    assert siblings.looks == 1
 
 
 def test_each_commit_is_followed(monkeypatch):

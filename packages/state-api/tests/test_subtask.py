@@ -111,7 +111,9 @@ def test_a_backend_that_cannot_be_opened(job):
 @pytest.mark.parametrize("name", ["*/marker-*", "*/manifest-*"])
 def test_an_error_of_storage_names_the_operator(name):
     full = StorageError("full")
-    storage = FaultyStorage(memory_storage(), Fault(operation="put", name=name, error=lambda: full))
+    storage = FaultyStorage(
+        memory_storage(), Fault(operation="put*", name=name, error=lambda: full)
+    )
     with pytest.raises(StorageError, match="full") as caught:
         KeyedJob(Watched, storage).run(Telling(), [("k",)])
     assert caught.value.__notes__ == ["in the state of operator 'operator', subtask 0, batch 0"]

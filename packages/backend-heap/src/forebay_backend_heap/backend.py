@@ -68,7 +68,7 @@ class HeapBackend(StateBackend):
 
     @classmethod
     def kept(cls, path: str, version: int) -> Sequence[KeyGroupRange]:
-        return CACHE.used_since(path, version - _RECENT)
+        return CACHE.behind(path, version, used_since=version - _RECENT)
 
     @classmethod
     def catch_up(cls, opening: Opening) -> None:

@@ -45,6 +45,7 @@ class ProcessCache:
 
     def __init__(self) -> None:
         self._copies: OrderedDict[Address, Copy] = OrderedDict()
+        self._size = 0
         self._exchanged: set[Address] = set()
         self._changed = threading.Condition()
 
@@ -55,13 +56,13 @@ class ProcessCache:
         """
         with self._changed:
             self._changed.wait_for(lambda: address not in self._exchanged)
-            return self._copies.pop(address, None)
+            return self._removed(address)
 
     def put(self, address: Address, copy: Copy, budget: int) -> None:
         """Keep ``copy``; drop the least recently used ones while all exceed ``budget`` bytes."""
         with self._changed:
-            self._copies.pop(address, None)
-            self._copies[address] = copy
+            self._removed(address)
+            self._add(address, copy)
             self._keep_to(budget)
 
     def exchange(self, address: Address, change: Callable[[Copy], Copy], budget: int) -> None:
@@ -71,7 +72,7 @@ class ProcessCache:
         when ``change`` raises.
         """
         with self._changed:
-            copy = self._copies.pop(address, None)
+            copy = self._removed(address)
             if copy is None:
                 return
             self._exchanged.add(address)
@@ -83,29 +84,46 @@ class ProcessCache:
                 self._exchanged.remove(address)
                 self._changed.notify_all()
                 if changed is not None:
-                    self._copies[address] = changed
+                    self._add(address, changed)
                     self._copies.move_to_end(address, last=False)
                     self._keep_to(budget)
 
-    def used_since(self, path: str, version: int) -> list[KeyGroupRange]:
-        """Ranges of the operator at ``path`` that a subtask opened at ``version`` or later."""
+    def behind(self, path: str, version: int, *, used_since: int) -> list[KeyGroupRange]:
+        """Ranges of the operator at ``path`` whose copies are older than ``version``.
+
+        Of those that a subtask opened at ``used_since`` or later.
+        """
         with self._changed:
-            found = [(*address, copy.used) for address, copy in self._copies.items()]
-        return [groups for where, groups, used in found if where == path and used >= version]
+            found = list(self._copies.items())
+        return [
+            groups
+            for (where, groups), copy in found
+            if where == path and copy.used >= used_since and copy.version < version
+        ]
 
     def clear(self) -> None:
         """Drop everything."""
         with self._changed:
             self._copies.clear()
+            self._size = 0
 
     @property
     def size(self) -> int:
         """Bytes of all copies, estimated."""
-        return sum(copy.size for copy in self._copies.values())
+        return self._size
+
+    def _add(self, address: Address, copy: Copy) -> None:
+        self._copies[address] = copy
+        self._size += copy.size
+
+    def _removed(self, address: Address) -> Copy | None:
+        copy = self._copies.pop(address, None)
+        self._size -= 0 if copy is None else copy.size
+        return copy
 
     def _keep_to(self, budget: int) -> None:
-        while self._copies and self.size > budget:
-            self._copies.popitem(last=False)
+        while self._copies and self._size > budget:
+            self._removed(next(iter(self._copies)))
 
 
 CACHE: Final = ProcessCache()

@@ -76,7 +76,7 @@ def attempt(version, number):
 
 def commit(storage, made):
     data = seal({})
-    storage.put(layout.manifest_name(made, len(data)), data)
+    storage.put(layout.manifest_name(made, 0, len(data)), data)
 
 
 def test_an_attempt_is_unfinished_from_its_marker_to_its_manifest(storage):

@@ -31,6 +31,8 @@ class Siblings:
         self._opening: Final = opening
         self._version: Final = version
         self._run_key: Final = run_key
+        self.path: Final = opening.path
+        """The operator's directory."""
         kept = backend_class.kept(opening.path, version)
         self._behind = {groups for groups in kept if groups != opening.range}
 

@@ -327,6 +327,8 @@ class Subtask:
             new_state=self._new_state,
             restore=self._restore,
             now_us=self._now_us,
+            # Elsewhere no checkpoint has the time.
+            batch_ms=self._now_us // 1_000 if task.consecutive else 0,
         )
 
     def _opening(self) -> Opening:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Iterator
+from typing import Self
 
 import attrs
 import pytest
@@ -19,7 +20,7 @@ from forebay_state_api.keys import KeyGroupRange, key_group_range_of
 from forebay_state_api.sealed import seal, unseal
 from forebay_state_api.storage import MemoryStorage, ObjectStorage
 from forebay_state_api.testing.clock import ManualClock
-from forebay_state_api.testing.storage import ClockedStorage
+from forebay_state_api.testing.storage import ClockedStorage, WrappedStorage
 from forebay_state_api.versions import OperatorVersions, RunIdentity, TaskVersion, data_name
 
 GROUPS = 8
@@ -34,6 +35,17 @@ def read_state(storage, parents) -> dict[int, tuple[str, ...]]:
             histories = unseal(storage.get(file.name))["groups"]
             state |= {g: tuple(h) for g, h in histories.items() if g in file.range}
     return state
+
+
+class PastTheFence(WrappedStorage):
+    """Shows the epochs of one moment: a commit that looked then, and puts its manifest later."""
+
+    def __init__(self, inner: ObjectStorage) -> None:
+        super().__init__(inner)
+        self.epochs = inner.list("epochs")
+
+    def list(self, prefix=""):
+        return self.epochs if prefix == "epochs" else super().list(prefix)
 
 
 @attrs.define
@@ -58,6 +70,11 @@ class Task:
         new = StateFile(name=name, size=len(data), range=self.range)
         old = [file for parent in self.version.parents for file in parent.files]
         return CommittedState(files=[new] if len(old) >= MOST_FILES else [*old, new])
+
+    def pass_the_fence(self) -> Self:
+        """Look for newer runs now; a commit that comes later does not look again."""
+        self.version._operator.storage = PastTheFence(self.storage)
+        return self
 
     def commit(self, written: CommittedState | None = None) -> str:
         files = self.write() if written is None else written

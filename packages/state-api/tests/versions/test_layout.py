@@ -1,14 +1,18 @@
 """Names: reversible, sortable, inside the operator's folder."""
 
+from datetime import UTC, datetime
+
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.storage import checked_name
+from forebay_state_api.storage import ObjectInfo, checked_name
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.layout import Coordinates
+from forebay_state_api.versions.markers import Made
 
 
 @given(st.text(min_size=1, max_size=20).filter(lambda t: t.isprintable()))
@@ -65,8 +69,38 @@ def test_coordinates_stand_in_the_name():
     )
     assert Coordinates.parse(5, made.text()) == made
     name = layout.marker_name(made)
-    assert name.startswith(f"versions/{layout.inverted(5)}/marker-128-3-2-86-127-4-")
+    assert name == f"versions/{layout.inverted(5)}/0/marker-128-3-2-86-127-4-0123456789abcdef-77"
+    assert Coordinates.parse(5, made.attempt()) == attrs.evolve(made, random_id="")
     assert Coordinates.parse(5, made.text().replace("-86-127-", "-127-86-")) is None
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 5, 64])
+def test_two_subtasks_share_a_folder_the_first_with_the_last(parallelism):
+    folders = [layout.pair_folder(3, subtask, parallelism) for subtask in range(parallelism)]
+    assert folders == folders[::-1]
+    assert len(set(folders)) == (parallelism + 1) // 2
+    assert all(folder.startswith(f"{layout.version_folder(3)}/") for folder in folders)
+
+
+def test_a_manifests_name_tells_its_batchs_time_and_whether_it_is_torn():
+    made = Coordinates(
+        version=5,
+        max_parallelism=8,
+        parallelism=1,
+        subtask=0,
+        range=KeyGroupRange(0, 7),
+        epoch=1,
+        run_key="0123456789abcdef",
+        attempt_id=7,
+        random_id=layout.random_id(),
+    )
+    name = layout.manifest_name(made, 1_700_000_000_123, 42)
+    modified = datetime(2024, 1, 1, tzinfo=UTC)
+    for size, whole in ((42, True), (41, False)):
+        found = Made.parse(ObjectInfo(name=name, size=size, modified=modified))
+        assert (found.by, found.manifest, found.batch_ms) == (made, whole, 1_700_000_000_123)
+    for other in (f"{name}x", name.replace("-42", ""), name.replace("manifest-", "other-")):
+        assert Made.parse(ObjectInfo(name=other, size=42, modified=modified)) is None
 
 
 def test_a_data_file_tells_in_which_version_it_was_made():

@@ -171,21 +171,25 @@ class SparkModel(RuleBasedStateMachine):
         self.attempt(subtask).commit()
         self.fresh = True
 
-    @rule(target=held, subtask=st.integers(0, 3))
-    def hold(self, subtask):
-        """A task that did its work, lost contact, and may commit at any time."""
+    @rule(target=held, subtask=st.integers(0, 3), looked=st.booleans())
+    def hold(self, subtask, looked):
+        """A task that did its work, lost contact, and may commit at any time.
+
+        If it has ``looked`` for newer runs already, it has only its manifest to put.
+        """
         if self.ambiguous or subtask >= self.parallelism:
             return multiple()
         self.enter_batch()
         self.fresh = True
         self.most = max(self.most, self.next + 1)
         task = self.attempt(subtask)
-        return task, task.write()
+        return (task.pass_the_fence() if looked else task), task.write()
 
     @rule(task=consumes(held))
     def late_commit(self, task):
         attempt, written = task
-        attempt.commit(written)
+        with contextlib.suppress(FencedError):  # a newer run has begun
+            attempt.commit(written)
 
     @precondition(lambda self: self.older)
     @rule(data=st.data())

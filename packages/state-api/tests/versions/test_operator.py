@@ -20,6 +20,17 @@ def made(storage, version):
     return sorted(found, key=lambda manifest: manifest.made.subtask)
 
 
+class ListedNames(CountingStorage):
+    """Counts the names that lists give."""
+
+    names = 0
+
+    def around(self, operation, name, request):
+        found = super().around(operation, name, request)
+        self.names += len(found) if operation.startswith("list") else 0
+        return found
+
+
 class TestCost:
     """What the protocol costs per task, in requests."""
 
@@ -36,12 +47,31 @@ class TestCost:
         assert data_reads > 0
         assert folders == [
             ("list", "epochs"),
-            ("put", "versions"),
+            ("put_if_absent", "versions"),
             ("list", "versions"),
             ("get", "versions"),
-            ("list", "versions"),
+            ("list", "epochs"),
             ("put", "versions"),
         ]
+
+    @pytest.mark.parametrize("parallelism", [1, 64, 1024])
+    def test_the_number_of_subtasks_makes_it_no_dearer(self, query, parallelism):
+        """In a run that goes on, and in the first batch of one that goes on with as many."""
+        run = query.run(parallelism)
+        run.batches(0, 1, max_parallelism=2048)
+        storage = ListedNames(query.storage)
+        middle, last = parallelism // 2, parallelism - 1
+        for subtask in (0, middle, last):
+            storage.names, storage.requests = 0, []
+            run.begin(2, subtask, storage=storage, max_parallelism=2048).commit()
+            requests = [r for r in storage.requests if not r[1].startswith("data/")]
+            assert len(requests) == 6
+            assert storage.names <= 16
+        again = query.run(parallelism)
+        again.begin(2, 0, max_parallelism=2048)
+        storage.names = 0
+        again.begin(2, last, storage=storage, max_parallelism=2048).commit()
+        assert storage.names <= 16
 
     def test_after_a_rescale_one_get_per_parent(self, query):
         query.run(4).batches(0, 1)

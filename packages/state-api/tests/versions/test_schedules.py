@@ -31,8 +31,11 @@ class TestSchedule01TwoDrivers:
     def test_a_task_of_the_older_driver_that_had_begun_commits_in_vain(self, query, expected):
         older, newer = query.run(data="a"), query.run(data="b")
         older.batches(0, 1)
-        late = [older.begin(2, subtask) for subtask in range(2)]
+        early = older.begin(2, 0)
+        late = [older.begin(2, subtask).pass_the_fence() for subtask in range(2)]
         newer.batch(2)
+        with pytest.raises(FencedError, match="newer run"):
+            early.commit()
         for task in late:
             task.commit()
         assert newer.opened(3) == expected("0a", "1a", "2b")
@@ -42,7 +45,7 @@ class TestSchedule01TwoDrivers:
     ):
         first, older, newer = query.run(data="x"), query.run(data="a"), query.run(data="b")
         first.batches(0, 1)
-        late = [older.begin(1, subtask) for subtask in range(2)]
+        late = [older.begin(1, subtask).pass_the_fence() for subtask in range(2)]
         one = newer.begin(2, 0)
         for task in late:
             task.commit()
@@ -180,7 +183,7 @@ class TestSchedule05LateCommits:
     def test_an_older_run(self, query, expected):
         older = query.run(1, data="a")
         older.batch(0)
-        late = older.begin(1)
+        late = older.begin(1).pass_the_fence()
         newer = query.run(1, data="b")
         newer.batch(1)
         late.commit()
@@ -190,7 +193,7 @@ class TestSchedule05LateCommits:
     def test_an_older_run_completes_what_a_newer_one_only_began(self, query, expected):
         older = query.run(1, data="a")
         older.batch(0)
-        late = older.begin(1)
+        late = older.begin(1).pass_the_fence()
         query.run(1, data="b").begin(1)
         late.commit()
         assert query.run(1).opened(2) == expected("0a", "1a")
@@ -206,7 +209,7 @@ class TestSchedule06EmptyBatches:
     def test_a_run_that_has_made_nothing_goes_on_from_its_origin(self, query, expected):
         query.run(data="a").batches(0, 1)
         run = query.run(3)
-        died = FaultyStorage(query.storage, Fault(operation="put", name="*/marker-*"))
+        died = FaultyStorage(query.storage, Fault(operation="put_if_absent", name="*/marker-*"))
         with pytest.raises(StorageError):
             run.begin(2, storage=died)
         assert run.opened(4) == expected("0a", "1a")
@@ -248,9 +251,18 @@ class TestSchedule07WhatStandsDownstream:
     def test_coalesce_runs_two_subtasks_in_one_attempt(self, query):
         run = query.run(2)
         run.begin(0, 0, attempt=7).commit()
-        second = run.begin(0, 0, attempt=7)
         with pytest.raises(ConfigurationError, match=r"coalesce\(\) or a union\(\)"):
-            second.commit()
+            run.begin(0, 0, attempt=7)
+
+    @pytest.mark.parametrize("ran", [[0], [3], [0, 1], [2, 3], [0, 1, 2], [1, 2, 3]])
+    def test_only_the_first_or_last_subtasks_ran(self, query, ran):
+        """As take() and tail() do, in each batch alike: others never run, and cannot complain."""
+        run = query.run(4)
+        run.batch(0)
+        for subtask in ran:
+            run.begin(1, subtask).commit()
+        with pytest.raises(CorruptStateError, match=r"limit\(\), take\(\) or show\(\)"):
+            run.begin(2, 0 if 0 in ran else 3)
 
     def test_union_shifts_the_subtask(self, query):
         run = query.run(2)

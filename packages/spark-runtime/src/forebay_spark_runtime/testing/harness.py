@@ -211,8 +211,8 @@ class FunctionHarness:
         records += self._rows.keyed(() if other is None else other, 1)
         out: list[Any] = []
         self._metrics = []
-        for subtask in range(self._parallelism):
-            out += self._run(subtask, records)
+        for subtask, mine in enumerate(self._routed(records)):
+            out += self._run(subtask, mine)
         self.version += 1
         return out
 
@@ -334,7 +334,7 @@ class FunctionHarness:
         return Stored(storage=self._storage, uid=self._uid, version=self.version)
 
     def _run(self, number: int, records: list[KeyedRow]) -> list[Any]:
-        rows = self._rows.ordered(self._routed(records, number))
+        rows = self._rows.ordered(records)
         with self._subtask(number) as subtask:
             for side in range(self._inputs):
                 at_us = self._rows.event_time_us(one for one in rows if one.side == side)
@@ -384,10 +384,12 @@ class FunctionHarness:
             lateness_us=[self._lateness_us] * self._inputs if timed else None,
         )
 
-    def _routed(self, records: list[KeyedRow], number: int) -> list[KeyedRow]:
-        """The rows of one subtask."""
-        most = self._max_parallelism
-        return [one for one in records if subtask_of(one.group, self._parallelism, most) == number]
+    def _routed(self, records: list[KeyedRow]) -> list[list[KeyedRow]]:
+        """The rows of each subtask."""
+        routed: list[list[KeyedRow]] = [[] for _ in range(self._parallelism)]
+        for one in records:
+            routed[subtask_of(one.group, self._parallelism, self._max_parallelism)].append(one)
+        return routed
 
 
 def _input_rows(

@@ -1,4 +1,4 @@
-"""Committing: the check before a manifest is written, and what goes into it."""
+"""Checks of a task attempt's place among the subtasks, and what goes into its manifest."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.versions.markers import list_version
+from forebay_state_api.versions.markers import put_marker
 
 if TYPE_CHECKING:
     from forebay_state_api.backend import CommittedState
@@ -30,13 +30,14 @@ def check_subtask(made: Coordinates, uid: str) -> None:
         raise ConfigurationError(msg)
 
 
-def check_not_committed(storage: ObjectStorage, made: Coordinates, uid: str) -> None:
-    """Refuse to commit twice in one task attempt: a coalesce runs several subtasks in one task."""
-    check_subtask(made, uid)
-    own = list_version(storage, made.version).of_run(made.run_key)
-    if any(other.by.attempt_id == made.attempt_id for other in own.manifests):
+def mark(storage: ObjectStorage, made: Coordinates, uid: str) -> None:
+    """Put the start marker; refuse an attempt that has begun this version already (one request).
+
+    A coalesce runs several subtasks in one task, each with the number and the attempt of that task.
+    """
+    if not put_marker(storage, made):
         msg = (
-            f"task attempt {made.attempt_id} has already committed version {made.version} of "
+            f"task attempt {made.attempt_id} has already begun version {made.version} of "
             f"operator {uid!r}: {_WAY_OUT}"
         )
         raise ConfigurationError(msg)

@@ -79,6 +79,15 @@ def enter(storage: ObjectStorage, task: Entering) -> tuple[EpochEntry, RunRecord
     return own, record
 
 
+def check_owner(storage: ObjectStorage, task: Entering) -> None:
+    """Before a manifest is put: raise `FencedError` when a newer run has begun since `enter`."""
+    epochs = list_epochs(storage)
+    own = epochs.of_run(task.run.key)
+    if own is None:
+        raise _fenced(task, "its epoch was cleaned up meanwhile")
+    _check_newest(epochs, own, task)
+
+
 def _enter_first(
     storage: ObjectStorage, task: Entering, epochs: Epochs
 ) -> tuple[EpochEntry, RunRecord]:

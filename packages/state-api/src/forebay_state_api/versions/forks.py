@@ -102,25 +102,26 @@ class Source:
 
     def opened(
         self, storage: OperatorStorage, groups: KeyGroupRange, max_parallelism: int
-    ) -> tuple[opening.Parents, Sequence[Segment]]:
+    ) -> opening.Parents:
         """What ``groups`` need of it, under the names by which ``storage`` reads the files."""
         there = storage.sibling(self.folder)
-        listing = list_version(there, self.version).of_run(self.run_key)
-        segments = opening.segments_of(listing, max_parallelism, self.uid, there.url)
-        found = opening.parents_of(there, segments, groups)
+        found = opening.parents_of(there, self._segments(there, max_parallelism), groups)
         parents = []
         for parent, manifest in found:
             adopted = self._adopted(manifest, storage)
             clipped = opening.clipped(adopted, parent.range, groups)
             parents.append((attrs.evolve(clipped, whole=False), adopted))
-        return parents, segments
+        return parents
 
-    def every_manifest(
-        self, storage: OperatorStorage, segments: Sequence[Segment]
-    ) -> Sequence[Manifest]:
+    def every_manifest(self, storage: OperatorStorage, max_parallelism: int) -> Sequence[Manifest]:
         """Those of all subtasks, in their order."""
         there = storage.sibling(self.folder)
+        segments = self._segments(there, max_parallelism)
         return [self._adopted(m, storage) for m in opening.manifests_of(there, segments, {})]
+
+    def _segments(self, there: ObjectStorage, max_parallelism: int) -> Sequence[Segment]:
+        listing = list_version(there, self.version).of_run(self.run_key)
+        return opening.segments_of(listing, max_parallelism, self.uid, there.url)
 
     def _adopted(self, manifest: Manifest, storage: OperatorStorage) -> Manifest:
         """The manifest with the names that ``storage`` reads the files by."""

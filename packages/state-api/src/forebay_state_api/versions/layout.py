@@ -5,8 +5,8 @@
     <state dir>/<query id>/<uid>/
         epochs/<number>-<since>-<run key>-<Spark run>
         runs/<run key>
-        versions/<inverted version>/marker-<coordinates>
-        versions/<inverted version>/manifest-<coordinates>-<size>
+        versions/<inverted version>/<pair>/marker-<coordinates>
+        versions/<inverted version>/<pair>/manifest-<coordinates>-<random>-<time>-<size>
         data/<inverted version>/<kind>-<random>
         data/<inverted version>/compaction-<random>/<what a compaction writes>
         pins/<version>-<id>-<lease>-<renewal>
@@ -15,8 +15,10 @@
         probes/<random>
 
 A version is counted downwards in fixed-width hex, so that the newest comes first in a listing and
-all of one version has one prefix. Everything that decides about a version stands in the names: one
-list tells it, without reading an object. Names that do not parse are none of ours.
+all of one version has one prefix. Below it each two subtasks share a folder, the first with the
+last, the second with the last but one: a subtask that lists its own sees a handful of names,
+however many subtasks there are. Everything that decides about a version is in the names: a list
+suffices, without reading an object. Names that do not parse are ignored.
 """
 
 from __future__ import annotations
@@ -104,6 +106,20 @@ def version_folder(version: int) -> str:
     return f"{VERSIONS}/{inverted(version)}"
 
 
+def other_of_pair(subtask: int, parallelism: int) -> int:
+    """The subtask that shares a folder with ``subtask``; itself in the middle."""
+    return parallelism - 1 - subtask
+
+
+def pair_folder(version: int, subtask: int, parallelism: int) -> str:
+    """Where a subtask's markers and manifests of a version are, and those of its pair's other.
+
+    The first and the last share one: whatever Spark runs only a part of, it begins at an end.
+    """
+    pair = min(subtask, other_of_pair(subtask, parallelism))
+    return f"{version_folder(version)}/{pair}"
+
+
 def data_name(version: int, kind: str) -> str:
     """A fresh name for a file that the making of ``version`` writes; ``kind`` says what it is."""
     return f"{DATA}/{inverted(version)}/{kind}-{random_id()}"
@@ -122,7 +138,7 @@ def data_version(name: str) -> int | None:
 
 @attrs.frozen(kw_only=True)
 class Coordinates:
-    """Which task attempt made a marker or a manifest: all that is in its name."""
+    """Which task attempt made a marker or a manifest: what is in its name."""
 
     version: int
     """The version that is being made."""
@@ -135,19 +151,28 @@ class Coordinates:
     run_key: str
     attempt_id: int
     """Spark's task attempt id: unique and growing within a driver."""
-    random_id: str
-    """Identity of this marker or manifest."""
+    random_id: str = ""
+    """Identity of a manifest; a marker's name has none."""
 
-    def text(self) -> str:
-        """The coordinates as they stand in a name."""
+    def attempt(self) -> str:
+        """The coordinates as a marker's name has them: the same whenever an attempt begins."""
         numbers = (self.max_parallelism, self.parallelism, self.subtask)
         groups = (self.range.start, self.range.end)
-        parts = (*numbers, *groups, self.epoch, self.run_key, self.attempt_id, self.random_id)
+        parts = (*numbers, *groups, self.epoch, self.run_key, self.attempt_id)
         return "-".join(str(part) for part in parts)
+
+    def text(self) -> str:
+        """The coordinates as a manifest's name has them."""
+        return f"{self.attempt()}-{self.random_id}"
+
+    @property
+    def folder(self) -> str:
+        """Where the marker and the manifest are."""
+        return pair_folder(self.version, self.subtask, self.parallelism)
 
     @classmethod
     def parse(cls, version: int, text: str) -> Self | None:
-        """Inverse of `text`; ``None`` when it is something else."""
+        """Inverse of `text` and `attempt`; ``None`` when it is something else."""
         match = _COORDINATES.fullmatch(text)
         if match is None:
             return None
@@ -163,20 +188,24 @@ class Coordinates:
             epoch=numbers[5],
             run_key=match[7],
             attempt_id=numbers[6],
-            random_id=match[9],
+            random_id=match[9] or "",
         )
 
 
 _COORDINATES: Final = re.compile(
-    r"(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-([0-9a-f]{16})-(\d+)-([0-9a-f]{24})"
+    r"(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-([0-9a-f]{16})-(\d+)(?:-([0-9a-f]{24}))?"
 )
 
 
 def marker_name(made: Coordinates) -> str:
     """Name of the object that says: this attempt began to make this version."""
-    return f"{version_folder(made.version)}/marker-{made.text()}"
+    return f"{made.folder}/marker-{made.attempt()}"
 
 
-def manifest_name(made: Coordinates, size: int) -> str:
-    """Name of a manifest. It carries the size, so that a list tells a torn one from a whole one."""
-    return f"{version_folder(made.version)}/manifest-{made.text()}-{size}"
+def manifest_name(made: Coordinates, batch_ms: int, size: int) -> str:
+    """Name of a manifest.
+
+    It carries the size, so that a list tells a torn one from a whole one, and the batch's time, so
+    that it tells whether the query's checkpoint knows this batch.
+    """
+    return f"{made.folder}/manifest-{made.text()}-{batch_ms}-{size}"

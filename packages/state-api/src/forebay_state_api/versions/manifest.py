@@ -57,6 +57,9 @@ class Manifest:
     metrics: Mapping[str, Any]
     """For people: ``keys``, ``bytes_total`` and ``bytes_written`` of the commit, ``opening_s``, and
     ``compaction``, what the service of the process told of itself."""
+    batch_ms: int = 0
+    """The micro-batch's time as the query's checkpoint has it, ms since the epoch; 0 where Spark
+    records none, and of a subtask without rows, which learns none."""
     times: Mapping[str, Any] = attrs.field(factory=dict)
     """Plain data: what timers go by; empty for an operator without timers."""
 
@@ -139,6 +142,6 @@ def read_manifest(storage: ObjectStorage, name: str) -> Manifest:
 def put_manifest(storage: ObjectStorage, manifest: Manifest) -> str:
     """Make a manifest durable (one request); return its name."""
     data = manifest.sealed()
-    name = layout.manifest_name(manifest.made, len(data))
+    name = layout.manifest_name(manifest.made, manifest.batch_ms, len(data))
     storage.put(name, data)
     return name

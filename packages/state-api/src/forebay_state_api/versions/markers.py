@@ -23,33 +23,33 @@ class Made:
     by: Coordinates
     manifest: bool
     """A whole manifest; otherwise a marker, or what is left of a torn manifest."""
+    batch_ms: int = 0
+    """`Manifest.batch_ms`; 0 of a marker."""
 
     @classmethod
     def parse(cls, info: ObjectInfo) -> Self | None:
         """Read an object's name; ``None`` when it is neither."""
         parts = info.name.split("/")
-        named = len(parts) == 3  # noqa: PLR2004 - directory, version, what it is
+        named = len(parts) == 4  # noqa: PLR2004 - directory, version, pair, what it is
         version = layout.version_of(parts[1]) if named else None
         if version is None:
             return None
-        kind, _, text = parts[2].partition("-")
+        kind, _, text = parts[3].partition("-")
         if kind == "marker":
-            return cls._of(info, Coordinates.parse(version, text), manifest=False)
-        if kind != "manifest":
+            by = Coordinates.parse(version, text)
+            return None if by is None else cls(name=info.name, by=by, manifest=False)
+        text, *numbers = text.rsplit("-", 2)
+        by = Coordinates.parse(version, text)
+        if kind != "manifest" or by is None or not all(map(str.isdecimal, numbers)):
             return None
-        text, _, size = text.rpartition("-")
+        batch_ms, size = map(int, numbers)
         # A torn manifest still tells what a marker does: somebody was making this version.
-        whole = size == str(info.size)
-        return cls._of(info, Coordinates.parse(version, text), manifest=whole)
-
-    @classmethod
-    def _of(cls, info: ObjectInfo, by: Coordinates | None, *, manifest: bool) -> Self | None:
-        return None if by is None else cls(name=info.name, by=by, manifest=manifest)
+        return cls(name=info.name, by=by, manifest=size == info.size, batch_ms=batch_ms)
 
 
 @attrs.frozen(kw_only=True)
 class VersionListing:
-    """Everything that is stored for one version, of all runs and attempts."""
+    """What is stored for one version, of all runs and attempts."""
 
     version: int
     objects: Sequence[Made]
@@ -84,14 +84,29 @@ class VersionListing:
 
 
 def list_version(storage: ObjectStorage, version: int) -> VersionListing:
-    """List one version (one request)."""
-    found = (Made.parse(info) for info in storage.list(layout.version_folder(version)))
+    """List one version, all subtasks (one request)."""
+    return _listed(storage, version, layout.version_folder(version))
+
+
+def list_pair(
+    storage: ObjectStorage, version: int, subtask: int, parallelism: int
+) -> VersionListing:
+    """List what is stored of one version in a subtask's folder (one request)."""
+    return _listed(storage, version, layout.pair_folder(version, subtask, parallelism))
+
+
+def _listed(storage: ObjectStorage, version: int, folder: str) -> VersionListing:
+    found = (Made.parse(info) for info in storage.list(folder))
     return VersionListing(version=version, objects=[made for made in found if made])
 
 
-def put_marker(storage: ObjectStorage, made: Coordinates) -> None:
-    """Say that an attempt begins to make a version: before it reads any state (one request)."""
-    storage.put(layout.marker_name(made), seal({}))
+def put_marker(storage: ObjectStorage, made: Coordinates) -> bool:
+    """Say that an attempt begins to make a version: before it reads any state (one request).
+
+    Returns whether it is the first to say so. The random id is for a put whose answer was lost: the
+    object is then recognised as its own.
+    """
+    return storage.put_if_absent(layout.marker_name(made), seal({"id": made.random_id}))
 
 
 def marked_versions(storage: ObjectStorage, newest: int) -> list[int]:

@@ -8,6 +8,12 @@ Batch ``n`` of a run that began at batch ``since`` opens
   is none, what it opened at ``since``, which its record holds.
 
 Within the run that is opened, each key group is read from the manifest of the highest task attempt.
+
+A subtask whose key groups are those of the version that it opens finds its manifest by listing its
+own folder (`own_part`). That a version is complete was seen when its successor's run began. Within
+a run each subtask sees whether the other one of its folder has committed: the first and the last
+share one, so a batch of which Spark ran only the first or only the last subtasks is found by the
+next one.
 """
 
 from __future__ import annotations
@@ -22,12 +28,20 @@ from forebay_state_api.backend import ParentState, StateFile
 from forebay_state_api.errors import ConfigurationError, CorruptStateError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage import ObjectNotFoundError
-from forebay_state_api.versions.epochs import Epochs
+from forebay_state_api.versions import layout
+from forebay_state_api.versions.epochs import Epochs, Origin
 from forebay_state_api.versions.manifest import Manifest, read_manifest
-from forebay_state_api.versions.markers import Made, VersionListing, list_version, marked_versions
+from forebay_state_api.versions.markers import (
+    Made,
+    VersionListing,
+    list_pair,
+    list_version,
+    marked_versions,
+)
 
 if TYPE_CHECKING:
     from forebay_state_api.storage import ObjectStorage
+    from forebay_state_api.versions.layout import Coordinates
 
 
 Parents: TypeAlias = "Sequence[tuple[ParentState, Manifest]]"
@@ -108,17 +122,32 @@ def runs_by_rank(listing: VersionListing, epochs: Epochs) -> Sequence[str]:
     return [run_key for _, run_key in sorted(ranks, reverse=True)]
 
 
+def own_part(storage: ObjectStorage, origin: Origin, made: Coordinates) -> Segment | None:
+    """What the subtask of the same key groups as ``made`` committed to a version (one request).
+
+    ``None`` when the version must be listed whole: its run had other subtasks, or not both of the
+    pair have committed.
+    """
+    listing = list_pair(storage, origin.version, made.subtask, made.parallelism)
+    listing = listing.of_run(origin.run_key or "")
+    alike = (made.parallelism, made.max_parallelism)
+    committed = {
+        one.by.subtask: one
+        for one in by_attempt(listing)
+        if (one.by.parallelism, one.by.max_parallelism) == alike
+    }
+    own = committed.get(made.subtask)
+    other = committed.get(layout.other_of_pair(made.subtask, made.parallelism))
+    if own is None or other is None or own.by.range != made.range:
+        return None
+    return Segment(made.range, own)
+
+
 def own_newest(
     storage: ObjectStorage, batch_id: int, since: int, run_key: str
 ) -> VersionListing | None:
-    """What the run itself began to make last, above ``since`` and not above ``batch_id``.
-
-    One request where the batch before made a version, as it does on every stream.
-    """
-    newest = list_version(storage, batch_id).of_run(run_key)
-    if newest:
-        return newest
-    for version in marked_versions(storage, batch_id - 1):
+    """What the run itself began to make last, above ``since`` and not above ``batch_id``."""
+    for version in marked_versions(storage, batch_id):
         if version <= since:
             return None
         listing = list_version(storage, version).of_run(run_key)

@@ -1,9 +1,9 @@
 """The protocol as one task uses it: begin a version, commit it.
 
 The order of requests is the protocol. `OperatorVersions.begin` lists the epochs (and mints one at
-a run's first batch), puts the start marker, lists the version to be opened and reads its manifests;
-`TaskVersion.commit` lists the version being made and puts the manifest. An ordinary batch makes
-these six kinds of requests and no others.
+a run's first batch), puts the start marker, lists the subtask's folder of the version to be opened
+and reads its manifest; `TaskVersion.commit` lists the epochs again and puts the manifest. An
+ordinary batch makes these six requests and no others. None grows with the number of subtasks.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ import attrs
 from forebay_state_api.errors import ConfigurationError, StateAccessError
 from forebay_state_api.versions import fencing, layout, opening
 from forebay_state_api.versions.commit import (
-    check_not_committed,
     check_subtask,
+    mark,
     merged,
     metrics_of,
 )
+from forebay_state_api.versions.epochs import Origin
 from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.forks import Source
 from forebay_state_api.versions.layout import Coordinates
 from forebay_state_api.versions.manifest import Manifest, put_manifest
-from forebay_state_api.versions.markers import list_version, put_marker
+from forebay_state_api.versions.markers import list_version
 
 if TYPE_CHECKING:
     from forebay_state_api.backend import CommittedState, ParentState
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from forebay_state_api.storage import ObjectStorage
     from forebay_state_api.versions.epochs import RunIdentity, RunRecord
     from forebay_state_api.versions.forks import RestoreFrom
+    from forebay_state_api.versions.markers import VersionListing
 
 
 class OperatorVersions:
@@ -60,29 +62,29 @@ class OperatorVersions:
         new_state: bool = False,
         restore: RestoreFrom | None = None,
         now_us: int,
+        batch_ms: int = 0,
     ) -> TaskVersion:
         """Begin to make version ``batch_id + 1``, and open what it is made of.
 
         Where that is nothing, ``restore`` is opened instead, if it is given. Then `storage` must
         be an `OperatorStorage`. ``consecutive`` says that every batch runs this operator, so that a
         run begins with the version that the batch before it made, unless ``new_state``.
+        ``batch_ms`` is `Manifest.batch_ms`.
 
         Raises `FencedError` when a newer run owns the state, `ConfigurationError` when nothing is
         stored where state is expected or it does not fit this operator, `CorruptStateError` when
         the version to be opened is incomplete, or missing.
         """
-        entry, record = fencing.enter(
-            self.storage,
-            fencing.Entering(
-                run=run,
-                batch_id=batch_id,
-                uid=self.uid,
-                max_parallelism=self.max_parallelism,
-                consecutive=consecutive,
-                new_state=new_state,
-                restore=restore,
-            ),
+        entering = fencing.Entering(
+            run=run,
+            batch_id=batch_id,
+            uid=self.uid,
+            max_parallelism=self.max_parallelism,
+            consecutive=consecutive,
+            new_state=new_state,
+            restore=restore,
         )
+        entry, record = fencing.enter(self.storage, entering)
         made = Coordinates(
             version=batch_id + 1,
             max_parallelism=self.max_parallelism,
@@ -95,34 +97,55 @@ class OperatorVersions:
             random_id=layout.random_id(),
         )
         check_subtask(made, self.uid)
-        put_marker(self.storage, made)
+        mark(self.storage, made, self.uid)
         opened = self._opened(made, entry.since, record)
-        return TaskVersion(self, made, opened, now_us)
+        return TaskVersion(self, entering, made, opened, now_us, batch_ms)
 
     def _opened(self, made: Coordinates, since: int, record: RunRecord | None) -> _Opened:
-        batch_id = made.version - 1
-        listing = None
-        if batch_id > since:
-            listing = opening.own_newest(self.storage, batch_id, since, made.run_key)
-        if listing is None:
-            record = record or fencing.record_of(self.storage, made.run_key, self.uid)
-            if record.origin.run_key is None:
-                return self._begun(made.range, Source.of(record.details))
-            listing = list_version(self.storage, record.origin.version).of_run(
-                record.origin.run_key
-            )
-        segments = opening.segments_of(listing, self.max_parallelism, self.uid, self.storage.url)
+        origin, segments = self._found(made, since, record)
+        if origin.run_key is None:
+            assert record is not None
+            return self._begun(made.range, Source.of(record.details))
         parents = list(opening.parents_of(self.storage, segments, made.range))
         self._check_backend([manifest for _, manifest in parents])
-        return _Opened(listing.version, parents, segments)
+        return _Opened(origin, parents)
+
+    def _found(
+        self, made: Coordinates, since: int, record: RunRecord | None
+    ) -> tuple[Origin, Sequence[opening.Segment]]:
+        """What is opened, and at least those segments of it that the task's range needs."""
+        batch_id = made.version - 1
+        if batch_id > since:
+            origin = Origin(version=batch_id, run_key=made.run_key)
+            if part := opening.own_part(self.storage, origin, made):
+                return origin, [part]
+            if listing := opening.own_newest(self.storage, batch_id, since, made.run_key):
+                origin = Origin(version=listing.version, run_key=made.run_key)
+                return origin, self._segments(listing)
+        record = record or fencing.record_of(self.storage, made.run_key, self.uid)
+        if record.origin.run_key is None:
+            return record.origin, ()
+        # That all subtasks have committed this version was seen when the record was written.
+        if part := opening.own_part(self.storage, record.origin, made):
+            return record.origin, [part]
+        return record.origin, self.all_segments(record.origin)
+
+    def all_segments(self, origin: Origin) -> Sequence[opening.Segment]:
+        """The segments of all subtasks that made a version, in key-group order."""
+        listing = list_version(self.storage, origin.version)
+        return self._segments(listing.of_run(origin.run_key or ""))
+
+    def _segments(self, listing: VersionListing) -> Sequence[opening.Segment]:
+        return opening.segments_of(listing, self.max_parallelism, self.uid, self.storage.url)
 
     def _begun(self, groups: KeyGroupRange, source: Source | None) -> _Opened:
         """The empty version, or what a fork begins with."""
+        empty = Origin(version=0, run_key=None)
         if source is None:
-            return _Opened(0, ())
+            return _Opened(empty, ())
         assert isinstance(self.storage, OperatorStorage)
-        parents, segments = source.opened(self.storage, groups, self.max_parallelism)
-        return _Opened(0, parents, segments, source)
+        parents = source.opened(self.storage, groups, self.max_parallelism)
+        return _Opened(empty, parents, source)
 
     def _check_backend(self, manifests: Sequence[Manifest]) -> None:
         for manifest in manifests:
@@ -140,31 +163,35 @@ class _Opened:
     """The version that was opened, and what of it the task's range needs."""
 
     def __init__(
-        self,
-        version: int,
-        parents: opening.Parents,
-        segments: Sequence[opening.Segment] = (),
-        source: Source | None = None,
+        self, origin: Origin, parents: opening.Parents, source: Source | None = None
     ) -> None:
-        self.version = version
+        self.origin = origin
+        self.version = origin.version
         self.source = source
         self.parents = [parent for parent, _ in parents]
         self.clipped = [(parent.range, manifest) for parent, manifest in parents]
         self.manifests = list({m.id: m for _, m in parents}.values())
-        self.segments = segments
 
 
 class TaskVersion:
     """One task attempt's making of one version, from the marker to the manifest."""
 
-    def __init__(
-        self, operator: OperatorVersions, made: Coordinates, opened: _Opened, now_us: int
+    def __init__(  # noqa: PLR0917 - one caller
+        self,
+        operator: OperatorVersions,
+        entering: fencing.Entering,
+        made: Coordinates,
+        opened: _Opened,
+        now_us: int,
+        batch_ms: int,
     ) -> None:
         """Made by `OperatorVersions.begin`."""
         self._operator = operator
+        self._entering = entering
         self._made = made
         self._opened = opened
         self._now_us = now_us
+        self._batch_ms = batch_ms
         self._committed = False
 
     @property
@@ -214,14 +241,17 @@ class TaskVersion:
     def every_manifest(self) -> Sequence[Manifest]:
         """The manifests of all subtasks that made the opened version, in the order of subtasks.
 
-        Reads those that `manifests` does not hold, one request each.
+        Lists the version and reads those that `manifests` does not hold, one request each.
         """
         source = self._opened.source
         if source is not None:
             assert isinstance(self.storage, OperatorStorage)
-            return source.every_manifest(self.storage, self._opened.segments)
+            return source.every_manifest(self.storage, self._operator.max_parallelism)
+        if self._opened.origin.run_key is None:
+            return ()
+        segments = self._operator.all_segments(self._opened.origin)
         return opening.manifests_of(
-            self.storage, self._opened.segments, {m.id: m for m in self._opened.manifests}
+            self.storage, segments, {m.id: m for m in self._opened.manifests}
         )
 
     @property
@@ -255,13 +285,13 @@ class TaskVersion:
         ``descriptions`` and ``generations`` are those of the declared states; ``operator_state`` is
         plain data, and ``operator_files`` are the files that it needs; ``metrics`` are plain data
         for people, beside the sizes of the commit; ``times`` are plain data for timers. Call it
-        once, before the last output batch is handed on. Raises `ConfigurationError` when this
-        attempt has committed already.
+        once, before the last output batch is handed on. Raises `FencedError` when a newer run has
+        begun since.
         """
         if self._committed:
             msg = f"version {self.version} has already been committed by this task"
             raise StateAccessError(msg)
-        check_not_committed(self._operator.storage, self._made, self._operator.uid)
+        fencing.check_owner(self._operator.storage, self._entering)
         told = {**(metrics or {}), **metrics_of(committed)}
         manifest = attrs.evolve(
             self._manifest(committed, descriptions, told),
@@ -292,6 +322,7 @@ class TaskVersion:
             parents=[manifest.id for manifest in self.manifests],
             opened_version=self.opened_version,
             now_us=self._now_us,
+            batch_ms=self._batch_ms,
             files=committed.files,
             meta=committed.meta,
             protected=(),
