@@ -1,9 +1,9 @@
 """Object storage: the few operations that versions and backends need, and who provides them.
 
 The contract that the protocol rests on (checked by ``forebay doctor``): a put is all-or-nothing, a
-list after a put shows it, put-if-absent lets exactly one caller win. All methods block, and all
-may be called from several threads at once. What fails in passing is tried again for
-``spark.forebay.storage.retry-budget``; then it is a `StorageError`.
+list after a put shows it, put-if-absent lets exactly one of callers with bytes of their own win.
+All methods block, and all may be called from several threads at once. What fails in passing is
+tried again for ``spark.forebay.storage.retry-budget``; then it is a `StorageError`.
 """
 
 from __future__ import annotations
