@@ -10,8 +10,10 @@ import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
+from zoneinfo import ZoneInfo
 
 import pytest
+from pyspark import sql
 
 from forebay_spark_runtime.testing import FunctionHarness
 from forebay_state_api import (
@@ -440,3 +442,77 @@ def test_compaction_goes_by_the_clock_of_the_harness(backend):
         for user in users:
             harness.process([Row(user)])
         assert [harness.state(state, user) for user in users] == [1] * 30
+
+
+BERLIN = ZoneInfo("Europe/Berlin")
+SWITCHES = {
+    "spring": (datetime(2024, 3, 31, 0, 59, 50, tzinfo=UTC), timedelta(seconds=20)),
+    "autumn": (datetime(2024, 10, 27, 0, 45, tzinfo=UTC), timedelta(minutes=30)),
+}
+
+
+class Event(NamedTuple):
+    user: str
+    at: datetime
+    seen: list[dict[str, datetime]]
+
+
+class Gaps(KeyedProcessFunction):
+    """The seconds since a key's last row; ten minutes after each row a timer."""
+
+    def open(self, context):
+        self.last = context.get_state(ValueStateDescriptor("last", datetime))
+
+    def process_element(self, row, ctx):
+        assert row.seen[0]["at"].tzinfo is row.at.tzinfo is UTC
+        last = self.last.value()
+        self.last.update(row.at)
+        ctx.timers.register_event_time(row.at + timedelta(minutes=10))
+        yield None if last is None else (row.at - last).total_seconds()
+
+    def on_timer(self, at, ctx):
+        yield at
+
+
+class CoGaps(KeyedCoProcessFunction):
+    open = Gaps.open
+    process_element1 = process_element2 = Gaps.process_element
+    on_timer = Gaps.on_timer
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+@pytest.mark.parametrize("backend", ["heap", "lsm"])
+@pytest.mark.parametrize("fn", [Gaps(), CoGaps()], ids=["one input", "two inputs"])
+def test_rows_of_a_dst_switch_are_instants(fn, backend, switch):
+    first, gap = SWITCHES[switch]
+
+    def event(at):
+        here = at.astimezone(BERLIN)
+        return Event("ann", here, [{"at": here}])
+
+    with FunctionHarness(fn, "user", backend=backend, event_time="at") as harness:
+        assert harness.process([event(first)]) == [None]
+        second = [event(first + gap)]
+        given = (second, None) if isinstance(fn, Gaps) else ([], second)
+        assert harness.process(*given) == [gap.total_seconds()]
+        due = first + timedelta(minutes=10)
+        out = [*harness.process([event(max(due, first + gap))]), *harness.process([])]
+        assert [(at, at.tzinfo) for at in out if isinstance(at, datetime)] == [(due, UTC)]
+
+
+@pytest.mark.parametrize("make", [Event, sql.Row, dict], ids=["named", "Row", "dict"])
+def test_rows_of_any_kind_and_keys_are_instants(make):
+    first, gap = SWITCHES["autumn"]
+    times = [first, first + gap]
+
+    def seen(row, ctx):
+        return [(row.user, ctx.current_key, row.at, row.seen[0][1])]
+
+    rows = [
+        make(user="ann", at=at.astimezone(BERLIN), seen=[(1, at.astimezone(BERLIN))])
+        for at in times
+    ]
+    with FunctionHarness(seen, "at") as harness:
+        out = harness.process(rows)
+    assert out == [("ann", at, at, at) for at in times]
+    assert all(at.tzinfo is UTC for row in out for at in row[1:])

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from forebay_spark_runtime.place import moved
 from forebay_spark_runtime.plan import GROUP_BITS, Hidden
 from forebay_spark_runtime.rows_in import (
+    INSTANTS,
     SLICE_ROWS,
     RowReader,
     UnreadableValueError,
@@ -25,7 +26,6 @@ from forebay_state_api.subtask import Subtask, SubtaskIdentity
 
 _SHOWN: Final = 300
 _GROUP_MASK: Final = (1 << GROUP_BITS) - 1
-_INSTANTS: Final = pa.timestamp("us", "UTC")
 
 
 @attrs.frozen(kw_only=True)
@@ -100,7 +100,7 @@ class Feeder:
         times = batch.column(position if self._layout.single else side)
         if not self._layout.single:
             times = times.drop_null().field(position)
-        latest = pc.max(times.cast(_INSTANTS).cast(pa.int64())).as_py()
+        latest = pc.max(times.cast(INSTANTS).cast(pa.int64())).as_py()
         if latest is not None:
             subtask.saw_event_time(latest, side)
 
@@ -234,15 +234,11 @@ def _canonical(column: Any, read: list[Any]) -> list[Any]:
     """A key column as `canonical_key` has it, of which ``read`` are the values."""
     kind = column.type
     if pa.types.is_floating(kind):
-        column = pc.add(column, pa.scalar(0.0, kind))
-    elif pa.types.is_decimal(kind):
-        return [*map(canonical_decimal, read)] if kind.scale else read
-    elif pa.types.is_timestamp(kind) and kind.tz is not None:
-        column = column.cast(pa.timestamp(kind.unit, "UTC"))
-    else:
-        return read
-    canonical: list[Any] = column.to_pylist()
-    return canonical
+        canonical: list[Any] = pc.add(column, pa.scalar(0.0, kind)).to_pylist()
+        return canonical
+    if pa.types.is_decimal(kind) and kind.scale:
+        return [*map(canonical_decimal, read)]
+    return read
 
 
 def _groups(batch: Any) -> list[int]:

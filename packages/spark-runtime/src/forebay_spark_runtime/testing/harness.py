@@ -194,7 +194,8 @@ class FunctionHarness:
     def process(self, rows: Iterable[Any], other: Iterable[Any] | None = None) -> list[Any]:
         """Run one micro-batch and commit it; the rows given out, subtask by subtask.
 
-        Rows are NamedTuples, ``Row``s or dicts. ``other`` are those of the second input, which come
+        Rows are NamedTuples, ``Row``s or dicts; the function gets their datetimes in UTC, as on
+        Spark. ``other`` are those of the second input, which come
         after those of the first; without it the second input has none in this micro-batch. A
         failure raises `FunctionError` with the user's error as its cause, and commits nothing; so
         does what cannot be a key, which is a `ConfigurationError`.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import attrs
+from pyspark.sql import Row
 
 from forebay_spark_runtime.rows_in import row_class
 from forebay_state_api._engine.timers import us_of
@@ -91,16 +92,28 @@ class InputRows:
 
 
 def named_rows(rows: Iterable[Any]) -> list[Any]:
-    """``rows``, with dicts as the rows that a DataFrame of them would have."""
+    """``rows``, with dicts as the rows that a DataFrame of them would have, and times in UTC."""
     rows = list(rows)
     dicts = [row for row in rows if isinstance(row, Mapping)]
-    if not dicts:
-        return rows
     names = tuple(dict.fromkeys(name for row in dicts for name in row))
     make = row_class(names)._make
-    return [
-        make(row.get(name) for name in names) if isinstance(row, Mapping) else row for row in rows
-    ]
+    return [_in_utc(make(map(row.get, names)) if isinstance(row, Mapping) else row) for row in rows]
+
+
+def _in_utc(value: Any) -> Any:
+    """A row, or a part of one, with its instants in UTC."""
+    if isinstance(value, datetime):
+        return value if value.tzinfo is None else value.astimezone(UTC)
+    if type(value) is dict:
+        return {_in_utc(key): _in_utc(part) for key, part in value.items()}
+    if isinstance(value, Row):
+        parts = [_in_utc(part) for part in value]
+        return Row(*value.__fields__)(*parts) if hasattr(value, "__fields__") else Row(*parts)
+    if type(value) in (list, tuple):
+        return type(value)([_in_utc(part) for part in value])
+    if isinstance(value, tuple) and hasattr(value, "_make"):
+        return value._make([_in_utc(part) for part in value])
+    return value
 
 
 def extractor(given: Any, what: str, purpose: str, uid: str) -> Callable[[Any], Any]:
