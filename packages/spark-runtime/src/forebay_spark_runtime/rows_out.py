@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn
 import pyarrow as pa
 
 from forebay_spark_runtime.reasons import plain_reason
-from forebay_spark_runtime.values_out import infinities, value_kind, wide_type
+from forebay_spark_runtime.values_out import escaped, infinities, value_kind, wide_type
 from forebay_state_api.errors import OutputSchemaError
 
 _MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError)
@@ -115,7 +115,12 @@ class RowWriter:
 
     def _array(self, position: int, values: list[Any]) -> Any:
         given = self._kinds[position].all_to_arrow(values)
-        column = pa.array(given, type=self._schema.field(position).type)
+        kind = self._schema.field(position).type
+        try:
+            column = pa.array(given, type=kind)
+        except UnicodeEncodeError:  # a lone surrogate, which UTF-8 has no bytes for
+            given = escaped(given)
+            column = pa.array(given, type=kind)
         wide = self._wide[position]
         # A double that is too large for a float becomes infinite.
         if (

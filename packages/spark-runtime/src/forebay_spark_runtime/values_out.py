@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forebay_spark_runtime.time_zones import time_zone as zone_of
+from forebay_state_api.tracebacks import encodable
 
 _DAYS: Final = (1 << 63) // 86_400_000_000
 """That an interval of 64 bits of µs holds."""
@@ -86,6 +87,17 @@ def infinities(array: Any) -> int:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return infinities(array.flatten())
     return 0
+
+
+def escaped(given: Any) -> Any:
+    r"""What pyarrow is given, with escapes such as ``\ud83d`` for lone surrogates in texts."""
+    if isinstance(given, str):
+        return encodable(given)
+    if isinstance(given, dict):
+        return {name: escaped(value) for name, value in given.items()}
+    if isinstance(given, (list, tuple)):
+        return type(given)(map(escaped, given))
+    return given
 
 
 def _boolean(value: Any) -> bool:

@@ -19,6 +19,7 @@ from forebay_spark_runtime.pickling import unpickled
 from forebay_spark_runtime.place import Place
 from forebay_spark_runtime.rows_out import RowWriter
 from forebay_spark_runtime.subtasks import OperatorTask
+from forebay_spark_runtime.task_errors import ready_for_spark
 from forebay_state_api.backend import NO_TIME
 from forebay_state_api.codecs import codec_for
 
@@ -45,6 +46,7 @@ class SubtaskJob:
     time_zone: str
     streaming: bool
 
+    @ready_for_spark
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Run one subtask: what ``mapInArrow`` calls."""
         freeze = begin_task()

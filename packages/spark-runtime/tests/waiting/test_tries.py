@@ -316,6 +316,15 @@ def test_other_errors_ask_for_nothing(error):
     assert later(error) is None
 
 
+def test_a_call_out_of_time_names_the_line_that_it_waited_in(drive):
+    async def fn(row, client):
+        await asyncio.sleep(60)  # the line
+
+    text = str(drive(fn, range(1), try_timeout=5.0).error)
+    assert "raised TimeoutError: no answer within the try_timeout of 5 s" in text
+    assert "await asyncio.sleep(60)  # the line" in text
+
+
 # --- rates --------------------------------------------------------------------------------------
 
 

@@ -8,9 +8,19 @@ Misuse that Python itself has a name for stays a `ValueError` or a `TypeError`.
 
 from __future__ import annotations
 
+from forebay_state_api.tracebacks import encodable, users_frames
+
 
 class ForebayError(Exception):
     """The root of all errors raised by Forebay."""
+
+    def __str__(self) -> str:
+        """Return the message, with escapes for what cannot be written as UTF-8."""
+        return encodable(self._message())
+
+    def _message(self) -> str:
+        """Return what the error says, as it was raised."""
+        return super().__str__()
 
 
 class ConfigurationError(ForebayError):
@@ -62,8 +72,8 @@ class IncompatibleTypeError(StateMigrationError):
         self.declared = declared
         self.reason = reason
 
-    def __str__(self) -> str:
-        """Return the message."""
+    def _message(self) -> str:
+        """Return both types and the reason."""
         return f"stored as {self.stored}, declared as {self.declared}: {self.reason}"
 
 
@@ -99,8 +109,20 @@ class FencedError(ForebayError):
 class FunctionError(ForebayError):
     """The user's function raised; its exception is the ``__cause__``.
 
-    The message names the function, the operator's uid, the key, the batch id and the partition.
+    The message names the function, the operator's uid, the key, the batch id and the partition, and
+    ends with the lines of the user's own code that the exception came through.
     """
+
+    _frames = ""
+
+    def _message(self) -> str:
+        """Return what was raised where, and the user's frames below it.
+
+        The frames are kept from the first time on, for Spark takes the cause away.
+        """
+        if not self._frames and self.__cause__ is not None:
+            self._frames = users_frames(self.__cause__)
+        return super()._message() + self._frames
 
 
 class OutputSchemaError(ForebayError):

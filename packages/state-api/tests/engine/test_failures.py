@@ -49,10 +49,12 @@ def test_the_text_of_an_error(job):
     job.run(Reading(), [("k", 1)])
     with pytest.raises(FunctionError) as failure:
         job.run(failing(after), [("k", 1)])
-    assert str(failure.value) == (
+    first, *lines = str(failure.value).splitlines()
+    assert first == (
         "failing.<locals>.Failing.process_element (operator 'operator', key 'k', batch 1, "
         "partition 0) raised LookupError: boom"
     )
+    assert lines[-1].strip() == 'raise LookupError("boom")'
     assert isinstance(failure.value.__cause__, LookupError)
 
 

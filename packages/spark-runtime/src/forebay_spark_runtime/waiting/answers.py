@@ -12,6 +12,7 @@ import pyarrow as pa
 from forebay_spark_runtime.rows_out import RowWriter
 from forebay_spark_runtime.waiting.window import Segment
 from forebay_state_api.errors import OutputSchemaError
+from forebay_state_api.tracebacks import encodable
 
 _BARE: Final = frozenset({str, int, float, bool, bytes})
 """Types of answers that need no look where there is one column."""
@@ -28,7 +29,7 @@ class Failed:
     @classmethod
     def of(cls, _row: Any, error: BaseException, tries: int) -> Failed:
         """What ``on_error="column"`` makes of a failed row."""
-        return cls(type(error).__name__, str(error), tries)
+        return cls(type(error).__name__, encodable(str(error)), tries)
 
 
 ERROR_TYPE: Final = pa.struct(

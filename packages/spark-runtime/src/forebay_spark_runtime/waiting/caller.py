@@ -174,11 +174,7 @@ class Caller:
         try:
             answer = await self.fn(argument, client)
         except asyncio.CancelledError as cancelled:
-            if not (slot.expired or slot.hedge_won):
-                if slot.task.cancelling():
-                    raise
-                error = RuntimeError("the call was cancelled by something that it waited for")
-                error.__cause__ = cancelled
+            error = _why_cancelled(slot, cancelled)
         except Exception as raised:  # noqa: BLE001 - the retry policy decides what becomes of it
             error = raised
         if slot.hedge is not None or slot.hedge_won:
@@ -377,6 +373,22 @@ class Caller:
         for task in tuple(self._hedged):
             task.cancel()
         await asyncio.gather(*self._hedged, return_exceptions=True)
+
+
+def _why_cancelled(slot: Slot, cancelled: asyncio.CancelledError) -> BaseException | None:
+    """The error of a call that was cancelled; ``None`` if the second call has answered.
+
+    Raises ``cancelled`` where all is to end.
+    """
+    if slot.expired:
+        return cancelled
+    if slot.hedge_won:
+        return None
+    if slot.task.cancelling():
+        raise cancelled
+    error = RuntimeError("the call was cancelled by something that it waited for")
+    error.__cause__ = cancelled
+    return error
 
 
 def _take_back(slot: Slot) -> None:

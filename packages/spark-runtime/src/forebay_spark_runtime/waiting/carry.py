@@ -18,6 +18,7 @@ from pyspark import TaskContext
 from forebay_spark_runtime import async_progress, place
 from forebay_spark_runtime.options import KeyedOptions
 from forebay_spark_runtime.subtasks import OperatorTask
+from forebay_spark_runtime.task_errors import ready_for_spark
 from forebay_spark_runtime.waiting.arrow_in import check_partition
 from forebay_spark_runtime.waiting.pending import Columns, PendingRows, carried_batch
 from forebay_spark_runtime.waiting.task import Leaving, Place, TaskRun, WaitJob
@@ -63,6 +64,7 @@ class CarryJob(WaitJob):
     """Of the input, as the user has them."""
     carry_after_s: float
 
+    @ready_for_spark
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Run one subtask: what ``mapInArrow`` calls."""
         task = TaskContext.get()

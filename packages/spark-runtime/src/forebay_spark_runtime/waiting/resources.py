@@ -14,12 +14,14 @@ import atexit
 import contextlib
 import logging
 import os
+import traceback
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final, TypeAlias
 
 from forebay_spark_runtime.waiting.caller import is_closed
 from forebay_spark_runtime.waiting.process_loop import ProcessLoop
 from forebay_state_api.errors import ConfigurationError, FunctionError
+from forebay_state_api.tracebacks import encodable
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +76,8 @@ class _Opened:
             if not self._ready.done():
                 self._ready.set_exception(_failed(self._name, error))
             elif not isinstance(error, asyncio.CancelledError):
-                _log.warning("closing the client of %s failed", self._name, exc_info=True)
+                trace = encodable("".join(traceback.format_exception(error)))
+                _log.warning("closing the client of %s failed: %s", self._name, trace)
 
 
 @contextlib.asynccontextmanager

@@ -22,6 +22,7 @@ import attrs
 from pyspark import TaskContext
 
 from forebay_spark_runtime.pickling import unpickled
+from forebay_spark_runtime.task_errors import ready_for_spark
 from forebay_spark_runtime.waiting.answers import AnswerWriter, Failed
 from forebay_spark_runtime.waiting.arrow_in import (
     Cutter,
@@ -90,6 +91,7 @@ class WaitJob:
     """Known on the driver; ``None``: the task knows it."""
     metrics: Any
 
+    @ready_for_spark
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Run one task: what ``mapInArrow`` calls."""
         batches = (batch for batch in batches if batch.num_rows)

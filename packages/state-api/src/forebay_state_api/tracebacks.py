@@ -1,0 +1,70 @@
+"""What an error says of the user's own code, wherever its traceback gets lost.
+
+Spark shows the text of an error. From pyspark 4.3 on it drops the error's causes with their
+tracebacks unless ``spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled`` is false.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from types import FrameType
+from typing import Final
+
+SHOWN_FRAMES: Final = 20
+"""Of each traceback the last ones, at most."""
+
+SHOWN_CAUSES: Final = 3
+"""Of an error the next ones, at most."""
+
+_OURS: Final = frozenset(
+    {
+        "forebay_backend_heap",
+        "forebay_backend_lsm",
+        "forebay_compaction_ray",
+        "forebay_spark_runtime",
+        "forebay_state_api",
+    }
+)
+
+
+def encodable(text: str) -> str:
+    r"""``text`` with escapes such as ``\ud83d`` for what UTF-8 has no bytes for."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def users_frames(error: BaseException) -> str:
+    """The frames of ``error`` and its causes that are not Forebay's own, as tracebacks show them.
+
+    Begins with a line break, or is empty.
+    """
+    lines = _frames(error)
+    for cause in _causes(error):
+        frames = _frames(cause)
+        if frames:
+            lines += [f"caused by {type(cause).__name__}: {cause}", *frames]
+    return "".join(f"\n{line}" for line in lines)
+
+
+def _frames(error: BaseException) -> list[str]:
+    frames = [frame for frame in traceback.walk_tb(error.__traceback__) if not _is_ours(frame[0])]
+    shown = traceback.StackSummary.extract(iter(frames[-SHOWN_FRAMES:]))
+    return "".join(shown.format()).splitlines()
+
+
+def _is_ours(frame: FrameType) -> bool:
+    """Whether a frame is of Forebay's code; what that generates is of no module."""
+    module = frame.f_globals.get("__name__")
+    return module is None or str(module).partition(".")[0] in _OURS
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    seen = {id(error)}
+    for _ in range(SHOWN_CAUSES):
+        implied = None if error.__suppress_context__ else error.__context__
+        cause = error.__cause__ or implied
+        if cause is None or id(cause) in seen:
+            return
+        seen.add(id(cause))
+        yield cause
+        error = cause

@@ -1,0 +1,170 @@
+"""What the driver shows of an error in a worker has the user's own file and line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from forebay_spark_runtime import Batch, keyed, ordered_wait
+from forebay_state_api import KeyedProcessFunction, ReducingStateDescriptor, ValueStateDescriptor
+
+pytestmark = pytest.mark.spark
+
+SIMPLIFIED = "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled"
+TORN = '{"error": "cannot parse \\ud83d"}'
+
+
+@pytest.fixture(params=["true", "false"])
+def session(request, spark):
+    spark.conf.set(SIMPLIFIED, request.param)
+    yield spark
+    spark.conf.unset(SIMPLIFIED)
+
+
+def price(user):
+    return {"b": 1}[user]  # the line
+
+
+class Record(KeyedProcessFunction):
+    def open(self, context):
+        self.n = context.get_state(ValueStateDescriptor("n", int, default=0))
+
+    async def process_element(self, row, ctx):
+        await self.n.async_value()
+        yield row.user, price(row.user)
+
+
+class Open(Record):
+    def open(self, context):
+        price("a")
+
+
+class Timer(Record):
+    def process_element(self, row, ctx):
+        ctx.timers.register_processing_time(ctx.timers.processing_time)
+
+    def on_timer(self, time, ctx):
+        price("a")
+
+
+class Reducer(KeyedProcessFunction):
+    def open(self, context):
+        reducer = lambda a, b: price("a")
+        self.sum = context.get_reducing_state(ReducingStateDescriptor("sum", reducer, int))
+
+    async def process_element(self, row, ctx):
+        self.sum.async_add(1)
+        self.sum.async_add(2)
+
+
+async def asked(row, client):
+    return price(row.user)
+
+
+async def asked_together(rows, client):
+    return [price(row.user) for row in rows]
+
+
+def on_a_thread(row, client):
+    return price(row.user)
+
+
+@contextlib.contextmanager
+def no_client():
+    yield price("a")
+
+
+def key_of(row):
+    return price(row.user)
+
+
+async def fine(row, client):
+    return 1
+
+
+def users(session):
+    return session.createDataFrame([("a",)], "user string")
+
+
+def in_keyed(function):
+    return lambda session: keyed(users(session), "user", uid="u", parallelism=1).process(
+        function, "user string, n long"
+    )
+
+
+def in_wait(fn, **options):
+    return lambda session: ordered_wait(users(session), fn, "n long", **options)
+
+
+def failure(made):
+    with pytest.raises(Exception, match="FunctionError") as caught:
+        made.collect()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *map(in_keyed, [Record(), Open(), Timer(), Reducer()]),
+        in_wait(asked),
+        in_wait(asked_together, batch=Batch(2)),
+        in_wait(on_a_thread),
+        in_wait(fine, resources=no_client),
+        in_wait(fine, key=key_of),
+    ],
+)
+def test_the_driver_shows_the_users_line(session, make):
+    text = failure(make(session))
+    assert "raised KeyError: 'a'" in text
+    shown = text[text.index("raised KeyError") :]
+    assert f'File "{__file__}", line ' in shown
+    assert 'return {"b": 1}[user]  # the line' in shown
+
+
+def test_a_stream_names_error_and_line_in_the_message_of_its_exception(stage):
+    """As the reference says; the exception has no cause."""
+    stage.put({"user": "a"})
+    result = keyed(stage.source(), "user", uid="u", parallelism=1).process(
+        Record(), "user string, n long"
+    )
+    with pytest.raises(StreamingQueryException) as caught:
+        stage.run(result)
+    text = str(caught.value)
+    assert caught.value.__cause__ is None
+    assert "forebay_state_api.errors.FunctionError: Record.process_element (operator 'u'" in text
+    assert 'return {"b": 1}[user]  # the line' in text
+
+
+async def tears(row, client):
+    raise ValueError(json.loads(TORN)["error"])
+
+
+def test_half_a_character_in_an_error_reaches_the_driver_escaped(session):
+    class Tears(Record):
+        def process_element(self, row, ctx):
+            raise ValueError(json.loads(TORN)["error"])
+
+    for make in (in_keyed(Tears()), in_wait(tears)):
+        assert "raised ValueError: cannot parse \\ud83d" in failure(make(session))
+
+
+def test_half_a_character_in_an_answer_or_a_row_is_escaped(spark):
+    def torn(row, ctx):
+        yield row.user, [{"text": json.loads(TORN)["error"]}]
+
+    schema = "user string, seen array<struct<text: string>>"
+    rows = keyed(users(spark), "user", uid="u", parallelism=1).process(torn, schema).collect()
+    assert rows == [("a", [("cannot parse \\ud83d",)])]
+
+    async def answered(row, client):
+        return json.loads(TORN)["error"]
+
+    assert ordered_wait(users(spark), answered, "x string").collect() == [
+        ("a", "cannot parse \\ud83d")
+    ]
+    failed = ordered_wait(users(spark), tears, "x string", on_error="column").first()
+    assert failed.x is None
+    assert (failed.error.type, failed.error.message) == ("ValueError", "cannot parse \\ud83d")
