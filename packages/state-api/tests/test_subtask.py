@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+import attrs
 import pytest
 
 from forebay_state_api import (
@@ -16,6 +17,7 @@ from forebay_state_api import (
 )
 from forebay_state_api.testing import KeyedJob
 from forebay_state_api.testing.conformance.subject import memory_storage
+from forebay_state_api.testing.conformance.timers import Timeless
 from forebay_state_api.testing.reference import ReferenceBackend
 from forebay_state_api.testing.storage import Fault, FaultyStorage
 from forebay_state_api.versions.reader import open_version
@@ -200,6 +202,16 @@ class Counting(KeyedProcessFunction):
         for state in self.states:
             state.update((state.value() or 0) + 1)
         return [(row[0], *[state.value() for state in self.states])]
+
+
+def test_a_subtask_of_a_stream_that_knows_no_time_is_found_again(job):
+    job.clock = Timeless()
+    for batch in range(2):
+        subtask = job.subtask(Telling())
+        subtask.task = attrs.evolve(subtask.task, consecutive=True)
+        with subtask:
+            assert subtask.commit().opened_version == batch
+        job.batch_id += 1
 
 
 def test_what_is_no_longer_declared_is_kept_and_logged(job, caplog):

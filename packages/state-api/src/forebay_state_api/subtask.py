@@ -328,7 +328,8 @@ class Subtask:
             restore=self._restore,
             now_us=self._now_us,
             # Elsewhere no checkpoint has the time.
-            batch_ms=self._now_us // 1_000 if task.consecutive else 0,
+            # `NO_TIME` is before all times, and stands as 0 in names.
+            batch_ms=max(self._now_us // 1_000, 0) if task.consecutive else 0,
         )
 
     def _opening(self) -> Opening:
