@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from itertools import chain
 from operator import itemgetter
 from typing import Any, Final
@@ -11,9 +11,9 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from forebay_backend_heap.files import Groups, Op, Section, chunk_of
+from forebay_backend_heap.files import Chunk, Groups, Op, Section, chunk_of
 from forebay_state_api.backend import StateKind, TableSpec
-from forebay_state_api.codecs import codec_for
+from forebay_state_api.codecs import codec_for, decoding
 from forebay_state_api.keys import KeyGroupRange
 
 CHUNK_CELLS: Final = 4096
@@ -101,27 +101,66 @@ def encode(spec: TableSpec, op: Op, block: Block, groups: KeyGroupRange) -> Sect
 
 
 def decode(section: Section, reader: TableSpec) -> Block:
-    """Unpack the cells of ``section`` that lie in its range; ``reader``'s codecs fit it."""
+    """Unpack the cells of ``section`` that lie in its range; ``reader``'s codecs fit it.
+
+    Raises `CorruptStateError` naming file, state and key for what no codec has packed.
+    """
     start, stop = section.window()
-    several = len(section.namespaces) > 1
     places: list[npt.NDArray[np.uint32]] = []
     keys: list[Any] = []
     contents: list[Any] | None = None if section.op is Op.DELETE else []
     for chunk in section.chunks:
-        columns = chunk.columns()
-        if several:
-            places.append(np.frombuffer(columns.pop(0), _NUMBER))
-        keys += reader.key.unpack(columns[0])
+        place, own, found = _decoded(section, chunk, reader)
+        keys += own
+        if place is not None:
+            places.append(place)
         if contents is not None:
-            contents += _unpacked(reader, section.op, columns[1:])
+            contents += found
     part = slice(start, stop)
+    with decoding(lambda _: section.where):
+        namespaces = [_NAMESPACE.unpack_one(namespace) for namespace in section.namespaces]
     return Block(
-        [_NAMESPACE.unpack_one(namespace) for namespace in section.namespaces],
-        np.concatenate(places)[part] if several else None,
+        namespaces,
+        np.concatenate(places)[part] if places else None,
         keys[part],
         np.repeat(section.groups, section.counts)[part],
         None if contents is None else contents[part],
     )
+
+
+def _decoded(
+    section: Section, chunk: Chunk, reader: TableSpec
+) -> tuple[npt.NDArray[np.uint32] | None, list[Any], list[Any]]:
+    """Index of the namespace, key and content of each cell."""
+    columns, keys = chunk.columns(), list[Any]()
+    contents: list[Any] = []
+    with decoding(lambda at: f"{section.where}{_of_key(reader, keys, columns, at)}"):
+        several = len(section.namespaces) > 1
+        places = np.frombuffer(columns.pop(0), _NUMBER) if several else None
+        keys += reader.key.unpack(columns.pop(0))
+        if section.op is not Op.DELETE:
+            contents += _unpacked(reader, section.op, columns)
+        parts = [keys] if section.op is Op.DELETE else [keys, contents]
+        _check_counts(chunk.cells, *parts, *([] if places is None else [places]))
+    return places, keys, contents
+
+
+def _check_counts(cells: int, *parts: Sized) -> None:
+    found = sorted({len(part) for part in parts} - {cells})
+    if found:
+        message = f"a column has {found[0]} values where {cells} belong"
+        raise ValueError(message)
+
+
+def _of_key(
+    reader: TableSpec, keys: Sequence[Any], columns: Sequence[bytes], at: int | None
+) -> str:
+    """Whose value the one at a position of the last columns is."""
+    if at is None or not keys:
+        return ""
+    if not reader.kind.is_point:
+        at = int(np.searchsorted(np.cumsum(np.frombuffer(columns[0], _NUMBER)), at, "right"))
+    return f", key {keys[at]!r:.200}"
 
 
 def oldest_time(section: Section, reader: TableSpec) -> int:
@@ -156,11 +195,14 @@ def _unpacked(reader: TableSpec, op: Op, columns: Sequence[bytes]) -> list[Any]:
     spans = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
     if reader.kind is StateKind.LIST:
         elements = _unpack_values(reader, columns[1:])
+        _check_counts(sum(ends[-1:]), elements)
         return [elements[span] for span in spans]
     addresses = _unpack_user_keys(reader, columns[1])
+    _check_counts(sum(ends[-1:]), addresses)
     if op is Op.REMOVE:
         return [addresses[span] for span in spans]
     values = _unpack_values(reader, columns[2:])
+    _check_counts(len(addresses), values)
     return [dict(zip(addresses[span], values[span], strict=True)) for span in spans]
 
 

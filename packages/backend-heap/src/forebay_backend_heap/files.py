@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
+from forebay_state_api.codecs import decoding
 from forebay_state_api.errors import CorruptStateError, StateMigrationError
 from forebay_state_api.keys import KeyGroupRange
 
@@ -109,6 +110,8 @@ class Section:
     counts: Counts
     """Cells of each of ``groups``."""
     chunks: tuple[Chunk, ...]
+    where: str = "memory"
+    """The file that it was read from, for messages."""
 
     @property
     def table(self) -> str:
@@ -229,7 +232,8 @@ def parse_head(head: bytes, where: str) -> list[Section]:
             f"{where}: it has format version {version}, this release reads {FORMAT_VERSION}; "
             "install the release of forebay-backend-heap that wrote it, or a newer one"
         )
-    return _sections(msgpack.unpackb(header)["sections"])
+    with decoding(lambda _: where):
+        return _sections(msgpack.unpackb(header)["sections"])
 
 
 def head_bytes(start: bytes) -> int:

@@ -93,7 +93,8 @@ class Reader:
                     f"{chunk.offset + chunk.size} of its body are truncated or altered"
                 )
             chunks.append(attrs.evolve(chunk, data=part))
-        return attrs.evolve(section, chunks=tuple(chunks))
+        where = self._where(file, section)
+        return attrs.evolve(section, chunks=tuple(chunks), where=where)
 
     def _where(self, file: StateFile, section: Section | None = None) -> str:
         state = "" if section is None else f"state {section.table!r} of "

@@ -7,19 +7,21 @@ once, whatever run they are of.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import attrs
 import numpy as np
 
-from forebay_backend_lsm.addressing import I64, Batch
+from forebay_backend_lsm.addressing import I64, Batch, key_in
 from forebay_backend_lsm.cache import CACHE, NewBlocks
 from forebay_backend_lsm.files import Block, Kind
 from forebay_backend_lsm.runs import FileRun, MemoryRun, Run
 from forebay_backend_lsm.search import Hits, Places, search_pairs
 from forebay_backend_lsm.sources import RawBlock, Wanted, fetch
 from forebay_state_api.backend import TableSpec
+from forebay_state_api.errors import CorruptStateError
 
 _RESOLVE_AT: Final = 256
 """Blocks that were read are looked into when there are so many."""
@@ -87,6 +89,14 @@ class Reads:
         for one, hits, _ in self._read(batch, stalled):
             found[one.level].append((one.run.reader, hits))
         return [each for parts in found for each in parts if len(each[1].which)]
+
+    def holders(self, one: Batch) -> list[Run]:
+        """The runs that have the one cell of a batch, newest first."""
+        return [
+            run
+            for run in self.runs
+            if any(len(hits.which) for _, hits in Reads([run], self._requests).newest(one))
+        ]
 
     def blocks(self, wanted: Sequence[tuple[FileRun, Sequence[int]]]) -> list[dict[int, Block]]:
         """Whole blocks, by number, of each run."""
@@ -251,6 +261,14 @@ def _without(here: I64, away: Sequence[I64], count: int) -> I64:
     for part in away:
         stays[part] = False
     return here[stays[here]]
+
+
+def where(spec: TableSpec, one: Batch, holders: Sequence[Run]) -> str:
+    """Which cell cannot be read, and in which files it is, for messages."""
+    with contextlib.suppress(CorruptStateError):
+        key = spec.key.unpack_one(key_in(one.keys[0]))
+        return f"{', '.join(run.where for run in holders)}, state {spec.name!r}, key {key!r:.200}"
+    return f"{', '.join(run.where for run in holders)}, state {spec.name!r}"
 
 
 def contents(reader: TableSpec, hits: Hits) -> tuple[list[int], list[Any]]:

@@ -33,6 +33,8 @@ class Run(abc.ABC):
     """Whose codecs unpack the cells."""
     clears: bool
     """Whether there are cells of `Kind.CLEAR`."""
+    where: str = "memory"
+    """The file, for messages."""
 
 
 class MemoryRun(Run):
@@ -85,6 +87,7 @@ class FileRun(Run):
         self.table: Final[FileTable] = source.file.tables[name]
         self.residence: Final[Residence] = source.residences[name]
         self.clears = self.table.counts[Kind.CLEAR] > 0
+        self.where = f"file {source.file.file.name!r} {source.where}"
         self.groups: Final = groups
         self._low: Final = groups.start << _GROUP_SHIFT
         self._high: Final = (groups.end + 1 << _GROUP_SHIFT) - 1

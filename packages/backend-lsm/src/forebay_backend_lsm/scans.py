@@ -9,9 +9,10 @@ from typing import Any, Final
 from forebay_backend_lsm.addressing import ENTRY_BITS, Batch
 from forebay_backend_lsm.encoding import unpack_elements
 from forebay_backend_lsm.files import Block, Kind
-from forebay_backend_lsm.reads import Reads
+from forebay_backend_lsm.reads import Reads, where
 from forebay_backend_lsm.runs import FileRun, MemoryRun, Run
 from forebay_state_api.backend import Scan, TableSpec
+from forebay_state_api.codecs import decoding
 
 _FIRST_WINDOW: Final = 2
 _LARGEST_WINDOW: Final = 32
@@ -21,8 +22,9 @@ _LARGEST_WINDOW: Final = 32
 class ListScan(Scan):
     """The elements of one list."""
 
-    def __init__(self, reads: Reads, batch: Batch) -> None:
+    def __init__(self, spec: TableSpec, reads: Reads, batch: Batch) -> None:
         """``batch`` is the list's cell."""
+        self._spec: Final = spec
         self._reads: Final = reads
         self._batch: Final = batch
 
@@ -34,8 +36,9 @@ class ListScan(Scan):
                 parts.append((reader, hits.values))
             if kind != Kind.APPEND:
                 break
-        for reader, value in _joined(parts[::-1]):
-            yield from unpack_elements(reader, value, page_size)
+        with decoding(lambda _: where(self._spec, self._batch, self._reads.holders(self._batch))):
+            for reader, value in _joined(parts[::-1]):
+                yield from unpack_elements(reader, value, page_size)
 
 
 def _joined(parts: Sequence[tuple[TableSpec, bytes]]) -> Iterator[tuple[TableSpec, bytes]]:
@@ -174,8 +177,30 @@ class MapScan(Scan):
         for key, entry in cells.items():
             by_reader.setdefault(id(entry[0].reader), []).append((key[cut:], entry))
         for found in by_reader.values():
-            entries += _unpacked(found[0][1][0].reader, found)
+            entries += self._unpacked(found[0][1][0].reader, found)
         return entries
+
+    def _unpacked(
+        self, reader: TableSpec, found: Sequence[tuple[bytes, Entry]]
+    ) -> Iterator[tuple[Any, Any]]:
+        puts = [entry for entry in found if entry[1][1] == Kind.PUT]
+        packed, values = [key for key, _ in found], [entry[3] for _, entry in puts]
+        codec = reader.user_key
+        assert codec is not None
+        with decoding(lambda at: self._where(found, at)):
+            user_keys = codec.unpack_each(b"".join(packed), [*map(len, packed)])
+            addresses = user_keys if codec.address is None else [*map(codec.address, user_keys)]
+        with decoding(lambda at: self._where(puts, at)):
+            unpacked = iter(reader.value.unpack_each(b"".join(values), [*map(len, values)]))
+        for address, (_, (_, kind, time, _)) in zip(addresses, found, strict=True):
+            if kind != Kind.PUT:
+                yield address, _GONE
+            else:
+                value = next(unpacked)
+                yield address, (time, value) if reader.ttl else value
+
+    def _where(self, entries: Sequence[tuple[bytes, Entry]], at: int | None) -> str:
+        return where(self._spec, self._batch, [entries[at or 0][1][0]])
 
 
 class _Gone:
@@ -189,19 +214,3 @@ def _sorted(held: dict[FileRun, dict[int, Block]], run: Run) -> Iterator[Block]:
     assert isinstance(run, FileRun)
     for _, block in sorted(held[run].items()):
         yield block
-
-
-def _unpacked(reader: TableSpec, found: Sequence[tuple[bytes, Entry]]) -> Iterator[tuple[Any, Any]]:
-    codec = reader.user_key
-    assert codec is not None
-    packed = [key for key, _ in found]
-    user_keys = codec.unpack_each(b"".join(packed), [*map(len, packed)])
-    addresses = user_keys if codec.address is None else [*map(codec.address, user_keys)]
-    puts = [entry for _, entry in found if entry[1] == Kind.PUT]
-    values = iter(reader.value.unpack_each(b"".join(e[3] for e in puts), [len(e[3]) for e in puts]))
-    for address, (_, (_, kind, time, _)) in zip(addresses, found, strict=True):
-        if kind != Kind.PUT:
-            yield address, _GONE
-        else:
-            value = next(values)
-            yield address, (time, value) if reader.ttl else value

@@ -58,6 +58,11 @@ class Source:
         self._place: Final = place
 
     @property
+    def where(self) -> str:
+        """The operator's directory, operator and version, for messages."""
+        return self._place.where
+
+    @property
     def waits(self) -> bool:
         """Whether several requests at once are quicker; see `ObjectStorage.waits`."""
         return self._place.storage.waits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
@@ -17,10 +18,12 @@ from forebay_backend_lsm.addressing import (
     namespace_of,
     prefix_of,
 )
+from forebay_backend_lsm.files import Kind
 from forebay_backend_lsm.memtable import Memtable
-from forebay_backend_lsm.reads import Reads, contents
+from forebay_backend_lsm.reads import Reads, contents, where
 from forebay_backend_lsm.runs import FileRun, MemoryRun
 from forebay_backend_lsm.scans import ListScan, MapScan
+from forebay_backend_lsm.search import Hits
 from forebay_backend_lsm.sweeping import Sweep
 from forebay_state_api.backend import (
     ABSENT,
@@ -34,6 +37,7 @@ from forebay_state_api.backend import (
     Table,
     TableSpec,
 )
+from forebay_state_api.codecs import decoding
 
 _ALL: Final = (1 << 64) - 1
 _GROUP_SHIFT: Final = 48
@@ -90,7 +94,7 @@ class LsmTable(Table):
 
     def scan(self, namespace: Any, group: int, key: Any) -> Scan:
         if self.spec.kind is StateKind.LIST:
-            return ListScan(self._reads(), self._addressing.one(namespace, group, key))
+            return ListScan(self.spec, self._reads(), self._addressing.one(namespace, group, key))
         return MapScan(self.spec, self._reads(), self._addressing.one_map(namespace, group, key))
 
     def apply(self, changes: Changes) -> None:
@@ -165,9 +169,17 @@ class LsmTable(Table):
 
     def _fill(self, answers: list[Any], batch: Batch, floors: I64 | None) -> list[Any]:
         for reader, hits in self._reads().newest(batch, floors):
-            for i, value in zip(*contents(reader, hits), strict=True):
-                answers[i] = value
+            puts = hits.only(Kind.PUT)
+            with decoding(partial(self._where, batch, puts)):
+                for i, value in zip(*contents(reader, puts), strict=True):
+                    answers[i] = value
         return answers
+
+    def _where(self, batch: Batch, puts: Hits, at: int | None) -> str:
+        """Where the cell is that cannot be read: the newest file that has it."""
+        asked = int(puts.which[at or 0])
+        one = Batch(batch.addresses[asked : asked + 1], [batch.keys[asked]])
+        return where(self.spec, one, self._reads().holders(one)[:1])
 
     def _floors(self, entries: Entries) -> I64 | None:
         """The oldest run, from the newest, that a clear leaves of each entry's map."""

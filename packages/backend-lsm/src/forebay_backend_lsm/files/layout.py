@@ -16,6 +16,7 @@ from xxhash import xxh3_64_intdigest
 
 from forebay_backend_lsm.files.cells import I64, U64, Kind
 from forebay_backend_lsm.files.filter import Filter
+from forebay_state_api.codecs import decoding
 from forebay_state_api.errors import CorruptStateError, StateMigrationError
 from forebay_state_api.keys import KeyGroupRange
 
@@ -129,9 +130,11 @@ class Tail:
         if len(tail) != footer.tail_bytes or xxh3_64_intdigest(body) != footer.tail_checksum:
             raise CorruptStateError(f"{where}: its index is truncated or altered")
         filters = footer.index - footer.tail
-        plain = msgpack.unpackb(body[filters : filters + footer.index_bytes])
+        with decoding(lambda _: where):
+            plain = msgpack.unpackb(body[filters : filters + footer.index_bytes])
+            sections = [_section_from_plain(p, body) for p in plain]
         return cls(
-            sections=[_section_from_plain(p, body) for p in plain],
+            sections=sections,
             range=footer.range,
             body_bytes=footer.tail,
             body_checksum=footer.body_checksum,

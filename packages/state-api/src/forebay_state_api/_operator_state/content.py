@@ -21,6 +21,7 @@ import attrs
 import msgpack
 
 from forebay_state_api._operator_state.blobs import Blob, FileBlob, loaded_blob, stored_blob
+from forebay_state_api.codecs import decoding
 
 
 class Mode(enum.Enum):
@@ -89,12 +90,13 @@ class Content:
         if not stored:
             return cls()
         keyed = stored.get("keyed_raw")
-        return cls(
-            exists=True,
-            states={name: _loaded(state) for name, state in stored["states"].items()},
-            raw=[loaded_blob(blob) for blob in stored["raw"]],
-            keyed_raw=None if keyed is None else loaded_blob(keyed),
-        )
+        with decoding(lambda _: "operator state in a manifest"):
+            return cls(
+                exists=True,
+                states={name: _loaded(state) for name, state in stored["states"].items()},
+                raw=[loaded_blob(blob) for blob in stored["raw"]],
+                keyed_raw=None if keyed is None else loaded_blob(keyed),
+            )
 
     def mapped(self, change: Callable[[Blob], Blob]) -> Content:
         """The same with other blobs."""

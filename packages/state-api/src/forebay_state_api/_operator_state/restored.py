@@ -21,6 +21,7 @@ from forebay_state_api._operator_state.content import (
     unpacked,
 )
 from forebay_state_api._operator_state.redistribution import broadcast_source, even_share
+from forebay_state_api.codecs import decoding
 from forebay_state_api.errors import StateMigrationError
 
 if TYPE_CHECKING:
@@ -123,8 +124,9 @@ class Restored:
         found: dict[int, bytes] = {}
         for groups, manifest in self._own:
             blob = Content.loaded(manifest.operator_state).keyed_raw
-            streams = {} if blob is None else unpacked(self.read(blob, "byte streams of keys"))
-            found |= {group: data for group, data in streams.items() if group in groups}
+            with decoding(lambda _: f"byte streams of keys in version {self._version}"):
+                streams = {} if blob is None else unpacked(self.read(blob, "byte streams of keys"))
+                found |= {group: data for group, data in streams.items() if group in groups}
         return found
 
     def kept(self, name: str) -> Part:
@@ -151,7 +153,8 @@ class Restored:
         state = content.states.get(name)
         if state is None:
             return Part(self._type(name), ())
-        return Part(state.type, unpacked(self._bytes(name, state)))
+        with decoding(lambda _: f"operator state {name!r} in version {self._version}"):
+            return Part(state.type, unpacked(self._bytes(name, state)))
 
     def _bytes(self, name: str, state: StateContent) -> bytes:
         return self.read(state.blob, f"operator state {name!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay_state_api.codecs.codec import Codec, ValueCodec
+from forebay_state_api.codecs.codec import Codec, ValueCodec, decoding
 from forebay_state_api.codecs.describe import describe_type
 from forebay_state_api.codecs.evolution import Alias, MigratedFrom
 from forebay_state_api.codecs.factory import codec_for
@@ -14,6 +14,7 @@ __all__ = [
     "MigratedFrom",
     "ValueCodec",
     "codec_for",
+    "decoding",
     "describe_type",
     "raw_codec",
     "resolve",

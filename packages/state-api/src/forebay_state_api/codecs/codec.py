@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
 import attrs
@@ -20,6 +22,7 @@ from forebay_state_api.codecs._shape import (
 )
 from forebay_state_api.codecs.describe import describe_type
 from forebay_state_api.codecs.plain import SELF_DESCRIBING, Layout
+from forebay_state_api.errors import CorruptStateError, ForebayError
 
 T = TypeVar("T")
 
@@ -114,6 +117,35 @@ class CodecShape(Shape):
         return self._codec.decode(self._encode(value))
 
 
+class UndecodedError(CorruptStateError):
+    """Bytes that no codec of the stored type has made.
+
+    Whoever read them adds where they were; see `decoding`.
+    """
+
+    def __init__(self, message: str, position: int | None) -> None:
+        """``position``: of the first value that cannot be read, where the others can be."""
+        super().__init__(message)
+        self.position = position
+
+
+@contextlib.contextmanager
+def decoding(where: Callable[[int | None], str]) -> Iterator[None]:
+    """Turn what decoding stored bytes raises into a `CorruptStateError` that begins with ``where``.
+
+    ``where`` gets the position of the value that cannot be read, ``None`` where that is unknown.
+    """
+    try:
+        yield
+    except UndecodedError as error:
+        raise CorruptStateError(f"{where(error.position)}: {error}") from error
+    except (ForebayError, MemoryError):
+        raise
+    except Exception as error:
+        what = f"what is stored is not what was written: {type(error).__name__}: {error}"
+        raise CorruptStateError(f"{where(None)}: {what}") from error
+
+
 @attrs.frozen(eq=False, kw_only=True)
 class ValueCodec:
     """Everything that the state objects and the backends do with values of one declared type.
@@ -195,8 +227,7 @@ class ValueCodec:
         Raises `CorruptStateError` for bytes that it did not make, and `StateMigrationError` for
         the member of an enumeration that no longer exists.
         """
-        values = self._stored_layout.load_column(data)
-        return list(values) if self._read is None else list(map(self._read, values))
+        return self._all(partial(self._stored_layout.load_column, data))
 
     def pack_one(self, value: Any) -> bytes:
         """Return the bytes of one value; equal bytes for equal originals of an `address`."""
@@ -204,8 +235,7 @@ class ValueCodec:
 
     def unpack_one(self, data: bytes | memoryview) -> Any:
         """Return the value of which `pack_one` made ``data``; errors as for `unpack`."""
-        value = self._stored_layout.load(data)
-        return value if self._read is None else self._read(value)
+        return self._all(lambda: [self._stored_layout.load(data)])[0]
 
     def pack_each(self, values: list[Any]) -> list[bytes]:
         """Return what `pack_one` makes of each value; several times faster than that."""
@@ -217,12 +247,63 @@ class ValueCodec:
 
         Errors as for `unpack`.
         """
-        values = self._stored_layout.load_each(data, lengths)
-        return list(values) if self._read is None else list(map(self._read, values))
+        try:
+            return self._all(partial(self._stored_layout.load_each, data, lengths))
+        except UndecodedError as error:
+            if error.position is None:
+                error.position = self._first_undecoded(data, lengths)
+            raise
+
+    def _all(self, load: Callable[[], Any]) -> list[Any]:
+        """What `load` gives, as values."""
+        try:
+            values = _listed(load())
+            return list(values) if self._read is None else list(map(self._read, values))
+        except CorruptStateError as error:
+            raise UndecodedError(f"{self._of_what()}{error}", None) from error
+        except (ForebayError, MemoryError):
+            raise
+        except Exception as error:
+            told = describe_type(self.description)
+            message = (
+                f"{self._of_what()}what is stored is not {told}: {type(error).__name__}: {error}"
+            )
+            raise UndecodedError(message, self._first_unreadable(load)) from error
+
+    def _of_what(self) -> str:
+        return f"{self.what}: " if self.what else ""
+
+    def _first_unreadable(self, load: Callable[[], Any]) -> int | None:
+        """The position of the first value that cannot be read; what has been read once failed."""
+        with contextlib.suppress(Exception):
+            for position, value in enumerate(load()):
+                try:
+                    if self._read is not None:
+                        self._read(value)
+                except Exception:  # noqa: BLE001 - the one that is looked for
+                    return position
+        return None
+
+    def _first_undecoded(self, data: bytes, lengths: Sequence[int]) -> int | None:
+        end = 0
+        for position, length in enumerate(lengths):
+            start, end = end, end + int(length)
+            try:
+                self.unpack_one(data[start:end])
+            except UndecodedError:
+                return position
+        return None
 
     def __repr__(self) -> str:
         """Show the type."""
         return f"<ValueCodec {describe_type(self.description)}>"
+
+
+def _listed(values: Any) -> Any:
+    if not isinstance(values, list | tuple):
+        message = f"{class_name(values)} where a list belongs"
+        raise TypeError(message)
+    return values
 
 
 def _after(first: Function, then: Function | None) -> Function:

@@ -79,6 +79,9 @@ class _Members(dict[str, Any]):
         self._cls = cls
 
     def __missing__(self, name: str) -> Any:
+        if type(name) is not str:
+            message = f"{a_class(name)} where the name of a member belongs"
+            raise TypeError(message)
         if issubclass(self._cls, enum.Flag) and ("|" in name or not name):
             return reduce(or_, [self[part] for part in name.split("|") if part], self._cls(0))
         members = ", ".join(self._cls.__members__)

@@ -28,7 +28,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import attrs
 import msgpack
 
-from forebay_state_api.errors import ConfigurationError, CorruptStateError
+from forebay_state_api.errors import ConfigurationError, CorruptStateError, ForebayError
 
 EXT_INT: Final = 1
 EXT_TUPLE: Final = 2
@@ -136,7 +136,9 @@ def _load(data: bytes | memoryview, **options: Any) -> Any:
         return msgpack.unpackb(
             data, strict_map_key=False, unicode_errors="surrogatepass", **options
         )
-    except (ValueError, struct.error, msgpack.UnpackException) as error:
+    except ForebayError:
+        raise
+    except Exception as error:
         msg = f"{len(data)} bytes of state are not what was written: {error}"
         raise CorruptStateError(msg) from error
 

@@ -76,6 +76,10 @@ class Field:
         except MisfitError as fault:
             msg = f"the default of the added field {self.name!r} is {fault.problem}"
             raise StateMigrationError(msg) from None
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}"
+            msg = f"the default of the added field {self.name!r} cannot be made: {what}"
+            raise StateMigrationError(msg) from error
 
 
 class RecordShape(Shape):

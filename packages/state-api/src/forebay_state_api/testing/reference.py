@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from operator import itemgetter
 from typing import Any, ClassVar, Final, Self
 
 from forebay_state_api.backend import (
@@ -29,10 +30,10 @@ from forebay_state_api.backend import (
     Table,
     TableSpec,
 )
-from forebay_state_api.codecs import codec_for
+from forebay_state_api.codecs import codec_for, decoding
 from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.migration import reader_of
-from forebay_state_api.sealed import seal, unseal
+from forebay_state_api.sealed import read_sealed, seal
 from forebay_state_api.settings import DURATION, Setting
 from forebay_state_api.storage import ObjectNotFoundError
 from forebay_state_api.versions.layout import data_name
@@ -81,7 +82,7 @@ class ReferenceBackend(StateBackend):
                     reader_of(parent.descriptions[spec.name], spec)
             table = ReferenceTable(spec, self._opening.options.get("read-latency", 0.0))
             for description, cells in self._stored.pop(spec.name, []):
-                table.load(cells, reader_of(description, spec))
+                table.load(cells, reader_of(description, spec), self._where(spec))
             self._tables[spec.name] = table
         return self._tables[spec.name]
 
@@ -89,8 +90,9 @@ class ReferenceBackend(StateBackend):
         files = [file for parent in self._opening.parents for file in parent.files]
         content, written = self._content(), 0
         if any(table.changed for table in self._tables.values()):
-            data = seal({"tables": content})
-            name, written = data_name(version, "reference"), len(data)
+            name = data_name(version, "reference")
+            data = seal({"name": name, "tables": content})
+            written = len(data)
             self._opening.storage.put(name, data)
             files = [StateFile(name=name, size=len(data), range=self._opening.range)]
         return CommittedState(
@@ -102,6 +104,10 @@ class ReferenceBackend(StateBackend):
 
     def close(self) -> None:
         self._tables.clear()
+
+    def _where(self, spec: TableSpec) -> str:
+        files = ", ".join(file.name for parent in self._opening.parents for file in parent.files)
+        return f"{files} of {_operator(self._opening)}, state {spec.name!r}"
 
     def _content(self) -> dict[str, list[Block]]:
         """All tables; those that were not asked for as they were found."""
@@ -180,12 +186,14 @@ class ReferenceTable(Table):
         )
         return Changes(points={namespace: points})
 
-    def load(self, cells: Sequence[Cell], reader: TableSpec) -> None:
-        """Take what is stored; ``reader``'s codecs know how it was written."""
-        for group, namespace, key, content in cells:
-            unpacked = _unpacked(reader, content)
-            named = self._cells.setdefault(_NAMESPACES.unpack_one(namespace), {})
-            named[reader.key.unpack_one(key)] = (group, unpacked)
+    def load(self, cells: Sequence[Cell], reader: TableSpec, where: str) -> None:
+        """Take what is stored at ``where``; ``reader``'s codecs know how it was written."""
+        key: Any = None
+        with decoding(lambda _: f"{where}, key {key!r}"):
+            for group, namespace, packed, content in cells:
+                key = reader.key.unpack_one(packed)
+                named = self._cells.setdefault(_NAMESPACES.unpack_one(namespace), {})
+                named[key] = (group, _unpacked(reader, content))
 
     def dump(self) -> Block:
         """What `load` takes, and how it was packed."""
@@ -252,7 +260,7 @@ def _unpair(data: bytes) -> tuple[bytes, bytes]:
 
 def _read(opening: Opening, file: StateFile) -> dict[str, list[Block]]:
     """The tables in a file; an error names the file, the operator and the version."""
-    what = f"{file.name} of operator {opening.uid!r}, version {opening.version}, in {opening.path}"
+    what = f"{file.name} of {_operator(opening)}"
     try:
         data = opening.storage.get(file.name)
     except ObjectNotFoundError as error:
@@ -261,5 +269,13 @@ def _read(opening: Opening, file: StateFile) -> dict[str, list[Block]]:
     if len(data) != file.size:
         message = f"{what} has {len(data)} bytes instead of {file.size}"
         raise CorruptStateError(message)
-    tables: dict[str, list[Block]] = unseal(data, what)["tables"]
-    return tables
+    name, tables = read_sealed(data, what, itemgetter("name", "tables"))
+    if not file.name.endswith(name):
+        message = f"{what} holds {name}"
+        raise CorruptStateError(message)
+    found: dict[str, list[Block]] = tables
+    return found
+
+
+def _operator(opening: Opening) -> str:
+    return f"operator {opening.uid!r}, version {opening.version}, in {opening.path}"

@@ -7,6 +7,7 @@ stored beside (and above) those of the new one; numbers alone cannot tell them a
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ from forebay_state_api.versions.opening import is_complete
 
 if TYPE_CHECKING:
     from forebay_state_api.storage import ObjectStorage
+
+_log = logging.getLogger(__name__)
 
 
 def timeline_version(storage: ObjectStorage, run_key: str, newest: int) -> Origin | None:
@@ -45,8 +48,16 @@ def _made_by(storage: ObjectStorage, run_key: str, since: int, newest: int) -> O
     for version in marked_versions(storage, newest):
         if version <= since:
             break
-        if is_complete(list_version(storage, version).of_run(run_key)):
+        listing = list_version(storage, version).of_run(run_key)
+        if is_complete(listing):
             return Origin(version=version, run_key=run_key)
+        if listing.torn:
+            _log.warning(
+                "version %d in %s is passed over: truncated, for shorter than the name says, is %s",
+                version,
+                storage.url,
+                ", ".join(made.name for made in listing.torn),
+            )
     return None
 
 

@@ -11,6 +11,7 @@ import pytest
 _PARTS = (
     "aliasing",
     "cleanup",
+    "damage",
     "declaring",
     "forks",
     "futures",
@@ -34,6 +35,7 @@ pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
 from forebay_state_api.testing.conformance.aliasing import AliasingTests
 from forebay_state_api.testing.conformance.cleanup import CleanupTests
+from forebay_state_api.testing.conformance.damage import DamageTests
 from forebay_state_api.testing.conformance.declaring import DeclarationTests
 from forebay_state_api.testing.conformance.forks import ForkTests
 from forebay_state_api.testing.conformance.futures import FutureTests
@@ -80,6 +82,7 @@ class StateBackendTests(
     TimerTests,
     VersionTests,
     VerificationTests,
+    DamageTests,
     MigrationTests,
     GenerationTests,
     ForkTests,

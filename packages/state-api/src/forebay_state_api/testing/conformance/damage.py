@@ -1,0 +1,232 @@
+"""SEMANTICS §9: whatever lies in a file of the state directory, no value is wrong."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+
+from forebay_state_api.codecs import Codec
+from forebay_state_api.descriptors import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from forebay_state_api.errors import CorruptStateError
+from forebay_state_api.storage import ObjectStorage
+from forebay_state_api.testing.conformance.subject import BackendSubject, NewJob, memory_storage
+from forebay_state_api.testing.job import KeyedJob
+from forebay_state_api.versions import Janitor, RestoreFrom
+from forebay_state_api.versions.pins import lasting_holders
+from forebay_state_api.versions.savepoints import create_savepoint, list_savepoints
+
+_KEYS = [f"key {number}" for number in range(12)]
+_READS = [("v.value",), ("l.get",), ("m.items",)]
+_FLIPPED = (0.0, 0.3, 0.6, 0.99)
+
+Damage = Mapping[str, bytes]
+"""Name → what lies there instead."""
+
+
+class Fussy(Codec[str]):
+    """A codec that writes what it cannot read later on."""
+
+    refuses = False
+    id = "fussy"
+    version = 1
+    immutable = True
+
+    def encode(self, value: str) -> bytes:
+        return value.encode()
+
+    def decode(self, data: bytes) -> str:
+        if data == b"bad" and self.refuses:
+            message = "I did not write this"
+            raise ValueError(message)
+        return data.decode()
+
+    def describe(self) -> str:
+        return "fussy text"
+
+    def compatible_with(self, stored_description: str) -> bool:
+        return stored_description == "fussy text"
+
+
+def _states() -> list[StateDescriptor]:
+    return [
+        ValueStateDescriptor("v", int),
+        ListStateDescriptor("l", str),
+        MapStateDescriptor("m", str, int),
+    ]
+
+
+class DamageTests(BackendSubject):
+    """A state directory whose objects are exchanged, emptied, cut and altered one by one."""
+
+    @pytest.fixture
+    def healthy(self, new_job: NewJob) -> KeyedJob:
+        """Three versions by two subtasks, and a savepoint."""
+        job = new_job(*_states(), parallelism=2)
+        for number in range(3):
+            writes = [("v.update", number), ("l.add", "x"), ("m.put", "a", number)]
+            job.scripts([(key, writes) for key in _KEYS[: 12 - number]])
+        create_savepoint(job.storage, "kept", uid=job.uid)
+        return job
+
+    @pytest.fixture
+    def check(
+        self, healthy: KeyedJob, new_job: NewJob, caplog: pytest.LogCaptureFixture
+    ) -> Callable[[Iterable[Damage]], int]:
+        """Opens the state with each damage; returns how many there were."""
+        objects = _objects(healthy.storage)
+        expected = healthy.scripts([(key, _READS) for key in _KEYS])
+
+        def check(damages: Iterable[Damage]) -> int:
+            count = 0
+            for damage in damages:
+                storage = memory_storage()
+                for name, data in (objects | dict(damage)).items():
+                    storage.child(healthy.operator).put(name, data)
+                job = new_job(*_states(), storage=storage, parallelism=2, clock=healthy.clock)
+                job.batch_id = 3
+                fork = new_job(
+                    *_states(),
+                    storage=storage,
+                    query="fork",
+                    restore=RestoreFrom("query", savepoint="kept"),
+                )
+                caplog.clear()
+                for act in _acts(job, fork, expected, partial(_is_logged, caplog, damage)):
+                    _check_one(act, damage)
+                count += 1
+            return count
+
+        return check
+
+    def test_every_two_objects_exchanged(
+        self, healthy: KeyedJob, check: Callable[[Iterable[Damage]], int]
+    ) -> None:
+        objects = _objects(healthy.storage, version=3)
+        pairs = itertools.combinations(objects, 2)
+        assert check({a: objects[b], b: objects[a]} for a, b in pairs) > 100
+
+    def test_every_object_emptied(
+        self, healthy: KeyedJob, check: Callable[[Iterable[Damage]], int]
+    ) -> None:
+        assert check({name: b""} for name in _objects(healthy.storage, version=3))
+
+    def test_every_object_cut(
+        self, healthy: KeyedJob, check: Callable[[Iterable[Damage]], int]
+    ) -> None:
+        objects = _objects(healthy.storage, version=3)
+        assert check(
+            {name: data[:length]}
+            for name, data in objects.items()
+            for length in {1, 4, len(data) // 2, len(data) - 1}
+        )
+
+    def test_every_object_altered(
+        self, healthy: KeyedJob, check: Callable[[Iterable[Damage]], int]
+    ) -> None:
+        objects = _objects(healthy.storage, version=3)
+        assert check(
+            {name: _flipped(data, place)} for name, data in objects.items() for place in _FLIPPED
+        )
+
+    @pytest.mark.parametrize(
+        ("descriptor", "write", "read"),
+        [
+            (ValueStateDescriptor("s", Fussy()), lambda one: ("s.update", one), "s.value"),
+            (ListStateDescriptor("s", Fussy()), lambda one: ("s.add", one), "s.get"),
+            (MapStateDescriptor("s", str, Fussy()), lambda one: ("s.put", "a", one), "s.items"),
+            (MapStateDescriptor("s", Fussy(), int), lambda one: ("s.put", one, 1), "s.items"),
+        ],
+        ids=["value", "list", "map", "user key"],
+    )
+    def test_bytes_that_no_codec_wrote_name_file_state_and_key(
+        self,
+        new_job: NewJob,
+        monkeypatch: pytest.MonkeyPatch,
+        descriptor: StateDescriptor,
+        write: Callable[[str], Any],
+        read: str,
+    ) -> None:
+        job = new_job(descriptor)
+        job.scripts([(key, [write("bad" if key == "key 7" else "good")]) for key in _KEYS])
+        files = [info.name for info in job.storage.list("data")]
+        job.restart()
+        monkeypatch.setattr(Fussy, "refuses", True)
+        with pytest.raises(CorruptStateError, match=r"state 's'.*key 'key 7'.*Error") as found:
+            job.do("key 7", (read,))
+        assert any(name in str(found.value) for name in files)
+
+
+def _objects(storage: ObjectStorage, version: int = 0) -> dict[str, bytes]:
+    """All objects by name; of versions and files only those from ``version`` on."""
+    stored = sorted(storage.list(), key=lambda info: info.name)
+    folders = sorted({i.name.split("/")[1] for i in stored if i.name.startswith("versions/")})
+    old = set() if not version else {f"versions/{folder}" for folder in folders[2:]}
+    return {
+        info.name: storage.get(info.name)
+        for info in stored
+        if "/".join(info.name.split("/")[:2]) not in old
+    }
+
+
+def _acts(
+    job: KeyedJob, fork: KeyedJob, expected: Any, is_logged: Callable[[], bool]
+) -> Iterator[Callable[[], None]]:
+    """What is done with a damaged directory; each is right, or fails by name.
+
+    Who asks for the newest version that is complete gets an older one with a warning.
+    """
+
+    def read() -> None:
+        assert job.scripts([(key, _READS) for key in _KEYS]) == expected
+
+    def go_on() -> None:
+        job.do("key 1", ("v.update", 9))
+        job.restart(parallelism=3)
+        assert job.do("key 1", ("v.value",)) == [9]
+
+    def look() -> None:
+        newest = job.peek(job.descriptors[0], _KEYS[0])
+        assert newest == 2 or (newest == 1 and is_logged())
+
+    def restore() -> None:
+        assert fork.scripts([(key, _READS) for key in _KEYS]) == expected
+
+    def keep() -> None:
+        assert [saved.name for saved in list_savepoints(job.storage)] == ["kept"]
+        assert lasting_holders(job.storage) == ["savepoint kept"]
+
+    def sweep() -> None:
+        janitor = Janitor(
+            job.storage, run_key=job.run_key, retention=1, min_age=timedelta(0), dry_run=True
+        )
+        janitor.sweep(job.batch_id)
+
+    yield from (read, go_on, look, keep, restore, sweep)
+
+
+def _is_logged(caplog: pytest.LogCaptureFixture, damage: Damage) -> bool:
+    return any(name in caplog.text for name in damage)
+
+
+def _check_one(act: Callable[[], None], damage: Damage) -> None:
+    try:
+        act()
+    except CorruptStateError as error:
+        text = "\n".join([str(error), *getattr(error, "__notes__", ())])
+        assert any(name in text for name in damage), f"{[*damage]}: {text}"
+
+
+def _flipped(data: bytes, place: float) -> bytes:
+    altered = bytearray(data)
+    altered[int(len(data) * place)] ^= 1
+    return bytes(altered)
