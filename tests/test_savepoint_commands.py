@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from datetime import timedelta
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from forebay_state_api import KeyedProcessFunction, StateTtlConfig
 from forebay_state_api._schema_command import state
 from forebay_state_api.descriptors import (
     ListStateDescriptor,
@@ -253,3 +256,84 @@ def test_files_that_several_subtasks_read_count_for_their_part(forebay, job):
     told = forebay("state", "skew", "--query", "q", "--uid", "one")
     rows = [line.split() for line in told.output.splitlines()[2:10]]
     assert [int(row[3].replace(",", "")) for row in rows] == [round(size / 8)] * 8
+
+
+LONG = "306f20b6-7e79-41eb-b1e3-2c2f4a1d9d10"
+
+
+def test_ids_are_whole_in_pipes_and_as_json(forebay, job, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    write(job("one", LONG), 1)
+    assert json.loads(forebay("savepoint", "create", "mine", "--query", LONG, "--json").output)
+    write(job("one", f"{LONG}-fork", restore=RestoreFrom(LONG)), 1)
+    listed = forebay("savepoint", "list").output
+    assert listed.count(LONG) == 3
+    assert f"fork {LONG}-fork/one" in listed
+    found = json.loads(forebay("savepoint", "list", "--json").output)
+    assert [one["savepoint"] for one in found] == ["mine", f"fork {LONG}-fork/one"]
+    assert found[0] | {"made": None} == {
+        "query": LONG,
+        "uid": "one",
+        "savepoint": "mine",
+        "version": 1,
+        "backend": "heap",
+        "bytes": found[0]["bytes"],
+        "made": None,
+    }
+    gone = forebay("savepoint", "delete", "mine", "--query", LONG, "--json")
+    assert json.loads(gone.output) == [{"query": LONG, "uid": "one", "savepoint": "mine"}]
+
+
+def test_a_directory_without_state_is_an_error(forebay, job):
+    for arguments in ([], ["--query", "q"]):
+        listed = forebay("savepoint", "list", *arguments)
+        assert isinstance(listed.exception, ConfigurationError)
+        assert "is stored in" in str(listed.exception)
+    write(job("one"), 1)
+    assert forebay("savepoint", "list").exit_code == 0
+
+
+def test_a_time_to_live_is_shown_with_its_duration(forebay, tmp_path):
+    ttl = {
+        "days": timedelta(days=7),
+        "short": timedelta(milliseconds=1500),
+        "hour": timedelta(hours=1),
+    }
+    states = [
+        ValueStateDescriptor("none", int),
+        *(ValueStateDescriptor(n, int, ttl=StateTtlConfig(t)) for n, t in ttl.items()),
+    ]
+    heap, place = plugins().backend("heap"), open_storage(tmp_path)
+    job = KeyedJob(heap, place, descriptors=states, uid="one", query="q", key_type=str)
+    job.do("a", ("days.update", 1))
+    of = ("state", "schema", "--query", "q", "--uid", "one")
+    rows = {line.split()[0]: line.split()[-1] for line in forebay(*of).output.splitlines()}
+    assert {name: rows[name] for name in ("none", *ttl)} == {
+        "none": "-",
+        "days": "7d",
+        "short": "1500ms",
+        "hour": "1h",
+    }
+    plain = json.loads(forebay(*of, "--json").output)
+    assert (plain["version"], plain["key"]) == (1, "str")
+    known = {one["name"]: (one["ttl"], one["ttl_us"]) for one in plain["states"]}
+    assert known["hour"] == (True, 3_600_000_000)
+    assert known["none"] == (False, None)
+    skew = json.loads(forebay("state", "skew", "--query", "q", "--uid", "one", "--json").output)
+    assert [one["keys"] for one in skew["subtasks"]] == [1]
+
+
+def test_timers_are_no_states(forebay, tmp_path):
+    class Timed(KeyedProcessFunction):
+        def process_element(self, row, ctx):
+            ctx.timers.register_processing_time(ctx.timers.processing_time + timedelta(days=1))
+            return []
+
+        def on_timer(self, at, ctx):
+            return []
+
+    heap, place = plugins().backend("heap"), open_storage(tmp_path)
+    KeyedJob(heap, place, uid="one", query="q", key_type=str).run(Timed(), [("a",)])
+    of = ("state", "schema", "--query", "q", "--uid", "one")
+    assert "__timer" not in forebay(*of).output
+    assert json.loads(forebay(*of, "--json").output)["states"] == []

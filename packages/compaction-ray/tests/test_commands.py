@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -134,6 +135,27 @@ def test_doctor_waits_for_workers_that_come_up(monkeypatch, told, up, asked):
     monkeypatch.setattr(asking, "time", clock)
     assert asking._described(told)["workers"] == up
     assert told.asked == pytest.approx(asked, abs=1 if asked > 3 else 0)
+
+
+def test_as_json(there, gateway):
+    described = json.loads(forebay("status", *there, "--json").output)
+    assert (described["address"], described["state"]) == (gateway.address, "serving")
+    assert [worker["id"] for worker in described["worker_list"]] == ["w0"]
+    scaled = json.loads(forebay("scale", "2", *there, "--json").output)
+    assert len(scaled["worker_list"]) == 2
+    found = json.loads(forebay("doctor", *there, "--json").output)
+    assert {"nothing-1", "toy"} <= set(found["formats"])
+    assert {one["problem"] for one in found["findings"]} == {""}
+    both = forebay("status", *there, "--json", "--watch")
+    assert (both.exit_code, "--watch draws a screen" in both.output) == (2, True)
+    assert json.loads(forebay("stop", *there, "--json").output)["stops"] is True
+
+
+def test_endpoints_as_json(tmp_path):
+    of = ["--conf", f"spark.forebay.state.dir={tmp_path}", "--json"]
+    added = forebay("endpoints", "add", "10.0.0.1:9461", *of)
+    assert json.loads(added.output) == {"added": ["10.0.0.1:9461"], "removed": []}
+    assert json.loads(forebay("endpoints", "list", *of).output) == json.loads(added.output)
 
 
 def test_nobody_there():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -78,6 +79,36 @@ def test_config_shows_values_and_where_they_come_from(run: Any, tmp_path: Path) 
     assert rows["spark.forebay.page-size"][1:3] == ["11", "configuration"]
     assert rows["spark.forebay.state.dir"][1] == "s3://bucket/state"
     assert rows["spark.forebay.heap.memory-bytes"][1:3] == ["64m", "default"]
+
+
+def test_what_is_installed_and_in_force_as_json(run: Any) -> None:
+    (plugin, *_) = json.loads(run("plugins", "--json").output)
+    assert plugin["offers"]["compaction service"] == ["local"]
+    setting = "spark.forebay.batch-size"
+    rows = json.loads(run("config", "--json", "--conf", f"{setting}=7").output)
+    assert [r["value"] for r in rows if r["key"] == setting] == ["7"]
+
+
+def test_nothing_is_cut_where_there_is_no_terminal(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    place = f"s3://bucket/{'long/' * 30}"
+    assert place.rstrip("/") in run("config", "--conf", f"spark.forebay.state.dir={place}").stdout
+
+
+def test_settings_without_any_backend_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = Plugins(tuple)
+    alone.register(_plugin, "forebay-state-api")
+    for module in (cli, _commands, _conf_options):
+        monkeypatch.setattr(module, "plugins", lambda: alone)
+    result = CliRunner().invoke(cli.main, ["config"])
+    assert result.exit_code == 0
+    assert "spark.forebay.state.backend" in result.stdout
+    assert "no state backend 'heap'" in result.stderr
+    assert "pip install forebay-backend-heap" in result.stderr
+    chosen = CliRunner().invoke(cli.main, ["config", "--conf", "spark.forebay.state.backend=heap"])
+    assert chosen.exit_code == 2
 
 
 @pytest.mark.parametrize(

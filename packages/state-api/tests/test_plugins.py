@@ -143,13 +143,28 @@ def test_an_unknown_name_lists_what_is_installed_and_what_may_be_meant() -> None
 @pytest.mark.parametrize(
     ("find", "line"),
     [
+        (lambda p: p.backend("acme"), "installed: none - install the distribution that brings it"),
+        (lambda p: p.backend("lms"), "did you mean 'lsm'?"),
+        (lambda p: p.compaction_service("rya"), "did you mean 'ray'?"),
+        (lambda p: p.storage("ftp"), "installed: abfs, abfss,"),
+        (lambda p: p.storage("s3x"), "did you mean 's3'?"),
+    ],
+)
+def test_no_distribution_is_made_up_that_anyone_could_have_registered(find: Any, line: str) -> None:
+    with pytest.raises(UnknownPluginError) as caught:
+        find(Plugins(tuple))
+    assert line in str(caught.value)
+    assert "pip install" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("find", "line"),
+    [
         (lambda p: p.backend("heap"), "pip install forebay-backend-heap"),
         (lambda p: p.backend("lsm"), "pip install forebay-backend-lsm"),
-        (lambda p: p.backend("acme"), "pip install forebay-backend-acme"),
         (lambda p: p.compaction_service("ray"), "pip install forebay-compaction-ray"),
         (lambda p: p.compactor("lsm"), "pip install forebay-backend-lsm"),
         (lambda p: p.operator("ordered_wait"), "pip install forebay-spark-runtime"),
-        (lambda p: p.storage("ftp"), "pip install forebay-storage-ftp"),
     ],
 )
 def test_an_absent_plugin_names_the_line_that_installs_it(find: Any, line: str) -> None:

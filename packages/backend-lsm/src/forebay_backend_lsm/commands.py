@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 import click
-from rich.console import Console
-from rich.table import Table
 
 from forebay_backend_lsm.files.checking import damage_of
 from forebay_backend_lsm.files.layout import MAGIC
 from forebay_backend_lsm.files.reading import SortedFile
-from forebay_backend_lsm.layers import layers_of
+from forebay_backend_lsm.reports import FileReport, OperatorReport, Report
 from forebay_state_api._conf_options import conf_options, settings_of
+from forebay_state_api._report import json_option, print_json
 from forebay_state_api.backend import StateFile
-from forebay_state_api.errors import ForebayError
+from forebay_state_api.errors import ConfigurationError, ForebayError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage import ObjectInfo, ObjectNotFoundError, ObjectStorage, open_storage
 from forebay_state_api.versions.folder import FOREIGN
@@ -25,7 +24,6 @@ from forebay_state_api.versions.layout import version_of
 from forebay_state_api.versions.manifest import Manifest
 
 _ALL_GROUPS: Final = KeyGroupRange(0, 0xFFFF)
-_NAMES: Final = ("put", "delete", "append", "clear")
 
 
 @click.group("lsm")
@@ -35,8 +33,11 @@ def lsm() -> None:
 
 @lsm.command("inspect")
 @click.argument("place", metavar="FILE|DIR")
+@json_option
 @conf_options
-def inspect(place: str, conf: tuple[str, ...], properties_file: Path | None) -> None:
+def inspect(
+    place: str, conf: tuple[str, ...], properties_file: Path | None, *, as_json: bool
+) -> None:
     """Print the footer of a file; or of a directory the newest versions, their runs and sizes.
 
     DIR is an operator's directory, or one above it.
@@ -44,33 +45,42 @@ def inspect(place: str, conf: tuple[str, ...], properties_file: Path | None) -> 
     options = settings_of(conf, properties_file).storage_options()
     folder = None if Path(place).is_file() else _folder(place, options)
     if folder is not None and folder.objects:
-        _show_folder(folder)
+        report = _of_folder(folder)
     else:
-        _show_file(*_file(place, options))
+        report = Report(files=[_of_file(*_sorted_file(place, options))])
+    print_json(report.plain()) if as_json else report.show()
 
 
 @lsm.command("verify")
 @click.argument("place", metavar="DIR")
+@json_option
 @conf_options
 @click.pass_context
 def verify(
-    context: click.Context, place: str, conf: tuple[str, ...], properties_file: Path | None
+    context: click.Context,
+    place: str,
+    conf: tuple[str, ...],
+    properties_file: Path | None,
+    *,
+    as_json: bool,
 ) -> None:
     """Read every file below DIR; report what is damaged, with exit status 1 if anything is."""
     folder = _folder(place, settings_of(conf, properties_file).storage_options())
-    checked, bad = 0, 0
-    for manifests in folder.manifests().values():
-        for found in manifests:
-            if isinstance(found, str):
-                bad += 1
-                click.echo(f"DAMAGED  {found}")
+    found = (one for manifests in folder.manifests().values() for one in manifests)
+    damaged = [[fault] for fault in found if isinstance(fault, str)]
+    checked = 0
     for file in folder.files():
-        faults = damage_of(folder.storage, file)
-        checked, bad = checked + 1, bad + bool(faults)
+        checked += 1
+        if wrong := damage_of(folder.storage, file):
+            damaged.append(list(wrong))
+    faults = [fault for one in damaged for fault in one]
+    if as_json:
+        print_json({"files": checked, "damaged_objects": len(damaged), "damage": faults})
+    else:
         for fault in faults:
             click.echo(f"DAMAGED  {fault}")
-    click.echo(f"read {checked} file(s), {bad} damaged object(s)")
-    if bad:
+        click.echo(f"read {checked} file(s), {len(damaged)} damaged object(s)")
+    if damaged:
         context.exit(1)
 
 
@@ -104,7 +114,7 @@ class _Folder:
                         if (name := _from_root(path, file.name)) is not None:
                             files[name] = attrs.evolve(file, name=name)
         for info in self.objects:
-            if info.name not in files and self._is_sorted_file(info):
+            if info.name not in files and _is_sorted_file(self.storage, info):
                 files[info.name] = StateFile(name=info.name, size=info.size, range=_ALL_GROUPS)
         return [files[name] for name in sorted(files)]
 
@@ -113,11 +123,6 @@ class _Folder:
             return Manifest.unsealed(self.storage.get(name), name)
         except ForebayError as fault:
             return str(fault)
-
-    def _is_sorted_file(self, info: ObjectInfo) -> bool:
-        if info.size < len(MAGIC):
-            return False
-        return self.storage.get_ranges(info.name, [(0, len(MAGIC))]) == [MAGIC]
 
 
 def _from_root(path: str, name: str) -> str | None:
@@ -148,74 +153,37 @@ def _file(place: str, options: Mapping[str, Any]) -> tuple[ObjectStorage, StateF
     raise ObjectNotFoundError(f"there is no file and no directory {place!r}")
 
 
-def _show_file(storage: ObjectStorage, file: StateFile) -> None:
+def _sorted_file(place: str, options: Mapping[str, Any]) -> tuple[ObjectStorage, StateFile]:
+    storage, file = _file(place, options)
+    if file.size and not _is_sorted_file(storage, file):
+        message = f"{place} is no file of the lsm backend"
+        raise ConfigurationError(message)
+    return storage, file
+
+
+def _is_sorted_file(storage: ObjectStorage, file: ObjectInfo | StateFile) -> bool:
+    """Whether it begins as sorted files do."""
+    length = min(file.size, len(MAGIC))
+    return storage.get_ranges(file.name, [(0, length)]) == [MAGIC]
+
+
+def _of_file(storage: ObjectStorage, file: StateFile) -> FileReport:
     opened = SortedFile.open(storage, file)
-    tail = opened.tail
-    click.echo(f"{file.name}: {file.size:,} bytes, format 1, key groups {tail.range}")
-    click.echo(
-        f"blocks {tail.body_bytes:,} bytes (xxh3 {tail.body_checksum:016x}), "
-        f"filters and index {file.size - tail.body_bytes:,} bytes"
-    )
-    columns = ["state", "kind", "cells", *_NAMES, "blocks", "stored", "raw", "filter", "times"]
-    table = Table(*columns, box=None, pad_edge=False)
-    for section in tail.sections:
-        blocks = section.blocks
-        table.add_row(
-            section.name,
-            str(section.description["kind"]),
-            *(f"{n:,}" for n in (section.cells, *section.counts, len(blocks.sizes))),
-            *(f"{n:,}" for n in (blocks.sizes.sum(), blocks.raw_sizes.sum())),
-            f"{section.filter.words.nbytes:,}",
-            "-" if section.times is None else "{}..{}".format(*section.times),
-        )
-    Console().print(table)
-    for section in tail.sections:
-        first, last = section.addresses
-        click.echo(f"{section.name}: addresses {first:016x}..{last:016x}, {section.compression}")
+    return FileReport(file=file, tail=opened.tail)
 
 
-def _show_folder(folder: _Folder) -> None:
+def _of_folder(folder: _Folder) -> Report:
     newest: dict[str, int] = {}
     manifests = folder.manifests()
     for path, version in manifests:
         newest[path] = max(version, newest.get(path, 0))
-    for path, version in sorted(newest.items()):
-        click.echo(f"{path or '.'} version {version}")
-        for manifest in _one_each(manifests[path, version]):
-            _show_manifest(manifest)
     if not newest:
-        for file in folder.files():
-            _show_file(folder.storage, file)
-
-
-def _one_each(found: Sequence[Manifest | str]) -> Iterator[Manifest]:
-    """Of each subtask the manifest of the highest attempt; what cannot be read is told."""
-    best: dict[int, Manifest] = {}
-    for one in found:
-        if isinstance(one, str):
-            click.echo(f"DAMAGED  {one}")
-        elif (known := best.get(one.made.subtask)) is None or (
-            (known.made.epoch, known.made.attempt_id) < (one.made.epoch, one.made.attempt_id)
-        ):
-            best[one.made.subtask] = one
-    yield from (best[subtask] for subtask in sorted(best))
-
-
-def _show_manifest(manifest: Manifest) -> None:
-    layers = layers_of(manifest.files)
-    table = Table("run", "key groups", "bytes", "cells", "deletes", "file", box=None)
-    for depth, layer in enumerate(layers):
-        for file in layer.files:
-            numbers = (file.size, file.meta.get("entries", 0), file.meta.get("deletes", 0))
-            table.add_row(str(depth), str(file.range), *(f"{n:,}" for n in numbers), file.name)
-    size = sum(file.size for file in manifest.files)
-    space = f"{size / layers[0].size:.2f}" if layers else "-"
-    click.echo(
-        f"subtask {manifest.made.subtask}, key groups {manifest.made.range}, backend "
-        f"{manifest.backend}: {len(manifest.files)} files, {size:,} bytes; read amplification "
-        f"{len(layers)} runs, space amplification {space} (all files ÷ the oldest run)"
-    )
-    Console().print(table)
+        return Report(files=[_of_file(folder.storage, file) for file in folder.files()])
+    operators = [
+        OperatorReport.of(path or ".", version, manifests[path, version])
+        for path, version in sorted(newest.items())
+    ]
+    return Report(operators=operators)
 
 
 COMMANDS: Final[list[click.Command]] = [lsm]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from click.testing import CliRunner
 
@@ -141,3 +143,32 @@ def test_files_of_another_operator_are_verified_where_they_lie(folder, model):
     output = run("verify", folder, status=1)
     assert output.count("DAMAGED") == 1
     assert shared.name in output
+
+
+def test_as_json(folder):
+    (operator,) = json.loads(run("inspect", folder, "--json"))["operators"]
+    (subtask,) = operator["subtasks"]
+    assert (operator["path"], operator["version"]) == ("query/op/", 2)
+    assert (subtask["files"], subtask["read_amplification"]) == (2, 2)
+    assert {one["file"] for one in subtask["runs"]} == {"data/a/run-1", "data/b/run-2"}
+    (file,) = json.loads(run("inspect", folder / "query/op/data/a/run-1", "--json"))["files"]
+    assert (file["states"][0]["cells"], file["states"][0]["put"]) == (16, 16)
+    sound = {"files": 2, "damaged_objects": 0, "damage": []}
+    assert json.loads(run("verify", folder, "--json")) == sound
+    (folder / "query/op/data/a/run-1").unlink()
+    verified = json.loads(run("verify", folder, "--json", status=1))
+    assert verified["damaged_objects"] == len(verified["damage"]) == 1
+
+
+def test_files_of_another_backend_are_not_called_empty(folder, model):
+    storage = open_storage(folder).child("query/other")
+    other = StateFile(name="data/a/snapshot", size=3, range=model.GROUPS)
+    storage.put(other.name, b"abc")
+    put_manifest(storage, manifest(model, [other], 1, backend="heap"))
+    output = run("inspect", folder / "query/other")
+    assert "backend heap: 1 files, 3 bytes; only files of the lsm backend can be" in output
+    assert "cells" not in output
+    plain = json.loads(run("inspect", folder / "query/other", "--json"))
+    assert plain["operators"][0]["subtasks"][0]["backend"] == "heap"
+    single = CliRunner().invoke(lsm, ["inspect", str(folder / "query/other/data/a/snapshot")])
+    assert "snapshot is no file of the lsm backend" in str(single.exception)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import attrs
 import click
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -22,6 +22,7 @@ from forebay_compaction_ray.messages import Submission
 from forebay_compaction_ray.options import ClientSecurity
 from forebay_compaction_ray.wire import RefusedError
 from forebay_compaction_ray.worker.body import EXAMINED
+from forebay_state_api._report import console, json_option, print_json
 from forebay_state_api.compaction import CompactionJob, CompactionPhase
 from forebay_state_api.keys import KeyGroupRange
 
@@ -51,6 +52,7 @@ def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--tls-ca", type=click.Path(), help="PEM file: who signed its certificate.")
     @click.option("--tls-cert", type=click.Path(), help="PEM file: this side's certificate.")
     @click.option("--tls-key", type=click.Path(), help="PEM file: the key of it.")
+    @json_option
     @functools.wraps(command)
     def asked(
         address: str,
@@ -72,11 +74,14 @@ def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
     return asked
 
 
-def show(asked: Asked, *, watch: bool) -> None:
+def show(asked: Asked, *, watch: bool = False, as_json: bool) -> None:
     """Print workers, queue and rates; with ``watch`` again and again."""
     before = asked.call("Describe", {})
+    if as_json:
+        print_json({"address": asked.address, **before})
+        return
     if not watch:
-        Console().print(_shown(asked.address, before, before, 0.0))
+        console().print(_shown(asked.address, before, before, 0.0))
         return
     with Live(_shown(asked.address, before, before, 0.0), auto_refresh=False) as live:
         while True:
@@ -138,25 +143,31 @@ def _bytes(size: float) -> str:
     return f"{size:.1f} TiB"
 
 
-def examine(asked: Asked) -> bool:
-    """Print what was found; returns whether all is well."""
+@attrs.frozen
+class Finding:
+    """What was asked of the service, and what is wrong with the answer; empty if nothing is."""
+
+    promise: str
+    problem: str
+
+
+def examine(asked: Asked) -> Iterator[Finding]:
+    """Ask after versions, every storage, and the way to a worker and back."""
     described = _described(asked)
     serving = described["state"] == "serving"
-    well = [_finding("the gateway takes jobs", _unless(serving, "it drains"))]
-    well.append(_finding("workers are up", _unless(described["workers"] > 0, "none is")))
+    yield Finding("the gateway takes jobs", _unless(serving, "it drains"))
+    yield Finding("workers are up", _unless(described["workers"] > 0, "none is"))
     own = importlib.metadata.version("forebay-compaction-ray")
     for worker in described["worker_list"]:
         other = worker["version"]
         wrong = "" if other in ("", own) else f"it has {other}, this side {own}"
-        well.append(_finding(f"worker {worker['id']} has the release of this side", wrong))
-    click.echo(f"     formats: {', '.join(described['formats']) or '-'}")
+        yield Finding(f"worker {worker['id']} has the release of this side", wrong)
     for storage in described["storages"]:
         if serving:
             back = _round_trip(asked, storage)
-            well.append(_finding(f"storage {storage}: a job comes back", back))
+            yield Finding(f"storage {storage}: a job comes back", back)
         for promise, problem in _promises(asked, storage).items():
-            well.append(_finding(f"storage {storage}: {promise}", problem))
-    return all(well)
+            yield Finding(f"storage {storage}: {promise}", problem)
 
 
 def _described(asked: Asked) -> dict[str, Any]:
@@ -206,6 +217,19 @@ def _unless(well: bool, problem: str) -> str:  # noqa: FBT001 - a plain value
     return "" if well else problem
 
 
-def _finding(what: str, problem: str) -> bool:
-    click.echo(f"{'ok  ' if not problem else 'BAD '} {what}{': ' + problem if problem else ''}")
-    return not problem
+def report(asked: Asked, *, as_json: bool) -> bool:
+    """Print what `examine` finds; returns whether all is well."""
+    findings = []
+    for finding in examine(asked):
+        findings.append(finding)
+        if not as_json:
+            problem = finding.problem
+            told = f"{finding.promise}: {problem}" if problem else finding.promise
+            click.echo(f"{'BAD ' if problem else 'ok  '} {told}")
+    formats = asked.call("Describe", {})["formats"]
+    if as_json:
+        found = [attrs.asdict(finding) for finding in findings]
+        print_json({"address": asked.address, "formats": formats, "findings": found})
+    else:
+        click.echo(f"     formats: {', '.join(formats) or '-'}")
+    return not any(finding.problem for finding in findings)

@@ -11,6 +11,7 @@ from forebay_compaction_ray import asking
 from forebay_compaction_ray.client.endpoints import EndpointList, Endpoints
 from forebay_compaction_ray.limit_options import limit_options
 from forebay_state_api._conf_options import conf_options, settings_of
+from forebay_state_api._report import json_option, print_json
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.storage import open_storage
 
@@ -95,41 +96,47 @@ def start(
 @compaction.command("status")
 @asking.gateway_options
 @click.option("--watch", is_flag=True, help="Show it again every second, until interrupted.")
-def status(gateway: asking.Asked, *, watch: bool) -> None:
+def status(gateway: asking.Asked, *, watch: bool, as_json: bool) -> None:
     """Show workers, queue and rates."""
-    asking.show(gateway, watch=watch)
+    if watch and as_json:
+        message = "--watch draws a screen; ask again for JSON"
+        raise click.UsageError(message)
+    asking.show(gateway, watch=watch, as_json=as_json)
 
 
 @compaction.command("scale")
 @click.argument("workers", type=click.IntRange(min=0))
 @asking.gateway_options
-def scale(gateway: asking.Asked, workers: int) -> None:
+def scale(gateway: asking.Asked, workers: int, *, as_json: bool) -> None:
     """Have so many WORKERS, while jobs run."""
     gateway.call("Scale", {"workers": workers})
-    asking.show(gateway, watch=False)
+    asking.show(gateway, as_json=as_json)
 
 
 @compaction.command("drain")
 @asking.gateway_options
-def drain(gateway: asking.Asked) -> None:
+def drain(gateway: asking.Asked, *, as_json: bool) -> None:
     """Take no more jobs; those that it has come to their end."""
     gateway.call("Drain", {})
-    asking.show(gateway, watch=False)
+    asking.show(gateway, as_json=as_json)
 
 
 @compaction.command("stop")
 @asking.gateway_options
-def stop(gateway: asking.Asked) -> None:
+def stop(gateway: asking.Asked, *, as_json: bool) -> None:
     """Drain, then end gateway and workers. Ray itself is left alone, but for `--address local`."""
     gateway.call("Stop", {})
+    if as_json:
+        print_json({"address": gateway.address, "stops": True})
+        return
     click.echo(f"{gateway.address} stops when its jobs have ended")
 
 
 @compaction.command("doctor")
 @asking.gateway_options
-def doctor(gateway: asking.Asked) -> None:
+def doctor(gateway: asking.Asked, *, as_json: bool) -> None:
     """Check versions, every storage, and the way to a worker and back."""
-    if not asking.examine(gateway):
+    if not asking.report(gateway, as_json=as_json):
         raise click.exceptions.Exit(1)
 
 
@@ -143,25 +150,40 @@ _addresses = click.argument("addresses", nargs=-1, required=True, metavar="IP:PO
 
 @endpoints.command("add")
 @_addresses
+@json_option
 @conf_options
-def add(conf: tuple[str, ...], properties_file: Path | None, addresses: tuple[str, ...]) -> None:
+def add(
+    conf: tuple[str, ...],
+    properties_file: Path | None,
+    addresses: tuple[str, ...],
+    *,
+    as_json: bool,
+) -> None:
     """Let running queries use these gateways too, within ten seconds."""
-    _show(_endpoints(conf, properties_file).add(*addresses))
+    _show(_endpoints(conf, properties_file).add(*addresses), as_json=as_json)
 
 
 @endpoints.command("remove")
 @_addresses
+@json_option
 @conf_options
-def remove(conf: tuple[str, ...], properties_file: Path | None, addresses: tuple[str, ...]) -> None:
+def remove(
+    conf: tuple[str, ...],
+    properties_file: Path | None,
+    addresses: tuple[str, ...],
+    *,
+    as_json: bool,
+) -> None:
     """Let running queries submit no more to these gateways, within ten seconds."""
-    _show(_endpoints(conf, properties_file).remove(*addresses))
+    _show(_endpoints(conf, properties_file).remove(*addresses), as_json=as_json)
 
 
 @endpoints.command("list")
+@json_option
 @conf_options
-def list_endpoints(conf: tuple[str, ...], properties_file: Path | None) -> None:
+def list_endpoints(conf: tuple[str, ...], properties_file: Path | None, *, as_json: bool) -> None:
     """Show what was added and removed."""
-    _show(_endpoints(conf, properties_file).read())
+    _show(_endpoints(conf, properties_file).read(), as_json=as_json)
 
 
 def _endpoints(conf: tuple[str, ...], properties_file: Path | None) -> Endpoints:
@@ -173,7 +195,10 @@ def _endpoints(conf: tuple[str, ...], properties_file: Path | None) -> Endpoints
     return Endpoints(open_storage(settings["state.dir"], settings.storage_options()))
 
 
-def _show(found: EndpointList) -> None:
+def _show(found: EndpointList, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"added": found.added, "removed": found.removed})
+        return
     for address in found.added:
         click.echo(f"added    {address}")
     for address in found.removed:

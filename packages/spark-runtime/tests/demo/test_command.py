@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from importlib.metadata import PackageNotFoundError
+
 import pytest
 from click.testing import CliRunner
 
-from forebay_spark_runtime.demo import spark
+from forebay_spark_runtime.demo import flights, spark, story
 from forebay_spark_runtime.demo.command import demo
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.plugins import plugins
@@ -24,6 +26,18 @@ def test_help_says_what_it_does():
 @pytest.mark.parametrize("options", [["--parallelism", "0"], ["--months", "13"]])
 def test_numbers_are_checked(options):
     assert CliRunner().invoke(demo, options).exit_code == 2
+
+
+def test_missing_flights_are_told_before_anything_is_done(monkeypatch, tmp_path):
+    def missing(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(story, "require_java", lambda: None)
+    monkeypatch.setattr(flights, "distribution", missing)
+    result = CliRunner().invoke(demo, ["--dir", str(tmp_path / "demo")])
+    assert isinstance(result.exception, ConfigurationError)
+    assert "pip install 'forebay-spark-runtime[demo]'" in str(result.exception)
+    assert not (tmp_path / "demo").exists()
 
 
 def test_no_java_is_told_before_anything_is_done(monkeypatch, tmp_path):

@@ -4,46 +4,56 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import attrs
 import click
-from rich.console import Console
-from rich.table import Table
 
 from forebay_state_api._conf_options import conf_options, settings_of
+from forebay_state_api._report import json_option, print_json, print_table
+from forebay_state_api.errors import UnknownPluginError
 from forebay_state_api.plugins import plugins
+from forebay_state_api.settings import Settings
 
 
 @click.command("plugins")
-def show_plugins() -> None:
+@json_option
+def show_plugins(*, as_json: bool) -> None:
     """Print what is installed: distributions, versions, and what each gives."""
-    table = _table("distribution", "version", "contract", "gives")
-    for plugin in sorted(plugins().installed(), key=lambda found: found.distribution):
+    found = sorted(plugins().installed(), key=lambda plugin: plugin.distribution)
+    if as_json:
+        print_json([attrs.asdict(plugin) for plugin in found])
+        return
+    rows = []
+    for plugin in found:
         gives = [f"{kind}: {', '.join(names)}" for kind, names in plugin.offers.items()]
-        table.add_row(
-            plugin.distribution,
-            plugin.version or "-",
-            str(plugin.contract_version),
-            "\n".join(gives) or "-",
-        )
-    Console().print(table)
+        version = plugin.version or None
+        rows.append((plugin.distribution, version, plugin.contract_version, "\n".join(gives)))
+    print_table(("distribution", "version", "contract", "gives"), rows)
 
 
 @click.command("config")
+@json_option
 @conf_options
-def show_config(conf: tuple[str, ...], properties_file: Path | None) -> None:
+def show_config(conf: tuple[str, ...], properties_file: Path | None, *, as_json: bool) -> None:
     """Print every setting, its value, and where the value comes from."""
     settings = settings_of(conf, properties_file)
-    plugins().backend(settings["state.backend"])
+    absent = _absent_default(settings)
     plugins().compaction_service(settings["compaction.service"])
-    table = _table("setting", "value", "from", "meaning")
-    for row in settings.explain():
-        table.add_row(row.key, row.value, row.source, row.doc)
-    Console().print(table)
+    rows = settings.explain()
+    if as_json:
+        print_json([attrs.asdict(row) for row in rows])
+    else:
+        shown = [(row.key, row.value, row.source, row.doc) for row in rows]
+        print_table(("setting", "value", "from", "meaning"), shown)
+    if absent:
+        click.echo(f"note: {absent}", err=True)
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    first, *others = columns
-    table.add_column(first, no_wrap=True)
-    for column in others:
-        table.add_column(column, overflow="fold")
-    return table
+def _absent_default(settings: Settings) -> str:
+    """What is to be said of the backend if nobody chose it and it is not installed."""
+    try:
+        plugins().backend(settings["state.backend"])
+    except UnknownPluginError as error:
+        if not settings.is_default("state.backend"):
+            raise
+        return str(error)
+    return ""

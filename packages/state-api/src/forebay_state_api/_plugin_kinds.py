@@ -8,6 +8,8 @@ from typing import Final
 
 import attrs
 
+from forebay_state_api._storage.options import CLOUD_SCHEMES
+
 
 @attrs.frozen(eq=False)
 class Kind:
@@ -19,10 +21,10 @@ class Kind:
     """Where a name stands: ``name``, ``format`` or ``schemes``."""
     versioned: bool
     """Whether ``contract_version`` must be stated; where it is stated it is checked anyway."""
-    distribution: str
-    """How the distribution of a third party is named by convention."""
     known: Mapping[str, str] = attrs.field(factory=dict)
     """Name → distribution, for what the project itself publishes."""
+    built_in: tuple[str, ...] = ()
+    """Names that need no plugin."""
 
 
 BACKENDS: Final = Kind(
@@ -30,7 +32,6 @@ BACKENDS: Final = Kind(
     "state backend",
     "name",
     versioned=True,
-    distribution="forebay-backend-{name}",
     known={"heap": "forebay-backend-heap", "lsm": "forebay-backend-lsm"},
 )
 SERVICES: Final = Kind(
@@ -38,7 +39,6 @@ SERVICES: Final = Kind(
     "compaction service",
     "name",
     versioned=True,
-    distribution="forebay-compaction-{name}",
     known={"local": "forebay-state-api", "ray": "forebay-compaction-ray"},
 )
 COMPACTORS: Final = Kind(
@@ -46,7 +46,6 @@ COMPACTORS: Final = Kind(
     "compactor for the format",
     "format",
     versioned=True,
-    distribution="forebay-backend-{name}",
     known={"lsm": "forebay-backend-lsm"},
 )
 OPERATORS: Final = Kind(
@@ -54,7 +53,6 @@ OPERATORS: Final = Kind(
     "operator",
     "name",
     versioned=True,
-    distribution="forebay-operator-{name}",
     known=dict.fromkeys(("ordered_wait", "unordered_wait", "process"), "forebay-spark-runtime"),
 )
 STORAGES: Final = Kind(
@@ -62,28 +60,27 @@ STORAGES: Final = Kind(
     "storage for the URL scheme",
     "schemes",
     versioned=True,
-    distribution="forebay-storage-{name}",
+    built_in=("file", "memory", *CLOUD_SCHEMES),
 )
 COMMANDS: Final = Kind(
     "forebay_commands",
     "command",
     "name",
     versioned=False,
-    distribution="forebay-{name}",
     known={"demo": "forebay-spark-runtime"},
 )
 KINDS: Final = (BACKENDS, SERVICES, COMPACTORS, OPERATORS, STORAGES, COMMANDS)
 
 
 def unknown(kind: Kind, name: str, installed: list[str]) -> str:
-    """Say what is installed, what may have been meant, and the ``pip install`` line."""
-    text = f"no {kind.noun} {name!r}; installed: {', '.join(installed) or 'none'}"
+    """Say what is installed, what may have been meant, and for our own names what to install.
+
+    No name of a distribution is made up: anyone could have registered it.
+    """
+    there = sorted({*installed, *kind.built_in})
+    text = f"no {kind.noun} {name!r}; installed: {', '.join(there) or 'none'}"
     if name in kind.known:
         return f"{text} - it comes with: pip install {kind.known[name]}"
-    if close := difflib.get_close_matches(name, [*installed, *kind.known], n=1):
-        text += f" - did you mean {close[0]!r}?"
-    distribution = kind.distribution.format(name=name)
-    return (
-        f"{text} - by convention the {kind.noun} {name!r} of a third party is in the "
-        f"distribution {distribution}: pip install {distribution}"
-    )
+    if close := difflib.get_close_matches(name, [*there, *kind.known], n=1):
+        return f"{text} - did you mean {close[0]!r}?"
+    return f"{text} - install the distribution that brings it"

@@ -5,24 +5,32 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import attrs
 import click
-from rich.console import Console
-from rich.table import Table
 
 from forebay_state_api import schema
-from forebay_state_api._conf_options import conf_options, settings_of
+from forebay_state_api._conf_options import conf_options
+from forebay_state_api._report import json_option, print_json, print_table
 from forebay_state_api._skew_command import show_skew
+from forebay_state_api._state_directory import state_dir_option, state_directory
 from forebay_state_api.codecs import describe_type
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.plugins import plugins
-from forebay_state_api.storage import open_storage
 from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.layout import operator_folder
 from forebay_state_api.versions.reader import VersionReader, open_version
 
 _FITS = (schema.COMPATIBLE, schema.NEW, schema.KEPT)
+_UNITS: Final = {
+    "d": 86_400_000_000,
+    "h": 3_600_000_000,
+    "min": 60_000_000,
+    "s": 1_000_000,
+    "ms": 1_000,
+    "us": 1,
+}
 
 
 @click.group("state")
@@ -34,12 +42,13 @@ state.add_command(show_skew)
 
 
 @state.command("schema")
-@click.option("--state-dir", required=True, help="The state directory: a path or a URL.")
+@state_dir_option
 @click.option("--query", required=True, help="The query's id, or its name.")
 @click.option("--uid", required=True, help="The operator's uid.")
 @click.option("--version", type=click.IntRange(min=1), help="The newest complete one if not given.")
 @click.option("--function", metavar="MODULE:NAME", help="A function to be checked.")
 @click.option("--key", metavar="TYPE", help="The key column's type, or 'name type, name type'.")
+@json_option
 @conf_options
 @click.pass_context
 def show_schema(  # noqa: PLR0917 - click passes them by name
@@ -52,20 +61,25 @@ def show_schema(  # noqa: PLR0917 - click passes them by name
     key: str | None,
     conf: tuple[str, ...],
     properties_file: Path | None,
+    *,
+    as_json: bool,
 ) -> None:
     """Print the stored description of an operator's state.
 
     With --function, a function class or object in a module that can be imported from here, tell
     whether it can go on from that state; exit status 1 if not. Its ``open`` is called.
     """
-    options = settings_of(conf, properties_file).storage_options()
-    storage = OperatorStorage(open_storage(state_dir, options), operator_folder(query, uid))
+    root = state_directory(state_dir, conf, properties_file)
+    storage = OperatorStorage(root, operator_folder(query, uid))
     checked = None if function is None else _loaded(function)
     with open_version(storage, uid=uid, version=version) as reader:
         verdicts = {} if checked is None else _verdicts(checked, reader, storage)
-        _show(reader, verdicts)
-        fits = all(verdict in _FITS for verdict in verdicts.values())
-        if not (_key_fits(reader, key) and fits):
+        misfit = _key_misfit(reader, key)
+        if as_json:
+            print_json(_plain(reader, verdicts, misfit))
+        else:
+            _show(reader, verdicts, misfit)
+        if misfit or not all(verdict in _FITS for verdict in verdicts.values()):
             context.exit(1)
 
 
@@ -74,43 +88,67 @@ def _verdicts(function: Any, reader: VersionReader, storage: OperatorStorage) ->
     return schema.check_function(function, reader, backend, storage)
 
 
-def _show(reader: VersionReader, verdicts: dict[str, str]) -> None:
+def _plain(reader: VersionReader, verdicts: dict[str, str], misfit: str) -> dict[str, Any]:
     made, key = reader.manifests[0], schema.stored_key(reader.manifests)
+    return {
+        "version": reader.version,
+        "backend": made.backend,
+        "max_parallelism": made.made.max_parallelism,
+        "key": None if key is None else describe_type(key),
+        "states": [attrs.asdict(one) for one in schema.stored_states(reader.manifests)],
+        "function": verdicts,
+        "key_misfit": misfit,
+    }
+
+
+def _show(reader: VersionReader, verdicts: dict[str, str], misfit: str) -> None:
+    plain = _plain(reader, verdicts, misfit)
     click.echo(
-        f"version {reader.version}, backend {made.backend}, max parallelism "
-        f"{made.made.max_parallelism}, key {'-' if key is None else describe_type(key)}"
+        f"version {plain['version']}, backend {plain['backend']}, max parallelism "
+        f"{plain['max_parallelism']}, key {plain['key'] or '-'}"
     )
-    table = Table("state", "kind", "type", "TTL", box=None, pad_edge=False)
-    if verdicts:
-        table.add_column("function")
     stored = schema.stored_states(reader.manifests)
-    for one in stored:
-        verdict = [verdicts.get(one.name, "")] if verdicts else []
-        table.add_row(one.name, one.kind, one.type, "on" if one.ttl else "-", *_short(verdict))
-    for name in sorted(verdicts.keys() - {one.name for one in stored}):
-        table.add_row(name, "-", "-", "-", *_short([verdicts[name]]))
-    Console().print(table)
-    for fault in (text for text in verdicts.values() if text not in _FITS):
+    rows: list[list[Any]] = [[one.name, one.kind, one.type, _ttl(one)] for one in stored]
+    rows += [[name, "", "", ""] for name in sorted(verdicts.keys() - {one.name for one in stored})]
+    columns = ["state", "kind", "type", "TTL"]
+    if verdicts:
+        columns.append("function")
+        rows = [[*row, _short(verdicts.get(row[0], ""))] for row in rows]
+    print_table(columns, rows)
+    faults = [text for text in verdicts.values() if text not in _FITS]
+    for fault in [*faults, *filter(None, [misfit])]:
         click.echo(f"NOT COMPATIBLE  {fault}")
 
 
-def _short(verdicts: list[str]) -> list[str]:
-    return [verdict if verdict in _FITS else "NOT COMPATIBLE" for verdict in verdicts]
+def _ttl(state: schema.StoredState) -> str:
+    if not state.ttl:
+        return ""
+    return "on" if state.ttl_us is None else _duration(state.ttl_us)
 
 
-def _key_fits(reader: VersionReader, ddl: str | None) -> bool:
+def _duration(us: int) -> str:
+    """The largest unit that gives a whole number."""
+    unit = next(unit for unit, size in _UNITS.items() if us % size == 0)
+    return f"{us // _UNITS[unit]}{unit}"
+
+
+def _short(verdict: str) -> str:
+    return verdict if verdict in ("", *_FITS) else "NOT COMPATIBLE"
+
+
+def _key_misfit(reader: VersionReader, ddl: str | None) -> str:
+    """Why keys of the type ``ddl`` do not fit what is stored; empty where they do."""
     stored = schema.stored_key(reader.manifests)
     if ddl is None or stored is None:
-        return True
+        return ""
     declared = schema.key_description(ddl)
     if declared == stored:
-        return True
-    click.echo(
-        f"NOT COMPATIBLE  the key was stored as {describe_type(stored)}, and {ddl!r} is "
+        return ""
+    return (
+        f"the key was stored as {describe_type(stored)}, and {ddl!r} is "
         f"{describe_type(declared)}; keys do not migrate: cast the column, or give the operator "
         "another uid"
     )
-    return False
 
 
 def _loaded(path: str) -> Any:

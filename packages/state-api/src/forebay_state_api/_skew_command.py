@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import attrs
 import click
-from rich.console import Console
-from rich.table import Table
 
-from forebay_state_api._conf_options import conf_options, settings_of
-from forebay_state_api.storage import open_storage
+from forebay_state_api._conf_options import conf_options
+from forebay_state_api._report import json_option, print_json, print_table
+from forebay_state_api._state_directory import state_dir_option, state_directory
 from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.layout import operator_folder
 from forebay_state_api.versions.reader import open_version
@@ -68,10 +67,11 @@ def skew_of(shares: Sequence[Share]) -> float:
 
 
 @click.command("skew")
-@click.option("--state-dir", required=True, help="The state directory: a path or a URL.")
+@state_dir_option
 @click.option("--query", required=True, help="The query's id, or its name.")
 @click.option("--uid", required=True, help="The operator's uid.")
 @click.option("--version", type=click.IntRange(min=1), help="The newest complete one if not given.")
+@json_option
 @conf_options
 def show_skew(  # noqa: PLR0917 - click passes them by name
     state_dir: str,
@@ -80,19 +80,29 @@ def show_skew(  # noqa: PLR0917 - click passes them by name
     version: int | None,
     conf: tuple[str, ...],
     properties_file: Path | None,
+    *,
+    as_json: bool,
 ) -> None:
     """Print what each subtask of an operator holds, and how far the largest is from the mean."""
-    options = settings_of(conf, properties_file).storage_options()
-    storage = OperatorStorage(open_storage(state_dir, options), operator_folder(query, uid))
+    root = state_directory(state_dir, conf, properties_file)
+    storage = OperatorStorage(root, operator_folder(query, uid))
     with open_version(storage, uid=uid, version=version) as reader:
-        shares = shares_of(reader.manifests)
-        click.echo(f"version {reader.version}, {len(shares)} subtask(s)")
+        shares, shown = shares_of(reader.manifests), reader.version
+    if as_json:
+        subtasks = [attrs.asdict(share) for share in shares]
+        print_json({"version": shown, "skew": skew_of(shares), "subtasks": subtasks})
+        return
+    click.echo(f"version {shown}, {len(shares)} subtask(s)")
     mean = sum(share.weight for share in shares) / len(shares) or 1.0
-    table = Table("subtask", "key groups", "keys", "bytes", "of the mean", box=None, pad_edge=False)
-    for share in shares:
-        keys = "-" if share.keys is None else f"{share.keys:,}"
-        groups = f"{share.range.start}..{share.range.end}"
-        part = f"{share.weight / mean:.2f}"
-        table.add_row(str(share.subtask), groups, keys, f"{share.bytes:,}", part)
-    Console().print(table)
+    rows = [
+        (
+            share.subtask,
+            f"{share.range.start}..{share.range.end}",
+            share.keys,
+            share.bytes,
+            f"{share.weight / mean:.2f}",
+        )
+        for share in shares
+    ]
+    print_table(("subtask", "key groups", "keys", "bytes", "of the mean"), rows)
     click.echo(f"skew {skew_of(shares):.2f} (the largest over the mean; 1 is even)")

@@ -7,12 +7,13 @@ a restart would find, in old files too, and on the heap backend in every value. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
 from forebay_state_api._engine.engine import Engine
+from forebay_state_api._engine.timer_cells import DIRECTORY, TIMERS
 from forebay_state_api._operator_state.content import Content
 from forebay_state_api._operator_state.operator_state import OperatorState
 from forebay_state_api._restoring import default_options
@@ -22,7 +23,7 @@ from forebay_state_api.context import RuntimeContext
 from forebay_state_api.errors import StateMigrationError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.migration import lineages_of
-from forebay_state_api.subtask import SubtaskIdentity
+from forebay_state_api.subtask import TTL_US, SubtaskIdentity
 from forebay_state_api.versions.epochs import RunIdentity
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class StoredState:
     type: str
     """Of values, elements or accumulators; of maps ``user key → value``."""
     ttl: bool = False
+    ttl_us: int | None = None
+    """The time to live in µs, as it was last declared; ``None`` without one, or if not known."""
 
 
 def stored_states(manifests: Sequence[Manifest]) -> list[StoredState]:
@@ -53,9 +56,16 @@ def stored_states(manifests: Sequence[Manifest]) -> list[StoredState]:
     keyed: dict[str, StoredState] = {}
     other: dict[str, StoredState] = {}
     for manifest in manifests:
-        for name, told in manifest.descriptions.items():
+        durations = manifest.metrics.get(TTL_US, {})
+        for name, told in _of_states(manifest):
             types = _types(told["user_key"], told["value"])
-            keyed[name] = StoredState(name=name, kind=told["kind"], type=types, ttl=told["ttl"])
+            keyed[name] = StoredState(
+                name=name,
+                kind=told["kind"],
+                type=types,
+                ttl=told["ttl"],
+                ttl_us=durations.get(name),
+            )
         for name, state in Content.loaded(manifest.operator_state).states.items():
             types = _types(state.type.key, state.type.value)
             other[name] = StoredState(
@@ -66,8 +76,15 @@ def stored_states(manifests: Sequence[Manifest]) -> list[StoredState]:
 
 def stored_key(manifests: Sequence[Manifest]) -> Mapping[str, Any] | None:
     """The description of the key's type; ``None`` where no keyed state is stored."""
-    told = (one for manifest in manifests for one in manifest.descriptions.values())
+    told = (one for manifest in manifests for _, one in _of_states(manifest))
     return next((one["key"] for one in told), None)
+
+
+def _of_states(manifest: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Name and description of each keyed state; timers are none."""
+    for name, told in manifest.descriptions.items():
+        if name not in (TIMERS, DIRECTORY):
+            yield name, told
 
 
 def key_description(ddl: str) -> Mapping[str, Any]:

@@ -35,6 +35,7 @@ PREFIX: Final = "spark.forebay."
 """What every key of the configuration begins with."""
 
 _STORAGE: Final = "storage."
+_DEFAULT: Final = "default"
 _SECRET_WORDS: Final = ("secret", "password", "token", "key", "credential", "signature")
 
 
@@ -171,6 +172,10 @@ class Settings(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._in_force)
 
+    def is_default(self, name: str) -> bool:
+        """Whether nobody has set it."""
+        return self._in_force[name].source == _DEFAULT
+
     def required(self, name: str, *, argument: str) -> Any:
         """The value of a setting that has no default.
 
@@ -226,7 +231,7 @@ def resolve_settings(
     """
     declared = _declared(backends or {})
     in_force = {
-        name: _in_force(setting, setting.default_value(), "default")
+        name: _in_force(setting, setting.default_value(), _DEFAULT)
         for name, setting in declared.items()
     }
     configured = {k.removeprefix(PREFIX): v for k, v in given.items() if k.startswith(PREFIX)}

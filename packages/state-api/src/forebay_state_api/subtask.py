@@ -59,6 +59,9 @@ _log = logging.getLogger(__name__)
 DEFAULT_CACHE_BYTES: Final = 1 << 30
 """What backends of a process may keep between batches, unless the job says otherwise."""
 
+TTL_US: Final = "ttl_us"
+"""Among what a manifest tells people: state name → time to live in µs."""
+
 
 @attrs.frozen(kw_only=True)
 class SubtaskIdentity:
@@ -436,6 +439,9 @@ class Subtask:
     def _told(self) -> dict[str, Any]:
         """What the manifest tells people."""
         told: dict[str, Any] = {"opening_s": self._opening_s}
+        states = self.engine.states.values()
+        if ttl := {s.spec.name: s.descriptor.ttl.ttl_us for s in states if s.descriptor.ttl}:
+            told[TTL_US] = ttl
         if self._compaction is not None and (service := self._compaction.metrics()):
             told["compaction"] = dict(service)
         return told

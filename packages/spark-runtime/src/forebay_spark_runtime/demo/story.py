@@ -12,7 +12,13 @@ import click
 from pyspark.errors import StreamingQueryException
 
 from forebay_spark_runtime.demo.check import Carried, departures, expected
-from forebay_spark_runtime.demo.flights import MONTHS, Flights, airlines, month_name
+from forebay_spark_runtime.demo.flights import (
+    MONTHS,
+    Flights,
+    airlines,
+    month_name,
+    require_flights,
+)
 from forebay_spark_runtime.demo.kill import Kill, Killer
 from forebay_spark_runtime.demo.place import Place, default_directory
 from forebay_spark_runtime.demo.reading import StateReading, operator_storage, read_version
@@ -42,6 +48,7 @@ class Wishes:
 def tell(wishes: Wishes) -> None:
     """Run the demo once. Raises a `ForebayError` when something does not work."""
     require_java()
+    require_flights()
     place = Place(wishes.directory or default_directory())
     if wishes.fresh:
         place.clear()

@@ -6,14 +6,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
+import attrs
 import click
 
-from forebay_state_api._conf_options import conf_options, settings_of
+from forebay_state_api._conf_options import conf_options
+from forebay_state_api._report import json_option, print_json
+from forebay_state_api._state_directory import state_dir_option, state_directory
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.settings import DURATION
-from forebay_state_api.storage import ObjectStorage, open_storage
+from forebay_state_api.storage import ObjectStorage
 from forebay_state_api.versions import layout
-from forebay_state_api.versions.doctor import examine
+from forebay_state_api.versions.doctor import Finding, examine
 from forebay_state_api.versions.epochs import list_epochs
 from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.janitor import Janitor, Sweep
@@ -29,13 +32,8 @@ def _duration(_: click.Context, __: click.Parameter, text: str) -> timedelta:
         raise click.BadParameter(msg) from error
 
 
-_state_dir = click.option(
-    "--state-dir", required=True, help="The state directory: a path or a URL."
-)
-
-
 @click.command("janitor")
-@_state_dir
+@state_dir_option
 @click.option("--query", required=True, help="The query's id.")
 @click.option("--uid", required=True, help="The operator's uid.")
 @click.option(
@@ -49,6 +47,7 @@ _state_dir = click.option(
     help="Nothing younger is deleted.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be deleted, and delete nothing.")
+@json_option
 @conf_options
 def janitor(  # noqa: PLR0917 - click passes them by name
     state_dir: str,
@@ -60,11 +59,16 @@ def janitor(  # noqa: PLR0917 - click passes them by name
     properties_file: Path | None,
     *,
     dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Delete what nobody can open any more of one operator's state."""
-    root = _opened(state_dir, conf, properties_file)
+    root = state_directory(state_dir, conf, properties_file)
     storage = OperatorStorage(root, layout.operator_folder(query, uid))
     sweep = _swept(storage, uid, retention, min_age, dry_run=dry_run)
+    if as_json:
+        plain = attrs.asdict(sweep)
+        print_json({**plain, "names": list(sweep.names), "dry_run": dry_run})
+        return
     for name in sweep.names:
         click.echo(name)
     done = "would delete" if dry_run else "deleted"
@@ -88,26 +92,36 @@ def _swept(
 
 
 @click.command("doctor")
-@_state_dir
+@state_dir_option
+@json_option
 @conf_options
 @click.pass_context
 def doctor(
-    context: click.Context, state_dir: str, conf: tuple[str, ...], properties_file: Path | None
+    context: click.Context,
+    state_dir: str,
+    conf: tuple[str, ...],
+    properties_file: Path | None,
+    *,
+    as_json: bool,
 ) -> None:
     """Probe whether a storage does what versions rest on; exit status 1 if it does not."""
-    healthy = True
-    for finding in examine(_opened(state_dir, conf, properties_file)):
-        healthy = healthy and not finding.problem
-        click.echo(f"{'FAIL' if finding.problem else 'ok  '}  {finding.promise}")
-        if finding.problem:
-            click.echo(f"      {finding.problem}")
-    if not healthy:
+    findings = []
+    for finding in examine(state_directory(state_dir, conf, properties_file)):
+        findings.append(finding)
+        if not as_json:
+            _show(finding)
+    if as_json:
+        print_json([attrs.asdict(finding) for finding in findings])
+    if any(finding.problem for finding in findings):
         context.exit(1)
 
 
-def _opened(state_dir: str, conf: tuple[str, ...], properties_file: Path | None) -> ObjectStorage:
-    """The state directory, with the storage settings that a job would have."""
-    return open_storage(state_dir, settings_of(conf, properties_file).storage_options())
+def _show(finding: Finding) -> None:
+    click.echo(f"{'FAIL' if finding.problem else 'ok  '}  {finding.promise}")
+    if finding.problem:
+        click.echo(f"      {finding.problem}")
+    if finding.is_last:
+        click.echo("      nothing else was probed")
 
 
 COMMANDS: Final[list[click.Command]] = [janitor, doctor, savepoint]

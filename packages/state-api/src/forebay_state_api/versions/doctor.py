@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _RIVALS: Final = 8
 _CONTENT: Final = bytes(range(256))
+_FIRST: Final = "a/object"
 
 
 @attrs.frozen
@@ -28,11 +29,21 @@ class Finding:
     """What storage must do."""
     problem: str
     """What it did instead; empty when it keeps the promise."""
+    is_last: bool = False
+    """The storage did not answer at all: the other promises were not probed."""
 
 
 def examine(storage: ObjectStorage) -> Iterator[Finding]:
-    """Probe each promise in turn, below a folder of its own, which is cleared at the end."""
+    """Probe each promise in turn, below a folder of its own, which is cleared at the end.
+
+    A storage that takes no object at all is not asked for more.
+    """
     folder = storage.child(f"{layout.PROBES}/{layout.random_id()}")
+    try:
+        folder.put(_FIRST, _CONTENT)
+    except StorageError as error:
+        yield Finding("an object can be put", str(error), is_last=True)
+        return
     try:
         for promise, probe in _PROBES.items():
             yield Finding(promise, _outcome(probe, folder))
@@ -49,12 +60,11 @@ def _outcome(probe: Callable[[ObjectStorage], str], folder: ObjectStorage) -> st
 
 
 def _put_and_get(folder: ObjectStorage) -> str:
-    folder.put("a/object", _CONTENT)
-    return "" if folder.get("a/object") == _CONTENT else "it gave back other bytes"
+    return "" if folder.get(_FIRST) == _CONTENT else "it gave back other bytes"
 
 
 def _ranges(folder: ObjectStorage) -> str:
-    found = folder.get_ranges("a/object", [(250, 6), (0, 2)])
+    found = folder.get_ranges(_FIRST, [(250, 6), (0, 2)])
     return "" if found == [_CONTENT[250:], _CONTENT[:2]] else "it gave back other bytes"
 
 
@@ -76,9 +86,9 @@ def _one_winner(folder: ObjectStorage) -> str:
 
 
 def _delete(folder: ObjectStorage) -> str:
-    folder.delete(["a/object", "never/was"])
+    folder.delete([_FIRST, "never/was"])
     try:
-        folder.get("a/object")
+        folder.get(_FIRST)
     except ObjectNotFoundError:
         return "a deleted object was listed" if folder.list("a") else ""
     return "a deleted object could be read"

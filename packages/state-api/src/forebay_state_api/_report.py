@@ -1,0 +1,53 @@
+"""How commands print what they found: as a table for people, whole, or as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_UNBOUNDED: Final = 100_000
+"""Columns of what is no terminal: nothing is cut or folded there."""
+
+
+def json_option(command: F) -> F:
+    """Give a command the parameter ``as_json``, from ``--json``."""
+    option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+    return option(command)
+
+
+def print_json(found: Any) -> None:
+    """Print plain data; times and the like as text."""
+    click.echo(json.dumps(found, indent=2, default=str))
+
+
+def print_table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
+    """Print rows below the names of their columns, ``None`` as a dash and numbers with commas.
+
+    A terminal that is too narrow gets folded cells; nothing is ever cut.
+    """
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_shown(cell)) for cell in row))
+    console().print(table)
+
+
+def console() -> Console:
+    """Where tables go: as wide as the terminal, without an end where there is none."""
+    found = Console()
+    return found if found.is_terminal else Console(width=_UNBOUNDED)
+
+
+def _shown(cell: Any) -> str:
+    if cell is None or cell == "":
+        return "-"
+    return f"{cell:,}" if isinstance(cell, int) else str(cell)
