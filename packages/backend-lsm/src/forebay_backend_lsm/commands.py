@@ -95,12 +95,11 @@ class _Folder:
         """By operator's folder and version, newest first; of an unreadable one what is wrong."""
         found: dict[tuple[str, int], list[Manifest | str]] = {}
         for info in self.objects:
-            *operator, versions, part, name = ["", "", *info.name.split("/")][-4:]
+            versions, part, pair, name = ["", "", "", *info.name.split("/")][-4:]
             version = version_of(part)
             if versions != "versions" or version is None or not name.startswith("manifest-"):
                 continue
-            path = info.name[: -len(f"versions/{part}/{name}")]
-            del operator
+            path = info.name[: -len(f"versions/{part}/{pair}/{name}")]
             found.setdefault((path, version), []).append(self._manifest(info.name))
         return found
 
