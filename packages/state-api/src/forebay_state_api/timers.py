@@ -4,12 +4,14 @@ A timer belongs to a key and a time; registering it again changes nothing. Timer
 are stored with the version, found again after a restart with any parallelism, and fire once. A
 micro-batch fires, in this order:
 
-1. what is due when it begins: event-time timers up to the watermark, then processing-time timers
-   up to the micro-batch's time, each in the order of their times;
-2. after its rows, what they, and the firing itself, registered that is due already.
+1. before its rows, what is due when it begins: event-time timers up to the watermark, then
+   processing-time timers up to the micro-batch's time, each in the order of their times. An
+   event-time timer that ``on_timer`` registers and that is due joins in;
+2. after its rows, what they registered that is due already, and the processing-time timers that
+   ``on_timer`` registered before the rows and that are due.
 
-A timer that ``on_timer`` registers for its own time or an earlier one waits for the next
-micro-batch. Without new data Spark runs no micro-batch, and nothing fires.
+A timer that ``on_timer`` registers for its own time or an earlier one, of its own kind, waits for
+the next micro-batch. Without new data Spark runs no micro-batch, and nothing fires.
 """
 
 from __future__ import annotations

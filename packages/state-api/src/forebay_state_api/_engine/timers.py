@@ -83,6 +83,9 @@ class Timeline:
         """A heap of timers that were registered and are due: time, number, key, key group."""
         self._stored: Final[set[Any]] = set()
         """The addresses of those."""
+        self._deferred: Final[dict[Any, tuple[int, Any, int]]] = {}
+        """Timers that timers registered and that are due after the rows, by their addresses."""
+        self._defers = False
         self._numbers: Final = itertools.count()
         self._last: Final[dict[Any, int]] = {}
         """Key → the time of the timer that fired last."""
@@ -98,8 +101,12 @@ class Timeline:
         entry = (at_us, key) if self._address is None else self._address((at_us, key))
         if entry in self._live:
             return
+        waits = at_us > self._until_us or (self._firing and at_us <= self._last.get(key, ALWAYS))
+        if self._defers and not waits:
+            self._deferred[entry] = (at_us, key, group)
+            return
         self._cells.put((group, self._number, at_us >> LEAF_BITS), entry)
-        if at_us > self._until_us or (self._firing and at_us <= self._last.get(key, ALWAYS)):
+        if waits:
             if at_us < self._earliest_us:  # noqa: PLR1730 - a call costs more, for each timer
                 self._earliest_us = at_us
         else:
@@ -111,6 +118,18 @@ class Timeline:
         entry = (at_us, key) if self._address is None else self._address((at_us, key))
         self._cells.remove((group, self._number, at_us >> LEAF_BITS), entry)
         self._live.discard(entry)
+        self._deferred.pop(entry, None)
+
+    def defer(self) -> None:
+        """Keep what is registered and due back until `release`."""
+        self._defers = True
+
+    def release(self) -> None:
+        """Register what was kept back."""
+        self._defers = False
+        for at_us, key, group in self._deferred.values():
+            self.register(at_us, key, group)
+        self._deferred.clear()
 
     # -- firing -------------------------------------------------------------------------------
 
@@ -160,7 +179,7 @@ class Timeline:
     def _merged(self, timers: Sequence[Timer], end_us: int, *, cleared: bool) -> Iterator[Entry]:
         """Loaded timers and those that are registered meanwhile, before ``end_us``."""
         fresh, live, stored = self._fresh, self._live, self._stored
-        address, last = self._address, self._last
+        address, last, deferred = self._address, self._last, self._deferred
         scheduler = self._engine.scheduler
         busy = scheduler.busy
         position, count = 0, len(timers)
@@ -186,6 +205,8 @@ class Timeline:
             if entry not in live:
                 continue
             live.remove(entry)
+            if deferred:
+                deferred.pop(entry, None)
             if not cleared or entry in stored:
                 stored.discard(entry)
                 self._cells.remove((group, self._number, at_us >> LEAF_BITS), entry)
@@ -236,6 +257,8 @@ class EngineTimers(Timers):
         self._due: Iterator[Entry] = self._entries()
         self.pending = any(line.has_stored for line in self._lines)
         """Whether `due` may give something."""
+        if self.pending:
+            self._processing.defer()
 
     # -- for the function ---------------------------------------------------------------------
 
@@ -310,11 +333,13 @@ class EngineTimers(Timers):
         return self.pending
 
     def _entries(self) -> Iterator[Entry]:
-        for line in self._lines:
+        # Processing-time timers may register event-time timers that are due.
+        for line in (self._event, self._processing, self._event):
             if line.has_stored or line.has_registered:
                 self._domain = line.domain
                 yield from line.entries()
         self._domain = None
+        self._processing.release()
         self.pending = False
 
     def hand_over(self) -> None:

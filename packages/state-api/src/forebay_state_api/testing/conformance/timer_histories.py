@@ -5,6 +5,7 @@ What a key sees, in its order, is what the model says, whatever style the functi
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -26,7 +27,7 @@ from forebay_state_api.testing.conformance.subject import (
     NewJob,
     memory_storage,
 )
-from forebay_state_api.testing.conformance.timers import EVENT, PROCESSING, at, seconds_of
+from forebay_state_api.testing.conformance.timers import DOMAINS, EVENT, PROCESSING, at, seconds_of
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.timers import TimeDomain
 from forebay_state_api.ttl import (
@@ -40,7 +41,6 @@ from forebay_state_api.ttl import (
 KEYS: Final = ["a", "b", "c", "d", "e", "f"]
 TTL: Final = 5
 LATENESS: Final = 2
-DOMAINS: Final = (EVENT, PROCESSING)
 NOTHING: Final = -(10**9)
 
 CHANGES: Final = st.tuples(
@@ -85,6 +85,8 @@ def follow_up(domain: TimeDomain, seconds: int) -> Sequence[tuple[str, TimeDomai
         found.append(("delete", domain, seconds + 1))
     if seconds % 11 == 0:
         found.append(("register", PROCESSING, seconds + 3))
+    if seconds % 13 == 0:
+        found.append(("register", EVENT, seconds + 2))
     return found
 
 
@@ -154,12 +156,17 @@ class Model:
         self.out: list[Any] = []
         self.waiting: set[tuple[TimeDomain, int, str]] = set()
         """Timers that wait for the next micro-batch."""
+        self.deferred: set[tuple[TimeDomain, int, str]] = set()
+        """Timers that wait for the rows."""
+        self.before_rows = False
 
     def run(self, now: int, rows: Sequence[Any], parallelism: int) -> list[Any]:
         """What is given out."""
         self.watermark = max(self.watermark, min(self.told, default=NOTHING) - LATENESS)
         self.now, self.out, self.waiting = now, [], set()
+        self.before_rows = True
         self.fire()
+        self.before_rows, self.deferred = False, set()
         for key, seconds, changes in rows:
             self.happen(key, "row", seconds, changes)
         self.fire()
@@ -169,17 +176,20 @@ class Model:
 
     def fire(self) -> None:
         """Everything that is due, and does not wait."""
-        for domain in DOMAINS:
-            until = self.watermark if domain is EVENT else self.now
-            while due := [
-                timer
-                for timer in self.timers - self.waiting
-                if timer[0] is domain and timer[1] <= until
-            ]:
+        for domain in itertools.cycle(DOMAINS):
+            if not any(self.due(one) for one in DOMAINS):
+                return
+            while due := self.due(domain):
                 _, seconds, key = timer = min(due, key=lambda timer: timer[1])
                 self.timers.discard(timer)
                 changes = follow_up(domain, seconds)
                 self.happen(key, domain.value, seconds, changes, (domain, seconds))
+
+    def due(self, domain: TimeDomain) -> list[tuple[TimeDomain, int, str]]:
+        """What fires now, of one kind."""
+        until = self.watermark if domain is EVENT else self.now
+        ready = self.timers - self.waiting - self.deferred
+        return [timer for timer in ready if timer[0] is domain and timer[1] <= until]
 
     def happen(
         self, key: str, what: str, seconds: int, changes: Any, own: Any = (None, NOTHING)
@@ -195,7 +205,14 @@ class Model:
             if change == "delete":
                 self.timers.discard(timer)
                 self.waiting.discard(timer)
+                self.deferred.discard(timer)
                 continue
+            if (
+                self.before_rows
+                and domain is PROCESSING
+                and timer not in self.timers - self.waiting
+            ):
+                self.deferred.add(timer)
             if domain is not own[0] or when > own[1]:
                 self.waiting.discard(timer)
             elif timer not in self.timers:

@@ -28,6 +28,7 @@ START: Final = datetime(2024, 1, 1, tzinfo=UTC)
 """Where a manual clock begins."""
 PROCESSING: Final = TimeDomain.PROCESSING_TIME
 EVENT: Final = TimeDomain.EVENT_TIME
+DOMAINS: Final = (EVENT, PROCESSING)
 
 Row = tuple[str, int, list[tuple[str, TimeDomain, int]]]
 """Key, event time and (``register`` or ``delete``, domain, time), in seconds after `START`."""
@@ -197,9 +198,65 @@ class TimerTests(BackendSubject):
 
     def test_what_is_registered_again_while_it_waits_its_turn_fires_once(self, timed: Any) -> None:
         _, run = timed()
-        run(0, row("a", 9, 19, 59))
-        assert run(200) == [("a", seconds) for seconds in range(9, 201, 10)]
-        assert run(201) == []
+        run(0, row("a", 9, 19, 59, domain=EVENT))
+        run(0, row("z", event_time=200))
+        assert run(0) == [("a", seconds) for seconds in range(9, 201, 10)]
+        assert run(0) == []
+
+    def test_what_processing_time_timers_register_and_is_due_fires_after_the_rows(
+        self, timed: Any
+    ) -> None:
+        _, run = timed()
+        run(0, row("a", 9, 25, 89))
+        found = run(100, row("a", 7))
+        before, after = [9, 25, 89], [7, 19, 29, 39, 49, 59, 69, 79, 89, 99]
+        assert found == [("a", seconds) for seconds in before + after]
+        assert run(109) == [("a", 109)]
+
+    @pytest.mark.parametrize("domain", DOMAINS, ids=str)
+    def test_a_processing_time_timer_that_is_stored_is_not_deferred_by_another(
+        self, new_job: NewJob, domain: TimeDomain, style: Style
+    ) -> None:
+        base: Any = FUNCTIONS[style]
+
+        class Again(base):  # type: ignore[misc]  # which class is known when it runs
+            """Registers and deletes timers that may be stored."""
+
+            def on_timer(self, at: datetime, ctx: RuntimeContext) -> Any:
+                if seconds_of(at) == 1:
+                    for seconds in (70, 80, 90):
+                        change_timer(ctx, "register", PROCESSING, seconds)
+                    change_timer(ctx, "delete", PROCESSING, 90)
+                return [(ctx.current_key, seconds_of(at))]
+
+            def process_element(self, row: Row, ctx: RuntimeContext) -> Any:
+                if row[2]:
+                    return super().process_element(row, ctx)
+                return [(row[0], "row")]
+
+        job = new_job(event_time=lambda row: at(row[1]))
+        first = row("a", 1, domain=domain)
+        job.run(Again(), [("a", 1, [*first[2], ("register", PROCESSING, 70)])])
+        job.clock.advance(100 * SECOND)
+        assert job.run(Again(), [row("a")]) == [("a", 1), ("a", 70), ("a", "row"), ("a", 80)]
+
+    def test_event_time_timers_that_processing_time_timers_register_fire_before_the_rows(
+        self, new_job: NewJob
+    ) -> None:
+        class Both(TimerFunction):
+            def process_element(self, row: Row, ctx: RuntimeContext) -> Any:
+                super().process_element(row, ctx)
+                return [(row[0], "row")]
+
+            def on_timer(self, at: datetime, ctx: RuntimeContext) -> Any:
+                if ctx.timers.domain is PROCESSING:
+                    change_timer(ctx, "register", EVENT, 3)
+                return [(ctx.current_key, seconds_of(at))]
+
+        job = new_job(event_time=lambda row: at(row[1]))
+        assert job.run(Both(), [row("a", 5, event_time=4)]) == [("a", "row")]
+        job.clock.advance(10 * SECOND)
+        assert job.run(Both(), [row("a")]) == [("a", 5), ("a", 3), ("a", "row")]
 
     def test_a_time_that_is_not_later_waits_for_the_next_batch(self, new_job: NewJob) -> None:
         class Again(TimerFunction):
@@ -381,6 +438,31 @@ class TimerTests(BackendSubject):
         assert job.run(Stamping(), []) == [("a", START)]
         job.clock = clock
         assert job.peek(state, "a") == (job.clock.now_us, 1)
+
+    @pytest.mark.parametrize("leap", [4, 5], ids=lambda windows: f"{windows} windows")
+    def test_a_chain_of_windows_that_the_watermark_leaps_over_closes_before_later_rows(
+        self, new_job: NewJob, style: Style, engine_settings: EngineSettings, leap: int
+    ) -> None:
+        base: Any = FUNCTIONS[style]
+
+        class Windows(base):  # type: ignore[misc]  # which class is known when it runs
+            """Each window registers the next one."""
+
+            def process_element(self, row: Row, ctx: RuntimeContext) -> Any:
+                ctx.collect((row[0], f"row at {row[1]}"))
+                return super().process_element(row, ctx)
+
+            def on_timer(self, at: datetime, ctx: RuntimeContext) -> Any:
+                change_timer(ctx, "register", EVENT, seconds_of(at) + 60)
+                return [(ctx.current_key, f"window to {seconds_of(at)}")]
+
+        job = new_job(settings=engine_settings, event_time=lambda row: at(row[1]))
+        job.run(Windows(), [row("a", 60, event_time=0, domain=EVENT)])
+        job.run(Windows(), [row("b", event_time=60 * leap)])
+        found = job.run(Windows(), [row("a", event_time=60 * leap + 30)])
+        closed = [("a", f"window to {60 * n}") for n in range(1, leap + 1)]
+        assert found == [*closed, ("a", f"row at {60 * leap + 30}")]
+        assert job.run(Windows(), []) == []
 
     def test_a_row_that_comes_late_is_a_row(self, timed: Any) -> None:
         _, run = timed()
