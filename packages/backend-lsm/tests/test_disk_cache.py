@@ -87,6 +87,20 @@ def test_a_disk_that_cannot_be_written_is_no_error(tmp_path):
     assert cache.get("a") is None
 
 
+def test_a_disk_that_cannot_be_written_warns_once_a_minute(tmp_path, monkeypatch, caplog):
+    now = 0.0
+    monkeypatch.setattr("forebay_backend_lsm.disk_cache.time.monotonic", lambda: now)
+    (tmp_path / "file").write_text("")
+    cache = DiskCache(str(tmp_path / "file" / "folder"), 1 << 20)
+    told = []
+    for now in (0.0, 0.1, 59.9, 60.0, 61.0, 125.0):
+        caplog.clear()
+        cache.put("a", b"x")
+        told += [now for record in caplog.records if record.levelname == "WARNING"]
+    assert told == [0.0, 60.0, 125.0]
+    assert "could not write" in caplog.text
+
+
 def test_ranges_are_read_from_storage_once(tmp_path):
     inner = CountingStorage(MemoryStorage(f"memory://{tmp_path.name}"))
     inner.put("f", bytes(range(200)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import logging
+import math
 import os
 import threading
 import time
@@ -29,6 +30,8 @@ _PASSES_PER_BUDGET: Final = 16
 """A folder is cleared each time a process has written this part of its budget to it."""
 _TOUCH_AFTER_S: Final = 60.0
 """The time of last use is noted this exactly."""
+_WARN_AFTER_S: Final = 60.0
+"""How long a process is silent after a warning: a full disk fails at every range."""
 
 
 class DiskCache:
@@ -40,6 +43,8 @@ class DiskCache:
         self._folder_budget: Final = budget // _FOLDERS
         self._written: Final = [0] * _FOLDERS
         self._lock: Final = threading.Lock()
+        self._warned: Final[dict[str, float]] = {}
+        """Message → when it was last given."""
 
     def get(self, name: str) -> bytes | None:
         """What was put under ``name``, if it is still there and whole."""
@@ -50,7 +55,7 @@ class DiskCache:
             return None
         content, checksum = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
         if xxhash.xxh3_64_digest(content) != checksum:
-            _log.warning("disk cache: %s is damaged and is dropped", path)
+            self._warn("disk cache: %s is damaged and is dropped", path)
             with contextlib.suppress(OSError):  # another process may have dropped it
                 path.unlink()
             return None
@@ -68,11 +73,20 @@ class DiskCache:
             aside.write_bytes(content + xxhash.xxh3_64_digest(content))
             aside.replace(path)
         except OSError as fault:
-            _log.warning("disk cache: could not write %s: %s", path, fault)
+            self._warn("disk cache: could not write %s: %s", path, fault)
             with contextlib.suppress(OSError):  # it may not have been made
                 aside.unlink()
             return
         self._account(path.parent, len(content) + _CHECKSUM_BYTES)
+
+    def _warn(self, message: str, *told: object) -> None:
+        """Warn once a minute; what comes in between is logged at DEBUG."""
+        now = time.monotonic()
+        with self._lock:
+            due = now >= self._warned.get(message, -math.inf) + _WARN_AFTER_S
+            if due:
+                self._warned[message] = now
+        _log.log(logging.WARNING if due else logging.DEBUG, message, *told)
 
     def _path(self, name: str) -> Path:
         digest = xxhash.xxh3_128_hexdigest(name.encode())
