@@ -171,6 +171,17 @@ def test_the_stored_description_is_printed(forebay, job):
     ]
 
 
+def test_a_uid_that_is_mistyped(forebay, job):
+    write(job("one"), 1)
+    write(job("two"), 1)
+    told = forebay("state", "schema", "--query", "q", "--uid", "jion")
+    assert told.exit_code != 0
+    assert "no state of operator 'jion' is stored" in str(told.exception)
+    assert "query 'q' has state of 'one', 'two'" in str(told.exception)
+    told = forebay("state", "schema", "--query", "p", "--uid", "one")
+    assert "nothing is stored of query 'p'; there are 'q' ('one', 'two')" in str(told.exception)
+
+
 @pytest.mark.usefixtures("functions")
 def test_a_function_that_fits(forebay, job):
     write(job("one"), 2)

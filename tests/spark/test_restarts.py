@@ -303,3 +303,22 @@ def test_operators_that_a_query_does_not_have_any_more_are_logged(stage, caplog)
         f"query {query}: not among the operators of its plan, and {where}: a:b é, counts"
     ]
     assert len(stage.operators()) == 3
+
+
+def test_a_lost_checkpoint_is_said_at_the_start(stage, caplog, monkeypatch):
+    warned = []
+    monkeypatch.setattr("warnings.warn", lambda message, *_, **__: warned.append(str(message)))
+    everybody(stage)
+    lost = stage.run(counted(stage)).id
+    assert told_of(caplog) == []
+    shutil.rmtree(stage.checkpoint)
+    shutil.rmtree(stage.output)  # which has the batches that it took
+    new = stage.run(counted(stage)).id
+    assert lost != new
+    (message,) = told_of(caplog)
+    assert f"query {new} has a new checkpoint" in message
+    assert f"holds state of that uid of '{lost}'" in message
+    assert warned == [message]
+    everybody(stage)
+    stage.run(counted(stage))
+    assert told_of(caplog) == []

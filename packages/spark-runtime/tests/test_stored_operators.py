@@ -13,6 +13,7 @@ from forebay_spark_runtime.options import KeyedOptions
 from forebay_spark_runtime.session import Batch
 from forebay_state_api.settings import resolve_settings
 from forebay_state_api.storage import open_storage
+from forebay_state_api.versions import RestoreFrom
 
 QUERY = str(uuid.uuid4())
 
@@ -40,9 +41,9 @@ def plan(made, *more):
 def told(caplog):
     caplog.set_level(logging.DEBUG, "forebay_spark_runtime.stored_operators")
 
-    def log(text):
+    def log(text, query=QUERY, **how):
         caplog.clear()
-        thread = stored_operators.log_kept(QUERY, lambda: text)
+        thread = stored_operators.log_kept(query, lambda: text, **how)
         if thread is not None:
             thread.join(20)
         return [(one.levelname, one.getMessage()) for one in caplog.records]
@@ -74,6 +75,46 @@ def test_state_under_a_name_of_the_user_s_own_is_left_alone(told, state_dir):
     made = options(state_dir, query="mine")
     stored_operators.remember(made)
     assert told(plan([made])) == []
+
+
+def test_a_new_checkpoint_beside_state_of_the_uid_is_a_warning(monkeypatch, told, state_dir):
+    open_storage(state_dir).put("old=2did/counts/epochs/1", b"")
+    made, other = options(state_dir), attrs.evolve(options(state_dir), uid="other")
+    for one in (made, other):
+        stored_operators.remember(one)
+    new = str(uuid.uuid4())
+    given = []
+    monkeypatch.setattr("warnings.warn", lambda message, *_, **__: given.append(str(message)))
+
+    def begun(*operators):
+        caplog_lines = told(plan(operators), query=new, is_new=True)
+        return [line for level, line in caplog_lines if level == "WARNING"]
+
+    (first, second) = begun(made, other)
+    assert f"query {new} has a new checkpoint" in first
+    assert f"state of operator 'counts'; {state_dir} holds state of that uid of" in first
+    assert all(repr(one) in first for one in (QUERY, "old-id"))
+    assert "'other'" in second
+    assert "'another'" in second
+    assert given == [first, second]
+    assert told(plan([made]), query=QUERY) != []  # nothing of others where it goes on
+    for chosen in ({"restore": RestoreFrom(QUERY)}, {"new_state": True}):
+        said = attrs.evolve(options(state_dir), **chosen)
+        stored_operators.remember(said)
+        assert begun(said) == []
+    monkeypatch.undo()
+
+
+def test_so_is_the_first_batch_of_for_each_batch(caplog, state_dir):
+    batch = Batch(query="new", spark_query="new", batch_id=0, run_id="r")
+    first = attrs.evolve(options(state_dir), batch=batch)
+    stored_operators.log_beside_batch(first).join(20)
+    assert "query new has a new checkpoint" in caplog.text
+    assert repr(QUERY) in caplog.text
+    for changed in ({"batch_id": 1}, {"spark_query": None}):
+        later = attrs.evolve(first, batch=attrs.evolve(batch, **changed))
+        assert stored_operators.log_beside_batch(later) is None
+    assert stored_operators.log_beside_batch(attrs.evolve(first, new_state=True)) is None
 
 
 def test_only_so_many_are_remembered(monkeypatch, told, state_dir):

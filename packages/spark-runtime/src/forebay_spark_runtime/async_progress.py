@@ -110,7 +110,8 @@ class _Listener:
         if execution is not None and _ends_by_itself(execution):
             execution.sparkSessionForStream().conf().set(ENDS, "true")
         if execution is not None:
-            log_kept(str(event.id()), execution.analyzedPlan().toString)
+            is_new = execution.offsetLog().getLatestBatchId().isEmpty()
+            log_kept(str(event.id()), execution.analyzedPlan().toString, is_new=is_new)
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Java's name
         """Not needed."""

@@ -329,3 +329,4 @@ def _enter_batch(session: Any, options: KeyedOptions) -> None:
         )
         raise ConfigurationError(message)
     _batches[mark] = batch.batch_id
+    stored_operators.log_beside_batch(options)

@@ -1,4 +1,8 @@
-"""Logging, as a query starts, whose state it has stored though it has no such operator any more.
+"""Saying, as a query starts, what is stored that it will not find: its own, and of its own uids.
+
+The state of an operator that the query does not have any more is kept, and logged. A query that
+begins with a new checkpoint has a new id, and so new state: where another id has state of the same
+uid, the checkpoint may have been lost, and that is a warning.
 
 An operator's own tasks know of no other one. The plan of a query that starts names all of them, by
 what each observes; where state lives is what the calls that made them were told. Under Spark
@@ -7,15 +11,18 @@ Connect and in ``foreachBatch``, whose batches make operators of their own, no p
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+import warnings
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from forebay_state_api.storage import open_storage
+from forebay_state_api.versions.contents import listed, stored_queries
 from forebay_state_api.versions.layout import escaped, unescaped
 
 if TYPE_CHECKING:
@@ -32,6 +39,8 @@ class _Home:
 
     state_dir: str
     storage_options: Mapping[str, Any] = attrs.field(repr=False)
+    begins_anew: bool = False
+    """The call says what the operator is to begin with, so nobody need be warned."""
 
 
 _REMEMBERED: Final = 1000
@@ -46,15 +55,22 @@ def remember(options: KeyedOptions) -> None:
     State under a name of the user's own may be that of several queries.
     """
     if options.state_dir is not None and options.batch.query is None:
-        home = _Home(options.state_dir, options.settings.storage_options())
-        _homes[options.keyed_uuid] = home
+        _homes[options.keyed_uuid] = _home_of(options.state_dir, options)
         if len(_homes) > _REMEMBERED:
             del _homes[next(iter(_homes))]
 
 
-def log_kept(query: str, plan: Callable[[], str]) -> threading.Thread | None:
+def _home_of(state_dir: str, options: KeyedOptions) -> _Home:
+    chosen = options.new_state or options.restore is not None
+    return _Home(state_dir, options.settings.storage_options(), chosen)
+
+
+def log_kept(
+    query: str, plan: Callable[[], str], *, is_new: bool = False
+) -> threading.Thread | None:
     """Log what is stored for the query of this plan, and not in it, on a thread: nothing waits.
 
+    ``is_new`` says that its checkpoint is, and then warns of what other queries have of its uids.
     Returns the thread, a daemon; ``None`` if nothing can be stored.
     """
     if not _homes:
@@ -63,12 +79,53 @@ def log_kept(query: str, plan: Callable[[], str]) -> threading.Thread | None:
     homes = {home.state_dir: home for _, made in observed if (home := _homes.get(made))}
     if not homes:
         return None
-    uids = {uid for uid, _ in observed}
-    thread = threading.Thread(
-        target=_log_kept, args=(query, uids, homes.values()), name="forebay-stored", daemon=True
-    )
+    uids = {uid for uid, made in observed if not (is_new and _begins_anew(made))}
+    return _started(_log_beside if is_new else _log_kept, query, uids, [*homes.values()])
+
+
+def log_beside_batch(options: KeyedOptions) -> threading.Thread | None:
+    """In the first batch of a ``foreachBatch``: warn of what other queries have of the uid."""
+    batch = options.batch
+    if batch.batch_id != 0 or batch.query is None or batch.query != batch.spark_query:
+        return None
+    if options.state_dir is None or (home := _home_of(options.state_dir, options)).begins_anew:
+        return None
+    return _started(_log_beside, batch.query, {options.uid}, [home])
+
+
+def _started(log: Callable[..., None], *told: Any) -> threading.Thread:
+    thread = threading.Thread(target=log, args=told, name="forebay-stored", daemon=True)
     thread.start()
     return thread
+
+
+def _begins_anew(made: str) -> bool:
+    home = _homes.get(made)
+    return home is not None and home.begins_anew
+
+
+def _log_beside(query: str, uids: Collection[str], homes: Iterable[_Home]) -> None:
+    for home in homes:
+        try:
+            stored = stored_queries(open_storage(home.state_dir, home.storage_options))
+        except Exception:  # noqa: BLE001 - the query has nothing to do with it, whatever it is
+            _log.debug("what is stored beside query %s was not listed", query, exc_info=True)
+            continue
+        for uid in sorted(uids):
+            others = [other for other, found in stored.items() if uid in found and other != query]
+            if others:
+                _warn(query, uid, home.state_dir, others)
+
+
+def _warn(query: str, uid: str, state_dir: str, others: Sequence[str]) -> None:
+    message = (
+        f"query {query} has a new checkpoint and begins with empty state of operator {uid!r}; "
+        f"{state_dir} holds state of that uid of {listed(others)}. If the checkpoint was lost, "
+        "stop it and start it with a fresh checkpoint and restore_from= the id to go on from"
+    )
+    _log.warning("%s", message)
+    with contextlib.suppress(RuntimeWarning):  # where warnings are errors, which nobody would see
+        warnings.warn(message, RuntimeWarning, stacklevel=1)
 
 
 def _log_kept(query: str, uids: Collection[str], homes: Iterable[_Home]) -> None:

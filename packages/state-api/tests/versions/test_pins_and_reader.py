@@ -7,6 +7,7 @@ import pytest
 from forebay_state_api.errors import ConfigurationError, CorruptStateError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.testing.storage import CountingStorage
+from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.markers import list_version
 from forebay_state_api.versions.pins import Pin, list_pins, newest_renewals, pinned_files
 from forebay_state_api.versions.reader import open_version
@@ -95,6 +96,21 @@ def test_it_pins_before_it_looks(query):
 def test_nothing_is_stored(query, version):
     with pytest.raises(ConfigurationError, match="no state of operator 'op' is stored"):
         open_version(query.storage, uid="op", version=version)
+
+
+def test_what_is_there_instead_is_listed(storage, make_query):
+    folders = {name: OperatorStorage(storage, name) for name in ("q/join", "q/a=3ab", "old/jion")}
+    storage.put(".compaction/endpoints", b"")
+    with pytest.raises(ConfigurationError, match="the state directory holds no query's state"):
+        open_version(folders["q/join"], uid="join")
+    for one in folders.values():
+        make_query(one).run(1).batch(0)
+    told = "is stored in .*: query 'q' has state of 'a:b', 'join'$"
+    with pytest.raises(ConfigurationError, match=told):
+        open_version(OperatorStorage(storage, "q/jion"), uid="jion")
+    told = r"nothing is stored of query 'p'; there are 'old' \('jion'\), 'q' \('a:b', 'join'\)$"
+    with pytest.raises(ConfigurationError, match=told):
+        open_version(OperatorStorage(storage, "p/jion"), uid="jion")
 
 
 def test_a_missing_or_short_file_is_found_and_the_pin_let_go(query):

@@ -16,8 +16,9 @@ from forebay_state_api._operator_state.content import Content
 from forebay_state_api.errors import ConfigurationError, CorruptStateError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.versions import layout, opening
+from forebay_state_api.versions.contents import what_is_there
 from forebay_state_api.versions.epochs import Origin, list_epochs
-from forebay_state_api.versions.folder import data_folder
+from forebay_state_api.versions.folder import OperatorStorage, data_folder
 from forebay_state_api.versions.markers import list_version, marked_versions
 from forebay_state_api.versions.pins import LEASE, Pin
 from forebay_state_api.versions.timeline import newest_complete
@@ -105,7 +106,10 @@ def _chosen(storage: ObjectStorage, uid: str, version: int | None) -> Origin:
                 raise opening.incomplete(listing, uid, storage.url)
             return Origin(version=marked, run_key=run_key)
     wanted = "" if version is None else f" at or below version {version}"
-    msg = f"no state of operator {uid!r} is stored in {storage.url}{wanted}"
+    there = ""
+    if isinstance(storage, OperatorStorage):
+        there = f": {what_is_there(storage)}"
+    msg = f"no state of operator {uid!r} is stored in {storage.url}{wanted}{there}"
     raise ConfigurationError(msg)
 
 

@@ -1,0 +1,57 @@
+"""What a state directory holds, query by query: for those who look at the wrong place in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from forebay_state_api.versions.layout import unescaped
+
+if TYPE_CHECKING:
+    from forebay_state_api.storage import ObjectStorage
+    from forebay_state_api.versions.folder import OperatorStorage
+
+_MOST: Final = 100
+"""Queries that are looked at: one list each."""
+_SHOWN: Final = 10
+
+
+def stored_uids(root: ObjectStorage, query_folder: str) -> Sequence[str]:
+    """The uids of the operators that a query has state of, in order."""
+    return sorted(map(_name, root.list_folders(query_folder)))
+
+
+def stored_queries(root: ObjectStorage) -> Mapping[str, Sequence[str]]:
+    """Query → its uids, for the first of a state directory."""
+    # A folder with a dot is no query's.
+    folders = [folder for folder in root.list_folders() if "." not in folder]
+    uids = ((_name(folder), stored_uids(root, folder)) for folder in islice(folders, _MOST))
+    return {query: found for query, found in uids if found}
+
+
+def what_is_there(storage: OperatorStorage) -> str:
+    """What lies where an operator was looked for in vain, for a message."""
+    query_folder, _, _ = storage.folder.rpartition("/")
+    query, uids = _name(query_folder), stored_uids(storage.root, query_folder)
+    if uids:
+        return f"query {query!r} has state of {listed(uids)}"
+    queries = stored_queries(storage.root)
+    if not queries:
+        return "the state directory holds no query's state"
+    told = [f"{name!r} ({listed(uids)})" for name, uids in queries.items()]
+    more = f" and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
+    return f"nothing is stored of query {query!r}; there are {', '.join(told[:_SHOWN])}{more}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names for a message, some of many."""
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(map(repr, names[:_SHOWN]))}{more}"
+
+
+def _name(folder: str) -> str:
+    try:
+        return unescaped(folder)
+    except UnicodeDecodeError:  # none of ours
+        return folder
