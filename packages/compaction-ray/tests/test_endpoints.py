@@ -15,7 +15,8 @@ from forebay_compaction_ray.client.endpoints import (
     Endpoints,
     KnownEndpoints,
 )
-from forebay_state_api.errors import ConfigurationError, StorageError
+from forebay_state_api.errors import ConfigurationError, CorruptStateError, StorageError
+from forebay_state_api.sealed import seal
 
 ONE, TWO, THREE = "127.0.0.1:9461", "10.0.0.2:9461", "host-3.example:9461"
 
@@ -30,6 +31,15 @@ def test_adding_and_removing(storage):
     endpoints.add(ONE)
     assert endpoints.read().of([ONE]) == (ONE, THREE)
     assert endpoints.read().number == 3
+
+
+@pytest.mark.parametrize("content", [{}, {"added": 5, "removed": []}, {"beat": 1}], ids=repr)
+def test_a_list_that_is_something_else(storage, content):
+    Endpoints(storage).add(TWO)
+    (info,) = storage.list(FOLDER)
+    storage.put(info.name, seal(content))
+    with pytest.raises(CorruptStateError, match=info.name):
+        Endpoints(storage).read()
 
 
 def test_what_is_no_address(storage):

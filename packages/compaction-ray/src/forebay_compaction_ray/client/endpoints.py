@@ -11,12 +11,13 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import attrs
 
 from forebay_compaction_ray.addresses import address_of
+from forebay_state_api.codecs import decoding
 from forebay_state_api.errors import CorruptStateError, StorageError
 from forebay_state_api.sealed import TornObjectError, seal, unseal
 from forebay_state_api.storage import ObjectStorage
@@ -66,6 +67,11 @@ class EndpointList:
         )
 
 
+def _read_list(plain: Mapping[str, Any], number: int, where: str) -> EndpointList:
+    with decoding(lambda _: where):
+        return EndpointList(number, tuple(plain["added"]), tuple(plain["removed"]))
+
+
 class Endpoints:
     """The changes of one state directory, to be read and made from anywhere."""
 
@@ -78,11 +84,12 @@ class Endpoints:
         found = self._stored()
         highest = max((number for number, _ in found), default=0)
         for _, name in sorted(found, reverse=True):
+            where = f"{name} in {self._storage.url}"
             try:
-                plain = unseal(self._storage.get(name), f"{name} in {self._storage.url}")
+                plain = unseal(self._storage.get(name), where)
             except TornObjectError:  # a change that did not come about; the one before it holds
                 continue
-            return EndpointList(highest, tuple(plain["added"]), tuple(plain["removed"]))
+            return _read_list(plain, highest, where)
         return EndpointList(highest)
 
     def add(self, *addresses: str) -> EndpointList:
