@@ -14,7 +14,7 @@ import attrs
 from forebay_state_api.backend import NO_TIME
 from forebay_state_api.compaction import CompactionJob, CompactionResult
 from forebay_state_api.errors import CorruptStateError
-from forebay_state_api.sealed import TornObjectError, unseal
+from forebay_state_api.sealed import TornObjectError, known_fields, unseal
 from forebay_state_api.storage import ObjectNotFoundError, checked_name
 
 if TYPE_CHECKING:
@@ -47,7 +47,13 @@ class PendingJob:
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
         """Return the pending job that `to_plain` described."""
         alive_us = plain["alive_us"] or NO_TIME  # older state has 0 for none
-        return cls(**{**plain, "alive_us": alive_us, "job": CompactionJob.from_plain(plain["job"])})
+        return cls(
+            **{
+                **known_fields(cls, plain),
+                "alive_us": alive_us,
+                "job": CompactionJob.from_plain(plain["job"]),
+            }
+        )
 
     def seen_alive(self, now_us: int) -> PendingJob:
         """The same job, which gave a sign of life in the micro-batch of ``now_us``."""

@@ -47,7 +47,7 @@ class Submission:
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
         """Return the submission of a message; raises `MalformedMessageError`."""
         try:
-            job = CompactionJob.from_plain(_known(CompactionJob, plain["job"]))
+            job = CompactionJob.from_plain(plain["job"])
             return cls(job=job, storage=str(plain["storage"]), client=str(plain["client"]))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise MalformedMessageError(f"a submission that is none: {error!r}") from error

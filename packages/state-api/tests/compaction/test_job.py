@@ -25,6 +25,9 @@ def test_a_job_survives_a_wire() -> None:
     )
     assert CompactionJob.from_plain(msgpack.unpackb(msgpack.packb(job.to_plain()))) == job
     assert job.result_name == "compacted/j1/result"
+    newer = {**job.to_plain(), "of a later one": 1}
+    newer["inputs"] = [{**file, "of a later one": 1} for file in newer["inputs"]]
+    assert CompactionJob.from_plain(newer) == job
 
 
 def test_a_result_survives_a_wire() -> None:

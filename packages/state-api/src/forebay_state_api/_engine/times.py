@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import attrs
 
 from forebay_state_api.backend import NO_TIME
+from forebay_state_api.sealed import known_fields
 from forebay_state_api.timers import TimeDomain
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Times:
     @classmethod
     def loaded(cls, stored: Mapping[str, Any]) -> Self:
         """Inverse of `stored`; nothing is known where nothing was stored."""
-        return cls(**stored)
+        return cls(**known_fields(cls, stored))
 
 
 def times_of(

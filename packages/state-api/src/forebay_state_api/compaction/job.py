@@ -9,6 +9,7 @@ import attrs
 
 from forebay_state_api.backend import StateFile
 from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.sealed import known_fields
 
 
 @attrs.frozen(kw_only=True)
@@ -63,9 +64,10 @@ class CompactionJob:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> CompactionJob:
-        """Return the job that `to_plain` described."""
+        """Return the job that `to_plain` described, without what a later release added."""
         inputs = [_file_from_plain(file) for file in plain["inputs"]]
-        return cls(**{**plain, "inputs": inputs, "range": KeyGroupRange(*plain["range"])})
+        groups = KeyGroupRange(*plain["range"])
+        return cls(**{**known_fields(cls, plain), "inputs": inputs, "range": groups})
 
 
 @attrs.frozen(kw_only=True)
@@ -90,9 +92,8 @@ class CompactionResult:
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> CompactionResult:
         """Return the result that `to_plain` described, without what a later release added."""
-        known = {field.name for field in attrs.fields(cls)}
-        own = {name: value for name, value in plain.items() if name in known}
-        return cls(**{**own, "outputs": [_file_from_plain(file) for file in plain["outputs"]]})
+        outputs = [_file_from_plain(file) for file in plain["outputs"]]
+        return cls(**{**known_fields(cls, plain), "outputs": outputs})
 
 
 def _file_to_plain(file: StateFile) -> dict[str, Any]:
@@ -107,4 +108,5 @@ def _file_to_plain(file: StateFile) -> dict[str, Any]:
 
 def _file_from_plain(plain: Mapping[str, Any]) -> StateFile:
     """Return the file that `_file_to_plain` described."""
-    return StateFile(**{**plain, "range": KeyGroupRange(*plain["range"])})
+    told = known_fields(StateFile, plain)
+    return StateFile(**{**told, "range": KeyGroupRange(*plain["range"])})

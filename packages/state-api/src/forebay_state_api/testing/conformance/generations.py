@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Annotated, Any
 
 import attrs
@@ -16,8 +17,11 @@ from forebay_state_api.descriptors import (
     ValueStateDescriptor,
 )
 from forebay_state_api.errors import StateMigrationError
+from forebay_state_api.storage import ObjectStorage
 from forebay_state_api.testing.conformance.subject import BackendSubject, NewJob
 from forebay_state_api.testing.job import KeyedJob
+from forebay_state_api.testing.reference import ReferenceBackend
+from forebay_state_api.ttl import StateTtlConfig
 from forebay_state_api.versions import RestoreFrom
 
 Between = Callable[[KeyedJob, NewJob], KeyedJob]
@@ -37,11 +41,11 @@ def record(**fields: Any) -> Any:
     return attrs.make_class("Record", made, frozen=True)
 
 
-def _states(of: Any) -> list[StateDescriptor]:
+def _states(of: Any, ttl: StateTtlConfig | None = None) -> list[StateDescriptor]:
     return [
-        ValueStateDescriptor("v", of),
-        ListStateDescriptor("l", of),
-        MapStateDescriptor("m", str, of),
+        ValueStateDescriptor("v", of, ttl=ttl),
+        ListStateDescriptor("l", of, ttl=ttl),
+        MapStateDescriptor("m", str, of, ttl=ttl),
     ]
 
 
@@ -61,7 +65,7 @@ def _same_process(job: KeyedJob, _: NewJob) -> KeyedJob:
 
 def _compacted(job: KeyedJob, new_job: NewJob) -> KeyedJob:
     """After so many commits that every backend has put files together, some more than once."""
-    for number in range(40):
+    for number in range(24):
         job.do(f"other {number % 7}", ("n.update", number))
     return _restarted(job, new_job)
 
@@ -201,6 +205,38 @@ class GenerationTests(BackendSubject):
                     expected = without(key + 7)
                 got = job.do(str(key), *_READS)
                 assert got == [expected, [expected], expected], (number, key)
+
+    def test_with_ttl(self, new_job: NewJob, between: Between) -> None:
+        full, bare = record(id=int, x=(int, 0)), record(id=int)
+        ttl = StateTtlConfig(timedelta(seconds=10))
+        job = new_job(*_states(full, ttl), ValueStateDescriptor("n", int))
+        job.do("old", *_written(full(1, 42)))
+        job.clock.advance(timedelta(seconds=6))
+        for declared in (bare, full):
+            job = between(job, new_job)
+            job.descriptors = [*_states(declared, ttl), ValueStateDescriptor("n", int)]
+            job.do("other", ("n.update", 1))
+        assert job.do("old", *_READS) == [full(1, 0), [full(1, 0)], full(1, 0)]
+        job.clock.advance(timedelta(seconds=5))
+        assert job.do("old", *_READS) == [None, [], None], "each is as old as it was"
+
+    def test_a_fork_from_another_backend(self, new_job: NewJob, storage: ObjectStorage) -> None:
+        full, bare = record(id=int, x=(int, 0)), record(id=int)
+        source = KeyedJob(ReferenceBackend, storage, descriptors=_states(full), query="source")
+        source.do("old", *_written(full(1, 42)))
+        source.restart()
+        source.descriptors = _states(bare)
+        source.do("newer", *_written(bare(2)))
+        fork = new_job(
+            *_states(full),
+            query="fork",
+            restore=RestoreFrom("source"),
+            find_backend=lambda _: ReferenceBackend,
+        )
+        fork.do("newest", *_written(full(3, 7)))
+        for key, one in (("old", full(1, 0)), ("newer", full(2, 0)), ("newest", full(3, 7))):
+            fork.restart()
+            assert fork.do(key, *_READS) == [one, [one], one]
 
     def test_what_is_deep_inside(self, declared_in_turn: Any) -> None:
         def holder(inner: Any) -> Any:
