@@ -2,8 +2,8 @@
 
 Each package has a version of its own. Where the tag of a version exists, the package must be what
 it was there: then the tag is left alone; a package that has changed since is an error, because it
-needs a new version. A tree with changes that are not committed is refused. Tags are annotated;
-pushing them is up to you.
+needs a new version. A tree with changes that are not committed is refused, and so are packages
+without URLs (`project_urls.py`). Tags are annotated; pushing them is up to you.
 """
 
 from __future__ import annotations
@@ -40,11 +40,23 @@ def versions(root: Path) -> dict[str, tuple[str, str]]:
     return found
 
 
+def check_urls(root: Path) -> None:
+    """Refuse packages whose wheels would not say where the repository is."""
+    for file in sorted(root.glob("packages/*/pyproject.toml")):
+        if "urls" not in tomllib.loads(file.read_text(encoding="utf-8"))["project"]:
+            message = (
+                f"{file.relative_to(root)} has no [project.urls]: run scripts/project_urls.py with "
+                "the repository's URL, and commit"
+            )
+            raise RefusedError(message)
+
+
 def missing_tags(root: Path) -> dict[str, str]:
     """Tags that are to be written; raises `RefusedError` where that would be wrong."""
     if git("status", "--porcelain", root=root):
         message = "the tree has changes that are not committed"
         raise RefusedError(message)
+    check_urls(root)
     existing = set(git("tag", "--list", root=root).split())
     missing = {}
     for tag, (folder, release) in versions(root).items():

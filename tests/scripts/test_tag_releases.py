@@ -27,7 +27,8 @@ def git(root: Path, *arguments: str) -> str:
 def write(root: Path, folder: str, version: str) -> None:
     file = root / "packages" / folder / "pyproject.toml"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(f'[project]\nname = "forebay-{folder}"\nversion = "{version}"\n')
+    urls = '[project.urls]\nHomepage = "https://git.example/forebay"\n'
+    file.write_text(f'[project]\nname = "forebay-{folder}"\nversion = "{version}"\n{urls}')
 
 
 @pytest.fixture
@@ -52,6 +53,17 @@ def test_each_package_is_tagged(repository: Path, capsys: pytest.CaptureFixture[
     assert git(repository, "tag").split() == ["backend-heap-v0.2.0", "state-api-v0.1.0"]
     assert git(repository, "cat-file", "-t", "state-api-v0.1.0") == "tag"
     assert "state-api-v0.1.0  forebay-state-api 0.1.0" in capsys.readouterr().out
+
+
+def test_packages_without_urls_are_refused(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = repository / "packages" / "state-api" / "pyproject.toml"
+    file.write_text(file.read_text().partition("[project.urls]")[0])
+    commit(repository)
+    assert tag_releases.main([], repository) == 2
+    assert "packages/state-api/pyproject.toml has no [project.urls]" in capsys.readouterr().err
+    assert git(repository, "tag") == ""
 
 
 def test_a_second_run_does_nothing(repository: Path) -> None:
