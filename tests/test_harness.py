@@ -516,3 +516,51 @@ def test_rows_of_any_kind_and_keys_are_instants(make):
         out = harness.process(rows)
     assert out == [("ann", at, at, at) for at in times]
     assert all(at.tzinfo is UTC for row in out for at in row[1:])
+
+
+TEST_OF_A_USER = """
+import pytest
+from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
+
+
+class Last(KeyedProcessFunction):
+    def open(self, context):
+        self.last = context.get_state(ValueStateDescriptor("last", int))
+
+    async def process_element(self, row, ctx):
+        self.user = row.user
+        await self.last.async_value()
+        yield row.user, self.user
+
+
+def test_users(harness):
+    run = harness(Last(), "user")
+    out = run.process([{"user": user} for user in "abcdefgh"])
+    assert [field for user, field in out if user != field] == []
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "outcome"), [([], "passed=1"), (["--forebay-late=1"], "failed=1")]
+)
+def test_the_fixture_answers_late_if_asked_to(tmp_path, options, outcome):
+    (tmp_path / "test_user.py").write_text(TEST_OF_A_USER)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--forebay-backend=heap",
+    ]
+    done = subprocess.run(
+        [*command, *options, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert outcome in done.stdout, done.stdout

@@ -156,6 +156,11 @@ def test_endpoints_as_json(tmp_path):
     added = forebay("endpoints", "add", "10.0.0.1:9461", *of)
     assert json.loads(added.output) == {"added": ["10.0.0.1:9461"], "removed": []}
     assert json.loads(forebay("endpoints", "list", *of).output) == json.loads(added.output)
+    missing = tmp_path / "nonexistent"
+    of = ["--conf", f"spark.forebay.state.dir={missing}"]
+    mistyped = forebay("endpoints", "add", "10.0.0.1:9461", *of)
+    assert (mistyped.exit_code, "there is no directory" in mistyped.output) == (2, True)
+    assert not missing.exists()
 
 
 def test_nobody_there():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import attrs
 import click
@@ -15,6 +15,7 @@ from forebay_backend_lsm.files.reading import SortedFile
 from forebay_backend_lsm.reports import FileReport, OperatorReport, Report
 from forebay_state_api._conf_options import conf_options, settings_of
 from forebay_state_api._report import json_option, print_json
+from forebay_state_api._state_directory import state_directory
 from forebay_state_api.backend import StateFile
 from forebay_state_api.errors import ConfigurationError, ForebayError
 from forebay_state_api.keys import KeyGroupRange
@@ -43,7 +44,7 @@ def inspect(
     DIR is an operator's directory, or one above it.
     """
     options = settings_of(conf, properties_file).storage_options()
-    folder = None if Path(place).is_file() else _folder(place, options)
+    folder = None if Path(place).is_file() else _Folder.of(open_storage(place, options))
     if folder is not None and folder.objects:
         report = _of_folder(folder)
     else:
@@ -65,7 +66,7 @@ def verify(
     as_json: bool,
 ) -> None:
     """Read every file below DIR; report what is damaged, with exit status 1 if anything is."""
-    folder = _folder(place, settings_of(conf, properties_file).storage_options())
+    folder = _Folder.of(state_directory(place, conf, properties_file))
     found = (one for manifests in folder.manifests().values() for one in manifests)
     damaged = [[fault] for fault in found if isinstance(fault, str)]
     checked = 0
@@ -90,6 +91,11 @@ class _Folder:
 
     storage: ObjectStorage
     objects: Sequence[ObjectInfo]
+
+    @classmethod
+    def of(cls, storage: ObjectStorage) -> Self:
+        """What lies below ``storage`` now."""
+        return cls(storage, storage.list())
 
     def manifests(self) -> dict[tuple[str, int], list[Manifest | str]]:
         """By operator's folder and version, newest first; of an unreadable one what is wrong."""
@@ -136,11 +142,6 @@ def _from_root(path: str, name: str) -> str | None:
         return None
     above = "".join(f"{part}/" for part in operators[:-2])
     return above + name[len(FOREIGN) :]
-
-
-def _folder(place: str, options: Mapping[str, Any]) -> _Folder:
-    storage = open_storage(place, options)
-    return _Folder(storage, storage.list())
 
 
 def _file(place: str, options: Mapping[str, Any]) -> tuple[ObjectStorage, StateFile]:

@@ -172,3 +172,11 @@ def test_files_of_another_backend_are_not_called_empty(folder, model):
     assert plain["operators"][0]["subtasks"][0]["backend"] == "heap"
     single = CliRunner().invoke(lsm, ["inspect", str(folder / "query/other/data/a/snapshot")])
     assert "snapshot is no file of the lsm backend" in str(single.exception)
+
+
+@pytest.mark.parametrize("command", ["inspect", "verify"])
+def test_a_place_that_does_not_exist_is_an_error(tmp_path, command):
+    missing = tmp_path / "nonexistent"
+    result = CliRunner().invoke(lsm, [command, str(missing)])
+    assert "there is no" in str(result.exception)
+    assert not missing.exists()

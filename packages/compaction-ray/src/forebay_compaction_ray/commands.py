@@ -12,8 +12,8 @@ from forebay_compaction_ray.client.endpoints import EndpointList, Endpoints
 from forebay_compaction_ray.limit_options import limit_options
 from forebay_state_api._conf_options import conf_options, settings_of
 from forebay_state_api._report import json_option, print_json
+from forebay_state_api._state_directory import state_directory
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.storage import open_storage
 
 _PORT: Final = 9461
 
@@ -192,7 +192,7 @@ def _endpoints(conf: tuple[str, ...], properties_file: Path | None) -> Endpoints
         raise ConfigurationError(
             "which state directory? Give --conf spark.forebay.state.dir=URL, or a properties file"
         )
-    return Endpoints(open_storage(settings["state.dir"], settings.storage_options()))
+    return Endpoints(state_directory(settings["state.dir"], conf, properties_file))
 
 
 def _show(found: EndpointList, *, as_json: bool) -> None:

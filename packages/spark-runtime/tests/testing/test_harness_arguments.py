@@ -308,6 +308,19 @@ def test_columns_that_rows_do_not_have(options, message):
         harness.process([Click("a")])
 
 
+@pytest.mark.parametrize(
+    ("fn", "message"),
+    [
+        (Count, "pass an instance, not the class"),
+        (3, "neither a function class of forebay_state_api nor callable"),
+        (KeyedProcessFunction(), "process_element"),
+    ],
+)
+def test_functions_that_are_none(fn, message):
+    with pytest.raises(ConfigurationError, match=message):
+        FunctionHarness(fn, "user")
+
+
 def test_rows_that_cannot_be_sorted():
     with (
         FunctionHarness(echo, "user", order_by="n") as harness,

@@ -310,6 +310,9 @@ class FunctionHarness:
 
     def _configure(self, fn: Any, parallelism: int) -> None:
         checked_parallelism(None, parallelism, self._max_parallelism, self._uid)
+        if isinstance(fn, type):
+            message = f"the harness takes a function, not {fn!r}; pass an instance, not the class"
+            raise ConfigurationError(message)
         self._inputs = len(record_methods(fn))
         if self._rows.event_time_of is not None and timer_method(fn) is None:
             message = f"event_time= is for functions with timers; {fn!r} has no on_timer method"

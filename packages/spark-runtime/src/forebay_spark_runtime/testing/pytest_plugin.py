@@ -1,7 +1,8 @@
 """pytest plugin: the fixture ``harness``, once for each installed backend.
 
 ``harness(fn, key_by=…, …)`` makes a `FunctionHarness` on the backend at hand and closes it after
-the test. ``pytest --forebay-backend=heap`` (repeatable) runs the tests on the named backends only.
+the test. ``pytest --forebay-backend=heap`` (repeatable) runs the tests on the named backends only,
+``pytest --forebay-late=1`` with ``late_answers=1``.
 """
 
 from __future__ import annotations
@@ -23,12 +24,18 @@ class MakeHarness(Protocol):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--forebay-backend``."""
+    """Add ``--forebay-backend`` and ``--forebay-late``."""
     parser.addoption(
         "--forebay-backend",
         action="append",
         metavar="NAME",
         help="run tests that use the fixture 'harness' on this backend (default: all installed)",
+    )
+    parser.addoption(
+        "--forebay-late",
+        type=int,
+        metavar="SEED",
+        help="answer reads of the fixture 'harness' late, in an order that SEED decides",
     )
 
 
@@ -47,11 +54,13 @@ def forebay_backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def harness(forebay_backend: str) -> Iterator[MakeHarness]:
+def harness(forebay_backend: str, request: pytest.FixtureRequest) -> Iterator[MakeHarness]:
     """Makes harnesses on the backend at hand."""
     made: list[FunctionHarness] = []
+    late = request.config.getoption("--forebay-late")
 
     def make(fn: Any, key_by: Any, **options: Any) -> FunctionHarness:
+        options.setdefault("late_answers", late)
         made.append(FunctionHarness(fn, key_by, backend=forebay_backend, **options))
         return made[-1]
 
