@@ -541,22 +541,14 @@ def test_users(harness):
 
 
 @pytest.mark.parametrize(
-    ("options", "outcome"), [([], "passed=1"), (["--forebay-late=1"], "failed=1")]
+    ("options", "outcome"), [([], "1 passed"), (["--forebay-late=1"], "1 failed")]
 )
 def test_the_fixture_answers_late_if_asked_to(tmp_path, options, outcome):
     (tmp_path / "test_user.py").write_text(TEST_OF_A_USER)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--forebay-backend=heap",
-    ]
+    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*command, *options, str(tmp_path)],
+        [*run, "--forebay-backend=heap", *options, str(tmp_path)],
         capture_output=True,
         text=True,
         timeout=120,
