@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
+from itertools import combinations, islice
 from typing import Any
 
 import pytest
@@ -101,7 +101,10 @@ class DamageTests(BackendSubject):
                     restore=RestoreFrom("query", savepoint="kept"),
                 )
                 caplog.clear()
-                for act in _acts(job, fork, expected, partial(_is_logged, caplog, damage)):
+                acts = _acts(job, fork, expected, partial(_is_logged, caplog, damage))
+                # Most pairs are with a file of cells, which all who open it check in the same way.
+                of_cells = len(damage) > 1 and any(name.startswith("data/") for name in damage)
+                for act in islice(acts, 1 if of_cells else None):
                     _check_one(act, damage)
                 count += 1
             return count
@@ -112,7 +115,7 @@ class DamageTests(BackendSubject):
         self, healthy: KeyedJob, check: Callable[[Iterable[Damage]], int]
     ) -> None:
         objects = _objects(healthy.storage, version=3)
-        pairs = itertools.combinations(objects, 2)
+        pairs = combinations(objects, 2)
         assert check({a: objects[b], b: objects[a]} for a, b in pairs) > 100
 
     def test_every_object_emptied(
