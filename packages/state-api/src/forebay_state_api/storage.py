@@ -21,7 +21,7 @@ from forebay_state_api._storage.contract import (
     checked_name,
     checked_prefix,
 )
-from forebay_state_api._storage.faults import cause_of, is_from_obstore
+from forebay_state_api._storage.faults import is_from_obstore, words_of
 from forebay_state_api._storage.obstores import (
     Deferred,
     LocalDirectory,
@@ -99,7 +99,7 @@ def _open_cloud(url: str, scheme: str, options: StorageOptions) -> ObstoreStorag
             raise
         names = ", ".join(f"spark.forebay.storage.{n}" for n in _at_fault(url, scheme, options))
         given = f" with {names}" if names else ""
-        msg = f"storage at {url!r} cannot be opened{given}: {cause_of(error)}"
+        msg = f"storage at {url!r} cannot be opened{given}: {words_of(error)}"
         raise ConfigurationError(msg) from error
     # Of a put-if-absent only `RetryingStorage`, which knows of the tries before, may try again.
     once = Deferred(lambda: _store(url, scheme, options, {"max_retries": 0}))

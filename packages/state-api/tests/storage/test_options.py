@@ -128,8 +128,9 @@ def test_a_value_that_does_not_fit_is_an_error_with_the_keys_name(
     url: str, name: str, value: object
 ) -> None:
     words = rf"cannot be opened with spark\.forebay\.storage\.{name}: "
-    with pytest.raises(ConfigurationError, match=words):
+    with pytest.raises(ConfigurationError, match=words) as caught:
         open_storage(url, {"user_agent": "me", name: value})
+    assert "reached" not in str(caught.value), "nothing was asked of the store"
     with pytest.raises(ConfigurationError, match=rf"storage\.{name}, spark\.f.*storage\.zzz: "):
         open_storage(url, {"zzz": "1", name: value})
 

@@ -97,9 +97,13 @@ def is_absent(error: BaseException) -> bool:
 
 def cause_of(error: BaseException) -> str:
     """What happened, in one line, and where something can be done about it, what."""
-    words = " ".join(redacted(str(error).partition("\n\nDebug source")[0]).split())
-    advice = _advice(error)
+    words, advice = words_of(error), _advice(error)
     return f"{words}; {advice}" if advice else words
+
+
+def words_of(error: BaseException) -> str:
+    """What happened, in one line."""
+    return " ".join(redacted(str(error).partition("\n\nDebug source")[0]).split())
 
 
 def _advice(error: BaseException) -> str:
