@@ -5,9 +5,9 @@ running query tells it, and Spark calls listeners with the query before its firs
 the query's own session, whose settings reach the tasks, and the operator's tasks refuse the mark.
 Under Spark Connect nothing shows the client the query's class, so there it cannot be refused.
 
-In the same way queries are marked whose trigger lets them end by themselves, which only operators
-that leave rows to the next micro-batch refuse; and what is stored for operators that a query does
-not have any more is logged.
+In the same way queries are marked with what their checkpoint says, and those whose trigger lets
+them end by themselves, which only operators that leave rows to the next micro-batch refuse; and
+what is stored for operators that a query does not have any more is logged.
 """
 
 # ruff: noqa: SLF001 - pyspark has no public way to what its JVM knows
@@ -18,11 +18,15 @@ import atexit
 import contextlib
 import logging
 import weakref
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from forebay_spark_runtime.checkpoints import CHECKPOINT, checkpoint_of, of_this_batch
 from forebay_spark_runtime.session import Batch, is_connect
 from forebay_spark_runtime.stored_operators import log_kept
 from forebay_state_api.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from forebay_state_api.versions import Checkpoint
 
 _log = logging.getLogger(__name__)
 
@@ -62,14 +66,20 @@ def watch(session: Any) -> None:
     atexit.register(_stop_watching, context, queries, listener)
 
 
-def check_this_batch(session: Any, batch: Batch, uid: str) -> None:
-    """In ``foreachBatch``: refuse if the batch's own query tracks its progress asynchronously."""
+def ask_this_batch(session: Any, batch: Batch, uid: str) -> tuple[Checkpoint, int] | None:
+    """In ``foreachBatch``: what the query's checkpoint says, and the batch's time, where known.
+
+    Refuses if the query tracks its progress asynchronously.
+    """
     if is_connect(session) or batch.spark_query is None:
-        return
+        return None
     query_id = session._jvm.java.util.UUID.fromString(batch.spark_query)
     execution = _running(session._jsparkSession, query_id)
-    if execution is not None and _is_asynchronous(execution):
+    if execution is None:
+        return None
+    if _is_asynchronous(execution):
         raise refused(uid)
+    return of_this_batch(execution, batch, uid)
 
 
 def _stop_watching(context: Any, queries: Any, listener: Any) -> None:
@@ -104,14 +114,18 @@ class _Listener:
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Java's name
         """Called before the first batch, which waits for it."""
         execution = _running(self._java_session, event.id())
-        if execution is not None and _is_asynchronous(execution):
-            execution.sparkSessionForStream().conf().set(MARK, "true")
+        if execution is None:
+            return
+        conf = execution.sparkSessionForStream().conf()
+        if _is_asynchronous(execution):
+            conf.set(MARK, "true")
             _log.warning("query %s was started with asyncProgressTrackingEnabled", event.id())
-        if execution is not None and _ends_by_itself(execution):
-            execution.sparkSessionForStream().conf().set(ENDS, "true")
-        if execution is not None:
-            is_new = execution.offsetLog().getLatestBatchId().isEmpty()
-            log_kept(str(event.id()), execution.analyzedPlan().toString, is_new=is_new)
+        if _ends_by_itself(execution):
+            conf.set(ENDS, "true")
+        if (checkpoint := checkpoint_of(execution)) is not None:
+            conf.set(CHECKPOINT, checkpoint.text())
+        is_new = checkpoint is not None and not checkpoint.times_ms
+        log_kept(str(event.id()), execution.analyzedPlan().toString, is_new=is_new)
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Java's name
         """Not needed."""

@@ -262,6 +262,10 @@ def _apply(sides: Sequence[KeyedDataFrame], fn: Any, schema: Any) -> Any:
     options = attrs.evolve(first.options, keyed_uuid=str(uuid.uuid4()))
     record_methods(fn)
     _check_timers(fn, options)
+    now_ms = time.time_ns() // 1_000_000
+    if (said := async_progress.ask_this_batch(session, options.batch, options.uid)) is not None:
+        checkpoint, now_ms = said
+        options = attrs.evolve(options, checkpoint=checkpoint)
     target = output_schema(session, schema, options.uid)
     inputs = [Input(side.df, side.keys, side.options.order_by) for side in sides]
     job = SubtaskJob(
@@ -274,12 +278,12 @@ def _apply(sides: Sequence[KeyedDataFrame], fn: Any, schema: Any) -> Any:
         time_zone=session.conf.get("spark.sql.session.timeZone"),
         streaming=first.df.isStreaming,
     )
-    routed = plan(inputs, options, now_ms=time.time_ns() // 1_000_000)
+    routed = plan(inputs, options, now_ms=now_ms)
     if first.df.isStreaming:
         async_progress.watch(session)
         stored_operators.remember(options)
     else:
-        _enter_batch(session, options)
+        _enter_batch(options)
     return routed.mapInArrow(job, target.spark)
 
 
@@ -314,10 +318,9 @@ def _layout(sides: Sequence[KeyedDataFrame], inputs: Sequence[Input]) -> Layout:
     )
 
 
-def _enter_batch(session: Any, options: KeyedOptions) -> None:
+def _enter_batch(options: KeyedOptions) -> None:
     """In ``foreachBatch`` a second operator of one uid in one batch would undo the first one."""
     batch, uid = options.batch, options.uid
-    async_progress.check_this_batch(session, batch, uid)
     if batch.run_id is None or batch.batch_id is None:
         return
     mark = (f"{batch.query} {batch.run_id}", uid)

@@ -22,7 +22,7 @@ from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import PREFIX, Setting, Settings, resolve_settings
 from forebay_state_api.storage import located, open_storage
-from forebay_state_api.versions import RestoreFrom
+from forebay_state_api.versions import Checkpoint, RestoreFrom
 from forebay_state_api.versions.layout import escaped
 
 MAX_PARALLELISM: Final = 32_768
@@ -48,6 +48,8 @@ class KeyedOptions:
     """The column of event times."""
     lateness_us: int = 0
     """How late rows may be, in µs."""
+    checkpoint: Checkpoint | None = None
+    """What the query's checkpoint said, in ``foreachBatch``; a stream's session says it."""
     keyed_uuid: str = ""
     """Drawn for each operator that is made."""
     driver: str = sessions.PROCESS_RUN

@@ -7,10 +7,11 @@ from typing import Any, Self
 import attrs
 
 from forebay_spark_runtime import async_progress
+from forebay_spark_runtime.checkpoints import CHECKPOINT
 from forebay_spark_runtime.options import KeyedOptions
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.subtask import SubtaskIdentity
-from forebay_state_api.versions import RunIdentity
+from forebay_state_api.versions import Checkpoint, RunIdentity
 
 
 @attrs.frozen(kw_only=True)
@@ -33,7 +34,10 @@ class Place:
             raise async_progress.refused(options.uid)
         batch = options.batch
         query, batch_id, run_id = batch.query, batch.batch_id, batch.run_id
+        checkpoint = options.checkpoint
         if streaming:
+            said = read(CHECKPOINT)
+            checkpoint = None if said is None else Checkpoint.parse(said)
             query = query or read("sql.streaming.queryId")
             batch_id = _required(read("streaming.sql.batchId"), options.uid)
             run_id = read("spark.jobGroup.id")
@@ -57,6 +61,7 @@ class Place:
                 attempt_id=task.taskAttemptId(),
                 attempt_number=task.attemptNumber(),
                 consecutive=streaming,
+                checkpoint=checkpoint,
             ),
         )
 

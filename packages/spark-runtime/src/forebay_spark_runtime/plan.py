@@ -108,7 +108,8 @@ def arrow_schema(spark: Any) -> Any:
 def plan(inputs: Sequence[Input], options: KeyedOptions, now_ms: int) -> Any:
     """The routed DataFrame that the operator's workers read.
 
-    ``now_ms`` is the time of a bounded DataFrame; a stream gets Spark's own time of each batch.
+    ``now_ms`` is the time of a bounded DataFrame, or of the batch that ``foreachBatch`` runs; a
+    stream gets Spark's own time of each batch.
     """
     for one in inputs:
         _check_columns(one, options.uid)

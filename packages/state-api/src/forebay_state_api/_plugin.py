@@ -1,7 +1,7 @@
 """What state-api itself gives: the ``local`` compaction service, and commands.
 
-``plugins`` and ``config`` show what is installed and in force, ``janitor`` and ``doctor`` look
-after state directories.
+``plugins`` and ``config`` show what is installed and in force, ``janitor``, ``doctor`` and
+``recover`` look after state directories.
 """
 
 from __future__ import annotations

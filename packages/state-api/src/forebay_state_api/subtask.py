@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from forebay_state_api._engine.timers import EngineTimers
     from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.compaction import CompactionService
+    from forebay_state_api.versions.checkpoint import Checkpoint
     from forebay_state_api.versions.forks import RestoreFrom
     from forebay_state_api.versions.operator import OperatorVersions, TaskVersion
 
@@ -84,6 +85,8 @@ class SubtaskIdentity:
     """How often this task was tried before."""
     consecutive: bool = False
     """Whether every batch runs this operator, as on a stream: then none may lack its version."""
+    checkpoint: Checkpoint | None = None
+    """What the query's checkpoint says; ``None`` where it cannot be asked."""
 
     @property
     def range(self) -> KeyGroupRange:
@@ -332,10 +335,16 @@ class Subtask:
             new_state=self._new_state,
             restore=self._restore,
             now_us=self._now_us,
-            # Elsewhere no checkpoint has the time.
-            # `NO_TIME` is before all times, and stands as 0 in names.
-            batch_ms=max(self._now_us // 1_000, 0) if task.consecutive else 0,
+            batch_ms=self._batch_ms,
+            checkpoint=task.checkpoint,
         )
+
+    @property
+    def _batch_ms(self) -> int:
+        """The batch's time where the query's checkpoint has it: 0 elsewhere, and without rows."""
+        is_planned = self.task.consecutive or self.task.checkpoint is not None
+        # `NO_TIME` is before all times, and is 0 in names.
+        return max(self._now_us // 1_000, 0) if is_planned else 0
 
     def _opening(self) -> Opening:
         storage = _nowhere() if self._versions is None else self._versions.storage

@@ -33,8 +33,11 @@ from forebay_state_api.testing.storage import (
     FaultKind,
     FaultyStorage,
 )
+from forebay_state_api.versions.epochs import list_epochs
+from forebay_state_api.versions.heads import list_heads, recovery_for
 from forebay_state_api.versions.janitor import Janitor
 from forebay_state_api.versions.reader import open_version
+from forebay_state_api.versions.recovery import put_recovery
 
 RETENTION = 3
 PARALLELISM = st.integers(1, 4)
@@ -133,9 +136,12 @@ class SparkModel(RuleBasedStateMachine):
 
     def put_newer_timeline_right(self, restart_with):
         """Do what the message says, and start again."""
-        for version in range(self.made + 1, self.next + 1):
-            folder = f"versions/{(1 << 48) - 1 - version:012x}"
-            self.query.storage.delete([i.name for i in self.query.storage.list(folder)])
+        epochs = list_epochs(self.query.storage)
+        heads = list_heads(self.query.storage, epochs)
+        ours = next(head for head in heads if head.version == self.made)
+        recovery = recovery_for(ours, self.query.storage, epochs)
+        put_recovery(self.query.storage, epochs, recovery)
+        self.most = self.made
         self.restart(restart_with, each_batch=self.each_batch)
 
     @rule(

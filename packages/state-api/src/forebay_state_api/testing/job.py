@@ -32,6 +32,7 @@ from forebay_state_api.testing.clock import ManualClock
 from forebay_state_api.testing.compaction import ImmediateCompaction
 from forebay_state_api.testing.scripts import Access, Script, Style, script_function
 from forebay_state_api.versions import (
+    Checkpoint,
     OperatorStorage,
     OperatorVersions,
     RestoreFrom,
@@ -92,6 +93,8 @@ class KeyedJob:
         self.find_backend = find_backend
         self.event_time = event_time
         self.lateness = lateness
+        self.checkpoint: Checkpoint | None = None
+        """What the query's checkpoint says: set it for a job that runs like a stream."""
         self.batch_id = 0
         self.reports: list[SubtaskReport] = []
         """What the subtasks of the last micro-batch reported."""
@@ -248,6 +251,8 @@ class KeyedJob:
             parallelism=self.parallelism,
             max_parallelism=self.max_parallelism,
             attempt_id=next(self._attempts),
+            consecutive=self.checkpoint is not None,
+            checkpoint=self.checkpoint,
         )
 
     def _process(self, running: Subtask, rows: Sequence[Any], side: int) -> None:

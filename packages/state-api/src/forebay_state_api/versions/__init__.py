@@ -4,6 +4,7 @@
 `docs/decisions/0001-versions-and-fencing.md` says why each rule is there.
 """
 
+from forebay_state_api.versions.checkpoint import Checkpoint
 from forebay_state_api.versions.epochs import RunIdentity
 from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.forks import RestoreFrom
@@ -14,6 +15,7 @@ from forebay_state_api.versions.operator import OperatorVersions, TaskVersion
 from forebay_state_api.versions.reader import VersionReader, open_version
 
 __all__ = [
+    "Checkpoint",
     "Janitor",
     "Manifest",
     "OperatorStorage",

@@ -20,6 +20,7 @@ from forebay_state_api.versions.doctor import Finding, examine
 from forebay_state_api.versions.epochs import list_epochs
 from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.janitor import Janitor, Sweep
+from forebay_state_api.versions.recover_command import recover
 from forebay_state_api.versions.savepoint_commands import savepoint
 from forebay_state_api.versions.timeline import newest_complete
 
@@ -124,5 +125,5 @@ def _show(finding: Finding) -> None:
         click.echo("      nothing else was probed")
 
 
-COMMANDS: Final[list[click.Command]] = [janitor, doctor, savepoint]
+COMMANDS: Final[list[click.Command]] = [janitor, doctor, savepoint, recover]
 """Sub-commands of ``forebay``."""

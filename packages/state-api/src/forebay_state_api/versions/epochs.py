@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 UNKNOWN_SPARK_RUN: Final = "0" * 16
 """In place of a Spark run's hash where the run id is not Spark's own."""
 
+_RECOVERY: Final = re.compile(rf"{layout.EPOCHS}/{layout.RECOVERY}(\d+)")
 _ENTRY: Final = re.compile(r"(\d{8,})-(\d+)-([0-9a-f]{16})-([0-9a-f]{16})")
 
 
@@ -106,6 +107,8 @@ class Epochs:
     """What one list of ``epochs/`` showed."""
 
     entries: Sequence[EpochEntry]
+    recoveries: Sequence[int] = ()
+    """Numbers of what was decided with ``forebay recover``."""
 
     def of_run(self, run_key: str) -> EpochEntry | None:
         """The entry that ranks a run: its highest."""
@@ -152,6 +155,8 @@ class RunRecord:
     run_id: str | None
     details: Mapping[str, Any] = attrs.field(factory=dict)
     """Further plain data that is decided once per run."""
+    location: str | None = None
+    """Of the query's checkpoint; ``None`` where that is not known."""
 
     @property
     def identity(self) -> RunIdentity:
@@ -161,8 +166,10 @@ class RunRecord:
 
 def list_epochs(storage: ObjectStorage) -> Epochs:
     """List all epochs (one request)."""
-    found = (EpochEntry.parse(info.name) for info in storage.list(layout.EPOCHS))
-    return Epochs([entry for entry in found if entry])
+    names = [info.name for info in storage.list(layout.EPOCHS)]
+    entries = map(EpochEntry.parse, names)
+    recoveries = map(_RECOVERY.fullmatch, names)
+    return Epochs([e for e in entries if e], [int(found[1]) for found in recoveries if found])
 
 
 def mint(storage: ObjectStorage, run: RunIdentity, since: int, seen: Epochs) -> Epochs:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import attrs
 
 from forebay_state_api.errors import ConfigurationError, CorruptStateError, FencedError
-from forebay_state_api.versions import layout, opening
+from forebay_state_api.versions import layout
+from forebay_state_api.versions.choosing import choose_origin
 from forebay_state_api.versions.epochs import (
     UNKNOWN_SPARK_RUN,
     EpochEntry,
@@ -29,10 +30,10 @@ from forebay_state_api.versions.epochs import (
 )
 from forebay_state_api.versions.forks import DETAILS, Hold, RestoreFrom, Source, choose
 from forebay_state_api.versions.markers import marked_versions
-from forebay_state_api.versions.timeline import check_one_timeline
 
 if TYPE_CHECKING:
     from forebay_state_api.storage import ObjectStorage
+    from forebay_state_api.versions.checkpoint import Checkpoint
 
 
 @attrs.frozen(kw_only=True)
@@ -47,6 +48,8 @@ class Entering:
     new_state: bool
     restore: RestoreFrom | None = None
     """What to begin with instead of nothing."""
+    checkpoint: Checkpoint | None = None
+    """What the query's checkpoint says; ``None`` where it cannot be asked."""
 
 
 @attrs.frozen
@@ -109,20 +112,10 @@ def _enter_first(
 
 def _propose(storage: ObjectStorage, task: Entering, epochs: Epochs) -> _Proposal:
     """What the run would go on from, checked as far as names tell."""
-    listing = opening.newest_begun(storage, task.batch_id, epochs, task.run.spark_run)
-    if listing is None:
+    origin = choose_origin(storage, task, epochs)
+    if origin is None:
         _check_empty_allowed(storage, task)
         return _propose_fork(storage, task, epochs)
-    if task.consecutive and not task.new_state and listing.version < task.batch_id:
-        raise opening.missing(listing.version, task.batch_id, task.uid, storage.url)
-    complete = opening.complete_run(listing, epochs)
-    run_key = complete or opening.runs_by_rank(listing, epochs)[0]
-    origin = Origin(version=listing.version, run_key=run_key)
-    if not epochs.of_spark_run(task.run.spark_run):
-        check_one_timeline(storage, epochs, origin, task.batch_id, task.uid)
-    if complete is None:
-        raise opening.incomplete(listing, task.uid, storage.url)
-    opening.segments_of(listing.of_run(run_key), task.max_parallelism, task.uid, storage.url)
     return _Proposal(origin)
 
 
@@ -151,6 +144,7 @@ def _decide(storage: ObjectStorage, task: Entering, proposal: _Proposal) -> RunR
         app_id=task.run.app_id,
         run_id=task.run.run_id,
         details={} if source is None else {DETAILS: attrs.asdict(source)},
+        location=None if task.checkpoint is None else task.checkpoint.location,
     )
     decided = decide_record(storage, task.run.key, proposed)
     if decided is not proposed and proposal.hold is not None:

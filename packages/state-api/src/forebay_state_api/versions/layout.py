@@ -4,6 +4,7 @@
 
     <state dir>/<query id>/<uid>/
         epochs/<number>-<since>-<run key>-<Spark run>
+        epochs/recovery-<number>
         runs/<run key>
         versions/<inverted version>/<pair>/marker-<coordinates>
         versions/<inverted version>/<pair>/manifest-<coordinates>-<random>-<time>-<size>
@@ -33,6 +34,8 @@ from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import KeyGroupRange
 
 EPOCHS: Final = "epochs"
+RECOVERY: Final = "recovery-"
+"""What the name of a decision begins with, among the epochs."""
 RUNS: Final = "runs"
 VERSIONS: Final = "versions"
 DATA: Final = "data"

@@ -87,11 +87,12 @@ def is_complete(listing: VersionListing) -> bool:
     return any(cover(listing, count) is not None for count in counts)
 
 
-def newest_begun(
+def begun(
     storage: ObjectStorage, batch_id: int, epochs: Epochs, spark_run: str
-) -> VersionListing | None:
-    """The newest version ≤ ``batch_id`` that anybody began to make, for a run that begins there.
+) -> Iterator[VersionListing]:
+    """The versions ≤ ``batch_id`` that anybody began to make, the newest first.
 
+    They are for a run that begins there, and listed one by one, as they are asked for.
     In ``foreachBatch`` every batch is a run of its own: there, of versions above the batch at which
     the Spark run began, only those count that the Spark run made.
     """
@@ -103,14 +104,13 @@ def newest_begun(
         if version > began:
             listing = listing.of_runs(own)
         if listing:
-            return listing
-    return None
+            yield listing
 
 
-def complete_run(listing: VersionListing, epochs: Epochs) -> str | None:
-    """The highest-ranked run whose manifests alone cover every key group of the version."""
+def complete_runs(listing: VersionListing, epochs: Epochs) -> Sequence[str]:
+    """The runs whose manifests alone cover every key group of the version, by rank."""
     ranked = runs_by_rank(listing, epochs)
-    return next((key for key in ranked if is_complete(listing.of_run(key))), None)
+    return [key for key in ranked if is_complete(listing.of_run(key))]
 
 
 def runs_by_rank(listing: VersionListing, epochs: Epochs) -> Sequence[str]:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from forebay_state_api.backend import CommittedState, ParentState
     from forebay_state_api.keys import KeyGroupRange
     from forebay_state_api.storage import ObjectStorage
+    from forebay_state_api.versions.checkpoint import Checkpoint
     from forebay_state_api.versions.epochs import RunIdentity, RunRecord
     from forebay_state_api.versions.forks import RestoreFrom
     from forebay_state_api.versions.markers import VersionListing
@@ -63,13 +64,14 @@ class OperatorVersions:
         restore: RestoreFrom | None = None,
         now_us: int,
         batch_ms: int = 0,
+        checkpoint: Checkpoint | None = None,
     ) -> TaskVersion:
         """Begin to make version ``batch_id + 1``, and open what it is made of.
 
         Where that is nothing, ``restore`` is opened instead, if it is given. Then `storage` must
         be an `OperatorStorage`. ``consecutive`` says that every batch runs this operator, so that a
         run begins with the version that the batch before it made, unless ``new_state``.
-        ``batch_ms`` is `Manifest.batch_ms`.
+        ``batch_ms`` is `Manifest.batch_ms`, and ``checkpoint`` what the query's checkpoint says.
 
         Raises `FencedError` when a newer run owns the state, `ConfigurationError` when nothing is
         stored where state is expected or it does not fit this operator, `CorruptStateError` when
@@ -83,6 +85,7 @@ class OperatorVersions:
             consecutive=consecutive,
             new_state=new_state,
             restore=restore,
+            checkpoint=checkpoint,
         )
         entry, record = fencing.enter(self.storage, entering)
         made = Coordinates(

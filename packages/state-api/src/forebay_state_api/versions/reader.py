@@ -21,6 +21,7 @@ from forebay_state_api.versions.epochs import Origin, list_epochs
 from forebay_state_api.versions.folder import OperatorStorage, data_folder
 from forebay_state_api.versions.markers import list_version, marked_versions
 from forebay_state_api.versions.pins import LEASE, Pin
+from forebay_state_api.versions.recovery import read_recovery
 from forebay_state_api.versions.timeline import newest_complete
 
 if TYPE_CHECKING:
@@ -98,13 +99,14 @@ def _chosen(storage: ObjectStorage, uid: str, version: int | None) -> Origin:
         newest = newest_complete(storage, epochs)
         if newest is not None:
             return newest
+    recovery = read_recovery(storage, epochs)
     for marked in marked_versions(storage, version) if version is not None else ():
-        listing = list_version(storage, marked)
+        listing = recovery.counted(list_version(storage, marked))
         if listing:
-            run_key = opening.complete_run(listing, epochs)
-            if run_key is None:
+            complete = opening.complete_runs(listing, epochs)
+            if not complete:
                 raise opening.incomplete(listing, uid, storage.url)
-            return Origin(version=marked, run_key=run_key)
+            return Origin(version=marked, run_key=complete[0])
     wanted = "" if version is None else f" at or below version {version}"
     there = ""
     if isinstance(storage, OperatorStorage):

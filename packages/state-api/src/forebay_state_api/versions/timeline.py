@@ -16,6 +16,7 @@ from forebay_state_api.versions import layout
 from forebay_state_api.versions.epochs import Epochs, Origin, read_record
 from forebay_state_api.versions.markers import list_version, marked_versions
 from forebay_state_api.versions.opening import is_complete
+from forebay_state_api.versions.recovery import Recovery, read_recovery, recover_command
 
 if TYPE_CHECKING:
     from forebay_state_api.storage import ObjectStorage
@@ -61,18 +62,24 @@ def _made_by(storage: ObjectStorage, run_key: str, since: int, newest: int) -> O
     return None
 
 
-def check_one_timeline(
-    storage: ObjectStorage, epochs: Epochs, origin: Origin, batch_id: int, uid: str
+def check_one_timeline(  # noqa: PLR0917 - one caller
+    storage: ObjectStorage,
+    epochs: Epochs,
+    origin: Origin,
+    batch_id: int,
+    uid: str,
+    recovery: Recovery,
 ) -> None:
     """Refuse to choose between two timelines for a run that begins at ``batch_id``.
 
-    ``origin`` is the newest version by number. If the newest run's timeline ends below it with
-    what a *later* run made, the query went back in between; whether it then skipped batches, or
-    the older checkpoint was put back since, storage cannot tell.
+    ``origin`` is the newest version by number, of which the checkpoint tells nothing. If the newest
+    run's timeline ends below it with what a *later* run made, the query went back in between, or
+    two drivers ran at once; which one is meant, storage cannot tell.
     """
     if origin.run_key is None:
         return
-    latest = next((key for key in _runs_by_rank(epochs) if _has_record(storage, key)), None)
+    ranked = _runs_by_rank(epochs, recovery)
+    latest = next((key for key in ranked if _has_record(storage, key)), None)
     ends = None if latest is None else timeline_version(storage, latest, batch_id)
     if ends is None or ends.run_key is None or ends.version >= origin.version:
         return
@@ -81,10 +88,8 @@ def check_one_timeline(
     msg = (
         f"batch {batch_id} of operator {uid!r} in {storage.url} could go on from version "
         f"{origin.version}, made before the query went back to an older batch, and version "
-        f"{ends.version}, made after it. If the newer timeline is meant, remove versions "
-        f"{ends.version + 1} to {batch_id} from {layout.VERSIONS}/; if the checkpoint from before "
-        f"was put back, remove what run {ends.run_key} has in {layout.EPOCHS}/, {layout.RUNS}/ and "
-        f"{layout.VERSIONS}/"
+        f"{ends.version}, made after it by run {ends.run_key}. Choose the timeline that the "
+        f"checkpoint belongs to with {recover_command(storage, uid)}"
     )
     raise ConfigurationError(msg)
 
@@ -98,17 +103,17 @@ def newest_complete(storage: ObjectStorage, epochs: Epochs) -> Origin | None:
 
     A version that is being made right now does not count. ``None`` when there is none.
     """
-    for run_key in _runs_by_rank(epochs):
+    for run_key in _runs_by_rank(epochs, read_recovery(storage, epochs)):
         found = timeline_version(storage, run_key, layout.LAST_VERSION)
         if found is not None:
             return found if found.version else None
     return None
 
 
-def _runs_by_rank(epochs: Epochs) -> Iterator[str]:
-    """All runs, the highest-ranked first; one without a record has not opened anything yet."""
+def _runs_by_rank(epochs: Epochs, recovery: Recovery) -> Iterator[str]:
+    """All runs that count, the highest-ranked first; one without a record has opened nothing."""
     seen = set()
     for entry in sorted(epochs.entries, key=lambda entry: entry.rank, reverse=True):
-        if entry.run_key not in seen:
+        if entry.run_key not in seen and not recovery.leaves(entry.run_key):
             seen.add(entry.run_key)
             yield entry.run_key

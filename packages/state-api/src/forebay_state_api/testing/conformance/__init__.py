@@ -26,6 +26,7 @@ _PARTS = (
     "rescale",
     "subject",
     "tables",
+    "timelines",
     "timer_histories",
     "timers",
     "ttl",
@@ -52,6 +53,7 @@ from forebay_state_api.testing.conformance.order import OrderTests
 from forebay_state_api.testing.conformance.replay import ReplayTests
 from forebay_state_api.testing.conformance.rescale import RescaleTests
 from forebay_state_api.testing.conformance.tables import CommitTests, TableTests
+from forebay_state_api.testing.conformance.timelines import TimelineTests
 from forebay_state_api.testing.conformance.timer_histories import (
     TimerHistoryTests,
 )
@@ -86,6 +88,7 @@ class StateBackendTests(
     MigrationTests,
     GenerationTests,
     ForkTests,
+    TimelineTests,
     OperatorStateTests,
     CheckpointListenerTests,
     StateMachineTests,

@@ -1,0 +1,192 @@
+"""Which timeline a run goes on with: what its first task decides.
+
+Of the newest version at or below the batch that anybody began to make, only runs count whose
+manifests *alone* cover every key group. Of these
+
+* a run is excluded whose batch has *another* time than the query's checkpoint has for it: a copy of
+  the checkpoint planned that batch. Where a version has no time, because no subtask had rows, the
+  versions that it was made of are asked, the newest first; where none tells, nothing is excluded;
+* of several that are left, those count that began from this checkpoint's location: a copy that was
+  made while a batch was open repeats that batch with its time. If all of them began from one other
+  location, the checkpoint was moved;
+* of these the highest-ranked one is taken.
+
+A timeline that a person chose with ``forebay recover`` is never excluded. Where the checkpoint is
+not known (under Spark Connect, and without a stream) the rank decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.versions import opening
+from forebay_state_api.versions.epochs import Epochs, Origin, read_record
+from forebay_state_api.versions.markers import VersionListing, list_version
+from forebay_state_api.versions.recovery import Recovery, read_recovery, recover_command
+from forebay_state_api.versions.timeline import check_one_timeline, timeline_version
+
+if TYPE_CHECKING:
+    from forebay_state_api.storage import ObjectStorage
+    from forebay_state_api.versions.checkpoint import Checkpoint
+    from forebay_state_api.versions.fencing import Entering
+
+
+def choose_origin(storage: ObjectStorage, task: Entering, epochs: Epochs) -> Origin | None:
+    """What a run that begins at ``task.batch_id`` goes on from, checked as far as names tell.
+
+    ``None`` when nothing is stored at or below that batch.
+    """
+    recovery = read_recovery(storage, epochs)
+    excluded: list[Origin] = []
+    for every in opening.begun(storage, task.batch_id, epochs, task.run.spark_run):
+        listing = recovery.counted(every)
+        others = _excluded(storage, task.checkpoint, listing, recovery)
+        listing = listing.of_runs(listing.run_keys - {origin.run_key for origin in others})
+        excluded += others
+        if listing:
+            _check_none_missing(storage, task, listing.version, excluded)
+            return _chosen(storage, task, epochs, listing, recovery)
+    if excluded:
+        raise _foreign(storage, task, excluded)
+    return None
+
+
+def _check_none_missing(
+    storage: ObjectStorage, task: Entering, version: int, excluded: Sequence[Origin]
+) -> None:
+    """On a stream the batch before has made a version, which is not an older one."""
+    if not task.consecutive or task.new_state or version == task.batch_id:
+        return
+    if excluded:
+        raise _foreign(storage, task, excluded)
+    raise opening.missing(version, task.batch_id, task.uid, storage.url)
+
+
+def _excluded(
+    storage: ObjectStorage,
+    checkpoint: Checkpoint | None,
+    listing: VersionListing,
+    recovery: Recovery,
+) -> list[Origin]:
+    """The complete runs of a version that another checkpoint planned."""
+    if checkpoint is None:
+        return []
+    return [
+        Origin(version=listing.version, run_key=run_key)
+        for run_key in sorted(listing.run_keys)
+        if opening.is_complete(listing.of_run(run_key))
+        and not recovery.keeps(run_key, listing.version)
+        and _is_known(storage, checkpoint, listing.of_run(run_key)) is False
+    ]
+
+
+def _is_known(storage: ObjectStorage, checkpoint: Checkpoint, made: VersionListing) -> bool | None:
+    """Whether the checkpoint knows the batch by which one run made a version.
+
+    ``None`` where neither that version nor one that it was made of has a time to compare.
+    """
+    while not (batch_ms := _time_of(made)):
+        run_key = next(iter(made.run_keys), None)
+        below = run_key and timeline_version(storage, run_key, made.version - 1)
+        if not below or below.run_key is None:
+            return None
+        made = list_version(storage, below.version).of_run(below.run_key)
+    known = checkpoint.time_of(made.version)
+    return None if known is None else known == batch_ms
+
+
+def _time_of(made: VersionListing) -> int:
+    """The time of the batch, which those of one run's subtasks know that had rows."""
+    return max((manifest.batch_ms for manifest in made.manifests), default=0)
+
+
+def _chosen(
+    storage: ObjectStorage,
+    task: Entering,
+    epochs: Epochs,
+    listing: VersionListing,
+    recovery: Recovery,
+) -> Origin:
+    complete = opening.complete_runs(listing, epochs)
+    run_key = _preferred(storage, task, listing.version, complete)
+    origin = Origin(version=listing.version, run_key=run_key)
+    known = task.checkpoint is not None and _is_known(
+        storage, task.checkpoint, listing.of_run(run_key or "")
+    )
+    if not known and not epochs.of_spark_run(task.run.spark_run):
+        newest = run_key or opening.runs_by_rank(listing, epochs)[0]
+        begun = Origin(version=listing.version, run_key=newest)
+        check_one_timeline(storage, epochs, begun, task.batch_id, task.uid, recovery)
+    if run_key is None:
+        raise opening.incomplete(listing, task.uid, storage.url)
+    opening.segments_of(listing.of_run(run_key), task.max_parallelism, task.uid, storage.url)
+    return origin
+
+
+def _preferred(
+    storage: ObjectStorage, task: Entering, version: int, complete: Sequence[str]
+) -> str | None:
+    """One of the complete runs, which are ordered by rank; ``None`` of none."""
+    if task.checkpoint is None or len(complete) < 2:  # noqa: PLR2004 - nothing to choose
+        return next(iter(complete), None)
+    records = {run_key: read_record(storage, run_key) for run_key in complete}
+    locations = {key: record and record.location for key, record in records.items()}
+    here = task.checkpoint.location
+    for run_key in complete:
+        if locations[run_key] == here:
+            return run_key
+    if len(set(locations.values())) == 1:
+        return complete[0]
+    raise _ambiguous(storage, task, [Origin(version=version, run_key=key) for key in complete])
+
+
+def _foreign(
+    storage: ObjectStorage, task: Entering, excluded: Sequence[Origin]
+) -> ConfigurationError:
+    assert task.checkpoint is not None
+    newest = excluded[0].version
+    known = task.checkpoint.time_of(newest)
+    planned = "" if known is None else f", whose batch {newest - 1} is of {_shown(known)}"
+    return ConfigurationError(
+        f"the state of operator {task.uid!r} in {storage.url} that batch {task.batch_id} could go "
+        f"on from was made with another checkpoint than {task.checkpoint.location}{planned}: "
+        f"{_named(storage, excluded)}. The checkpoint was copied, the copy ran on this state "
+        "directory, and what this checkpoint belongs to is not stored any more. Give a copy a "
+        "state directory of its own. To go on with a timeline that is stored, choose it with "
+        f"{recover_command(storage, task.uid)}"
+    )
+
+
+def _ambiguous(
+    storage: ObjectStorage, task: Entering, origins: Sequence[Origin]
+) -> ConfigurationError:
+    assert task.checkpoint is not None
+    return ConfigurationError(
+        f"batch {task.batch_id} of operator {task.uid!r} in {storage.url} could go on from several "
+        f"timelines that share a batch: {_named(storage, origins)}. None of them began from "
+        f"{task.checkpoint.location}: this checkpoint and another one are copies of each other. "
+        f"Choose one with {recover_command(storage, task.uid)}"
+    )
+
+
+def _named(storage: ObjectStorage, origins: Sequence[Origin]) -> str:
+    return "; ".join(_described(storage, origin) for origin in origins)
+
+
+def _described(storage: ObjectStorage, origin: Origin) -> str:
+    """Who made a version, for messages."""
+    run_key = origin.run_key or ""
+    record = read_record(storage, run_key)
+    batch_ms = _time_of(list_version(storage, origin.version).of_run(run_key))
+    made = f"run {run_key} made version {origin.version}"
+    made += f" of a batch of {_shown(batch_ms)}" if batch_ms else ""
+    if record is None:
+        return made
+    return f"{made}, from {record.location or 'a checkpoint that is not known'}"
+
+
+def _shown(batch_ms: int) -> str:
+    return datetime.fromtimestamp(batch_ms / 1_000, UTC).isoformat(timespec="milliseconds")
