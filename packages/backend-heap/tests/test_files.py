@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
 import attrs
+import msgpack
 import numpy as np
 import pytest
+from xxhash import xxh3_64_intdigest
 
 from forebay_backend_heap import columns, reading
 from forebay_backend_heap.chain import Chain
-from forebay_backend_heap.files import Op, Role, file_bytes, parse_head
+from forebay_backend_heap.files import (
+    _PREFIX,
+    FORMAT_VERSION,
+    MAGIC,
+    Op,
+    Role,
+    file_bytes,
+    parse_head,
+    seal_of,
+)
 from forebay_backend_heap.reading import Reader
+from forebay_backend_heap.resident import Resident
 from forebay_state_api.backend import ABSENT, StateFile, StateKind
 from forebay_state_api.errors import CorruptStateError, StateMigrationError
 from forebay_state_api.keys import KeyGroupRange
@@ -193,3 +206,48 @@ def test_sections_are_clipped_by_chunks(kit, monkeypatch):
             assert columns.decode(clipped, spec).keys == list(range(start, end + 1))
             assert len(clipped.chunks) == end // 4 - start // 4 + 1
     assert section.clipped(KeyGroupRange(16, 20)) is None
+
+
+JUNK = [None, 5, -1, "x", b"y", [], {}, [[1]], {"a": 1}, 1 << 70]
+
+
+def forged(plain):
+    """Every place of plain data without what is there, and with junk in it instead."""
+    parts = plain.items() if isinstance(plain, dict) else enumerate(plain)
+    for place, value in [*parts]:
+        rest = dict(plain) if isinstance(plain, dict) else [*plain]
+        del rest[place]
+        yield rest
+        inner = forged(value) if isinstance(value, dict | list) else ()
+        for junk in [*JUNK, *inner]:
+            changed = dict(plain) if isinstance(plain, dict) else [*plain]
+            changed[place] = junk
+            yield changed
+
+
+def test_headers_that_nobody_wrote_under_right_checksums(kit, job):
+    """Opening and decoding a file ends in an error that names it, or in some cells."""
+    state = write_golden(kit, job)
+    reader, named = Reader(job.storage, "job", "op", 2), 0
+    for file in state.files:
+        good = job.storage.get(file.name)
+        start = file.meta["header"]
+        header = msgpack.unpackb(good[_PREFIX.size : start])
+        for changed in forged(header):
+            with contextlib.suppress(OverflowError):  # no header can say so
+                packed = msgpack.packb(changed)
+                prefix = _PREFIX.pack(MAGIC, FORMAT_VERSION, len(packed), xxh3_64_intdigest(packed))
+                job.storage.put(file.name, prefix + packed + good[start:])
+                size = len(prefix + packed + good[start:])
+                meta = {"header": len(prefix + packed), "checksum": seal_of(prefix + packed)}
+                bad = attrs.evolve(file, size=size, meta={**file.meta, **meta})
+                try:
+                    resident = Resident(file.range)
+                    resident.replay([reader.read(bad)])
+                    for spec in golden_specs(kit).values():
+                        resident.table(spec)
+                except StateMigrationError:  # it describes another state
+                    continue
+                except CorruptStateError as error:
+                    named += file.name in str(error)
+    assert named > 100

@@ -118,6 +118,7 @@ def decode(section: Section, reader: TableSpec) -> Block:
             contents += found
     part = slice(start, stop)
     with decoding(lambda _: section.where):
+        _check_counts(len(keys), range(section.cells))
         namespaces = [_NAMESPACE.unpack_one(namespace) for namespace in section.namespaces]
     return Block(
         namespaces,
@@ -142,6 +143,7 @@ def _decoded(
             contents += _unpacked(reader, section.op, columns)
         parts = [keys] if section.op is Op.DELETE else [keys, contents]
         _check_counts(chunk.cells, *parts, *([] if places is None else [places]))
+        _check_namespaces(section, places)
     return places, keys, contents
 
 
@@ -149,6 +151,13 @@ def _check_counts(cells: int, *parts: Sized) -> None:
     found = sorted({len(part) for part in parts} - {cells})
     if found:
         message = f"a column has {found[0]} values where {cells} belong"
+        raise ValueError(message)
+
+
+def _check_namespaces(section: Section, places: npt.NDArray[np.uint32] | None) -> None:
+    last = 0 if places is None else int(places.max(initial=0))
+    if last >= len(section.namespaces):
+        message = f"cells of namespace {last} where there are {len(section.namespaces)}"
         raise ValueError(message)
 
 

@@ -12,6 +12,7 @@ from xxhash import xxh3_64_intdigest
 from forebay_backend_heap.chain import written_range
 from forebay_backend_heap.files import Chunk, Section, parse_head, seal_of
 from forebay_state_api.backend import StateFile
+from forebay_state_api.codecs import decoding
 from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.storage import ObjectNotFoundError, ObjectStorage
 
@@ -43,9 +44,10 @@ class Reader:
     def read(self, file: StateFile) -> list[Section]:
         """`read_all` for one file."""
         try:
-            if _is_whole(file) or file.size < _WORTH_RANGES:
-                return self._read_whole(file)
-            return self._read_part(file)
+            with decoding(lambda _: self._where(file)):
+                if _is_whole(file) or file.size < _WORTH_RANGES:
+                    return self._read_whole(file)
+                return self._read_part(file)
         except ObjectNotFoundError as fault:
             raise CorruptStateError(f"{self._where(file)}: it is not there") from fault
 

@@ -23,6 +23,7 @@ from forebay_state_api.backend import (
     Table,
     TableSpec,
 )
+from forebay_state_api.codecs import decoding
 from forebay_state_api.migration import reader_of
 
 
@@ -113,7 +114,9 @@ class HeapTable(Table):
 
     def replay(self, section: Section) -> None:
         """Do what a file says; raises `StateMigrationError` if the spec does not fit it."""
-        block = decode(section, reader_of(section.description, self.spec))
+        with decoding(lambda _: section.where):
+            reader = reader_of(section.description, self.spec)
+        block = decode(section, reader)
         self.wrote([section])
         if section.op in (Op.PUT, Op.MERGE):
             self._groups.add(block.keys, block.groups)

@@ -24,6 +24,7 @@ from forebay_state_api.backend import (
     StateFile,
     TableSpec,
 )
+from forebay_state_api.codecs import decoding
 from forebay_state_api.migration import reader_of
 from forebay_state_api.settings import Setting
 from forebay_state_api.ttl import CleanupInCompaction
@@ -119,7 +120,8 @@ class LsmBackend(StateBackend):
         """What a file has of a table."""
         source = self._sources[file.name]
         if (table := source.file.tables.get(spec.name)) is not None:
-            reader = reader_of(table.description, spec)
+            with decoding(lambda _: f"file {file.name!r} {source.where}"):
+                reader = reader_of(table.description, spec)
             yield FileRun(source, spec.name, file.range, reader)
 
     def _swept_after(self) -> dict[str, int]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import struct
 
+import attrs
+import msgpack
 import pytest
 from xxhash import xxh3_64_intdigest
 
 from forebay_backend_lsm.files import SortedFile
-from forebay_backend_lsm.files.layout import FOOTER_BYTES
+from forebay_backend_lsm.files.layout import _FIELDS, FOOTER_BYTES, MAGIC
 from forebay_state_api.backend import StateFile
 from forebay_state_api.errors import CorruptStateError, StateMigrationError
 
@@ -94,3 +96,42 @@ def test_a_newer_format_says_what_to_install(model, storage, written):
     plain = StateFile(name=file.name, size=file.size, range=file.range)
     with pytest.raises(StateMigrationError, match="format version 2"):
         SortedFile.open(storage, plain)
+
+
+JUNK = [None, 5, -1, "x", b"y", [], {}, [[1]], {"a": 1}]
+
+
+def forged(plain):
+    """Every place of plain data without what is there, and with junk in it instead."""
+    parts = plain.items() if isinstance(plain, dict) else enumerate(plain)
+    for place, value in [*parts]:
+        rest = dict(plain) if isinstance(plain, dict) else [*plain]
+        del rest[place]
+        yield rest
+        inner = forged(value) if isinstance(value, dict | list) else ()
+        for junk in [*JUNK, *inner]:
+            changed = dict(plain) if isinstance(plain, dict) else [*plain]
+            changed[place] = junk
+            yield changed
+
+
+def test_indexes_that_nobody_wrote_under_right_checksums(storage, written):
+    """Opening a file ends in an error that names it, or not at all."""
+    file, _ = written
+    good = storage.get(file.name)
+    fields = [*_FIELDS.unpack_from(good[-FOOTER_BYTES:])]
+    tail, index, length = fields[:3]
+    plain, named = msgpack.unpackb(good[index : index + length]), 0
+    for changed in forged(plain):
+        packed = msgpack.packb(changed)
+        fields[2], fields[5] = len(packed), xxh3_64_intdigest(good[tail:index] + packed)
+        footer = _FIELDS.pack(*fields)
+        checksum = struct.pack("<Q", xxh3_64_intdigest(footer))
+        data = good[:index] + packed + footer + checksum + MAGIC
+        storage.put(file.name, data)
+        bad = attrs.evolve(file, size=len(data), meta={})
+        try:
+            SortedFile.open(storage, bad)
+        except CorruptStateError as error:
+            named += file.name in str(error)
+    assert named > 50

@@ -158,6 +158,19 @@ def test_a_migration_in_the_middle_needs_its_function() -> None:
         through(int, cents, float)
 
 
+def test_a_type_of_a_newer_release_is_refused_by_name() -> None:
+    newer = {"value": {"type": "set", "of": {"type": "int"}}, "user_key": None}
+    stored = spec_of(int).description()
+    lineage = Lineage({**stored, "generation": 1}, [{"value": {"type": "int"}, "user_key": None}])
+    lineage = attrs.evolve(
+        lineage,
+        description={**lineage.description, "value": newer["value"]},
+        generations=[*lineage.generations, newer],
+    )
+    with pytest.raises(StateMigrationError, match="'s', value: stored as set, declared as int"):
+        continued(spec_of(int), lineage)
+
+
 def test_what_an_older_release_wrote_has_no_number() -> None:
     old = spec_of(Full)
     lineage = Lineage(spec_of(Bare).description(), [{"value": spec_of(Bare).value.description}])

@@ -14,6 +14,7 @@ from forebay_backend_lsm.files.cells import GROUP_SHIFT, U64, Cells, Positions
 from forebay_backend_lsm.files.filter import Filter, Probes
 from forebay_backend_lsm.files.layout import FOOTER_BYTES, Footer, Section, Tail, seal_of
 from forebay_state_api.backend import StateFile
+from forebay_state_api.codecs import decoding
 from forebay_state_api.errors import CorruptStateError, StorageError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage import ObjectNotFoundError, ObjectStorage
@@ -30,9 +31,10 @@ class SortedFile:
         self.file: Final = file
         self.tail: Final = tail
         self.range: Final = groups
-        self.tables: Final[Mapping[str, FileTable]] = {
-            section.name: FileTable(file.name, section, groups) for section in tail.sections
-        }
+        with decoding(lambda _: f"file {file.name!r}"):
+            self.tables: Final[Mapping[str, FileTable]] = {
+                section.name: FileTable(file.name, section, groups) for section in tail.sections
+            }
 
     @classmethod
     def open(

@@ -88,7 +88,7 @@ class _FunctionNeededError(MigrationNeededError):
 
 def shape_of(declaration: Description) -> Shape:
     """Return a shape that reads older plain data as plain data of the declared type."""
-    shape = _SHAPES[declaration["type"]](declaration)
+    shape = _SHAPES.get(declaration["type"], _Unknown)(declaration)
     migrated = declaration.get("migrated", ())
     return _Migrated(shape, migrated) if migrated else shape
 
@@ -194,6 +194,18 @@ class _Codec(_Plain):
             msg = f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"
             raise UnreadableError(msg)
         return None
+
+
+class _Unknown(_Plain):
+    """A type of a newer release."""
+
+    def __init__(self, declaration: Description) -> None:
+        self.description = {**declaration}
+
+    def reader(self, stored: Description) -> Function | None:
+        """Refuse everything else."""
+        msg = f"{describe_type(stored)} was read as {describe_type(self.description)} by a newer"
+        raise UnreadableError(f"{msg} release of Forebay")
 
 
 def _bare(declaration: Description) -> dict[str, Any]:
