@@ -278,6 +278,7 @@ def test_state_api_gives_the_local_service_and_its_commands() -> None:
         "doctor",
         "janitor",
         "plugins",
+        "recover",
         "savepoint",
         "state",
     }
