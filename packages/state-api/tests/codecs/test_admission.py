@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import copy
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from enum import IntEnum
-from typing import Annotated, Any, NewType, Optional, Union
+from typing import Annotated, Any, NamedTuple, NewType, Optional, Union
 
 import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay_state_api.codecs import Codec, codec_for
+from forebay_state_api.codecs import Codec, MigratedFrom, codec_for
 from forebay_state_api.codecs.derived import optional_codec
 from forebay_state_api.errors import ConfigurationError
 
-from .kinds import plain, same
+from .kinds import ZONES, plain, same
 
 
 class MyInt(int):
@@ -261,3 +261,54 @@ def test_bare_containers_hold_anything():
     assert codec_for(list, what="x").description == codec_for(list[Any], what="x").description
     assert codec_for(dict, what="x").description == codec_for(dict[Any, Any], what="x").description
     assert admit(dict, {(1, 2): [None]}) == {(1, 2): [None]}
+
+
+class Meeting(NamedTuple):
+    at: datetime
+    where: str
+
+
+@attrs.frozen
+class Frozen:
+    at: datetime | None
+
+
+@pytest.mark.parametrize(
+    ("type_info", "wrap"),
+    [
+        (datetime, lambda at: at),
+        (None, lambda at: at),
+        (datetime | None, lambda at: at),
+        ("timestamp", lambda at: at),
+        (list[datetime], lambda at: [at]),
+        (tuple[str, datetime], lambda at: ("x", at)),
+        (dict[datetime, list[datetime]], lambda at: {at: [at]}),
+        (None, lambda at: ("x", at)),
+        (None, lambda at: {at: [(at,), {"deep": at}]}),
+        (list, lambda at: [at, [at]]),
+        (Meeting, lambda at: Meeting(at, "here")),
+        (Frozen, Frozen),
+        (Annotated[datetime, MigratedFrom(int, str)], lambda at: at),
+    ],
+    ids=str,
+)
+@given(at=st.datetimes(timezones=st.sampled_from(ZONES)))
+def test_instants_are_kept_in_utc(type_info, wrap, at):
+    try:
+        in_utc = at.astimezone(UTC)
+    except OverflowError:
+        with pytest.raises(TypeError, match="outside the years 1 to 9999"):
+            admit(type_info, wrap(at))
+        return
+    assert repr(admit(type_info, wrap(at))) == repr(wrap(in_utc))
+
+
+class NoOffset(tzinfo):
+    def utcoffset(self, moment):
+        return None
+
+
+@pytest.mark.parametrize("type_info", [datetime, None])
+def test_a_zone_without_an_offset_is_refused(type_info):
+    with pytest.raises(TypeError, match="a zone without an offset"):
+        admit(type_info, datetime(2024, 1, 1, tzinfo=NoOffset()))

@@ -12,7 +12,7 @@ from forebay_state_api.codecs.codec import Codec, CodecShape
 from forebay_state_api.codecs.containers import DictShape, ListShape, TupleOfShape, TupleShape
 from forebay_state_api.codecs.evolution import MigratedFrom, MigratingShape
 from forebay_state_api.codecs.plain import SCALARS
-from forebay_state_api.codecs.scalars import FloatShape, OptionalShape, ScalarShape
+from forebay_state_api.codecs.scalars import OptionalShape, scalar_shape
 from forebay_state_api.codecs.spark_types import shape_of_ddl, shape_of_json
 from forebay_state_api.codecs.untyped import AnyShape
 
@@ -35,7 +35,7 @@ def _shape(annotation: Any, within: _Classes) -> Shape:
     if annotation is Any or annotation is object:
         return AnyShape()
     if annotation is None:
-        return ScalarShape(type(None))
+        return scalar_shape(type(None))
     origin = get_origin(annotation)
     if origin is not None:
         return _generic(annotation, origin, within)
@@ -57,7 +57,7 @@ def _class(annotation: Any, within: _Classes) -> Shape:
     if annotation in _KNOWN:
         return _KNOWN[annotation]()
     if annotation in SCALARS:
-        return ScalarShape(annotation)
+        return scalar_shape(annotation)
     if annotation in within:
         msg = f"{annotation.__qualname__} contains itself"
         raise UnsupportedTypeError(msg)
@@ -105,7 +105,6 @@ def _unsupported(annotation: Any) -> UnsupportedTypeError:
 
 
 _KNOWN: Final[dict[type, Callable[[], Shape]]] = {
-    float: FloatShape,
     list: lambda: ListShape(AnyShape()),
     dict: lambda: DictShape(AnyShape(), AnyShape()),
     tuple: lambda: TupleOfShape(AnyShape()),

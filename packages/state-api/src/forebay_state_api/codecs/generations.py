@@ -35,7 +35,7 @@ from forebay_state_api.codecs.containers import DictShape, ListShape, TupleOfSha
 from forebay_state_api.codecs.describe import describe_type
 from forebay_state_api.codecs.plain import load_typed
 from forebay_state_api.codecs.records import Field, field_reader, positions_of
-from forebay_state_api.codecs.scalars import FloatShape, OptionalShape, ScalarShape
+from forebay_state_api.codecs.scalars import OptionalShape, scalar_shape
 from forebay_state_api.codecs.untyped import AnyShape
 
 _TUPLES: Final = TupleMaker(tuple)
@@ -213,14 +213,14 @@ def _bare(declaration: Description) -> dict[str, Any]:
 
 
 def _scalar(cls: type) -> Callable[[Description], Shape]:
-    return lambda _: ScalarShape(cls)
+    return lambda _: scalar_shape(cls)
 
 
 _SHAPES: Final[Mapping[str, Callable[[Description], Shape]]] = {
     "none": _scalar(type(None)),
     "bool": _scalar(bool),
     "int": _scalar(int),
-    "float": lambda _: FloatShape(),
+    "float": _scalar(float),
     "str": _scalar(str),
     "bytes": _scalar(bytes),
     "date": _scalar(date),

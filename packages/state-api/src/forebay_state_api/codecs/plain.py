@@ -9,8 +9,8 @@ Two layouts, both written and read by C code wherever no extension type occurs:
   a column of such tuples, is written as one array behind a byte that begins no msgpack value.
 
 Both keep ints of any size, lone surrogates in strings, NaN, and the difference between ``True``
-and ``1``. A datetime keeps its fold and its zone: by name where the zone has a key, else as the
-offset from UTC that it had at that time.
+and ``1``. A datetime without a zone keeps its fold, one with a zone comes back in UTC. A time keeps
+its fold and its zone: by name where the zone has a key, else as the offset from UTC.
 """
 
 from __future__ import annotations
@@ -180,6 +180,16 @@ def _datetime_bytes(value: datetime) -> bytes:
 
 
 def _datetime_value(data: bytes) -> datetime:
+    value = _zoned_value(data)
+    if value.tzinfo is None or value.tzinfo is UTC:
+        return value
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:  # of older state: its instant is outside the years that UTC has
+        return value
+
+
+def _zoned_value(data: bytes) -> datetime:
     wall: int
     wall, flags = _DATETIME.unpack_from(data)
     value = _beginning(flags & ~_FOLD, data[_DATETIME.size :]) + wall * _US
@@ -198,7 +208,7 @@ def _time_bytes(value: time) -> bytes:
 
 
 def _time_value(data: bytes) -> time:
-    return _datetime_value(data).timetz()
+    return _zoned_value(data).timetz()
 
 
 def _zone_bytes(value: datetime | time) -> tuple[int, bytes]:

@@ -118,6 +118,50 @@ class FloatShape(ScalarShape):
         return float if stored["type"] == "int" else super().reader(stored)
 
 
+class DatetimeShape(ScalarShape):
+    """A datetime; an instant is kept in UTC, where arithmetic is that of instants."""
+
+    def __init__(self) -> None:
+        """Describe datetime."""
+        super().__init__(datetime)
+        self.exact = frozenset()
+
+    def test(self, subject: str, code: Code) -> str:
+        """Let UTC and datetimes without a zone pass."""
+        zones = code.bind((None, UTC))
+        return f"(type({subject}) is {code.bind(datetime)} and {subject}.tzinfo in {zones})"
+
+    def convert(self, value: Any) -> Any:
+        """Return ``value``, in UTC if it has a zone."""
+        if type(value) is not datetime:
+            raise MisfitError("", f"{a_class(value)}, not {describe_type(self.description)}")
+        return in_utc(value)
+
+
+def in_utc(value: datetime) -> datetime:
+    """Return the same instant in UTC; a datetime without a zone as it is. Raises `MisfitError`."""
+    if value.tzinfo is None or value.tzinfo is UTC:
+        return value
+    if value.utcoffset() is None:
+        raise MisfitError("", f"a datetime in a zone without an offset, {value.tzinfo!r}")
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise MisfitError("", "an instant outside the years 1 to 9999 in UTC") from None
+
+
+def scalar_shape(cls: type) -> ScalarShape:
+    """Return the shape of one of `plain.SCALARS`."""
+    made: ScalarShape = _OF_THEIR_OWN[cls]() if cls in _OF_THEIR_OWN else ScalarShape(cls)
+    return made
+
+
+_OF_THEIR_OWN: Final[dict[type, Callable[[], ScalarShape]]] = {
+    float: FloatShape,
+    datetime: DatetimeShape,
+}
+
+
 class OptionalShape(Shape):
     """``T | None``."""
 

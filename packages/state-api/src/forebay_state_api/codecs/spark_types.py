@@ -17,7 +17,7 @@ from forebay_state_api.codecs._shape import Shape, UnsupportedTypeError
 from forebay_state_api.codecs.containers import DictShape, ListShape
 from forebay_state_api.codecs.evolution import SPARK_ALIAS
 from forebay_state_api.codecs.records import Field
-from forebay_state_api.codecs.scalars import FloatShape, OptionalShape, ScalarShape
+from forebay_state_api.codecs.scalars import OptionalShape, scalar_shape
 from forebay_state_api.codecs.structs import StructShape
 
 _CLASSES: Final[Mapping[str, type]] = {
@@ -95,7 +95,7 @@ def _json_scalar(json: str) -> Shape:
         msg = f"Spark's type {json!r} is not supported"
         raise UnsupportedTypeError(msg)
     cls = _CLASSES[name]
-    return FloatShape() if cls is float else ScalarShape(cls)
+    return scalar_shape(cls)
 
 
 def _json_struct(json: Mapping[str, Any]) -> Shape:

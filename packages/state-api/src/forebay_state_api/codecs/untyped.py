@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Final
 
 import msgpack
@@ -23,12 +24,14 @@ from forebay_state_api.codecs.plain import (
     dump_any,
     load_any,
 )
-from forebay_state_api.codecs.scalars import ADDRESSES
+from forebay_state_api.codecs.scalars import ADDRESSES, in_utc
 
 _DEEPEST: Final = 100
 _PLAIN: Final = "None, bool, int, float, str, bytes, datetime, date, time, timedelta, Decimal, UUID"
 _WAY_OUT: Final = "for another class, declare it as the state's type, or a Codec for it"
 _AS_THEY_ARE: Final = SCALARS - ADDRESSES.keys()
+_EXACT: Final = SCALARS - {datetime}
+"""Scalars that are stored as they are given."""
 
 
 class AnyShape(Shape):
@@ -45,8 +48,11 @@ class AnyShape(Shape):
         self.original = _original
 
     def test(self, subject: str, code: Code) -> str:
-        """Let scalars and tuples of them pass; what else there is has to be copied anyway."""
-        known = code.bind(SCALARS)
+        """Let scalars and tuples of them pass; what else there is has to be copied anyway.
+
+        Datetimes may have to be converted to UTC.
+        """
+        known = code.bind(_EXACT)
         flat = f"type({subject}) is tuple and {known}.issuperset(map(type, {subject}))"
         return f"(type({subject}) in {known} or {flat})"
 
@@ -67,8 +73,10 @@ class AnyShape(Shape):
 
 
 def _admit(value: Any, depth: int) -> Any:
-    if type(value) in SCALARS:
+    if type(value) in _EXACT:
         return value
+    if type(value) is datetime:
+        return in_utc(value)
     if depth > _DEEPEST:
         raise MisfitError("", f"nested deeper than {_DEEPEST} levels")
     if type(value) is dict:
@@ -81,7 +89,7 @@ def _admit(value: Any, depth: int) -> Any:
 
 
 def _part(step: str, value: Any, depth: int) -> Any:
-    if type(value) in SCALARS:
+    if type(value) in _EXACT:
         return value
     try:
         return _admit(value, depth + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any, Final
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -19,6 +20,7 @@ from forebay_state_api.descriptors import (
     ValueStateDescriptor,
 )
 from forebay_state_api.errors import FunctionError
+from forebay_state_api.functions import AggregateFunction
 from forebay_state_api.testing.conformance.subject import (
     SECOND,
     BackendSubject,
@@ -37,6 +39,18 @@ def add(first: int, second: int) -> int:
 
 
 NEW_YEAR: Final = datetime(2024, 1, 1, tzinfo=UTC)
+BERLIN: Final = ZoneInfo("Europe/Berlin")
+SWITCHES: Final = {
+    "spring": (
+        datetime(2024, 3, 31, 0, 59, 50, tzinfo=UTC),
+        datetime(2024, 3, 31, 1, 0, 10, tzinfo=UTC),
+    ),
+    "autumn": (
+        datetime(2024, 10, 27, 0, 45, tzinfo=UTC),
+        datetime(2024, 10, 27, 1, 15, tzinfo=UTC),
+    ),
+}
+"""Two instants each, before and after the clocks of Berlin are changed."""
 EQUAL: Final = [
     (1, True),
     (1.0, 1),
@@ -49,6 +63,22 @@ EQUAL: Final = [
     (NEW_YEAR, NEW_YEAR.astimezone(timezone(timedelta(hours=1)))),
 ]
 """Namespaces that are equal, though not the same."""
+
+
+class Latest(AggregateFunction[datetime, list[datetime], list[datetime]]):
+    """Keeps what was added, in the zone of Berlin."""
+
+    def create_accumulator(self) -> list[datetime]:
+        return []
+
+    def add(self, value: datetime, accumulator: list[datetime]) -> list[datetime]:
+        return [*accumulator, value.astimezone(BERLIN)]
+
+    def get_result(self, accumulator: list[datetime]) -> list[datetime]:
+        return accumulator
+
+    def merge(self, first: list[datetime], second: list[datetime]) -> list[datetime]:
+        return first + second
 
 
 class KindTests(BackendSubject):
@@ -87,6 +117,64 @@ class KindTests(BackendSubject):
         assert kinds.do("k", ("v.update", None), ("v.value",)) == [None, None]
         assert kinds.do("k", ("v.value",)) == [None]
         assert kinds.peek(kinds.descriptors[0], "k") is ABSENT
+
+    # -- instants -----------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("is_declared", [True, False], ids=["declared", "undeclared"])
+    @pytest.mark.parametrize("switch", SWITCHES)
+    def test_instants_come_back_in_utc(
+        self,
+        new_job: NewJob,
+        style: Style,
+        engine_settings: EngineSettings,
+        switch: str,
+        *,
+        is_declared: bool,
+    ) -> None:
+        def kept(kind: Any) -> Any:
+            return kind if is_declared else None
+
+        def latest(first: datetime, second: datetime) -> datetime:
+            return max(first, second).astimezone(BERLIN)
+
+        job = new_job(
+            ValueStateDescriptor("v", kept(datetime)),
+            ListStateDescriptor("l", kept(tuple[str, datetime | None])),
+            MapStateDescriptor("m", kept(datetime), kept(dict[datetime, list[datetime]])),
+            ReducingStateDescriptor("r", latest, kept(datetime)),
+            AggregatingStateDescriptor("a", Latest(), kept(list[datetime])),
+            style=style,
+            settings=engine_settings,
+        )
+        first, second = SWITCHES[switch]
+        one, other = first.astimezone(BERLIN), second.astimezone(BERLIN)
+        writes = [
+            *[("v.update", one), ("l.add_all", [("x", one), ("y", None)]), ("l.add", ("z", other))],
+            *[("m.put", one, {one: [other]}), ("r.add", one), ("r.add", other), ("a.add", one)],
+        ]
+        reads = [("v.value",), ("l.get",), ("m.items",), ("m.get", one), ("r.get",), ("a.get",)]
+        expected = [
+            first,
+            [("x", first), ("y", None), ("z", second)],
+            [(first, {first: [second]})],
+            {first: [second]},
+            second,
+            [first],
+        ]
+        found = [job.do("k", *writes, *reads)[len(writes) :], job.do("k", *reads)]
+        job.restart()
+        found.append(job.do("k", *reads))
+        assert list(map(repr, found)) == [repr(expected)] * 3, "zones count"
+
+    def test_a_datetime_without_a_zone_stays_as_it_is(
+        self, new_job: NewJob, style: Style, engine_settings: EngineSettings
+    ) -> None:
+        wall = datetime(2024, 10, 27, 2, 30, fold=1)  # noqa: DTZ001 - without a zone
+        states = [ValueStateDescriptor("v", datetime), ValueStateDescriptor("any")]
+        job = new_job(*states, style=style, settings=engine_settings)
+        job.do("k", ("v.update", wall), ("any.update", wall))
+        job.restart()
+        assert repr(job.do("k", ("v.value",), ("any.value",))) == repr([wall, wall])
 
     # -- types --------------------------------------------------------------------------------
 
