@@ -49,6 +49,16 @@ class Later(KeyedProcessFunction):
         yield ctx.current_key, f"timer in {ctx.batch_id}"
 
 
+class Marks(KeyedProcessFunction):
+    """Says where the watermark is."""
+
+    def process_element(self, row, ctx):
+        yield row.user, str(ctx.timers.watermark)
+
+    def on_timer(self, at, ctx):
+        pass
+
+
 def events(*pairs):
     return [{"user": user, "at": f"2024-05-01T{time}:00Z"} for user, time in pairs]
 
@@ -63,6 +73,18 @@ def sessions(stage, parallelism, fn, allowed_lateness):
         allowed_lateness=allowed_lateness,
     )
     return operator.process(fn, SCHEMA)
+
+
+def test_a_row_of_the_year_1_holds_nothing_up(stage):
+    stage.put({"user": "a", "at": "0001-01-01T00:00:00Z"})
+    stage.put(*events(("b", "10:00")))
+    stage.put(*events(("c", "10:01")))
+    stage.run(sessions(stage, 2, Marks(), timedelta(seconds=5)))
+    assert stage.rows(SCHEMA) == [
+        ("a", "None"),
+        ("b", "0001-01-01 00:00:00+00:00"),
+        ("c", "2024-05-01 09:59:55+00:00"),
+    ]
 
 
 def test_event_time_goes_on_over_restarts_and_rescales(stage):
