@@ -50,6 +50,11 @@ def _only(description: Mapping[str, Any]) -> Mapping[str, Any]:
     return {part: description.get(part) for part in ("value", "user_key")}
 
 
+def says_more(spec: TableSpec) -> bool:
+    """Whether the generations of a state say more than its description, and must be stored."""
+    return bool(spec.generations) and [*spec.generations] != [_only(spec.description())]
+
+
 def continued(spec: TableSpec, lineage: Lineage | None) -> TableSpec:
     """The spec of a state that is declared over what is stored of it.
 

@@ -13,7 +13,7 @@ from forebay_state_api.backend import StateKind, TableSpec
 from forebay_state_api.codecs import Alias, Codec, MigratedFrom, codec_for
 from forebay_state_api.codecs.generations import shape_of
 from forebay_state_api.errors import StateMigrationError
-from forebay_state_api.migration import Lineage, continued, reader_of
+from forebay_state_api.migration import Lineage, continued, reader_of, says_more
 
 KEY = codec_for(str, what="the key")
 
@@ -106,6 +106,13 @@ def test_one_type_is_one_generation() -> None:
     last, _ = through(Full, Full, Full)
     assert len(last.generations) == 1
     assert "generation" not in last.description()
+
+
+def test_what_the_description_says_is_not_stored_twice() -> None:
+    for declared in (int, list[str], Bare, Versioned(1), None):
+        assert not says_more(through(declared)[0])
+    assert says_more(through(Full)[0]), "the defaults"
+    assert says_more(through(int, float)[0])
 
 
 def test_every_change_is_numbered() -> None:

@@ -35,6 +35,7 @@ from forebay_state_api.errors import (
 from forebay_state_api.functions import Function
 from forebay_state_api.futures import enter_scheduler
 from forebay_state_api.iterators import no_event_loop
+from forebay_state_api.migration import says_more
 
 if TYPE_CHECKING:
     from forebay_state_api._operator_state.operator_state import OperatorState
@@ -328,8 +329,8 @@ class Engine:
         return {spec.name: spec.description() for spec, _ in self.tables()}
 
     def generations(self) -> dict[str, Sequence[Mapping[str, Any]]]:
-        """State name → `TableSpec.generations`, of the same."""
-        return {spec.name: spec.generations for spec, _ in self.tables() if spec.generations}
+        """State name → `TableSpec.generations`, where they say more than the description."""
+        return {spec.name: spec.generations for spec, _ in self.tables() if says_more(spec)}
 
     def tables(self) -> list[tuple[TableSpec, Table]]:
         """What the backend holds of the declared states and of the timers."""
