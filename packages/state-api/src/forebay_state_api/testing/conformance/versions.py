@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import attrs
 import pytest
@@ -24,11 +24,20 @@ from forebay_state_api.errors import (
     StateMigrationError,
     StorageError,
 )
-from forebay_state_api.storage import ObjectStorage
+from forebay_state_api.storage import ObjectStorage, Retry, RetryingStorage
 from forebay_state_api.testing.conformance.kinds import add
 from forebay_state_api.testing.conformance.subject import BackendSubject, NewJob, Recorded
 from forebay_state_api.testing.job import KeyedJob
-from forebay_state_api.testing.storage import Crash, Fault, FaultKind, FaultyStorage
+from forebay_state_api.testing.storage import (
+    Crash,
+    Fault,
+    FaultKind,
+    FaultyStorage,
+    WrappedStorage,
+)
+from forebay_state_api.versions.savepoints import create_savepoint, list_savepoints
+
+T = TypeVar("T")
 
 COUNT = [("r.add", 1), ("l.add", 1)]
 READ = [("r.get",), ("l.get",), ("v.value",)]
@@ -176,6 +185,38 @@ class VersionTests(BackendSubject):
         job.restart()
         assert job.scripts([(key, [("r.get",)]) for key in "abc"]) == [[1]] * 3
         assert "put" in requests
+
+    def test_lost_answers_change_nothing(self, new_job: NewJob, storage: ObjectStorage) -> None:
+        """Each object is put, the answer is lost, and the put is tried again."""
+        retry = Retry(budget_s=30, sleep=lambda _: None)
+        losing = _LosesAnswers(storage)
+        job = new_job(*_states(), storage=RetryingStorage(losing, retry))
+        for number in range(4):
+            job.restart(parallelism=1 + number % 3)
+            job.scripts([(key, COUNT) for key in "abc"])
+        assert (
+            job.scripts([(key, [("r.get",), ("l.get",)]) for key in "abc"])
+            == [[4, [1, 1, 1, 1]]] * 3
+        )
+        saved = create_savepoint(job.storage, "kept", uid=job.uid)
+        assert list_savepoints(job.storage) == [saved]
+        assert losing.lost
+
+
+class _LosesAnswers(WrappedStorage):
+    """Carries out every put, and reports the first one of each name as failed."""
+
+    def __init__(self, inner: ObjectStorage) -> None:
+        super().__init__(inner)
+        self.lost: set[str] = set()
+
+    def around(self, operation: str, name: str, request: Callable[[], T]) -> T:
+        answer = request()
+        if operation.startswith("put") and name not in self.lost:
+            self.lost.add(name)
+            message = f"no answer to the put of {name}"
+            raise StorageError(message, transient=True)
+        return answer
 
 
 class VerificationTests(BackendSubject):
