@@ -101,15 +101,15 @@ class Timeline:
         entry = (at_us, key) if self._address is None else self._address((at_us, key))
         if entry in self._live:
             return
-        waits = at_us > self._until_us or (self._firing and at_us <= self._last.get(key, ALWAYS))
-        if self._defers and not waits:
-            self._deferred[entry] = (at_us, key, group)
-            return
-        self._cells.put((group, self._number, at_us >> LEAF_BITS), entry)
-        if waits:
+        cell = (group, self._number, at_us >> LEAF_BITS)
+        if at_us > self._until_us or (self._firing and at_us <= self._last.get(key, ALWAYS)):
+            self._cells.put(cell, entry)
             if at_us < self._earliest_us:  # noqa: PLR1730 - a call costs more, for each timer
                 self._earliest_us = at_us
+        elif self._defers:
+            self._deferred[entry] = (at_us, key, group)
         else:
+            self._cells.put(cell, entry)
             self._live.add(entry)
             self._stored.add(entry)
             heapq.heappush(self._fresh, (at_us, next(self._numbers), key, group))
@@ -118,7 +118,8 @@ class Timeline:
         entry = (at_us, key) if self._address is None else self._address((at_us, key))
         self._cells.remove((group, self._number, at_us >> LEAF_BITS), entry)
         self._live.discard(entry)
-        self._deferred.pop(entry, None)
+        if self._deferred:
+            self._deferred.pop(entry, None)
 
     def defer(self) -> None:
         """Keep what is registered and due back until `release`."""

@@ -16,6 +16,7 @@ from forebay_state_api.errors import ConfigurationError, FunctionError, StateAcc
 from forebay_state_api.functions import KeyedCoProcessFunction, KeyedProcessFunction
 from forebay_state_api.keys import key_group_of, subtask_of
 from forebay_state_api.testing.clock import ManualClock
+from forebay_state_api.testing.conformance.kinds import BERLIN, SWITCHES
 from forebay_state_api.testing.conformance.subject import SECOND, BackendSubject, NewJob, Recorded
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.scripts import Style
@@ -380,6 +381,37 @@ class TimerTests(BackendSubject):
         job.clock.set(EPOCH)
         fired += [job.run(function, []), job.run(function, [])]
         assert fired == ([[], [("a", zero)], []] if stored else [[("a", zero)], [], []])
+
+    def test_an_event_time_timer_for_the_epoch_fires_at_the_epoch(self, new_job: NewJob) -> None:
+        zero = seconds_of(EPOCH)
+        job = new_job(event_time=lambda row: at(row[1]))
+        assert job.run(TimerFunction(), [row("a", zero, event_time=zero - 1, domain=EVENT)]) == []
+        assert job.run(TimerFunction(), [row("b", event_time=zero)]) == []
+        assert job.run(TimerFunction(), []) == [("a", zero)]
+
+    @pytest.mark.parametrize("domain", DOMAINS, ids=str)
+    @pytest.mark.parametrize("switch", SWITCHES)
+    def test_a_time_of_any_zone_comes_back_in_utc(
+        self, new_job: NewJob, switch: str, domain: TimeDomain
+    ) -> None:
+        class Zoned(TimerFunction):
+            def process_element(self, row: Row, ctx: RuntimeContext) -> Any:
+                for time in SWITCHES[switch]:
+                    register = getattr(ctx.timers, f"register_{domain.value}")
+                    register(time.astimezone(BERLIN))
+
+            def on_timer(self, at: datetime, ctx: RuntimeContext) -> Any:
+                mark = ctx.timers.watermark if domain is EVENT else ctx.timers.processing_time
+                return [(repr(at), repr(mark))]
+
+        first, second = SWITCHES[switch]
+        job = new_job(clock=ManualClock(first - SECOND), event_time=lambda row: row[1])
+        last = [("a", (second + SECOND).astimezone(BERLIN))]
+        assert job.run(Zoned(), last) == []
+        job.clock.set(second)
+        fired = job.run(Zoned(), [])
+        mark = job.clock.now if domain is PROCESSING else second + SECOND
+        assert fired == [(repr(first), repr(mark)), (repr(second), repr(mark))]
 
     def test_without_a_time_nothing_fires(self, new_job: NewJob) -> None:
         class Early(TimerFunction):
