@@ -171,6 +171,18 @@ def test_the_stored_description_is_printed(forebay, job):
     ]
 
 
+def test_types_of_the_past_are_shown(forebay, job):
+    writer = job("one")
+    for declared in (int, float, float, float | None):
+        writer.descriptors = [ValueStateDescriptor("total", declared)]
+        writer.restart()
+        writer.do("k", ("total.value",))
+    result = forebay(*SCHEMA)
+    assert "total was stored before as int, then float\n" in result.output
+    (state,) = json.loads(forebay(*SCHEMA, "--json").output)["states"]
+    assert (state["type"], state["before"]) == ("float | None", ["int", "float"])
+
+
 def test_a_uid_that_is_mistyped(forebay, job):
     write(job("one"), 1)
     write(job("two"), 1)

@@ -115,6 +115,9 @@ def _show(reader: VersionReader, verdicts: dict[str, str], misfit: str) -> None:
         columns.append("function")
         rows = [[*row, _short(verdicts.get(row[0], ""))] for row in rows]
     print_table(columns, rows)
+    for one in stored:
+        if one.before:
+            click.echo(f"{one.name} was stored before as {', then '.join(one.before)}")
     faults = [text for text in verdicts.values() if text not in _FITS]
     for fault in [*faults, *filter(None, [misfit])]:
         click.echo(f"NOT COMPATIBLE  {fault}")

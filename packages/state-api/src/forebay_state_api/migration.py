@@ -70,7 +70,7 @@ def continued(spec: TableSpec, lineage: Lineage | None) -> TableSpec:
         generations = [*generations, _declared(spec)]
     spec = attrs.evolve(spec, generations=generations)
     for number in reversed(range(len(lineage.generations))):
-        types = _described(lineage.generations[number])
+        types = described(lineage.generations[number])
         reader_of({**stored, **types, "generation": number}, spec)
     return spec
 
@@ -84,7 +84,8 @@ def _declared(spec: TableSpec) -> Mapping[str, Any]:
     return {"value": spec.value.declaration, "user_key": user_key}
 
 
-def _described(generation: Mapping[str, Any]) -> Mapping[str, Any]:
+def described(generation: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The descriptions of value and user key in one of `TableSpec.generations`."""
     return {part: told and shape_of(told).description for part, told in generation.items()}
 
 

@@ -22,7 +22,7 @@ from forebay_state_api.codecs import codec_for, describe_type, raw_codec
 from forebay_state_api.context import RuntimeContext
 from forebay_state_api.errors import StateMigrationError
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.migration import lineages_of
+from forebay_state_api.migration import described, lineages_of
 from forebay_state_api.subtask import TTL_US, SubtaskIdentity
 from forebay_state_api.versions.epochs import RunIdentity
 
@@ -49,6 +49,8 @@ class StoredState:
     ttl: bool = False
     ttl_us: int | None = None
     """The time to live in µs, as it was last declared; ``None`` without one, or if not known."""
+    before: Sequence[str] = ()
+    """The types that it had before, oldest first: values that were not written since have them."""
 
 
 def stored_states(manifests: Sequence[Manifest]) -> list[StoredState]:
@@ -57,6 +59,7 @@ def stored_states(manifests: Sequence[Manifest]) -> list[StoredState]:
     other: dict[str, StoredState] = {}
     for manifest in manifests:
         durations = manifest.metrics.get(TTL_US, {})
+        lineages = lineages_of([manifest])
         for name, told in _of_states(manifest):
             types = _types(told["user_key"], told["value"])
             keyed[name] = StoredState(
@@ -65,6 +68,10 @@ def stored_states(manifests: Sequence[Manifest]) -> list[StoredState]:
                 type=types,
                 ttl=told["ttl"],
                 ttl_us=durations.get(name),
+                before=[
+                    _types(one["user_key"], one["value"])
+                    for one in map(described, lineages[name].generations[:-1])
+                ],
             )
         for name, state in Content.loaded(manifest.operator_state).states.items():
             types = _types(state.type.key, state.type.value)
