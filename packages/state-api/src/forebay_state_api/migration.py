@@ -20,6 +20,9 @@ _WAY_OUT: Final = (
     "with MigratedFrom(stored type, function), or give the new state another name"
 )
 
+_NAMES: Final = ("name", "module", "kind")
+"""What descriptions of classes have beside their fields or members."""
+
 
 @attrs.frozen
 class Lineage:
@@ -76,7 +79,19 @@ def continued(spec: TableSpec, lineage: Lineage | None) -> TableSpec:
 
 
 def _same_types(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return all(one[part] == other[part] for part in ("value", "user_key"))
+    """Whether nothing has changed but what classes are called, and where they are."""
+    parts = ("value", "user_key")
+    return all(
+        one[part] == other[part] or _structure(one[part]) == _structure(other[part])
+        for part in parts
+    )
+
+
+def _structure(told: Any) -> Any:
+    if isinstance(told, Mapping):
+        left_out = _NAMES if told.get("type") in ("record", "enum") else ()
+        return {key: _structure(part) for key, part in told.items() if key not in left_out}
+    return [*map(_structure, told)] if isinstance(told, list | tuple) else told
 
 
 def _declared(spec: TableSpec) -> Mapping[str, Any]:

@@ -121,6 +121,16 @@ def test_every_change_is_numbered() -> None:
     assert specs[3].description() != specs[0].description()
 
 
+def test_a_class_of_another_name_is_no_generation() -> None:
+    other = attrs.make_class("Other", {"id": attrs.field(type=int)}, frozen=True)
+    last, (_, second, _) = through(Bare, other, Bare)
+    assert len(last.generations) == 1
+    assert second.description() != last.description()
+    assert read(Bare(1), Bare, other) == other(1)
+    assert read(Bare(1), Bare, other, Bare) == Bare(1)
+    assert read(other(1), other, Bare, Full) == Full(1)
+
+
 def test_declarations_describe_what_they_declare() -> None:
     for declared in (Full, list[Full | None], dict[str, tuple[Full, int]], Versioned(1), None):
         codec = codec_for(declared, what="x")
