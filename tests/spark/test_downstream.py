@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import functions as F
 
 from forebay_spark_runtime import keyed
@@ -171,3 +172,27 @@ def test_what_follows_may_filter_and_aggregate(stage):
 
     stage.each_batch(each)
     assert stage.rows("n long, users long") == [(2, 40), (3, 40)]
+
+
+def test_a_watermark_counts_behind_the_operator_alone(stage):
+    for minute in (0, 30, 40):
+        stage.put({"user": "ann", "at": f"2024-05-01T10:{minute:02}:00Z"})
+    schema = "user string, at timestamp"
+
+    def windows(*, before, behind):
+        clicks = stage.source(schema)
+        clicks = clicks.withWatermark("at", "0 seconds") if before else clicks
+        same = keyed(clicks, "user", uid="same").process(lambda row, ctx: [row], schema)
+        same = same.withWatermark("at", "0 seconds") if behind else same
+        return same.groupBy(F.window("at", "5 minutes")).count().select("count")
+
+    def run(name, **places):
+        folder = stage.folder / name
+        stage.run(windows(**places), checkpoint=folder / "checkpoint", output=folder / "output")
+        return stage.rows("count long", output=folder / "output")
+
+    assert run("behind", before=False, behind=True) == [(1,), (1,)]
+    with pytest.raises(AnalysisException, match="without watermark"):
+        run("before", before=True, behind=False)
+    with pytest.raises(StreamingQueryException, match="Redefining watermark is disallowed"):
+        run("both", before=True, behind=True)
