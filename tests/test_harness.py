@@ -556,3 +556,12 @@ def test_the_fixture_answers_late_if_asked_to(tmp_path, options, outcome):
         cwd=tmp_path,
     )
     assert outcome in done.stdout, done.stdout
+
+
+def test_a_row_before_the_year_1_of_utc_is_refused():
+    early = datetime(1, 1, 1, tzinfo=BERLIN)
+    with (
+        FunctionHarness(lambda row, ctx: [], "user") as harness,
+        pytest.raises(ConfigurationError, match=r"outside the years 1 to 9999.*filter such rows"),
+    ):
+        harness.process([Event("ann", early, [])])

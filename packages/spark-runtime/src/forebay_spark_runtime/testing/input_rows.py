@@ -103,7 +103,7 @@ def named_rows(rows: Iterable[Any]) -> list[Any]:
 def _in_utc(value: Any) -> Any:
     """A row, or a part of one, with its instants in UTC."""
     if isinstance(value, datetime):
-        return value if value.tzinfo is None else value.astimezone(UTC)
+        return value if value.tzinfo is None else _instant(value)
     if type(value) is dict:
         return {_in_utc(key): _in_utc(part) for key, part in value.items()}
     if isinstance(value, Row):
@@ -114,6 +114,17 @@ def _in_utc(value: Any) -> Any:
     if isinstance(value, tuple) and hasattr(value, "_make"):
         return value._make([_in_utc(part) for part in value])
     return value
+
+
+def _instant(value: datetime) -> datetime:
+    try:
+        return value.astimezone(UTC)
+    except OverflowError as error:
+        message = (
+            f"a row has a timestamp outside the years 1 to 9999 in UTC, {value}; filter such rows, "
+            "or cast the column to string"
+        )
+        raise ConfigurationError(message) from error
 
 
 def extractor(given: Any, what: str, purpose: str, uid: str) -> Callable[[Any], Any]:
