@@ -22,7 +22,7 @@ from forebay_state_api.codecs._shape import (
 )
 from forebay_state_api.codecs.describe import describe_type
 from forebay_state_api.codecs.plain import SELF_DESCRIBING, Layout
-from forebay_state_api.errors import CorruptStateError, ForebayError
+from forebay_state_api.errors import CorruptStateError, ForebayError, StateMigrationError
 
 T = TypeVar("T")
 
@@ -261,6 +261,8 @@ class ValueCodec:
             return list(values) if self._read is None else list(map(self._read, values))
         except CorruptStateError as error:
             raise UndecodedError(f"{self._of_what()}{error}", None) from error
+        except StateMigrationError as error:
+            raise StateMigrationError(f"{self._of_what()}{error}") from error.__cause__ or error
         except (ForebayError, MemoryError):
             raise
         except Exception as error:
