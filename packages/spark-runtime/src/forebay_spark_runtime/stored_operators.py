@@ -39,7 +39,7 @@ class _Home:
 
     state_dir: str
     storage_options: Mapping[str, Any] = attrs.field(repr=False)
-    begins_anew: bool = False
+    is_chosen: bool = False
     """The call says what the operator is to begin with, so nobody need be warned."""
 
 
@@ -79,7 +79,7 @@ def log_kept(
     homes = {home.state_dir: home for _, made in observed if (home := _homes.get(made))}
     if not homes:
         return None
-    uids = {uid for uid, made in observed if not (is_new and _begins_anew(made))}
+    uids = {uid for uid, made in observed if not (is_new and _is_chosen(made))}
     return _started(_log_beside if is_new else _log_kept, query, uids, [*homes.values()])
 
 
@@ -88,20 +88,20 @@ def log_beside_batch(options: KeyedOptions) -> threading.Thread | None:
     batch = options.batch
     if batch.batch_id != 0 or batch.query is None or batch.query != batch.spark_query:
         return None
-    if options.state_dir is None or (home := _home_of(options.state_dir, options)).begins_anew:
+    if options.state_dir is None or (home := _home_of(options.state_dir, options)).is_chosen:
         return None
     return _started(_log_beside, batch.query, {options.uid}, [home])
 
 
-def _started(log: Callable[..., None], *told: Any) -> threading.Thread:
-    thread = threading.Thread(target=log, args=told, name="forebay-stored", daemon=True)
+def _started(log: Callable[..., None], *arguments: Any) -> threading.Thread:
+    thread = threading.Thread(target=log, args=arguments, name="forebay-stored", daemon=True)
     thread.start()
     return thread
 
 
-def _begins_anew(made: str) -> bool:
+def _is_chosen(made: str) -> bool:
     home = _homes.get(made)
-    return home is not None and home.begins_anew
+    return home is not None and home.is_chosen
 
 
 def _log_beside(query: str, uids: Collection[str], homes: Iterable[_Home]) -> None:

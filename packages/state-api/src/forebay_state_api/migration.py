@@ -87,11 +87,11 @@ def _same_types(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     )
 
 
-def _structure(told: Any) -> Any:
-    if isinstance(told, Mapping):
-        left_out = _NAMES if told.get("type") in ("record", "enum") else ()
-        return {key: _structure(part) for key, part in told.items() if key not in left_out}
-    return [*map(_structure, told)] if isinstance(told, list | tuple) else told
+def _structure(plain: Any) -> Any:
+    if isinstance(plain, Mapping):
+        left_out = _NAMES if plain.get("type") in ("record", "enum") else ()
+        return {key: _structure(part) for key, part in plain.items() if key not in left_out}
+    return [*map(_structure, plain)] if isinstance(plain, list | tuple) else plain
 
 
 def _declared(spec: TableSpec) -> Mapping[str, Any]:
@@ -101,7 +101,10 @@ def _declared(spec: TableSpec) -> Mapping[str, Any]:
 
 def described(generation: Mapping[str, Any]) -> Mapping[str, Any]:
     """The descriptions of value and user key in one of `TableSpec.generations`."""
-    return {part: told and shape_of(told).description for part, told in generation.items()}
+    return {
+        part: declaration and shape_of(declaration).description
+        for part, declaration in generation.items()
+    }
 
 
 def reader_of(stored: Mapping[str, Any], spec: TableSpec) -> TableSpec:

@@ -160,12 +160,12 @@ class _Record(_Plain):
         )
 
 
-def _field(told: Mapping[str, Any]) -> _PlainField:
-    constant = told.get("constant")
+def _field(declaration: Mapping[str, Any]) -> _PlainField:
+    constant = declaration.get("constant")
     # A default that can be changed is another one each time.
     default = None if constant is None else lambda _: load_typed(constant)
-    aliases = tuple(told.get("aliases", ()))
-    return _PlainField(told["name"], shape_of(told["type"]), default, aliases=aliases)
+    aliases = tuple(declaration.get("aliases", ()))
+    return _PlainField(declaration["name"], shape_of(declaration["type"]), default, aliases=aliases)
 
 
 class _Enum(_Plain):
@@ -230,11 +230,13 @@ _SHAPES: Final[Mapping[str, Callable[[Description], Shape]]] = {
     "decimal": _scalar(Decimal),
     "uuid": _scalar(UUID),
     "any": lambda _: AnyShape(),
-    "optional": lambda told: OptionalShape(shape_of(told["of"])),
-    "list": lambda told: ListShape(shape_of(told["element"])),
-    "tuple": lambda told: TupleShape([shape_of(one) for one in told["elements"]]),
-    "tuple_of": lambda told: TupleOfShape(shape_of(told["element"])),
-    "dict": lambda told: DictShape(shape_of(told["key"]), shape_of(told["value"])),
+    "optional": lambda declaration: OptionalShape(shape_of(declaration["of"])),
+    "list": lambda declaration: ListShape(shape_of(declaration["element"])),
+    "tuple": lambda declaration: TupleShape([shape_of(one) for one in declaration["elements"]]),
+    "tuple_of": lambda declaration: TupleOfShape(shape_of(declaration["element"])),
+    "dict": lambda declaration: DictShape(
+        shape_of(declaration["key"]), shape_of(declaration["value"])
+    ),
     "record": _Record,
     "enum": _Enum,
     "codec": _Codec,

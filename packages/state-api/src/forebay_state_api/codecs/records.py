@@ -49,11 +49,11 @@ class Field:
     @property
     def declaration(self) -> dict[str, Any]:
         """The description, former names, and the default's bytes where it is a constant."""
-        told = {**self.description, "type": self.shape.declaration}
+        declaration = {**self.description, "type": self.shape.declaration}
         if self.aliases:
-            told["aliases"] = list(self.aliases)
+            declaration["aliases"] = list(self.aliases)
         constant = self._constant()
-        return told if constant is None else {**told, "constant": constant}
+        return declaration if constant is None else {**declaration, "constant": constant}
 
     def _constant(self) -> bytes | None:
         """The packed default; ``None`` where it depends on the record, or on when it is made."""

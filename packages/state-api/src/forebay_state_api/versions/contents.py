@@ -39,9 +39,9 @@ def what_is_there(storage: OperatorStorage) -> str:
     queries = stored_queries(storage.root)
     if not queries:
         return "the state directory holds no query's state"
-    told = [f"{name!r} ({listed(uids)})" for name, uids in queries.items()]
-    more = f" and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
-    return f"nothing is stored of query {query!r}; there are {', '.join(told[:_SHOWN])}{more}"
+    found = [f"{name!r} ({listed(uids)})" for name, uids in queries.items()]
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return f"nothing is stored of query {query!r}; there are {', '.join(found[:_SHOWN])}{more}"
 
 
 def listed(names: Sequence[str]) -> str:

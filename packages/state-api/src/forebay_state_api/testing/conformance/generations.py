@@ -33,10 +33,10 @@ _READS = [("v.value",), ("l.get",), ("m.get", "a")]
 def record(**fields: Any) -> Any:
     """A class of the one name that all have; a field is its type, or a pair with the default."""
     made = {
-        name: attrs.field(type=told[0], default=told[1])
-        if isinstance(told, tuple)
-        else attrs.field(type=told)
-        for name, told in fields.items()
+        name: attrs.field(type=declared[0], default=declared[1])
+        if isinstance(declared, tuple)
+        else attrs.field(type=declared)
+        for name, declared in fields.items()
     }
     return attrs.make_class("Record", made, frozen=True)
 
