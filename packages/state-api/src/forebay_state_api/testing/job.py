@@ -251,9 +251,11 @@ class KeyedJob:
             parallelism=self.parallelism,
             max_parallelism=self.max_parallelism,
             attempt_id=next(self._attempts),
-            consecutive=self.checkpoint is not None,
-            checkpoint=self.checkpoint,
+            **({} if self.checkpoint is None else self._streamed()),
         )
+
+    def _streamed(self) -> dict[str, Any]:
+        return {"checkpoint": self.checkpoint, "consecutive": True}
 
     def _process(self, running: Subtask, rows: Sequence[Any], side: int) -> None:
         groups = [key_group_of(row[0], self.max_parallelism) for row in rows]
