@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
+from py4j.protocol import Py4JError
 
 from forebay_spark_runtime import checkpoints
 from forebay_spark_runtime.session import Batch
@@ -97,6 +98,15 @@ def test_as_many_as_versions_are_stored():
 def test_batches_that_are_purged_or_without_a_time_are_left_out():
     found = checkpoints.checkpoint_of(Execution({5: 50, 7: None, 8: 80}))
     assert found.times_ms == {5: 50, 8: 80}
+
+
+def test_an_older_spark_calls_it_otherwise(monkeypatch):
+    def missing(entry):
+        raise Py4JError("Method metadataOpt([]) does not exist")
+
+    monkeypatch.setattr(Entry, "metadata", Entry.metadataOpt, raising=False)
+    monkeypatch.setattr(Entry, "metadataOpt", missing)
+    assert checkpoints.checkpoint_of(Execution({0: 10})).times_ms == {0: 10}
 
 
 def test_a_query_that_cannot_be_asked_goes_on(caplog):

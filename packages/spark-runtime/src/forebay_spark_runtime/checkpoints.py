@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 from typing import Any, Final
 
+from py4j.protocol import Py4JError
+
 from forebay_spark_runtime.session import Batch
 from forebay_state_api.settings import PREFIX, resolve_settings
 from forebay_state_api.versions import Checkpoint
@@ -69,10 +71,17 @@ def of_this_batch(execution: Any, batch: Batch, uid: str) -> tuple[Checkpoint, i
 def _time_of(execution: Any, batch: int) -> int | None:
     """Time of a batch, as the log of offsets has it, in whichever format."""
     entry = execution.offsetLog().get(batch)
-    metadata = None if entry.isEmpty() else entry.get().metadataOpt()
+    metadata = None if entry.isEmpty() else _metadata(entry.get())
     if metadata is None or metadata.isEmpty():
         return None
     return int(metadata.get().batchTimestampMs())
+
+
+def _metadata(entry: Any) -> Any:
+    try:
+        return entry.metadataOpt()
+    except Py4JError:  # Spark 3.5 and 4.0 know one format, and call it so
+        return entry.metadata()
 
 
 def _batches(conf: Any) -> int:
