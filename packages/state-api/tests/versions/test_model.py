@@ -5,6 +5,7 @@ opens must be exactly their result, and the janitor must leave every retained ve
 """
 
 import contextlib
+import itertools
 import uuid
 from datetime import timedelta
 
@@ -33,6 +34,7 @@ from forebay_state_api.testing.storage import (
     FaultKind,
     FaultyStorage,
 )
+from forebay_state_api.versions.checkpoint import Checkpoint
 from forebay_state_api.versions.epochs import list_epochs
 from forebay_state_api.versions.heads import list_heads, recovery_for
 from forebay_state_api.versions.janitor import Janitor
@@ -50,8 +52,13 @@ class SparkModel(RuleBasedStateMachine):
     read_state: staticmethod
     held = Bundle("held")
 
-    @initialize(parallelism=PARALLELISM, each_batch=st.booleans())
-    def begin(self, parallelism, each_batch):
+    @initialize(parallelism=PARALLELISM, each_batch=st.booleans(), asked=st.booleans())
+    def begin(self, parallelism, each_batch, asked):
+        """If the checkpoint can be ``asked`` for the times of batches, nothing is ambiguous."""
+        self.asked = asked
+        self.copies = 0
+        self.times = {}
+        self.now = itertools.count(1)
         self.clock = ManualClock()
         memory = MemoryStorage(f"memory://{uuid.uuid4()}")
         self.query = self.make_query(ClockedStorage(memory, self.clock))
@@ -80,6 +87,7 @@ class SparkModel(RuleBasedStateMachine):
         self.data = f"/{self.restarts}"
         self.committed_by_run = False
         self.run = self.query.run(parallelism, self.data, spark_run=self.spark_run)
+        self.said = Checkpoint(location="here", times_ms=dict(self.times))
         self.fresh = True
 
     def enter_batch(self):
@@ -93,7 +101,13 @@ class SparkModel(RuleBasedStateMachine):
         self.older.append((self.run, self.next))
         self.start(parallelism, each_batch)
 
+    def plan(self):
+        """The batch's time, which stays the same when it is repeated."""
+        return self.times.setdefault(self.next, next(self.now))
+
     def attempt(self, subtask, **how):
+        if self.asked:
+            how |= {"checkpoint": self.said, "batch_ms": self.plan()}
         task = self.run.begin(self.next, subtask, new_state=self.next > 0 and self.empty, **how)
         expected = self.history(self.next)
         assert task.state == {g: h for g, h in expected.items() if g in task.range}
@@ -106,7 +120,7 @@ class SparkModel(RuleBasedStateMachine):
     @property
     def ambiguous(self):
         """An abandoned timeline has versions where this one has skipped batches."""
-        return self.made < min(self.most, self.next)
+        return not self.asked and self.made < min(self.most, self.next)
 
     @property
     def made(self):
@@ -216,12 +230,50 @@ class SparkModel(RuleBasedStateMachine):
     def skip(self):
         """foreachBatch decides not to use the operator."""
         if self.each_batch:
+            self.plan()
             self.tokens.append(None)
 
-    @rule(back=st.integers(0, RETENTION), parallelism=PARALLELISM, each_batch=st.booleans())
-    def go_back(self, back, parallelism, each_batch):
-        """The newest commits and offsets are deleted; the source gives other data from there on."""
+    @rule(
+        back=st.integers(0, RETENTION),
+        planned=st.booleans(),
+        parallelism=PARALLELISM,
+        each_batch=st.booleans(),
+    )
+    def go_back(self, back, planned, parallelism, each_batch):
+        """The newest commits and offsets are deleted; the source gives other data from there on.
+
+        The batch that runs next may be ``planned`` still, and then is repeated with its time.
+        """
         self.tokens = self.tokens[: max(self.floor, self.next - back)]
+        kept = self.next + planned
+        self.times = {batch: at for batch, at in self.times.items() if batch < kept}
+        self.restart(parallelism, each_batch)
+
+    @precondition(lambda self: self.asked)
+    @rule(
+        count=st.integers(1, 3),
+        planned=st.booleans(),
+        parallelism=PARALLELISM,
+        each_batch=st.booleans(),
+    )
+    def copy_runs(self, count, planned, parallelism, each_batch):
+        """A copy of the checkpoint runs for some batches, and then the original starts again.
+
+        It may have been made while a batch was open, which then is ``planned`` in both.
+        """
+        self.copies += 1
+        times = {b: at for b, at in self.times.items() if b < self.next + planned}
+        said = Checkpoint(location=f"copy {self.copies}", times_ms=dict(times))
+        run = self.query.run(parallelism, f"/copy{self.copies}")
+        for batch in range(self.next, self.next + count):
+            batch_ms = times.setdefault(batch, next(self.now))
+            new_state = batch > 0 and self.empty
+            try:
+                run.batch(batch, checkpoint=said, batch_ms=batch_ms, new_state=new_state)
+            except ConfigurationError:  # another copy shares a time, and began elsewhere too
+                assert self.copies > 1
+                break
+        self.most = max(self.most, self.next + count)
         self.restart(parallelism, each_batch)
 
     @precondition(lambda self: self.committed_by_run and not self.fresh and self.made == self.next)
@@ -243,6 +295,8 @@ class SparkModel(RuleBasedStateMachine):
     @invariant()
     def what_is_retained_can_be_read(self):
         oldest = max(1, self.floor, self.next - RETENTION)
+        if self.copies:  # readers from outside know no checkpoint
+            return
         for version in range(oldest, self.next + 1):
             if self.tokens[version - 1] is None:
                 continue
