@@ -280,7 +280,10 @@ IN_THE_WORKER = [
     (StateInOpen, "StateAccessError"),
     (OtherType, "StateMigrationError"),
     (OtherKind, "StateMigrationError"),
-    (Misfit, "column 'n' is declared int64; Misfit gave str 'many'"),
+    (
+        Misfit,
+        "declared long; Misfit gave str 'many' in the row ('ann', 'many')",
+    ),
     (Bare, "returned a bare tuple, ('ann', 1): return a list"),
     (Sleeping, "ordered_wait"),
 ]

@@ -254,11 +254,11 @@ def test_a_failure_names_function_operator_batch_partition_and_row(spark):
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        ("text", "column 'n' is declared int64; {} gave str 'text'"),
+        ("text", "column 'n' is declared long; {} gave str 'text'"),
         (None, "returned None; return an answer"),
         ({"m": 1}, "missing ['n'], unknown ['m']"),
         ((1, 2), "a row of 2 values"),
-        ([1, "text"], "column 'n' is declared int64; {} gave str 'text'"),
+        ([1, "text"], "column 'n' is declared long; {} gave str 'text'"),
         (2**70, "column 'n'"),
     ],
     ids=str,

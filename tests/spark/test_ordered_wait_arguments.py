@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from forebay_spark_runtime import Batch, Rate, Retry, ordered_wait, unordered_wait
+from forebay_spark_runtime import Batch, Rate, Retry, keyed, ordered_wait, unordered_wait
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.plugins import plugins
 
@@ -66,6 +66,29 @@ def test_bad_arguments_are_errors_when_the_pipeline_is_built(spark, wait, bad, s
     with pytest.raises(ConfigurationError) as caught:
         wait(spark.range(1), **arguments)
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "of", ["interval '1-2' year to month", "make_interval(1, 2, 3)", "array()", "map()"]
+)
+@pytest.mark.parametrize("columns", [None, ["id"]])
+def test_a_type_that_spark_cannot_hand_to_python_is_said_when_the_pipeline_is_built(
+    spark, of, columns
+):
+    df = spark.range(1).selectExpr("id", f"{of} AS x")
+    with pytest.raises(ConfigurationError, match=r"; cast it to .*, or drop it"):
+        ordered_wait(df, two, "n int", columns=columns)
+    with pytest.raises(ConfigurationError, match=r"; cast it to .*, or drop it"):
+        keyed(df, "id", uid="u")
+
+
+def test_two_columns_of_one_name_cannot_be_in_a_row(spark):
+    twice = spark.range(2).selectExpr("id", "id AS x", "id + 1 AS x")
+    with pytest.raises(ConfigurationError, match=r"more than one column 'x': .* with columns="):
+        ordered_wait(twice, two, "n int")
+    named = ordered_wait(twice, two, "n int", columns="id")
+    assert named.columns == ["id", "x", "x", "n"]
+    assert [tuple(row) for row in named.collect()] == [(0, 0, 1, 1), (1, 1, 2, 1)]
 
 
 def test_what_cannot_travel_is_said_when_the_pipeline_is_built(spark):

@@ -79,7 +79,10 @@ def test_what_a_function_sees(spark):
 def test_a_row_that_does_not_fit(spark):
     df = spark.createDataFrame([("ann", 1)], "user string, n long")
     bad = keyed(df, "user", uid="bad").process(lambda row, ctx: [(row.n, "x")], "n long, m long")
-    with pytest.raises(Exception, match=r"column 'm' is declared int64; .*<lambda> gave str 'x'"):
+    says = (
+        r"operator 'bad', batch 0, .* column 'm' is declared long; .* gave str 'x' in the row \(1"
+    )
+    with pytest.raises(Exception, match=says):
         bad.collect()
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import types as T
 
-from forebay_spark_runtime.input_types import check_readable
+from forebay_spark_runtime.input_types import check_carried, check_readable, schema_of
 from forebay_state_api.errors import ConfigurationError
 
 MONTHS = T.YearMonthIntervalType()
 PAIR = T.StructType([T.StructField("a", T.LongType()), T.StructField("b", T.StringType())])
 TWINS = T.StructType([T.StructField("a", T.LongType()), T.StructField("a", T.StringType())])
 LISTS = T.ArrayType(T.LongType())
+VOIDS = T.ArrayType(T.NullType(), containsNull=False)
+NEWER = [getattr(T, name) for name in ("CalendarIntervalType", "TimeType") if hasattr(T, name)]
 
 
 class Odd(T.UserDefinedType):
@@ -33,6 +35,10 @@ def checked(kind):
         (T.MapType(T.StringType(), MONTHS), "Python has no type for interval"),
         (T.StructType([T.StructField("x", T.ArrayType(MONTHS))]), "Python has no type for"),
         (Odd(), "Python has no type for interval"),
+        (VOIDS, "an empty literal has no type; cast it to the type that is meant, or drop it"),
+        (T.ArrayType(VOIDS), "an empty literal has no type"),
+        (T.MapType(T.NullType(), T.NullType(), False), "an empty literal has no type"),
+        *((kind(), "Python has no type for") for kind in NEWER),
         (
             T.MapType(LISTS, T.LongType()),
             "keys of a dict cannot hold arrays; take its map_entries(), or drop it",
@@ -48,6 +54,27 @@ def test_what_cannot_be_read_is_named_with_the_way_out(kind, says):
     named = f"operator 'e': column 'v' of type {kind.simpleString()} cannot be read: "
     assert str(caught.value).startswith(named)
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [MONTHS, VOIDS, T.StructType([T.StructField("x", VOIDS)])])
+def test_some_cannot_even_go_through_untouched(kind):
+    with pytest.raises(ConfigurationError, match=r"column 'v' of type .* cannot go through Python"):
+        check_carried([T.StructField("v", kind)], "wait")
+
+
+@pytest.mark.parametrize("kind", [TWINS, T.MapType(LISTS, LISTS), T.ArrayType(T.NullType())])
+def test_what_cannot_be_read_may_go_through_untouched(kind):
+    check_carried([T.StructField("v", kind)], "wait")
+
+
+def test_a_type_that_pyspark_does_not_know():
+    class Unknown:
+        @property
+        def schema(self):
+            raise ValueError("[CANNOT_PARSE_DATATYPE] Unable to parse datatype. interval.")
+
+    with pytest.raises(ConfigurationError, match=r"a column .* interval\.; cast it to string"):
+        schema_of(Unknown(), "wait")
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ def test_errors_name_the_function(harness, fn):
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        (("a", "x"), "column 'n' is declared int64; wrong gave str 'x': "),
+        (("a", "x"), "column 'n' is declared bigint; wrong gave str 'x' in the row ('a', 'x'): "),
         (("a",), "wrong gave out a row of 1 values, ('a',); the schema has 2 columns: user, n"),
         (None, "wrong gave out NoneType None; a row is a tuple"),
     ],

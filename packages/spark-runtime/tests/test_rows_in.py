@@ -19,6 +19,27 @@ INNER = pa.struct([("x", pa.int64()), ("y", pa.string())])
 MAP = pa.map_(pa.string(), pa.int64())
 
 
+def test_a_row_gives_columns_by_name_as_sparks_does():
+    inner = row_class(("x", "y"))
+    row = row_class(("user", "odd name", "parts"))._make(("ann", 5, [inner(1, {"k": inner(2, 3)})]))
+    assert (row["user"], row["odd name"], row[0], row[-2], row[:2]) == (
+        "ann",
+        5,
+        "ann",
+        5,
+        ("ann", 5),
+    )
+    assert row.asDict() == {"user": "ann", "odd name": 5, "parts": row.parts}
+    assert row.asDict(recursive=True) == {
+        "user": "ann",
+        "odd name": 5,
+        "parts": [{"x": 1, "y": {"k": {"x": 2, "y": 3}}}],
+    }
+    with pytest.raises(KeyError, match="no column 'name'; the columns are user, odd name, parts"):
+        row["name"]
+    assert row_class(("asDict", "x"))._make((1, 2)).asDict == 1
+
+
 def read(values, kind):
     return column_reader(kind)(pa.array(values, type=kind))
 

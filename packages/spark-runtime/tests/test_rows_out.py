@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections import OrderedDict
 from decimal import Decimal
 from typing import NamedTuple
@@ -209,6 +210,33 @@ def test_the_misfit_is_found_among_many():
     rows[4711] = ("oops", "x")
     with pytest.raises(OutputSchemaError, match=r"column 'a' .* Totals gave str 'oops'"):
         writer(("a", pa.int64()), ("b", pa.string())).batch(rows)
+
+
+def test_a_misfit_names_place_row_and_the_type_as_it_was_written():
+    schema = pa.schema([("user", pa.string()), ("n", pa.int64())])
+    one = RowWriter(
+        schema,
+        function="Totals",
+        time_zone="UTC",
+        types=["string", "long"],
+        where="operator 'u', batch 7, partition 1",
+    )
+    says = (
+        "operator 'u', batch 7, partition 1: column 'n' is declared long; Totals gave str 'x' in "
+        "the row ('ann', 'x'): not a whole number"
+    )
+    with pytest.raises(OutputSchemaError, match=f"^{re.escape(says)}$"):
+        one.batch([("bob", 1), ("ann", "x")])
+    for bad in (("ann",), {"user": "ann"}, 3):
+        with pytest.raises(OutputSchemaError, match=r"^operator 'u', batch 7, partition 1: Totals"):
+            one.batch([bad])
+
+
+def test_half_a_character_is_escaped_at_any_depth():
+    kind = pa.struct([("x", pa.list_(pa.map_(pa.string(), pa.string())))])
+    given = {"x": [{"a\ud83d": "cut \ud83d"}]}
+    column = writer(("c", kind)).batch([(given,), (None,)]).column(0)
+    assert column.to_pylist() == [{"x": [[("a\\ud83d", "cut \\ud83d")]]}, None]
 
 
 def test_not_null_is_checked():

@@ -1,13 +1,47 @@
-"""Which Spark types can be read into Python objects, checked on the driver before anything runs."""
+"""Which Spark types reach Python workers, and which of them can be read into Python objects.
+
+Checked on the driver before anything runs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeAlias
 
 from pyspark.sql import types as spark
 
 from forebay_state_api.errors import ConfigurationError
+
+Flaw: TypeAlias = "tuple[str, str] | None"
+"""Why a type cannot be used, and the way out; ``None`` if it can."""
+
+_UNKNOWN_TO_PYTHON: Final = tuple(
+    getattr(spark, name)
+    for name in ("YearMonthIntervalType", "CalendarIntervalType", "TimeType")
+    if hasattr(spark, name)
+)
+"""What Spark's own ``mapInArrow`` refuses; older versions of pyspark lack some of them."""
+
+
+def schema_of(df: Any, operator: str) -> Any:
+    """The schema of ``df``; `ConfigurationError` if pyspark itself does not know a type in it."""
+    try:
+        return df.schema
+    except ValueError as error:
+        reason = str(error).splitlines()[0]
+        message = (
+            f"{operator}: a column of the input is of a type that this pyspark does not know: "
+            f"{reason}; cast it to string, or drop it"
+        )
+        raise ConfigurationError(message) from error
+
+
+def check_carried(fields: Iterable[Any], operator: str) -> None:
+    """Raise `ConfigurationError` for the first field that cannot go through Python untouched.
+
+    ``operator`` is named in the message.
+    """
+    _check(fields, operator, _cannot_travel, "cannot go through Python workers")
 
 
 def check_readable(fields: Iterable[Any], operator: str) -> None:
@@ -15,29 +49,50 @@ def check_readable(fields: Iterable[Any], operator: str) -> None:
 
     ``operator`` is named in the message.
     """
+    _check(fields, operator, _cannot_be_read, "cannot be read")
+
+
+def _check(fields: Iterable[Any], operator: str, flaw_of: Callable[[Any], Flaw], what: str) -> None:
     for field in fields:
-        flaw = _flaw(field.dataType)
+        flaw = flaw_of(field.dataType)
         if flaw is not None:
             why, way_out = flaw
             message = (
-                f"{operator}: column {field.name!r} of type {field.dataType.simpleString()} cannot "
-                f"be read: {why}; {way_out}, or drop it"
+                f"{operator}: column {field.name!r} of type {field.dataType.simpleString()} {what}:"
+                f" {why}; {way_out}, or drop it"
             )
             raise ConfigurationError(message)
 
 
-def _flaw(kind: Any) -> tuple[str, str] | None:
-    """Why a type cannot be read, and the way out; ``None`` if it can."""
+def _cannot_travel(kind: Any) -> Flaw:
     if isinstance(kind, spark.UserDefinedType):
-        return _flaw(kind.sqlType())
-    if isinstance(kind, spark.YearMonthIntervalType):
+        return _cannot_travel(kind.sqlType())
+    if isinstance(kind, _UNKNOWN_TO_PYTHON):
         return f"Python has no type for {kind.simpleString()}", "cast it to string"
+    if _is_literal_of_nothing(kind):
+        return "an empty literal has no type", "cast it to the type that is meant"
+    flaws = map(_cannot_travel, _parts(kind))
+    return next((flaw for flaw in flaws if flaw is not None), None)
+
+
+def _is_literal_of_nothing(kind: Any) -> bool:
+    """Whether this is the type of ``array()`` or ``map()``."""
+    if isinstance(kind, spark.ArrayType):
+        return isinstance(kind.elementType, spark.NullType) and not kind.containsNull
+    return isinstance(kind, spark.MapType) and isinstance(kind.keyType, spark.NullType)
+
+
+def _cannot_be_read(kind: Any) -> Flaw:
+    if isinstance(kind, spark.UserDefinedType):
+        return _cannot_be_read(kind.sqlType())
+    if (flaw := _cannot_travel(kind)) is not None:
+        return flaw
     if isinstance(kind, spark.MapType) and _holds_arrays(kind.keyType):
         return "keys of a dict cannot hold arrays", "take its map_entries()"
     if isinstance(kind, spark.StructType) and len(set(kind.names)) < len(kind):
         return f"a struct has two fields of one name: {', '.join(kind.names)}", "rename them"
-    parts = map(_flaw, _parts(kind))
-    return next((flaw for flaw in parts if flaw is not None), None)
+    flaws = map(_cannot_be_read, _parts(kind))
+    return next((flaw for flaw in flaws if flaw is not None), None)
 
 
 def _holds_arrays(kind: Any) -> bool:

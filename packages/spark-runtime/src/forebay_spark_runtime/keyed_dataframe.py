@@ -20,7 +20,7 @@ from pyspark import cloudpickle
 from forebay_spark_runtime import async_progress, stored_operators
 from forebay_spark_runtime import options as checks
 from forebay_spark_runtime.feeding import Layout
-from forebay_spark_runtime.input_types import check_readable
+from forebay_spark_runtime.input_types import check_readable, schema_of
 from forebay_spark_runtime.key_columns import KeyColumns, key_columns
 from forebay_spark_runtime.options import KeyedOptions
 from forebay_spark_runtime.pickling import pickled_function
@@ -28,6 +28,7 @@ from forebay_spark_runtime.plan import Hidden, Input, output_schema, plan
 from forebay_spark_runtime.reduce import running_reduce
 from forebay_spark_runtime.with_state import WithState
 from forebay_spark_runtime.worker import SubtaskJob
+from forebay_spark_runtime.worker_python import use_python_of_driver
 from forebay_state_api._engine.engine import (
     flat_map_callable,
     function_name,
@@ -195,6 +196,7 @@ def keyed(
     `ConfigurationError` for whatever cannot work.
     """
     checks.checked_dataframe(df)
+    schema = schema_of(df, f"operator {uid!r}")
     options = checks.operator_options(
         df,
         uid=uid,
@@ -217,8 +219,8 @@ def keyed(
             "drain-timeout": drain_timeout,
         },
     )
-    keys = key_columns(df.schema, columns, options.uid)
-    check_readable(df.schema, f"operator {options.uid!r}")
+    keys = key_columns(schema, columns, options.uid)
+    check_readable(schema, f"operator {options.uid!r}")
     column, lateness_us = checks.checked_event_time(df, event_time, allowed_lateness, options.uid)
     options = attrs.evolve(options, event_time=column, lateness_us=lateness_us)
     return KeyedDataFrame(df, keys, options)
@@ -260,6 +262,7 @@ def _apply(sides: Sequence[KeyedDataFrame], fn: Any, schema: Any) -> Any:
     first = sides[0]
     session = first.df.sparkSession
     options = attrs.evolve(first.options, keyed_uuid=str(uuid.uuid4()))
+    use_python_of_driver(session)
     record_methods(fn)
     _check_timers(fn, options)
     now_ms = time.time_ns() // 1_000_000
@@ -275,6 +278,7 @@ def _apply(sides: Sequence[KeyedDataFrame], fn: Any, schema: Any) -> Any:
         key_type=cloudpickle.dumps(first.keys.key_type()),
         layout=_layout(sides, inputs),
         schema=target.arrow,
+        types=target.types,
         time_zone=session.conf.get("spark.sql.session.timeZone"),
         streaming=first.df.isStreaming,
     )

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from forebay_spark_runtime.declared_types import declared_types
 from forebay_spark_runtime.key_columns import KeyColumns, quoted
 from forebay_spark_runtime.routing import route
 from forebay_state_api.errors import ConfigurationError
@@ -65,6 +66,8 @@ class OutputSchema:
 
     spark: Any
     arrow: Any
+    types: list[str]
+    """Of the columns, as they were written."""
 
 
 def output_schema(session: Any, schema: Any, uid: str) -> OutputSchema:
@@ -90,7 +93,7 @@ def parsed_schema(parse: Callable[[Any], StructType], schema: Any, uid: str) -> 
     if len(set(spark.names)) < len(spark.names):
         message = f"operator {uid!r}: the output schema has two columns of one name: {spark.names}"
         raise ConfigurationError(message)
-    return OutputSchema(spark, arrow)
+    return OutputSchema(spark, arrow, declared_types(schema, spark))
 
 
 def _reason(error: Exception) -> str:

@@ -78,7 +78,8 @@ class RunningReduce(Adapter, KeyedProcessFunction[Any, Any, Any]):
 
     def _writer(self) -> RowWriter:
         schema, function = arrow_schema(self._schema), function_name(self.wrapped)
-        return RowWriter(schema, function=function, time_zone="UTC")
+        types = [field.dataType.simpleString() for field in self._schema]
+        return RowWriter(schema, function=function, time_zone="UTC", types=types)
 
 
 class AsyncRunningReduce(RunningReduce):

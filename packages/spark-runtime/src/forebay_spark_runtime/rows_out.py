@@ -23,10 +23,10 @@ _MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError, Attr
 class RowOrder:
     """Brings the values of a row into the order of the columns."""
 
-    def __init__(self, names: Sequence[str], function: str) -> None:
-        """``function`` is named in errors."""
+    def __init__(self, names: Sequence[str], function: str, where: str = "") -> None:
+        """``function`` is named in errors, which begin with ``where``."""
         self._names = list(names)
-        self._function = function
+        self._who = f"{where}{function}"
         self._by_class: dict[tuple[type, tuple[str, ...]], Any] = {}
 
     def as_tuple(self, row: Any) -> tuple[Any, ...]:
@@ -38,7 +38,7 @@ class RowOrder:
             self._check_names(tuple(row), row)
             return tuple(row[name] for name in self._names)
         message = (
-            f"{self._function} gave out {type(row).__name__} {reprlib.repr(row)}; a row is a tuple "
+            f"{self._who} gave out {type(row).__name__} {reprlib.repr(row)}; a row is a tuple "
             f"in the order of the columns ({', '.join(self._names)}), a NamedTuple, a Row or a dict"
         )
         raise OutputSchemaError(message)
@@ -59,7 +59,7 @@ class RowOrder:
         missing = [name for name in self._names if name not in given]
         unknown = [str(name) for name in given if name not in self._names]
         message = (
-            f"{self._function} gave out {reprlib.repr(row)}: the schema's columns are "
+            f"{self._who} gave out {reprlib.repr(row)}: the schema's columns are "
             f"{', '.join(self._names)}; missing {missing or 'none'}, unknown {unknown or 'none'}"
         )
         raise OutputSchemaError(message)
@@ -68,16 +68,28 @@ class RowOrder:
 class RowWriter:
     """Builds record batches of one schema."""
 
-    def __init__(self, schema: Any, *, function: str, time_zone: str) -> None:
+    def __init__(
+        self,
+        schema: Any,
+        *,
+        function: str,
+        time_zone: str,
+        types: Sequence[str] | None = None,
+        where: str = "",
+    ) -> None:
         """``schema`` is a ``pa.Schema``; ``function`` is named in errors.
 
         Naive datetimes in a column with time zone are taken as wall-clock time of ``time_zone``.
+        ``types`` are what errors call the columns' types, and ``where`` is what they begin with.
         """
         self._schema = schema
+        self._types = list(map(str, schema.types)) if types is None else types
+        self._where = f"{where}: " if where else ""
+        self._who = f"{self._where}{function}"
         self._function = function
         self._names: list[str] = schema.names
         self._width = len(self._names)
-        self._order = RowOrder(self._names, function)
+        self._order = RowOrder(self._names, function, self._where)
         self._kinds = [value_kind(field.type, time_zone) for field in schema]
         wide = [wide_type(field.type) for field in schema]
         self._wide = [
@@ -92,24 +104,25 @@ class RowWriter:
             rows = [as_tuple(row) for row in rows]
         if rows and set(map(len, rows)) != {self._width}:
             self._wrong_width(rows)
-        columns = [
-            self._column(position, [row[position] for row in rows])
-            for position in range(self._width)
-        ]
+        columns = [self._column(position, rows) for position in range(self._width)]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def batches(self, rows: list[Any], size: int) -> list[Any]:
         """Record batches of ``rows``, each of at most ``size`` of them."""
         return [self.batch(rows[start : start + size]) for start in range(0, len(rows), size)]
 
-    def _column(self, position: int, values: list[Any]) -> Any:
+    def _column(self, position: int, rows: list[Any]) -> Any:
         field = self._schema.field(position)
+        values = [row[position] for row in rows]
         try:
             column = self._array(position, values)
         except _MISFITS as error:
-            self._misfit(position, values, error)
+            self._misfit(position, rows, error)
         if column.null_count and not field.nullable:
-            message = f"column {field.name!r} is declared NOT NULL; {self._function} gave None"
+            message = (
+                f"{self._where}column {field.name!r} is declared NOT NULL; {self._function} gave "
+                f"None{self._in_row(rows[values.index(None)])}"
+            )
             raise OutputSchemaError(message)
         return column
 
@@ -132,24 +145,30 @@ class RowWriter:
             raise ValueError(message)
         return column
 
-    def _misfit(self, position: int, values: list[Any], error: Exception) -> NoReturn:
+    def _misfit(self, position: int, rows: list[Any], error: Exception) -> NoReturn:
         """Find the value that a column cannot hold."""
         field = self._schema.field(position)
-        for value in values:
+        for row in rows:
+            value = row[position]
             try:
                 self._array(position, [value])
             except _MISFITS as why:
                 message = (
-                    f"column {field.name!r} is declared {field.type}; {self._function} gave "
-                    f"{type(value).__name__} {reprlib.repr(value)}: {plain_reason(why)}"
+                    f"{self._where}column {field.name!r} is declared {self._types[position]}; "
+                    f"{self._function} gave {type(value).__name__} {reprlib.repr(value)}"
+                    f"{self._in_row(row)}: {plain_reason(why)}"
                 )
                 raise OutputSchemaError(message) from why
         raise error
 
+    def _in_row(self, row: Any) -> str:
+        """The row of a value, which tells more than the value alone."""
+        return f" in the row {reprlib.repr(tuple(row))}" if self._width > 1 else ""
+
     def _wrong_width(self, rows: list[Any]) -> NoReturn:
         row = next(row for row in rows if len(row) != self._width)
         message = (
-            f"{self._function} gave out a row of {len(row)} values, {reprlib.repr(row)}; the "
+            f"{self._who} gave out a row of {len(row)} values, {reprlib.repr(row)}; the "
             f"schema has {self._width} columns: {', '.join(self._names)}"
         )
         raise OutputSchemaError(message)

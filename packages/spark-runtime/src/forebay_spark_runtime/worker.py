@@ -43,6 +43,8 @@ class SubtaskJob:
     layout: Layout
     schema: Any
     """Of the output, as ``pa.Schema``."""
+    types: list[str]
+    """Of the output's columns, as they were declared."""
     time_zone: str
     streaming: bool
 
@@ -55,7 +57,7 @@ class SubtaskJob:
         source = _non_empty(batches)
         first = next(source, None)
         feeder = Feeder(self.layout, place.identity)
-        writer = RowWriter(self.schema, function=self.function_name, time_zone=self.time_zone)
+        writer = self._writer(place)
         now_us = NO_TIME if first is None else feeder.now_us(first)
         with loading(freeze) as loaded, self._subtask(operator, now_us) as subtask:
             loaded()
@@ -73,6 +75,16 @@ class SubtaskJob:
             operator.commit(subtask)
         yield from held
         yield from last
+
+    def _writer(self, place: Place) -> RowWriter:
+        at = place.identity
+        return RowWriter(
+            self.schema,
+            function=self.function_name,
+            time_zone=self.time_zone,
+            types=self.types,
+            where=f"operator {at.uid!r}, batch {at.batch_id}, partition {at.subtask}",
+        )
 
     def _subtask(self, operator: OperatorTask, now_us: int) -> Subtask:
         uid = self.options.uid

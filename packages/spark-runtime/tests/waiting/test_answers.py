@@ -89,6 +89,7 @@ def writer(schema=NUMBER, *, with_error=False):
     names = ["c0", "c1", *(name for name, _ in schema), *(["error"] if with_error else [])]
     return AnswerWriter(
         pa.schema(schema),
+        types=["long"] * len(schema),
         function="ask",
         time_zone="UTC",
         describe="row {}".format,
@@ -152,7 +153,7 @@ def test_errors_beside_answers():
 @pytest.mark.parametrize(
     ("answers", "positions", "says"),
     [
-        ([1, "x"], None, "row 1: column 'n' is declared int64; ask gave str 'x'"),
+        ([1, "x"], None, "row 1: column 'n' is declared long; ask gave str 'x'"),
         ([1, None], None, "row 1: ask returned None"),
         ([[1, None]], None, "row 0: ask returned None"),
         ([1, 2, {"m": 1}], [0, 2], "row 2: ask gave out {'m': 1}"),

@@ -17,8 +17,15 @@ class OutputRows:
 
     def __init__(self, schema: Any, *, function: str, uid: str) -> None:
         """``schema`` is a DDL string or a ``StructType``; ``function`` is named in errors."""
-        arrow = parsed_schema(_struct_of, schema, uid).arrow
-        self._writer = RowWriter(arrow, function=function, time_zone="UTC")
+        declared = parsed_schema(_struct_of, schema, uid)
+        arrow = declared.arrow
+        self._writer = RowWriter(
+            arrow,
+            function=function,
+            time_zone="UTC",
+            types=declared.types,
+            where=f"operator {uid!r}",
+        )
         self._reader = RowReader(arrow.names, arrow.types)
 
     def checked(self, rows: list[Any]) -> list[Any]:

@@ -45,6 +45,7 @@ class AnswerWriter:
         self,
         schema: Any,
         *,
+        types: list[str],
         function: str,
         time_zone: str,
         describe: Callable[[int], str],
@@ -52,7 +53,7 @@ class AnswerWriter:
         names: list[str],
     ) -> None:
         """``schema`` is the ``pa.Schema`` of the answers; ``names`` are the output's columns."""
-        self._writer = RowWriter(schema, function=function, time_zone=time_zone)
+        self._writer = RowWriter(schema, function=function, time_zone=time_zone, types=types)
         self._function = function
         self._width = len(schema)
         self._describe = describe

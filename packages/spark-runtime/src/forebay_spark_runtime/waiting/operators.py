@@ -17,7 +17,7 @@ from pyspark.sql.types import StructField, StructType
 
 from forebay_spark_runtime import async_progress, stored_operators
 from forebay_spark_runtime import session as sessions
-from forebay_spark_runtime.input_types import check_readable
+from forebay_spark_runtime.input_types import check_carried, check_readable, schema_of
 from forebay_spark_runtime.plan import Hidden, OutputSchema, output_schema
 from forebay_spark_runtime.waiting.answers import ERROR_DDL
 from forebay_spark_runtime.waiting.arguments import Batch, Duration, Rate, Retry
@@ -27,6 +27,7 @@ from forebay_spark_runtime.waiting.carry_plan import check_pending, columns_of, 
 from forebay_spark_runtime.waiting.reports import WaitMetrics, log_sink
 from forebay_spark_runtime.waiting.spec import COLUMN, WaitSpec, checked, pickled
 from forebay_spark_runtime.waiting.task import WaitJob
+from forebay_spark_runtime.worker_python import use_python_of_driver
 from forebay_state_api.errors import ConfigurationError
 
 ERROR_COLUMN: Final = "error"
@@ -183,7 +184,9 @@ def _wait(
     **options: Any,
 ) -> Any:
     spec = checked(fn, ordered=ordered, **options)
+    check_carried(schema_of(df, spec.name), spec.name)
     session = df.sparkSession
+    use_python_of_driver(session)
     stateful = check_pending(
         df,
         spec,
@@ -203,6 +206,7 @@ def _wait(
         "name": spec.name,
         "layout": pickled(_layout(df, columns, spec), spec.name),
         "schema": answers.arrow,
+        "types": answers.types,
         "names": inner,
         "time_zone": session.conf.get("spark.sql.session.timeZone"),
         "query": known_query,
@@ -267,7 +271,7 @@ def _layout(df: Any, columns: Any, spec: WaitSpec) -> InputLayout:
             f"{spec.name}: columns is a column or several of them, not {columns!r}"
         )
     shown = (
-        tuple(range(len(names)))
+        _all_positions(names, spec.name)
         if chosen is None
         else tuple(_position(names, one, "columns", spec.name) for one in chosen)
     )
@@ -282,6 +286,17 @@ def _layout(df: Any, columns: Any, spec: WaitSpec) -> InputLayout:
     read = dict.fromkeys([*shown, *(key if isinstance(key, tuple) else ())])
     check_readable([df.schema[position] for position in read], spec.name)
     return InputLayout(names=names, shown=shown, key=key)
+
+
+def _all_positions(names: tuple[str, ...], name: str) -> tuple[int, ...]:
+    """Where all columns are; two of one name could not be told apart in a row."""
+    twice = next((one for one in names if names.count(one) > 1), None)
+    if twice is not None:
+        raise ConfigurationError(
+            f"{name}: there is more than one column {twice!r}: rename one of them, or leave them "
+            f"out of what the function gets, with columns=; the columns are {', '.join(names)}"
+        )
+    return tuple(range(len(names)))
 
 
 def _position(names: tuple[str, ...], wanted: Any, what: str, name: str) -> int:

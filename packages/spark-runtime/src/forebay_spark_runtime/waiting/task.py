@@ -82,6 +82,8 @@ class WaitJob:
     """An `InputLayout`, pickled."""
     schema: Any
     """Of the answers, as ``pa.Schema``."""
+    types: list[str]
+    """Of the answers' columns, as they were declared."""
     names: list[str]
     """Of the output's columns."""
     time_zone: str
@@ -119,6 +121,7 @@ class WaitJob:
         """What makes the output of one task."""
         return AnswerWriter(
             self.schema,
+            types=self.types,
             function=spec.function_name,
             time_zone=self.time_zone,
             describe=place.describe,

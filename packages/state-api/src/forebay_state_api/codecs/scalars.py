@@ -18,6 +18,7 @@ from forebay_state_api.codecs._shape import (
     a_class,
 )
 from forebay_state_api.codecs.describe import describe_type
+from forebay_state_api.codecs.numpy_scalars import without_numpy
 from forebay_state_api.codecs.plain import Layout
 
 _NAN: Final = float("nan")
@@ -84,7 +85,8 @@ class ScalarShape(Shape):
         self.address = ADDRESSES.get(cls)
 
     def convert(self, value: Any) -> Any:
-        """Return ``value``."""
+        """Return ``value``; of a scalar of NumPy the Python value."""
+        value = without_numpy(value)
         if type(value) not in self.exact:
             raise MisfitError("", f"{a_class(value)}, not {describe_type(self.description)}")
         return value
@@ -106,6 +108,7 @@ class FloatShape(ScalarShape):
 
     def convert(self, value: Any) -> Any:
         """Return ``value`` as a float."""
+        value = without_numpy(value)
         if type(value) is not int:
             return super().convert(value)
         try:

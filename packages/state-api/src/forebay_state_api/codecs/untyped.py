@@ -17,6 +17,7 @@ from forebay_state_api.codecs._shape import (
     a_class,
 )
 from forebay_state_api.codecs.describe import describe_type
+from forebay_state_api.codecs.numpy_scalars import without_numpy
 from forebay_state_api.codecs.plain import (
     EXT_ANY,
     SCALARS,
@@ -77,6 +78,9 @@ def _admit(value: Any, depth: int) -> Any:
         return value
     if type(value) is datetime:
         return in_utc(value)
+    plain = without_numpy(value)
+    if plain is not value:
+        return plain
     if depth > _DEEPEST:
         raise MisfitError("", f"nested deeper than {_DEEPEST} levels")
     if type(value) is dict:

@@ -1,0 +1,28 @@
+"""A job that is started without its environment being active, as editors and notebooks do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.spark
+
+JOB = Path(__file__).parents[1] / "jobs" / "by_path.py"
+
+
+def test_workers_run_the_python_that_started_the_job(tmp_path):
+    """The path has another python3 first."""
+    (tmp_path / "python3").write_text("#!/bin/sh\necho another python >&2\nexit 3\n")
+    (tmp_path / "python3").chmod(0o755)
+    env = {name: value for name, value in os.environ.items() if "PYSPARK_" not in name}
+    env |= {
+        "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
+        "PYSPARK_SUBMIT_ARGS": os.environ["PYSPARK_SUBMIT_ARGS"],
+    }
+    job = [sys.executable, str(JOB)]
+    done = subprocess.run(job, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
