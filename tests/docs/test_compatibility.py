@@ -51,6 +51,16 @@ def test_a_row_says_what_the_package_declares(name):
     assert project["requires-python"] == f">={declared[0]}"
 
 
+@pytest.mark.parametrize("name", PROJECTS)
+def test_lowest_versions_have_wheels_on_the_newest_python(name):
+    """Those of the older Pythons have none there."""
+    newer = {"msgpack>=1.0.8": "msgpack>=1.1", "numpy>=1.26": "numpy>=2.1"}
+    newer["xxhash>=3.4.1"] = "xxhash>=3.5"
+    declared = PROJECTS[name]["dependencies"]
+    for older in newer.keys() & set(declared):
+        assert f"{newer[older]} ; python_full_version >= '3.13'" in declared
+
+
 def test_the_versions_of_pyspark():
     said = [row[2] for row in table()["forebay-spark-runtime"]]
     lowest, newest = (re.findall(r"\d+\.\d+", said[0])[index] for index in (0, -1))

@@ -52,6 +52,41 @@ def test_functions_inside_states_define_theirs():
         ReducingStateDescriptor("s", type("NoReduce", (ReduceFunction,), {})(), int)
 
 
+class OpenedReduce(ReduceFunction):
+    def open(self, context):
+        """Never called inside a state."""
+
+    def reduce(self, first, second):
+        return first
+
+
+class ClosedAggregate(AggregateFunction):
+    def close(self):
+        """Never called inside a state."""
+
+    def create_accumulator(self):
+        return 0
+
+    def add(self, value, accumulator):
+        return accumulator
+
+    def get_result(self, accumulator):
+        return accumulator
+
+
+@pytest.mark.parametrize(
+    ("make", "fn", "method"),
+    [
+        (ReducingStateDescriptor, OpenedReduce, "open"),
+        (AggregatingStateDescriptor, ClosedAggregate, "close"),
+    ],
+)
+def test_functions_inside_states_have_no_life_of_their_own(make, fn, method):
+    says = f"state 's': {fn.__name__} defines {method}, which nobody calls inside a state"
+    with pytest.raises(ConfigurationError, match=says):
+        make("s", fn())
+
+
 def test_merge_is_needed_where_namespaces_are_merged():
     class Sum(Half):
         def get_result(self, accumulator):

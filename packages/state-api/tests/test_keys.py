@@ -192,6 +192,13 @@ def test_a_subtask_that_does_not_exist(subtask):
         key_group_range_of(subtask, 3, 128)
 
 
+@pytest.mark.parametrize("maximum", [0, 32_769])
+def test_more_key_groups_than_there_can_be(maximum):
+    with pytest.raises(ConfigurationError, match=f"within 1..32768, got {maximum}"):
+        key_group_range_of(0, 1, maximum)
+    assert key_group_range_of(0, 1, 32_768) == KeyGroupRange(0, 32_767)
+
+
 @pytest.mark.parametrize(
     ("parallelism", "expected"),
     [(1, 128), (85, 128), (86, 256), (128, 256), (200, 512), (1000, 2048), (21845, 32768)],

@@ -26,6 +26,7 @@ from forebay_spark_runtime.options import KeyedOptions
 from forebay_spark_runtime.pickling import pickled_function
 from forebay_spark_runtime.plan import Hidden, Input, output_schema, plan
 from forebay_spark_runtime.reduce import running_reduce
+from forebay_spark_runtime.shipping import shipped
 from forebay_spark_runtime.with_state import WithState
 from forebay_spark_runtime.worker import SubtaskJob
 from forebay_spark_runtime.worker_python import use_python_of_driver
@@ -288,7 +289,7 @@ def _apply(sides: Sequence[KeyedDataFrame], fn: Any, schema: Any) -> Any:
         stored_operators.remember(options)
     else:
         _enter_batch(options)
-    return routed.mapInArrow(job, target.spark)
+    return routed.mapInArrow(shipped(job, f"operator {options.uid!r}"), target.spark)
 
 
 def _check_timers(fn: Any, options: KeyedOptions) -> None:

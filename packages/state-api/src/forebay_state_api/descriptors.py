@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar, cast, overload
 
 from forebay_state_api.backend import StateKind
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.functions import AggregateFunction, ReduceFunction, check_defined
+from forebay_state_api.functions import AggregateFunction, ReduceFunction, check_bare, check_defined
 from forebay_state_api.ttl import StateTtlConfig
 
 T = TypeVar("T")
@@ -196,6 +196,7 @@ class ReducingStateDescriptor(StateDescriptor, Generic[T]):
         self.reduce = cast("Callable[[T, T], T]", reduce)
         if isinstance(reduce_function, ReduceFunction):
             check_defined(reduce_function)
+            check_bare(reduce_function, f"state {name!r}")
         self.reduce_function = reduce_function
 
     def aspects(self) -> dict[str, object]:
@@ -223,6 +224,7 @@ class AggregatingStateDescriptor(StateDescriptor, Generic[IN, ACC, OUT]):
             )
             raise ConfigurationError(message)
         check_defined(aggregate_function)
+        check_bare(aggregate_function, f"state {name!r}")
         self.aggregate_function = aggregate_function
 
     def aspects(self) -> dict[str, object]:

@@ -127,6 +127,23 @@ def check_defined(function: Function) -> None:
         raise ConfigurationError(message)
 
 
+def check_bare(function: object, where: str) -> None:
+    """Refuse a function with a life of its own, which nobody would lead, as part of ``where``.
+
+    Raises `ConfigurationError`.
+    """
+    if not isinstance(function, Function):
+        return
+    cls = type(function)
+    defined = [name for name in ("open", "close") if getattr(cls, name) != getattr(Function, name)]
+    if defined:
+        message = (
+            f"{where}: {cls.__qualname__} defines {' and '.join(defined)}, which nobody calls "
+            "inside a state: do that in open() and close() of the function that declares the state"
+        )
+        raise ConfigurationError(message)
+
+
 def _spelled(method: Any) -> str:
     _, *parameters = inspect.signature(method).parameters
     return f"{method.__name__}({', '.join(parameters)})"

@@ -134,8 +134,8 @@ def key_group_range_of(subtask: int, parallelism: int, max_parallelism: int) -> 
     """Return the key groups that subtask ``subtask`` of ``parallelism`` owns.
 
     The ranges of all subtasks are contiguous, disjoint, never empty, and differ in length by at
-    most one. Raises `ConfigurationError` for parallelism outside ``1..max_parallelism`` and
-    `ValueError` for a subtask that does not exist.
+    most one. Raises `ConfigurationError` for parallelism outside ``1..max_parallelism`` or max
+    parallelism outside ``1..32768``, and `ValueError` for a subtask that does not exist.
     """
     _check_parallelism(parallelism, max_parallelism)
     if not 0 <= subtask < parallelism:
@@ -165,6 +165,9 @@ def default_max_parallelism(parallelism: int) -> int:
 
 
 def _check_parallelism(parallelism: int, max_parallelism: int) -> None:
+    if not 1 <= max_parallelism <= _MAX_KEY_GROUPS:
+        msg = f"max parallelism must be within 1..{_MAX_KEY_GROUPS}, got {max_parallelism}"
+        raise ConfigurationError(msg)
     if not 1 <= parallelism <= max_parallelism:
         msg = (
             f"parallelism must be within 1..{max_parallelism} (max parallelism), got {parallelism}"

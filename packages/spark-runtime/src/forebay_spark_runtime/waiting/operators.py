@@ -19,6 +19,7 @@ from forebay_spark_runtime import async_progress, stored_operators
 from forebay_spark_runtime import session as sessions
 from forebay_spark_runtime.input_types import check_carried, check_readable, schema_of
 from forebay_spark_runtime.plan import Hidden, OutputSchema, output_schema
+from forebay_spark_runtime.shipping import shipped
 from forebay_spark_runtime.waiting.answers import ERROR_DDL
 from forebay_spark_runtime.waiting.arguments import Batch, Duration, Rate, Retry
 from forebay_spark_runtime.waiting.arrow_in import InputLayout
@@ -222,12 +223,12 @@ def _wait(
         ]
     )
     if stateful is None:
-        return carried.mapInArrow(WaitJob(**told), target).toDF(*schema.names)
+        return carried.mapInArrow(shipped(WaitJob(**told), spec.name), target).toDF(*schema.names)
     carrying = CarryJob(**told, columns=columns_of(df), **attrs.asdict(stateful, recurse=False))
     async_progress.watch(session)
     stored_operators.remember(stateful.options)
     routed = routed_to_subtasks(carried, _PARTITION, stateful.options)
-    return routed.mapInArrow(carrying, target).toDF(*schema.names)
+    return routed.mapInArrow(shipped(carrying, spec.name), target).toDF(*schema.names)
 
 
 def _answers(session: Any, output: Any, spec: WaitSpec) -> OutputSchema:
