@@ -32,6 +32,10 @@ TINY = {"block-cache-bytes": 1 << 16, "block-bytes": 512}
 
 class OfLsm(StateBackendTests):
     @pytest.fixture
+    def names_files(self):
+        return True
+
+    @pytest.fixture
     def backend_class(self):
         return LsmBackend
 

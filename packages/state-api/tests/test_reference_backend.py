@@ -11,6 +11,10 @@ from forebay_state_api.testing.reference import ReferenceBackend
 
 class TestReferenceBackend(StateBackendTests):
     @pytest.fixture
+    def names_files(self):
+        return True
+
+    @pytest.fixture
     def backend_class(self):
         return ReferenceBackend
 

@@ -69,6 +69,14 @@ class DamageTests(BackendSubject):
     """A state directory whose objects are exchanged, emptied, cut and altered one by one."""
 
     @pytest.fixture
+    def names_files(self) -> bool:
+        """Whether files are refused under one another's names, and errors name file and key.
+
+        Asked of backends whose tests say so; every backend has to find what is no whole file.
+        """
+        return False
+
+    @pytest.fixture
     def healthy(self, new_job: NewJob) -> KeyedJob:
         """Three versions by two subtasks, and a savepoint."""
         job = new_job(*_states(), parallelism=2)
@@ -103,7 +111,7 @@ class DamageTests(BackendSubject):
                 caplog.clear()
                 acts = _acts(job, fork, expected, partial(_is_logged, caplog, damage))
                 # Most pairs are with a file of cells, which all who open it check in the same way.
-                of_cells = len(damage) > 1 and any(name.startswith("data/") for name in damage)
+                of_cells = len(damage) > 1 and any(map(_is_of_cells, damage))
                 for act in islice(acts, 1 if of_cells else None):
                     _check_one(act, damage)
                 count += 1
@@ -112,11 +120,15 @@ class DamageTests(BackendSubject):
         return check
 
     def test_every_two_objects_exchanged(
-        self, healthy: KeyedJob, check: Callable[[Iterable[Damage]], int]
+        self, healthy: KeyedJob, check: Callable[[Iterable[Damage]], int], *, names_files: bool
     ) -> None:
         objects = _objects(healthy.storage, version=3)
-        pairs = combinations(objects, 2)
-        assert check({a: objects[b], b: objects[a]} for a, b in pairs) > 100
+        pairs = [
+            (a, b)
+            for a, b in combinations(objects, 2)
+            if names_files or not (_is_of_cells(a) and _is_of_cells(b))
+        ]
+        assert check({a: objects[b], b: objects[a]} for a, b in pairs)
 
     def test_every_object_emptied(
         self, healthy: KeyedJob, check: Callable[[Iterable[Damage]], int]
@@ -158,15 +170,24 @@ class DamageTests(BackendSubject):
         descriptor: StateDescriptor,
         write: Callable[[str], Any],
         read: str,
+        *,
+        names_files: bool,
     ) -> None:
         job = new_job(descriptor)
         job.scripts([(key, [write("bad" if key == "key 7" else "good")]) for key in _KEYS])
         files = [info.name for info in job.storage.list("data")]
         job.restart()
         monkeypatch.setattr(Fussy, "refuses", True)
-        with pytest.raises(CorruptStateError, match=r"state 's'.*key 'key 7'.*Error") as found:
+        with pytest.raises(CorruptStateError, match=r"state 's'.*Error") as found:
             job.do("key 7", (read,))
-        assert any(name in str(found.value) for name in files)
+        text = str(found.value)
+        if names_files:
+            assert "key 'key 7'" in text
+            assert any(name in text for name in files)
+
+
+def _is_of_cells(name: str) -> bool:
+    return name.startswith("data/")
 
 
 def _objects(storage: ObjectStorage, version: int = 0) -> dict[str, bytes]:
