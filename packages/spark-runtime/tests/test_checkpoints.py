@@ -46,9 +46,13 @@ class Execution:
         self.times_ms = times_ms
         self.settings = {f"spark.forebay.{name}": value for name, value in conf.items()}
         self.asked = []
+        self.run_id = uuid.uuid4()
 
     def id(self):
         return "the query"
+
+    def runId(self):
+        return self.run_id
 
     def resolvedCheckpointRoot(self):
         return HOME
@@ -119,7 +123,7 @@ def test_a_query_that_cannot_be_asked_goes_on(caplog):
 @pytest.fixture
 def batch():
     """Batch 2 of a run of its own."""
-    return Batch(query="q", batch_id=2, run_id=str(uuid.uuid4()), spark_query="q")
+    return Batch(query="q", batch_id=2, run_id="the user's job group", spark_query="q")
 
 
 def test_in_foreach_batch_the_past_is_asked_once_a_run(batch):
@@ -131,6 +135,8 @@ def test_in_foreach_batch_the_past_is_asked_once_a_run(batch):
     assert execution.asked == [2]
     assert checkpoints.of_this_batch(execution, batch, "another")[0] == checkpoint
     assert len(execution.asked) > 2
+    restarted = Execution({0: 10, 1: 20, 2: 30, 3: 40})
+    assert checkpoints.of_this_batch(restarted, batch, "op")[0].times_ms[3] == 40
 
 
 def test_without_the_batchs_own_time_nothing_is_known(batch):

@@ -26,7 +26,7 @@ _DECIDING: Final = ("retention", "janitor.every")
 """Settings that say together how many versions are stored: of so many batches the times matter."""
 
 _REMEMBERED: Final = 1_000
-_asked: Final[dict[tuple[str | None, str], Checkpoint]] = {}
+_asked: Final[dict[tuple[str, str], Checkpoint]] = {}
 """(run, uid) → what the checkpoint said when ``foreachBatch`` first made that operator."""
 
 
@@ -57,7 +57,8 @@ def of_this_batch(execution: Any, batch: Batch, uid: str) -> tuple[Checkpoint, i
     """
     if batch.batch_id is None:
         return None
-    asked = (batch.run_id, uid)
+    # The job group, which is the run's id too, may be one that the user has set.
+    asked = (str(execution.runId()), uid)
     checkpoint = _asked.get(asked) or checkpoint_of(execution)
     batch_ms = None if checkpoint is None else _time_of(execution, batch.batch_id)
     if checkpoint is None or batch_ms is None:
