@@ -111,7 +111,7 @@ def _reader(number: Any, name: str) -> Callable[[Mapping[str, Any]], Manifest]:
             f"{_formats()}. Use the release that wrote it, or a newer one"
         )
         raise CorruptStateError(msg)
-    msg = f"{name} has format {number!r}, which no release wrote; there are {_formats()}"
+    msg = f"{name} has format {number!r}, which no release wrote; this one reads {_formats()}"
     raise CorruptStateError(msg)
 
 
