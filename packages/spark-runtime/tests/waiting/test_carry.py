@@ -250,6 +250,7 @@ class Query:
             ),
             schema=pa.schema([("answer", pa.string())]),
             names=[*names, "answer"],
+            types=["string"],
             time_zone="UTC",
             query="query",
             batch_id=None,

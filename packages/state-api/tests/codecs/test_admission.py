@@ -290,7 +290,6 @@ class Frozen:
         (Frozen, Frozen),
         (Annotated[datetime, MigratedFrom(int, str)], lambda at: at),
     ],
-    ids=str,
 )
 @given(at=st.datetimes(timezones=st.sampled_from(ZONES)))
 def test_instants_are_kept_in_utc(type_info, wrap, at):

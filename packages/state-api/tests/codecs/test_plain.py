@@ -33,6 +33,7 @@ class NoOffset(OddZone):
 
 NEW_YORK = ZoneInfo("America/New_York")
 ZONES = [timezone(timedelta(hours=-3, microseconds=7)), NEW_YORK, OddZone()]
+ZONE_NAMES = ["of microseconds", "with summer time", "odd"]
 
 
 @pytest.mark.parametrize("zone", [None, UTC], ids=str)
@@ -45,7 +46,7 @@ def test_folds_are_kept(zone, fold):
         assert (back.tzinfo, back.fold) == (zone, fold)
 
 
-@pytest.mark.parametrize("zone", ZONES, ids=str)
+@pytest.mark.parametrize("zone", ZONES, ids=ZONE_NAMES)
 @pytest.mark.parametrize("fold", [0, 1])
 def test_instants_come_back_in_utc(zone, fold):
     value = datetime(2024, 11, 3, 1, 30, 0, 5, tzinfo=zone, fold=fold)
