@@ -23,6 +23,7 @@ class TestHeapBackend(StateBackendTests):
         return CACHE.clear
 
 
+@pytest.mark.slow
 class TestLateHeapBackend(TestHeapBackend):
     """With reads that are answered late, in another order than they were asked."""
 

@@ -78,6 +78,7 @@ class TestTiny(TinyCache, OnLocalStorage):
     machine_examples = 10
 
 
+@slow_kit
 class TestLate(FutureTests, IteratorTests, KindTests, OrderTests, TtlTests):
     """With reads that are answered late, in another order than they were asked."""
 

@@ -9,16 +9,14 @@ from forebay_state_api._engine.engine import EngineSettings
 from forebay_state_api.testing import KeyedJob, late_backend
 from forebay_state_api.testing.conformance.futures import FutureTests
 from forebay_state_api.testing.conformance.iterators import IteratorTests
-from forebay_state_api.testing.conformance.kinds import KindTests
 from forebay_state_api.testing.conformance.order import OrderTests
 from forebay_state_api.testing.conformance.subject import memory_storage
-from forebay_state_api.testing.conformance.ttl import TtlTests
 from forebay_state_api.testing.reference import ReferenceBackend
 
 ONE_BY_ONE = EngineSettings(read_ahead=False, batch_size=1)
 
 
-class TestLateReferenceBackend(FutureTests, IteratorTests, KindTests, OrderTests, TtlTests):
+class TestLateReferenceBackend(FutureTests, IteratorTests, OrderTests):
     @pytest.fixture
     def backend_class(self):
         return late_backend(ReferenceBackend, seed=1)
