@@ -108,7 +108,7 @@ def test_nothing_runs_before_completion():
 @pytest.mark.parametrize("make", [StateFuture, lambda: completed_future(0), completed_void_future])
 def test_completing_twice(make):
     future = make()
-    if type(future) is StateFuture:
+    if make is StateFuture:
         future.complete(1)
     with pytest.raises(StateAccessError, match="once"):
         future.complete(2)
@@ -182,6 +182,7 @@ def test_there_is_no_error_callback_and_no_way_to_block():
     names = {name for name in dir(StateFuture) if not name.startswith("_")}
     assert names == {
         "complete",
+        "fail",
         "then_accept",
         "then_apply",
         "then_combine",
@@ -196,6 +197,6 @@ def test_a_tuple_of_futures_gives_a_tuple():
     both = combine_all((completed_future(1), StateFuture()))
     assert value_of(combine_all((completed_future(1), completed_future("x")))) == (1, "x")
     assert value_of(combine_all(())) == ()
-    assert not both._settled()
+    assert repr(both) == "<StateFuture pending>"
     with pytest.raises(ValueError, match="number 1 is None"):
         combine_all((completed_future(1), None))

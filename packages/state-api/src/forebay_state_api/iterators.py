@@ -6,16 +6,17 @@ the iteration was requested, whatever is put or removed meanwhile, and it can be
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 from forebay_state_api.futures import (
+    AWAIT_HELP,
     StateFuture,
     combine_all,
-    completed_future,
+    completed_void_future,
     current_scheduler,
+    drive,
     pending,
 )
 
@@ -88,7 +89,7 @@ class StateIterator(Generic[T]):
 
 
 class _Iteration(Generic[T]):
-    """One consumption of an iterator by `StateIterator.on_next`."""
+    """One consumption of an iterator by `StateIterator.on_next`, a request of its record."""
 
     __slots__ = ("_cursor", "_fn", "_futures", "_iterator", "_result", "_saw_elements")
 
@@ -99,97 +100,54 @@ class _Iteration(Generic[T]):
         self._fn = fn
         self._futures: list[StateFuture[Any]] = []
         self._saw_elements = False
+        self._result: StateFuture[Any] = pending()
 
     def start(self) -> StateFuture[Any]:
-        iterator = self._iterator
-        self._take(iterator._first)
-        if iterator._first_is_last:
-            return self._outcome()
-        self._result: StateFuture[Any] = pending()
-        self._cursor = iterator._source.after_first_page()
-        self._load()
+        completed_void_future()._attach(self._begin, self._result)
         return self._result
 
-    def _load(self) -> None:
-        """Go on with the next page: in a loop while pages are at hand, then by callback."""
-        while True:
-            page = self._cursor.next_page()
-            if not page._settled():
-                page._attach(self._turn)
-                return
-            elements, last = page._value
-            self._take(elements)
-            if last:
-                self._end()
-                return
+    def _begin(self, _: None) -> None:
+        iterator = self._iterator
+        if not iterator._first_is_last:
+            self._cursor = iterator._source.after_first_page()
+        self._turn((iterator._first, iterator._first_is_last))
 
     def _turn(self, page: tuple[list[Any], bool]) -> None:
         elements, last = page
         self._take(elements)
-        if last:
-            self._end()
+        if not last:
+            self._cursor.next_page()._attach(self._turn, self._result)
+        elif self._futures:
+            combine_all(self._futures)._attach(self._result._fulfil, self._result)
         else:
-            self._load()
-
-    def _end(self) -> None:
-        self._outcome()._attach(self._result._fulfil)
+            self._result._fulfil(None if self._saw_elements else [])
 
     def _take(self, elements: list[Any]) -> None:
+        """Call the function with each element, each time in the namespace of the iteration."""
         fn, shape = self._fn, self._iterator._shape
+        scheduler = current_scheduler()
+        again = None if scheduler is None else scheduler.siblings()
         for element in elements:
             self._saw_elements = True
             returned = fn(element if shape is None else shape(element))
             if returned is not None:
                 self._futures.append(_as_future(returned))
-
-    def _outcome(self) -> StateFuture[Any]:
-        if self._futures:
-            return combine_all(self._futures)
-        return completed_future(None if self._saw_elements else [])
+            if again is not None:
+                again()
 
 
 def _as_future(returned: Any) -> StateFuture[Any]:
     if isinstance(returned, StateFuture):
         return returned
     if inspect.iscoroutine(returned):
-        return drive(returned)
+        result: StateFuture[Any] = pending()
+        drive(returned, result)
+        return result
     message = (
         f"on_next takes a function that returns nothing, a StateFuture or a coroutine; it "
         f"returned {type(returned).__name__} {returned!r:.200}"
     )
     raise TypeError(message)
-
-
-def drive(coroutine: Coroutine[StateFuture[Any], None, U]) -> StateFuture[U]:
-    """Run a coroutine that awaits state futures; the future gives what it returns."""
-    result: StateFuture[U] = pending()
-
-    def step(_: object = None) -> None:
-        try:
-            awaited = coroutine.send(None)
-        except StopIteration as stop:
-            result._fulfil(stop.value)
-            return
-        check_awaited(awaited, coroutine)._attach(step)
-
-    step()
-    return result
-
-
-AWAIT_HELP = (
-    "a keyed function can await state futures only. Use combine_all([...]) for several states at "
-    "once, and ordered_wait (of forebay-spark-runtime) for calls to the outside world"
-)
-
-
-def check_awaited(awaited: object, coroutine: Any) -> StateFuture[Any]:
-    """The future that a driven coroutine waits for; a `TypeError` in it for anything else."""
-    if isinstance(awaited, StateFuture):
-        return awaited
-    error = TypeError(f"awaited {awaited!r}: {AWAIT_HELP}")
-    with contextlib.suppress(StopIteration):  # a coroutine may swallow the error and end
-        coroutine.throw(error)
-    raise error
 
 
 def no_event_loop(error: RuntimeError) -> Exception:

@@ -213,7 +213,7 @@ def test_ten_lines_are_enough(tmp_path):
         "class TestNothing(StateBackendTests):\n"
         "    pass\n"
     )
-    chosen = "class_says or state_machine or then_apply"
+    chosen = "class_says or state_machine or test_then_apply"
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, tmp_path],
         capture_output=True,

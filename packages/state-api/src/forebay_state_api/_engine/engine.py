@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -21,7 +22,9 @@ from forebay_state_api._engine.methods import (
     timer_method,
 )
 from forebay_state_api._engine.namespaces import canonical_namespace
-from forebay_state_api._engine.scheduler import Counters, Entry, Scheduler
+from forebay_state_api._engine.record import Entry
+from forebay_state_api._engine.scheduler import Counters, Scheduler
+from forebay_state_api._engine.task_thread import GuardedContext, others_live, unwatch, watch
 from forebay_state_api._engine.timer_cells import DIRECTORY, TIMERS
 from forebay_state_api._engine.timers import EngineTimers, NoTimers
 from forebay_state_api._engine.times import Times
@@ -66,8 +69,9 @@ not resident, and forgets what it read."""
 FIRED_AT_ONCE: Final = 8_192
 """Timers that fire before writes may be handed over, and rows taken."""
 
-_warned: Final[set[str]] = set()
-"""Operators that were warned about synchronous accesses that wait, in this process."""
+_warned: Final[set[object]] = set()
+"""Operators that were warned in this process: about synchronous accesses that wait, and, with a
+word beside the uid, about reads that were dropped."""
 
 
 @attrs.frozen(kw_only=True)
@@ -160,7 +164,11 @@ class Engine:
         self._read_ahead_cells = 0
         self._opening = False
         self._opened = False
+        self._guarded = False
+        """States and timers check which thread uses them."""
         self._waited_for: str | None = None
+        self._failure: FunctionError | None = None
+        """What fails the micro-batch although the user's code may have caught it."""
         self._phase: str | None = None
         """Name of the method that runs, where it is not a record method."""
         self.timers: EngineTimers | None = None
@@ -189,6 +197,7 @@ class Engine:
         In ``initialize_state`` and ``open`` it declares its states.
         """
         operator = self.operator_state
+        watch(self)
         if len(self._methods) > self._timer_side:
             self.timers = self.context.timers = EngineTimers(
                 self, self._times, has_event_time=self._has_event_time
@@ -213,6 +222,8 @@ class Engine:
 
         Timers that were due when the micro-batch began have fired before the first one.
         """
+        if not self._guarded and others_live(threading.get_ident()):
+            self.guard()
         if self.timers is not None:
             while self.fire_timers():
                 pass
@@ -224,6 +235,7 @@ class Engine:
             self._methods[side].run(self, zip(rows, keys, groups, strict=True), side)
             self.scheduler.advance()
         self.context._key = NO_KEY
+        self._warn_of_dropped_reads()
         self._spill()
 
     def fire_timers(self) -> bool:
@@ -249,6 +261,7 @@ class Engine:
         with _UserCode(self, None):
             self.scheduler.drain()
         self.context._key = NO_KEY
+        self._warn_of_dropped_reads()
         if self.timers is not None:
             while self.timers.look_again():
                 self.fire_timers()
@@ -304,6 +317,7 @@ class Engine:
                 raise
             _log.warning("after another failure: %s", error)
         finally:
+            unwatch(self)
             self.scheduler.close()
 
     @property
@@ -363,7 +377,18 @@ class Engine:
             )
             raise ConfigurationError(message)
         self.states[descriptor.name] = declared = declare(self, descriptor)
+        if self._guarded:
+            self.guard()
         return declared.state
+
+    def guard(self) -> None:
+        """Have states and timers refuse other threads from now on; callable from any thread."""
+        self._guarded = True
+        guarded: Any = GuardedContext(self.context, self.scheduler)
+        for state in tuple(self.states.values()):
+            state.state._context = guarded
+        if self.timers is not None:
+            self.timers._context = guarded
 
     def _declaring(self, *, is_open: bool) -> None:
         self._opening = is_open
@@ -429,7 +454,30 @@ class Engine:
         self._methods[side].run(self, iter(((row, key, group),)), side)
         scheduler.side = before
 
+    def _warn_of_dropped_reads(self) -> None:
+        """Warn, once per operator, of reads that nobody awaits."""
+        scheduler = self.scheduler
+        scheduler.look_at_tail()
+        dropped, scheduler.dropped_reads = scheduler.dropped_reads, 0
+        uid = self.context.operator_uid
+        if not dropped or (uid, "dropped") in _warned:
+            return
+        _warned.add((uid, "dropped"))
+        message = (
+            f"operator {uid!r}: {function_name(self.function)} made {dropped} asynchronous read(s) "
+            "that were never awaited: `await state.async_value()`, or chain with then_apply"
+        )
+        warnings.warn(message, RuntimeWarning, stacklevel=4)
+
     # -- blame --------------------------------------------------------------------------------
+
+    def fail(self, error: Exception) -> None:
+        """Have the micro-batch fail with ``error``, whatever the code that runs makes of it."""
+        if self._failure is None:
+            try:
+                self.blame(error)
+            except FunctionError as failure:
+                self._failure = failure
 
     def where(self) -> str:
         """Which user code runs: function, operator, key, batch and partition."""
@@ -477,6 +525,9 @@ class _UserCode:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         engine = self._engine
         try:
+            if engine._failure is not None:
+                failure, engine._failure = engine._failure, None
+                raise failure
             if isinstance(error, FunctionError):
                 return
             if isinstance(error, ForebayError):

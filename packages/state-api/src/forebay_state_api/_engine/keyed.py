@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from forebay_state_api._engine.namespaces import canonical_namespace
-from forebay_state_api._engine.pages import Content, Pages
+from forebay_state_api._engine.pages import Content, Pages, identity
 from forebay_state_api.backend import Changes, Space, Table, TableSpec
-from forebay_state_api.futures import StateFuture
+from forebay_state_api.futures import AnsweredRead, StateFuture
 from forebay_state_api.iterators import StateIterator
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from forebay_state_api.descriptors import StateDescriptor
 
 T = TypeVar("T")
+
+_new: Final = object.__new__
 
 
 class KeyedState:
@@ -38,6 +40,7 @@ class KeyedState:
         "_hand_out",
         "_merging",
         "_namespace",
+        "_scheduler",
         "_spec",
         "_table",
         "spaces",
@@ -52,6 +55,7 @@ class KeyedState:
         codec: ValueCodec,
     ) -> None:
         self._engine = engine
+        self._scheduler = engine.scheduler
         self._context = engine.context
         self._descriptor = descriptor
         self._spec = spec
@@ -97,11 +101,36 @@ class KeyedState:
         finally:
             self.bind(current)
 
+    def _answer(self, value: Any) -> StateFuture[Any]:
+        """A future of a read that memory answered."""
+        scheduler = self._scheduler
+        if scheduler.tail._done:
+            # What `Scheduler.answer` does, without the call.
+            scheduler.tail = future = _new(AnsweredRead)
+            future._value = value
+            future._done = False
+            return future
+        return scheduler.answer_in_order(value, AnsweredRead)
+
+    def _write(self) -> StateFuture[None]:
+        """A future of a write that has taken effect."""
+        scheduler = self._scheduler
+        return scheduler.done if scheduler.tail._done else scheduler.write()
+
     def _iterator(
+        self,
+        content: Content,
+        shape: Callable[[Any], Any] | None,
+        ask: Callable[[StateIterator[Any]], Any] = identity,
+    ) -> StateFuture[Any]:
+        """A future of what ``ask`` gives of an iterator whose first page is loaded."""
+        return Pages(self._engine, content, shape).iterator(ask)
+
+    def _loaded_iterator(
         self, content: Content, shape: Callable[[Any], Any] | None
-    ) -> StateFuture[StateIterator[Any]]:
-        """An iterator over ``content`` whose first page is loaded."""
-        return Pages(self._engine, content, shape).iterator()
+    ) -> StateIterator[Any]:
+        """An iterator over a content in memory."""
+        return Pages(self._engine, content, shape).in_memory()
 
 
 class MergeableState(KeyedState):

@@ -9,7 +9,7 @@ from forebay_state_api._elements import checked_elements
 from forebay_state_api._engine.keyed import MergeableState
 from forebay_state_api._engine.pages import Content, ScannedContent
 from forebay_state_api.backend import Changes, ListChange
-from forebay_state_api.futures import DONE, StateFuture
+from forebay_state_api.futures import StateFuture
 from forebay_state_api.iterators import StateIterator
 from forebay_state_api.states import ListState
 
@@ -73,19 +73,19 @@ class KeyedListState(MergeableState, ListState[Any]):
 
     def async_add(self, value: Any) -> StateFuture[None]:
         self.add(value)
-        return DONE
+        return self._write()
 
     def async_add_all(self, values: Iterable[Any]) -> StateFuture[None]:
         self.add_all(values)
-        return DONE
+        return self._write()
 
     def async_update(self, values: Iterable[Any]) -> StateFuture[None]:
         self.update(values)
-        return DONE
+        return self._write()
 
     def async_clear(self) -> StateFuture[None]:
         self.clear()
-        return DONE
+        return self._write()
 
     # Cells.
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from forebay_state_api._engine.keyed import KeyedState
-from forebay_state_api._engine.pages import Content, Filter, ScannedContent
+from forebay_state_api._engine.pages import Content, Filter, ScannedContent, identity
 from forebay_state_api.backend import ABSENT, Changes, MapChange, Table, TableSpec
-from forebay_state_api.futures import DONE, StateFuture, _Completed
+from forebay_state_api.futures import StateFuture
 from forebay_state_api.iterators import StateIterator
 from forebay_state_api.states import MapState
 
@@ -98,19 +98,19 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
 
     def async_put(self, key: Any, value: Any) -> StateFuture[None]:
         self.put(key, value)
-        return DONE
+        return self._write()
 
     def async_put_all(self, entries: Mapping[Any, Any]) -> StateFuture[None]:
         self.put_all(entries)
-        return DONE
+        return self._write()
 
     def async_remove(self, key: Any) -> StateFuture[None]:
         self.remove(key)
-        return DONE
+        return self._write()
 
     def async_clear(self) -> StateFuture[None]:
         self.clear()
-        return DONE
+        return self._write()
 
     def async_items(self) -> StateFuture[StateIterator[tuple[Any, Any]]]:
         return self._iterate(self._item)
@@ -122,7 +122,7 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
         return self._iterate(self._value)
 
     def async_is_empty(self) -> StateFuture[bool]:
-        return self._iterate(self._key).then_apply(StateIterator.is_empty)
+        return self._iterate(self._key, StateIterator.is_empty)
 
     # Entries, as (address, stored value).
 
@@ -209,7 +209,7 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
     def _async_entry(self, address: Any, see: Callable[[Any], Any]) -> StateFuture[Any]:
         known, stored = self._known_entry(address)
         if known:
-            return _Completed(see(stored))
+            return self._answer(see(stored))
         context = self._context
         cells, dirty, key = self._cells, self._dirty, context._key
 
@@ -220,9 +220,7 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
             return see(value)
 
         cell = (context._group, key, address)
-        return self._engine.scheduler.read(
-            self, self._table.get_entries, self._namespace, cell, keep
-        )
+        return self._scheduler.read(self, self._table.get_entries, self._namespace, cell, keep)
 
     def _live_entries(self) -> Iterable[tuple[Any, Any]]:
         """All entries as they stand now; reads them on the task thread where it must."""
@@ -232,8 +230,13 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
         self._waits()
         return content.all(self._engine.settings.page_size)
 
-    def _iterate(self, shape: Callable[[tuple[Any, Any]], Any]) -> StateFuture[StateIterator[Any]]:
-        return self._iterator(self._content(), shape)
+    def _iterate(
+        self,
+        shape: Callable[[tuple[Any, Any]], Any],
+        ask: Callable[[StateIterator[Any]], Any] = identity,
+    ) -> StateFuture[Any]:
+        """A future of what ``ask`` gives of an iterator over the entries."""
+        return self._iterator(self._content(), shape, ask)
 
     def _content(self) -> Content:
         """The entries as they stand now, in memory or still to be read."""

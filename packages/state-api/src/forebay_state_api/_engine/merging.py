@@ -15,7 +15,7 @@ from forebay_state_api._engine.keyed import MergeableState
 from forebay_state_api._engine.point import PointState
 from forebay_state_api.backend import ABSENT, Space, Table, TableSpec
 from forebay_state_api.descriptors import AggregatingStateDescriptor, ReducingStateDescriptor
-from forebay_state_api.futures import DONE, StateFuture, _Completed
+from forebay_state_api.futures import Promise, ReadPromise, StateFuture
 from forebay_state_api.states import AggregatingState, ReducingState
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ class MergingState(PointState, MergeableState):
         codec: ValueCodec,
     ) -> None:
         super().__init__(engine, descriptor, spec, table, codec)
-        self._pending: dict[tuple[Any, Any], StateFuture[Any]] = {}
-        """(namespace, key) → the read that requests wait for."""
+        self._pending: dict[tuple[Any, Any], list[tuple[Promise[Any], Callable[[], Any]]]] = {}
+        """(namespace, key) → the requests that wait for one read, in order."""
 
     # What the two kinds differ in.
 
@@ -99,8 +99,8 @@ class MergingState(PointState, MergeableState):
         cell = self._cells.get(self._context._key, ABSENT)
         if (cell is ABSENT or self._pending) and self._must_defer():
             space, key = self._space(), self._context._key
-            return self._defer(lambda: self._result(space.cells.get(key, ABSENT)))
-        return _Completed(self._result(cell))
+            return self._defer(lambda: self._result(space.cells.get(key, ABSENT)), ReadPromise)
+        return self._answer(self._result(cell))
 
     def async_add(self, value: Any) -> StateFuture[None]:
         context = self._context
@@ -114,7 +114,7 @@ class MergingState(PointState, MergeableState):
                 )
             )
         self._store(space, key, group, self._merged(cell, value))
-        return DONE
+        return self._scheduler.answer(None)
 
     def async_clear(self) -> StateFuture[None]:
         space, key, group = self._space(), self._context._key, self._context._group
@@ -126,7 +126,7 @@ class MergingState(PointState, MergeableState):
 
             return self._defer(clear)
         self.clear()
-        return DONE
+        return self._write()
 
     # Cells.
 
@@ -148,14 +148,31 @@ class MergingState(PointState, MergeableState):
         space.cells[key] = self._admit(cell)
         space.dirty[key] = group
 
-    def _defer(self, operation: Callable[[], Any]) -> StateFuture[Any]:
+    def _defer(
+        self, operation: Callable[[], Any], kind: type[Promise[Any]] = Promise
+    ) -> StateFuture[Any]:
         """Run ``operation`` once the cell is there, after those that were deferred before it."""
         address = (self._namespace, self._context._key)
-        read = self._pending.get(address)
-        if read is None:
-            read = self._pending[address] = self._request(lambda _: None)
-            read._attach(lambda _: self._pending.pop(address, None))
-        return read.then_apply(lambda _: operation())
+        waiting = self._pending.get(address)
+        promise = self._scheduler.request(kind)
+        if waiting is not None:
+            waiting.append((promise, operation))
+            return promise
+        self._pending[address] = [(promise, operation)]
+        cells, key = self._cells, self._context._key
+
+        def keep(cell: Any) -> Any:
+            cells.setdefault(key, cell)
+            self._run_deferred(address)
+            return promise._value
+
+        cell = (self._context._group, key)
+        self._scheduler.read_for(promise, self, self._table.get_many, self._namespace, cell, keep)
+        return promise
+
+    def _run_deferred(self, address: tuple[Any, Any]) -> None:
+        for promise, operation in self._pending.pop(address, ()):
+            self._scheduler.give(promise, operation())
 
     def _must_defer(self) -> bool:
         """The cell of the current key is not known, or requests for it are waiting."""
@@ -165,15 +182,10 @@ class MergingState(PointState, MergeableState):
 
     def _settle(self) -> None:
         """Have the deferred operations of the current key take effect now."""
-        namespace = self._namespace
-        read = self._pending.get((namespace, self._context._key))
-        if read is not None:
-            if not read._done:
-                self._fetch()
-                read._fulfil(None)
-            read._deliver()
-            # They ran in the record's own namespace; a merge is in another one.
-            self.bind(namespace)
+        address = (self._namespace, self._context._key)
+        if address in self._pending:
+            self._fetch()
+            self._run_deferred(address)
 
 
 class KeyedReducingState(MergingState, ReducingState[Any]):
@@ -199,7 +211,11 @@ class KeyedReducingState(MergingState, ReducingState[Any]):
     def _merged(self, cell: Any, value: Any) -> Any:
         if cell is ABSENT:
             return value
-        return self._reduce(cell if self._hand_out is None else self._hand_out(cell), value)
+        try:
+            return self._reduce(cell if self._hand_out is None else self._hand_out(cell), value)
+        except Exception as error:
+            self._engine.fail(error)
+            raise
 
     def _joined(self, first: Any, second: Any) -> Any:
         return KeyedReducingState._merged(self, first, second)
@@ -232,11 +248,25 @@ class KeyedAggregatingState(MergingState, AggregatingState[Any, Any]):
 
     def _merged(self, cell: Any, value: Any) -> Any:
         function = self._function
-        accumulator = function.create_accumulator() if cell is ABSENT else self._copy(cell)
-        return function.add(value, accumulator)
+        try:
+            accumulator = function.create_accumulator() if cell is ABSENT else self._copy(cell)
+            return function.add(value, accumulator)
+        except Exception as error:
+            self._engine.fail(error)
+            raise
 
     def _joined(self, first: Any, second: Any) -> Any:
-        return self._function.merge(self._copy(first), self._copy(second))
+        try:
+            return self._function.merge(self._copy(first), self._copy(second))
+        except Exception as error:
+            self._engine.fail(error)
+            raise
 
     def _result(self, cell: Any) -> Any:
-        return None if cell is ABSENT else self._function.get_result(self._copy(cell))
+        if cell is ABSENT:
+            return None
+        try:
+            return self._function.get_result(self._copy(cell))
+        except Exception as error:
+            self._engine.fail(error)
+            raise

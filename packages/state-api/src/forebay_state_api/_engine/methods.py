@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
+from forebay_state_api._engine.scheduler import FRESH
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.functions import (
     FlatMapFunction,
@@ -26,8 +27,7 @@ from forebay_state_api.functions import (
     TimedFunction,
     check_defined,
 )
-from forebay_state_api.futures import StateFuture
-from forebay_state_api.iterators import check_awaited, drive
+from forebay_state_api.futures import StateFuture, check_awaited, drive, pending
 
 if TYPE_CHECKING:
     from forebay_state_api._engine.engine import Engine
@@ -195,6 +195,7 @@ def run_plain(engine: Engine, fn: RecordFunction, entries: Entries, side: int) -
             continue
         context._key = key
         context._group = group
+        scheduler.tail = FRESH
         rows = fn(row, context)
         if rows is not None:
             if rows.__class__ is list or rows.__class__ is types.GeneratorType:
@@ -216,6 +217,7 @@ def run_map(engine: Engine, fn: RecordFunction, entries: Entries, side: int) -> 
             continue
         context._key = key
         context._group = group
+        scheduler.tail = FRESH
         result = fn(row, context)
         if result.__class__ is tuple:
             append(result)
@@ -270,12 +272,12 @@ async def _drive_coroutines(
             continue
         context._key = key
         context._group = group
+        scheduler.tail = FRESH
         rows = await fn(row, context)
-        if rows is not None:
-            if rows.__class__ is list:
-                extend(rows)
-            else:
-                _give_out(engine, rows)
+        if rows.__class__ is list:
+            extend(rows)
+        elif rows is not None:
+            _give_out(engine, rows)
         if busy and scheduler.current is not None:
             if scheduler.current.driver is not None:
                 return
@@ -294,6 +296,7 @@ async def _drive_generators(
             continue
         context._key = key
         context._group = group
+        scheduler.tail = FRESH
         async for out in fn(row, context):
             append(out)
         if busy and scheduler.current is not None:
@@ -327,11 +330,11 @@ def _give_out(engine: Engine, rows: Any) -> None:
     if rows is None:
         return
     if isinstance(rows, StateFuture):
-        rows.then_accept(functools.partial(_give_out, engine))
+        rows._attach(functools.partial(_give_out, engine))
     elif isinstance(rows, types.CoroutineType):
-        drive(rows).then_accept(functools.partial(_give_out, engine))
+        _drive_to(rows, functools.partial(_give_out, engine))
     elif inspect.isasyncgen(rows):
-        drive(_collected(rows)).then_accept(engine.rows_out.extend)
+        _drive_to(_collected(rows), engine.rows_out.extend)
     elif isinstance(rows, (tuple, dict, str, bytes)) or not isinstance(rows, Iterable):
         message = (
             f"the function returned a bare {type(rows).__name__}, {rows!r:.200}: return a list "
@@ -346,13 +349,23 @@ def _give_out_one(engine: Engine, result: Any) -> None:
     """What a map function returned: one row, or what will give it."""
     append = engine.rows_out.append
     if isinstance(result, StateFuture):
-        result.then_apply(_one_row).then_accept(append)
+        result._attach(lambda row: append(_one_row(row)))
     elif isinstance(result, types.CoroutineType):
-        drive(result).then_apply(_one_row).then_accept(append)
+        _drive_to(result, lambda row: append(_one_row(row)))
     elif inspect.isasyncgen(result):
-        drive(_collected(result)).then_apply(_only_row).then_accept(append)
+        _drive_to(_collected(result), lambda rows: append(_only_row(rows)))
     else:
         append(_one_row(result))
+
+
+def _drive_to(coroutine: Coroutine[Any, Any, Any], take: Callable[[Any], object]) -> None:
+    """Run a coroutine, and hand over what it returns when it has ended."""
+    result = pending()
+    drive(coroutine, result)
+    if result._done:
+        take(result._value)
+    else:
+        result._attach(take)
 
 
 async def _collected(rows: Any) -> list[Any]:

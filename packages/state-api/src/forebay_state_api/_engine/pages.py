@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from forebay_state_api.backend import Scan
-from forebay_state_api.futures import StateFuture, completed_future
+from forebay_state_api.futures import AnsweredRead, StateFuture
 from forebay_state_api.iterators import StateIterator
 
 if TYPE_CHECKING:
@@ -74,10 +74,20 @@ class Pages:
         self._shape = shape
         self._spare: PageCursor | None = None
 
-    def iterator(self) -> StateFuture[StateIterator[Any]]:
-        """A future of an iterator whose first page is loaded."""
-        self._spare = PageCursor(self._engine, self._content)
-        return self._spare.next_page().then_apply(self._begun)
+    def iterator(self, ask: Callable[[StateIterator[Any]], Any]) -> StateFuture[Any]:
+        """A future of what ``ask`` gives of an iterator whose first page is loaded."""
+        scheduler = self._engine.scheduler
+        if self._content.in_memory:
+            return scheduler.answer(ask(self.in_memory()), AnsweredRead)
+        cursor = self._spare = PageCursor(self._engine, self._content)
+        return scheduler.read(
+            cursor, _load_pages, None, cursor, lambda first: ask(self._begun(first))
+        )
+
+    def in_memory(self) -> StateIterator[Any]:
+        """An iterator over a content in memory."""
+        cursor = self._spare = PageCursor(self._engine, self._content)
+        return self._begun(cursor.load())
 
     def after_first_page(self) -> PageCursor:
         """A cursor that gives the second page first."""
@@ -105,8 +115,8 @@ class PageCursor:
     def next_page(self) -> StateFuture[tuple[list[Any], bool]]:
         """The next page and whether it is the last; a full page may turn out to have been."""
         if self._in_memory:
-            return completed_future(self.load())
-        return self._engine.scheduler.read(self, _load_pages, None, self, _as_it_is)
+            return self._engine.scheduler.answer(self.load())
+        return self._engine.scheduler.read(self, _load_pages, None, self, identity)
 
     def load(self) -> tuple[list[Any], bool]:
         """Take a page; may wait for storage."""
@@ -124,5 +134,6 @@ def _load_pages(_: Any, cursors: list[PageCursor]) -> list[tuple[list[Any], bool
     return [cursor.load() for cursor in cursors]
 
 
-def _as_it_is(answer: Any) -> Any:
+def identity(answer: Any) -> Any:
+    """``answer`` as it is."""
     return answer

@@ -1,15 +1,17 @@
-"""Which piece of user code runs next, and when reads go out to the backend's threads.
+"""Which step of user code runs next, and when reads go out to the backend's threads.
 
-A record that never waits leaves no trace here. One that does is held as a `Record` under its key
-until its function and every future that it made have ended; later records of that key queue behind
-it. Reads are collected into batches, which go out when they are full or when nothing else can run:
-no access waits for a timer.
+A record that awaits what memory answers, and that alone, leaves no trace here. Any other is held as
+a `Record` under its key until its function and every future that it made have ended; later records
+of that key queue behind it. Reads are collected into batches, which go out when they are full or
+when nothing else can run: no access waits for a timer.
 """
 
 from __future__ import annotations
 
+import heapq
 import logging
 import queue
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -19,44 +21,29 @@ from typing import Any, Final, Protocol
 
 import attrs
 
+from forebay_state_api._engine.record import Entry, Record
+from forebay_state_api._engine.task_thread import others_live
 from forebay_state_api.context import NO_KEY, RuntimeContext
 from forebay_state_api.errors import ForebayError, FunctionError, PluginError, StateAccessError
-from forebay_state_api.futures import StateFuture, pending
+from forebay_state_api.futures import (
+    LAST,
+    Answered,
+    AnsweredRead,
+    Done,
+    Ordered,
+    Promise,
+    ReadPromise,
+    StateFuture,
+)
 
 _log = logging.getLogger(__name__)
 
 READ_THREADS: Final = 4
 """Threads that execute batches of reads, for backends whose tables are not resident."""
 
-OWN_THREADS: Final = "forebay-"
-"""How the names of Forebay's own threads begin: none of them completes a user's future."""
-
 POLL_EVERY: Final = 32
 """While records wait, answers are looked for after so many admissions."""
 
-
-class Record:
-    """A record in flight: its key and namespace, and what keeps it from ending."""
-
-    __slots__ = ("driver", "group", "key", "namespace", "open", "scheduler", "side", "waiting")
-
-    def __init__(self, scheduler: Scheduler, key: Any, group: int, side: int) -> None:
-        self.scheduler = scheduler
-        self.key = key
-        self.group = group
-        self.side = side
-        """The input that the record came from."""
-        self.namespace: Any = None
-        self.open = 1
-        """Continuations and requests to come, plus one while the record method runs."""
-        self.waiting: deque[Entry] = deque()
-        """Later records of the key, in order."""
-        self.driver: Any = None
-        """The suspended coroutine that the record method runs in."""
-
-
-Entry = tuple[Any, Any, int, int]
-"""A record to be started: (row, key, key group, input side)."""
 
 ReadMany = Callable[[Any, list[Any]], Sequence[Any]]
 
@@ -78,13 +65,35 @@ class Reads(Executor, Inbox):
     """Carries reads out and says in which order they are answered."""
 
 
+FRESH: Final = Done()
+"""Stands for the last request where every request so far was awaited."""
+
+_ORDERED: Final = Done()
+"""Stands for the last request where the record numbers its requests."""
+_ORDERED._done = False
+
+_new: Final = object.__new__
+
+
+def _references(future: object) -> int:
+    return sys.getrefcount(future)
+
+
+def _dropped_references() -> int:
+    future = object()
+    return _references(future)
+
+
+_DROPPED: Final = _dropped_references()
+"""What `_references` counts where the caller's variable is the only one that has the future."""
+
+
 @attrs.frozen(slots=True)
 class _Request:
-    record: Record
+    promise: Promise[Any]
     argument: Any
-    future: StateFuture[Any]
     arrive: Callable[[Any], Any]
-    """Runs on the task thread with the answer; gives the value of the future."""
+    """Runs on the task thread with the answer; gives the value of the promise."""
 
 
 @attrs.define
@@ -115,10 +124,18 @@ class Scheduler:
         drain_timeout_s: float,
     ) -> None:
         self.context = context
-        self.ready: deque[StateFuture[Any]] = deque()
+        self.ready: deque[Record] = deque()
+        """Records with a step that can run."""
         self.busy: dict[Any, Record] = {}
         self.blocked = 0
         self.current: Record | None = None
+        self.tail: Answered[Any] = FRESH
+        """The last request of the record that runs, while it needs no explicit order: one more
+        request may be made in passing once it is done. `_ORDERED` where the record keeps order."""
+        self.done = Done()
+        """What a write gives while the record needs no explicit order."""
+        self.dropped_reads = 0
+        """Reads that nobody awaited or chained."""
         self.side = 0
         """The input that rows are being taken from."""
         self.start: Callable[[Entry], None]
@@ -136,7 +153,7 @@ class Scheduler:
         self._outstanding = 0
         self._inbox: Inbox = queue.SimpleQueue()
         self._executor: Executor | None = None
-        self._task_thread = threading.get_ident()
+        self.task_thread = threading.get_ident()
         self._admitted = 0
         self._restarting = False
 
@@ -160,9 +177,14 @@ class Scheduler:
             self.counters.largest_in_flight = max(self.counters.largest_in_flight, in_flight)
         return record
 
+    @property
+    def has_key(self) -> bool:
+        """Whether the code of a record runs, held or not."""
+        return self.context._key is not NO_KEY
+
     def hold(self) -> Record:
-        """The current record, with one more continuation to come."""
-        record = self.current_record()
+        """The current record, with one more step to come."""
+        record = self.keep_order()
         record.open += 1
         return record
 
@@ -170,41 +192,27 @@ class Scheduler:
         """The current record's method has returned."""
         record = self._set_aside()
         record.open -= 1
-        if not record.open:
-            self._finish(record)
+        self._go_on(record)
 
     def suspend(self, driver: Any) -> None:
         """The current record's method waits inside ``driver``."""
         record = self._set_aside()
         record.driver = driver
+        self._go_on(record)
 
     def _set_aside(self) -> Record:
         record = self.current_record()
         self.current = None
-        record.namespace = self.context._namespace
-        if record.namespace is not None:
+        self.tail = FRESH
+        if self.context._namespace is not None:
             self.bind_namespace(None)
         return record
 
-    def resume(self, record: Record, callback: Callable[[Any], object], value: Any) -> None:
-        """Run a continuation with the record's key, namespace and context restored."""
-        context = self.context
-        before = (self.current, context._key, context._group, context._namespace)
-        self._restore(record, record.key, record.group, record.namespace)
-        callback(value)
-        record.namespace = context._namespace
-        self._restore(*before)
-        record.open -= 1
+    def _go_on(self, record: Record) -> None:
+        if record.stack or record.turns:
+            self._run_steps(record)
         if not record.open:
             self._finish(record)
-
-    def _restore(self, record: Record | None, key: Any, group: int, namespace: Any) -> None:
-        context = self.context
-        self.current = record
-        context._key = key
-        context._group = group
-        if context._namespace != namespace:
-            self.bind_namespace(namespace)
 
     def _finish(self, record: Record) -> None:
         """Free the key and start the records that waited for it."""
@@ -229,6 +237,8 @@ class Scheduler:
             return False
         holder = self.busy.get(key)
         if holder is not None:
+            if holder.waiting is None:
+                holder.waiting = deque()
             holder.waiting.append((row, key, group, side))
             self.blocked += 1
         self._admitted += 1
@@ -237,6 +247,169 @@ class Scheduler:
         elif self._admitted % POLL_EVERY == 0:
             self._turn()
         return holder is not None
+
+    # -- the order of a record ----------------------------------------------------------------
+
+    def answer(self, value: Any, kind: type[Answered[Any]] = Answered) -> StateFuture[Any]:
+        """A future of a request that memory answered."""
+        if self.tail._done:
+            self.tail = future = _new(kind)
+            future._value = value
+            future._done = False
+            return future
+        return self.answer_in_order(value, kind)
+
+    def answer_in_order(self, value: Any, kind: type[Answered[Any]]) -> StateFuture[Any]:
+        """The same, where an earlier request was not awaited."""
+        record = self.keep_order()
+        future = _new(kind)
+        future._value = value
+        future._done = False
+        future._order(record)
+        return future
+
+    def write(self) -> StateFuture[None]:
+        """A future of a write where an earlier request was not awaited."""
+        record = self.keep_order()
+        if record.completed < record.issued or record.turns or record.stack:
+            return self.answer_in_order(None, Answered)
+        future = Done()
+        future._order(record)
+        return future
+
+    def keep_order(self) -> Record:
+        """Have the current record number its requests, the last one first if it has not ended."""
+        record = self.current
+        if self.tail is not _ORDERED or record is None:
+            tail, self.tail = self.tail, _ORDERED
+            record = self.current_record()
+            if _references(self.done) > _DROPPED:
+                self.done._order(record)
+                self.done = Done()
+            if not tail._done and tail is not _ORDERED:
+                if isinstance(tail, AnsweredRead) and _references(tail) == _DROPPED:
+                    self.dropped_reads += 1
+                    tail._done = True
+                tail._order(record)
+        return record
+
+    def look_at_tail(self) -> None:
+        """No further record comes: count the last request if nobody awaited it."""
+        tail, self.tail = self.tail, FRESH
+        if not tail._done and isinstance(tail, AnsweredRead) and _references(tail) == _DROPPED:
+            self.dropped_reads += 1
+
+    def passes(self, number: int, position: int) -> bool:
+        """Whether an await of a request goes on at once: nothing hangs on it or an earlier one."""
+        record = self.current
+        if record is None:
+            return True
+        if record.has_completed(number, position):
+            number, position = record.completed, LAST
+        if record.stack or (record.turns and record.turns[0][:2] <= (number, position)):
+            return False
+        record.complete_to(number, position)
+        return True
+
+    def arrive(
+        self, record: Record, namespace: Any, callback: Callable[[Any], object], value: Any
+    ) -> None:
+        """Have a step of ``record`` run that waited for what others complete."""
+        record.push_arrival(namespace, callback, value)
+        if record is not self.current:
+            self.ready.append(record)
+
+    def siblings(self) -> Callable[[], None] | None:
+        """For calls that are steps beside each other: call the result between them.
+
+        What one of them awaits goes on after the last of them.
+        """
+        record = self.current
+        if record is None:
+            return None
+        context = self.context
+        namespace = context._namespace
+        record.open += 1
+        record.stack.append((namespace, _nothing, None))
+
+        def again() -> None:
+            if context._namespace != namespace:
+                self.bind_namespace(namespace)
+
+        return again
+
+    def complete(self, promise: Promise[Any]) -> None:
+        """Have all that hangs on ``promise`` run next, in the order of attachment."""
+        callbacks, promise._callbacks = promise._callbacks, None
+        promise._done = True
+        if not callbacks:
+            return
+        value, current = promise._value, self.current
+        if len(callbacks) > 1:
+            callbacks.reverse()
+        for record, namespace, callback, _ in callbacks:
+            if record is current:
+                current.stack.append((namespace, callback, value))  # type: ignore[union-attr]
+            elif record is not None:
+                self.arrive(record, namespace, callback, value)
+
+    def combined(
+        self, members: Sequence[StateFuture[Any]], kind: type[list[Any] | tuple[Any, ...]]
+    ) -> StateFuture[Any] | None:
+        """A future of all values if they are known; it ends where the last of its members does."""
+        record = self.keep_order()
+        latest = 0
+        for member in members:
+            if isinstance(member, Ordered):
+                if member._record is not record:
+                    return None
+                if not record.has_completed(member._number, member._position):
+                    latest = max(latest, member._number)
+            elif not isinstance(member, Answered) and (
+                not isinstance(member, Promise) or member._callbacks is not None
+            ):
+                return None
+        values = []
+        for member in members:
+            if isinstance(member, Answered | Promise):
+                member._use()
+            values.append(member._value)
+        future = _new(Ordered)
+        future._value = kind(values)
+        future._done = False
+        future._record = record
+        record.pushed += 1
+        future._number, future._position = latest, record.pushed if latest else LAST
+        return future
+
+    def _run_steps(self, record: Record) -> None:
+        """Run the steps of ``record`` until the next waits for an answer, or none is left."""
+        context, stack, turns = self.context, record.stack, record.turns
+        before = self.current, self.tail, context._key, context._group
+        self.current, self.tail = record, _ORDERED
+        context._key, context._group = record.key, record.group
+        while True:
+            callback: Callable[[Any], object] | None
+            if stack:
+                namespace, callback, value = stack.pop()
+            elif turns:
+                number, position, _, namespace, callback, value = turns[0]
+                if callback is None and not value._claimed:
+                    break
+                heapq.heappop(turns)
+                record.complete_to(number, position)
+            else:
+                break
+            record.open -= 1
+            if callback is None:
+                self.complete(value)
+                continue
+            if context._namespace != namespace:
+                self.bind_namespace(namespace)
+            callback(value)
+        if context._namespace is not None:
+            self.bind_namespace(None)
+        self.current, self.tail, context._key, context._group = before
 
     # -- reads --------------------------------------------------------------------------------
 
@@ -252,8 +425,21 @@ class Scheduler:
 
         Requests of one ``owner`` and namespace go out in one call: an owner has one ``read_many``.
         """
-        future = pending()
-        request = _Request(self.hold(), argument, future, arrive)
+        promise = self.request()
+        self.read_for(promise, owner, read_many, namespace, argument, arrive)
+        return promise
+
+    def read_for(  # noqa: PLR0917 - a request is all of them
+        self,
+        promise: Promise[Any],
+        owner: object,
+        read_many: ReadMany,
+        namespace: Any,
+        argument: Any,
+        arrive: Callable[[Any], Any],
+    ) -> None:
+        """Answer ``promise`` with ``arrive(answer)`` unless it is answered by then."""
+        request = _Request(promise, argument, arrive)
         batch = self._queued.get((id(owner), namespace))
         if batch is None:
             batch = self._queued[id(owner), namespace] = (read_many, namespace, [])
@@ -261,7 +447,22 @@ class Scheduler:
         self._queued_count += 1
         if self._queued_count >= self._batch_size:
             self.send()
-        return future
+
+    def request(self, kind: type[Promise[Any]] = ReadPromise) -> Promise[Any]:
+        """The next request of the current record, to be answered with `give`."""
+        record = self.keep_order()
+        promise = kind(record)
+        record.push_request(promise)
+        return promise
+
+    def give(self, promise: Promise[Any], value: Any) -> None:
+        """Answer a request; it completes in its turn."""
+        promise._value = value
+        promise._claimed = True
+        record = promise._record
+        turns = record.turns
+        if record is not self.current and turns and turns[0][5] is promise:
+            self.ready.append(record)
 
     def send(self) -> None:
         """Hand the queued requests to the backend's threads."""
@@ -300,23 +501,27 @@ class Scheduler:
 
     def _answer(self, requests: list[_Request], answers: Sequence[Any]) -> None:
         self._outstanding -= 1
+        context = self.context
+        before = self.current, context._key, context._group
         for request, answer in zip(requests, answers, strict=True):
-            record = request.record
-            if not request.future._done:
-                request.future._fulfil(request.arrive(answer))
-            record.open -= 1
-            if not record.open:
-                self._finish(record)
+            promise = request.promise
+            if not promise._claimed:
+                record = self.current = promise._record
+                context._key, context._group = record.key, record.group
+                value = request.arrive(answer)
+                self.current = None
+                self.give(promise, value)
+        self.current, context._key, context._group = before
 
     # -- progress -----------------------------------------------------------------------------
 
     def is_task_thread(self) -> bool:
         """Whether the caller runs on the task thread."""
-        return threading.get_ident() == self._task_thread
+        return threading.get_ident() == self.task_thread
 
     def enter(self) -> None:
         """Make this thread the task thread."""
-        self._task_thread = threading.get_ident()
+        self.task_thread = threading.get_ident()
 
     def post(self, action: Callable[[], object]) -> None:
         """Have ``action`` run on the task thread. Callable from any thread."""
@@ -337,7 +542,9 @@ class Scheduler:
         moved = False
         while True:
             while self.ready:
-                self.ready.popleft()._deliver()
+                record = self.ready.popleft()
+                if record.stack or record.turns:
+                    self._go_on(record)
                 moved = True
             try:
                 arrival = self._inbox.get_nowait()
@@ -373,7 +580,7 @@ class Scheduler:
 
     def _await_foreign(self) -> None:
         """Only another thread can complete what the records wait for: give it time."""
-        if not self._other_threads():
+        if not others_live(self.task_thread):
             raise self._stuck("and no other thread lives that could")
         try:
             arrival = self._inbox.get(timeout=self._drain_timeout_s)
@@ -381,12 +588,6 @@ class Scheduler:
             limit = f"within the drain timeout of {self._drain_timeout_s:g} s"
             raise self._stuck(limit) from None
         arrival()
-
-    def _other_threads(self) -> bool:
-        return any(
-            thread.ident != self._task_thread and not thread.name.startswith(OWN_THREADS)
-            for thread in threading.enumerate()
-        )
 
     def _stuck(self, why: str) -> FunctionError:
         self.current = record = next(iter(self.busy.values()))
@@ -406,6 +607,10 @@ class Scheduler:
             if record.driver is not None:
                 _close(record.driver)
         self.busy.clear()
+
+
+def _nothing(_: object) -> None:
+    """Keeps a place in the order."""
 
 
 def _close(driver: Any) -> None:

@@ -238,7 +238,7 @@ class EngineTimers(Timers):
     def __init__(self, engine: Engine, times: Times, *, has_event_time: bool) -> None:
         """Opens the tables."""
         context = engine.context
-        self._context: Final = context
+        self._context = context
         self._has_event_time: Final = has_event_time
         self._scheduler: Final = engine.scheduler
         self.times: Final = times

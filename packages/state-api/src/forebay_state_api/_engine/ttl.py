@@ -15,11 +15,11 @@ from forebay_state_api._engine.keyed import KeyedState
 from forebay_state_api._engine.lists import KeyedListState
 from forebay_state_api._engine.maps import KeyedMapState
 from forebay_state_api._engine.merging import KeyedAggregatingState, KeyedReducingState
-from forebay_state_api._engine.pages import Content, ScannedContent, load_whole
+from forebay_state_api._engine.pages import Content, ScannedContent, identity, load_whole
 from forebay_state_api._engine.point import KeyedValueState
 from forebay_state_api._engine.times import NEVER
 from forebay_state_api.backend import ABSENT, ListChange, Space, StateKind
-from forebay_state_api.futures import DONE, StateFuture, _Completed
+from forebay_state_api.futures import ReadPromise, StateFuture
 from forebay_state_api.iterators import StateIterator
 from forebay_state_api.ttl import StateTtlConfig, StateVisibility, UpdateType
 
@@ -56,11 +56,11 @@ def _clock_of(state: KeyedState) -> _Clock:
     return _Clock(state._engine, ttl)
 
 
-def _load(engine: Engine, content: Content) -> StateFuture[list[Any]]:
-    """All elements of a content that is not in memory, read on a backend thread."""
+def _load(engine: Engine, content: Content, arrive: Callable[[list[Any]], Any]) -> StateFuture[Any]:
+    """``arrive`` of all elements of a content that is not in memory, read on a backend thread."""
     wanted = (content, engine.settings.page_size)
     # Not for the state as their owner: they would go out in one call with its reads of cells.
-    return engine.scheduler.read(load_whole, load_whole, None, wanted, lambda answer: answer)
+    return engine.scheduler.read(load_whole, load_whole, None, wanted, arrive)
 
 
 class TtlValueState(KeyedValueState):
@@ -98,14 +98,14 @@ class TtlValueState(KeyedValueState):
         stored = self._cells.get(self._context._key, ABSENT)
         if stored is ABSENT and not self._known_absent():
             namespace = self._namespace
-            return self._request(lambda value: value).then_apply(
+            return self._request(
                 lambda value: self._within(namespace, lambda: self._read_late(value))
             )
-        return _Completed(self._read(stored))
+        return self._answer(self._read(stored))
 
     def async_update(self, value: Any) -> StateFuture[None]:
         self.update(value)
-        return DONE
+        return self._write()
 
     def _store(self, value: Any) -> None:
         context = self._context
@@ -201,22 +201,24 @@ class TtlListState(KeyedListState):
             return self._iterator(content.only(self._visible), self._shape())
         # What a read changes can be known only from the elements: they are loaded.
         namespace, appended = self._namespace, len(content.elements)
-        return _load(self._engine, content).then_compose(
-            lambda elements: self._within(namespace, lambda: self._loaded(elements, appended))
+        return _load(
+            self._engine,
+            content,
+            lambda elements: self._within(namespace, lambda: self._loaded(elements, appended)),
         )
 
-    def _loaded(self, elements: list[Any], appended: int) -> StateFuture[StateIterator[Any]]:
+    def _loaded(self, elements: list[Any], appended: int) -> StateIterator[Any]:
         """Go over ``elements``, the last ``appended`` of which were not stored at the request."""
         change: ListChange | None = self._dirty.get(self._context._key)
         if self._context._key in self._cells or (change is not None and change.replaced):
             # Another request of the record was first: it has renewed, dropped or replaced them.
             live = [stored for stored in elements if not self._clock.expired(stored)]
-            return self._iterator(Content(live), self._shape())
+            return self._loaded_iterator(Content(live), self._shape())
         visible = self._visible(elements)
         later = [] if change is None else change.elements[appended:]
         known = self._cells[self._context._key] = [*elements, *later]
         self._after_read(known)
-        return self._iterator(Content(visible), self._shape())
+        return self._loaded_iterator(Content(visible), self._shape())
 
     def _read(self, elements: list[Any]) -> Content:
         visible = Content(self._visible(elements))
@@ -243,11 +245,11 @@ class TtlMapState(KeyedMapState):
 
     def async_get(self, key: Any) -> StateFuture[Any]:
         address = self._addressed(key)
-        return self._async_touched(address).then_apply(self._seen)
+        return self._async_touched(address, self._seen)
 
     def async_contains(self, key: Any) -> StateFuture[bool]:
         address = self._addressed(key)
-        return self._async_touched(address).then_apply(self._is_live)
+        return self._async_touched(address, self._is_live)
 
     def _admitted(self, value: Any) -> Any:
         return (self._clock.now, self._admit(value))
@@ -255,11 +257,14 @@ class TtlMapState(KeyedMapState):
     def _seen(self, stored: Any) -> Any:
         return super()._seen(ABSENT if stored is ABSENT else stored[1])
 
-    def _async_touched(self, address: Any) -> StateFuture[Any]:
-        """What a read sees of an entry; as `_touched`, once the entry is there."""
+    def _async_touched(self, address: Any, see: Callable[[Any], Any]) -> StateFuture[Any]:
+        """``see`` of what a read sees of an entry; as `_touched`, once the entry is there."""
         namespace = self._namespace
-        return self._async_entry(address, lambda stored: stored).then_apply(
-            lambda stored: self._within(namespace, lambda: self._touched_late(address, stored))
+        return self._async_entry(
+            address,
+            lambda stored: see(
+                self._within(namespace, lambda: self._touched_late(address, stored))
+            ),
         )
 
     def _touched_late(self, address: Any, stored: Any) -> Any:
@@ -283,20 +288,25 @@ class TtlMapState(KeyedMapState):
             self._remove(address)
         return stored if clock.returns_expired else ABSENT
 
-    def _iterate(self, shape: Callable[[tuple[Any, Any]], Any]) -> StateFuture[StateIterator[Any]]:
+    def _iterate(
+        self,
+        shape: Callable[[tuple[Any, Any]], Any],
+        ask: Callable[[StateIterator[Any]], Any] = identity,
+    ) -> StateFuture[Any]:
         content = self._content()
         if content.in_memory:
-            return self._iterator(self._read(content.elements), shape)
+            return self._iterator(self._read(content.elements), shape, ask)
         assert isinstance(content, ScannedContent)  # the only other content
         if not self._clock.writes_on_read:
-            return self._iterator(content.only(self._unexpired), shape)
+            return self._iterator(content.only(self._unexpired), shape, ask)
         # What a read changes can be known only from the entries: they are loaded.
         namespace = self._namespace
-        return _load(self._engine, content).then_compose(
-            lambda entries: self._within(
-                namespace, lambda: self._iterator(self._read(entries), shape)
-            )
-        )
+
+        def loaded(entries: list[Any]) -> Any:
+            visible = self._within(namespace, lambda: self._read(entries))
+            return ask(self._loaded_iterator(visible, shape))
+
+        return _load(self._engine, content, loaded)
 
     def _live_entries(self) -> Iterable[tuple[Any, Any]]:
         return self._read(list(super()._live_entries())).elements
@@ -370,9 +380,10 @@ class _TtlMerging:
 
         cell = space.cells.get(key, ABSENT)
         if (cell is ABSENT or state._pending) and state._must_defer():
-            deferred: StateFuture[Any] = state._defer(read)
+            deferred: StateFuture[Any] = state._defer(read, ReadPromise)
             return deferred
-        return _Completed(read())
+        answer: StateFuture[Any] = state._answer(read())
+        return answer
 
 
 class TtlReducingState(_TtlMerging, KeyedReducingState):

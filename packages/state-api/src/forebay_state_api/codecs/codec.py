@@ -23,6 +23,7 @@ from forebay_state_api.codecs._shape import (
 from forebay_state_api.codecs.describe import describe_type
 from forebay_state_api.codecs.plain import SELF_DESCRIBING, Layout
 from forebay_state_api.errors import CorruptStateError, ForebayError, StateMigrationError
+from forebay_state_api.futures import StateFuture, not_awaited
 
 T = TypeVar("T")
 
@@ -316,6 +317,8 @@ def _admission(shape: Shape, what: str) -> Function:
     prefix = f"{what}: " if what else ""
 
     def convert(value: Any) -> Any:
+        if isinstance(value, StateFuture):
+            raise not_awaited()
         try:
             return shape.convert(value)
         except MisfitError as fault:

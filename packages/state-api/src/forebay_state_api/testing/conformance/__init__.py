@@ -24,6 +24,7 @@ _PARTS = (
     "order",
     "replay",
     "rescale",
+    "steps",
     "subject",
     "tables",
     "timelines",
@@ -52,6 +53,7 @@ from forebay_state_api.testing.conformance.operator_state import (
 from forebay_state_api.testing.conformance.order import OrderTests
 from forebay_state_api.testing.conformance.replay import ReplayTests
 from forebay_state_api.testing.conformance.rescale import RescaleTests
+from forebay_state_api.testing.conformance.steps import StepTests
 from forebay_state_api.testing.conformance.tables import CommitTests, TableTests
 from forebay_state_api.testing.conformance.timelines import TimelineTests
 from forebay_state_api.testing.conformance.timer_histories import (
@@ -76,6 +78,7 @@ class StateBackendTests(
     AliasingTests,
     DeclarationTests,
     OrderTests,
+    StepTests,
     TtlTests,
     TtlDeclarationTests,
     CleanupTests,

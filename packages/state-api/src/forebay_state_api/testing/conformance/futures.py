@@ -127,17 +127,6 @@ class FutureTests(BackendSubject):
         assert sorted(attempt(process, rows)) == sorted((row, *row) for row in rows)
         assert threads == {threading.get_ident()}
 
-    def test_a_callback_of_a_completed_future_runs_at_once(self, attempt: Try) -> None:
-        async def process(f: Any, row: Any, ctx: Any) -> list[Any]:
-            future = f.v.async_value()
-            await future
-            seen: list[Any] = []
-            future.then_accept(seen.append)
-            completed_future(1).then_accept(seen.append)
-            return [tuple(seen)]
-
-        assert attempt(process) == [(5, 1)]
-
     def test_composing_something_else_than_a_future(self, attempt: Try) -> None:
         with pytest.raises(FunctionError, match="then_compose") as failure:
             attempt(lambda f, row, ctx: f.v.async_value().then_compose(lambda v: v))

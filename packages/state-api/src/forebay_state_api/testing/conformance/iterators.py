@@ -54,8 +54,9 @@ class IteratorTests(BackendSubject):
     def test_on_next_gives_the_results_of_the_futures_in_order(self, iterate: Iterate) -> None:
         async def process(f: Any, row: Any, ctx: Any) -> list[Any]:
             def odd(element: int) -> Any:
-                found = f.m.async_get(str(element))
-                return found.then_apply(lambda v: v * 10) if element % 2 else None
+                if element % 2:
+                    return f.m.async_get(str(element)).then_apply(lambda v: v * 10)
+                return None
 
             return [await (await f.l.async_get()).on_next(odd)]
 

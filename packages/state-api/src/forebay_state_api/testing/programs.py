@@ -1,0 +1,403 @@
+"""Record methods as data: requests, callbacks that make more of them, awaits, and their order.
+
+A program is a list of operations, carried out by `perform` over the states of an operator or over a
+`Model` of them. What happens in which order, and in which namespace, is the same in both: that is
+the life of a record (decision 0008).
+
+``("read", state)``, ``("write", state)``, ``("add",)``, ``("sum",)``, ``("append",)`` and
+``("completed",)`` make a future each, ``("combine", positions)`` one of those made before.
+``("then", position, body)`` and ``("compose", position, body)`` chain a program to one;
+``("each", body)`` runs one for each element of the list. ``("await", position)`` is for coroutines:
+a program is one behind ``"async"``.
+``("namespace", name)`` makes a namespace current; ``("look", state)`` and ``("total",)`` read
+synchronously. The states are ``v`` and ``w``, which hold a value, ``r``, which adds, and ``l``, a
+list.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from functools import partial
+from types import CoroutineType
+from typing import Any, Final
+
+Program = Sequence[Any]
+"""Operations, each a tuple."""
+
+_REQUESTS: Final = frozenset({"read", "write", "add", "sum", "append", "completed"})
+
+
+class Performer:
+    """Carries out one program; what it saw is in ``log``."""
+
+    def __init__(self, states: Any, combine_all: Callable[[list[Any]], Any], ctx: Any) -> None:
+        """``states`` has the states as attributes, ``ctx`` the namespaces."""
+        self.states = states
+        self.combine_all = combine_all
+        self.ctx = ctx
+        self.log: list[Any] = []
+        self.futures: list[Any] = []
+        self.requests: list[Any] = []
+        """Those of them that need no callback to end: a callback may wait for them."""
+        self.steps = 0
+
+    def perform(self, program: Program, *, in_callback: bool = False) -> Any:
+        """Carry it out, as a coroutine if it begins with ``"async"``; the last future it made."""
+        # A callback that waited for what hangs on its own end would wait for ever.
+        known = self.requests if in_callback else self.futures
+        if program and program[0] == "async":
+            return self._perform_async(program[1:], known)
+        made = None
+        for operation in program:
+            if operation[0] != "await":
+                made = self._do(operation, known)
+                if operation[0] == "then" and in_callback:
+                    made = None
+        return made
+
+    async def _perform_async(self, program: Program, known: list[Any]) -> Any:
+        for operation in program:
+            if operation[0] != "await":
+                self._do(operation, known)
+            elif known:
+                self._note("awaited", _shown(await known[operation[1] % len(known)]))
+        self._note("ended")
+
+    def _do(self, operation: Any, known: list[Any]) -> Any:
+        kind, *arguments = operation
+        if kind in {"combine", "compose"}:
+            arguments.append(known)
+        made = getattr(self, f"_{kind}")(*arguments)
+        if made is not None:
+            self.futures.append(made)
+            if kind in _REQUESTS:
+                self.requests.append(made)
+        return made
+
+    def _future(self, position: int) -> Any:
+        return self.futures[position % len(self.futures)]
+
+    def _note(self, *seen: Any) -> None:
+        self.log.append((self.ctx.current_namespace, *seen))
+
+    def _read(self, state: str) -> Any:
+        return getattr(self.states, state).async_value()
+
+    def _write(self, state: str) -> Any:
+        self.steps += 1
+        return getattr(self.states, state).async_update(self.steps)
+
+    def _add(self) -> Any:
+        return self.states.r.async_add(1)
+
+    def _sum(self) -> Any:
+        return self.states.r.async_get()
+
+    def _append(self) -> Any:
+        self.steps += 1
+        return self.states.l.async_add(self.steps)
+
+    def _completed(self) -> Any:
+        self.steps += 1
+        return self.states.completed(self.steps)
+
+    def _look(self, state: str) -> None:
+        self._note("look", getattr(self.states, state).value())
+
+    def _total(self) -> None:
+        self._note("total", self.states.r.get())
+
+    def _namespace(self, name: Any) -> None:
+        self.ctx.set_current_namespace(name)
+
+    def _combine(self, positions: Sequence[int], known: list[Any]) -> Any:
+        if not known:
+            return None
+        return self.combine_all([known[position % len(known)] for position in positions])
+
+    def _then(self, position: int, body: Program) -> Any:
+        if not self.futures:
+            return None
+        return self._future(position).then_accept(partial(self._called, body))
+
+    def _called(self, body: Program, value: Any) -> Any:
+        self._note("then", _shown(value))
+        returned = self.perform(body, in_callback=True)
+        return returned if returned.__class__ is CoroutineType else None
+
+    def _compose(self, position: int, body: Program, known: list[Any]) -> Any:
+        if not known:
+            return None
+        return known[position % len(known)].then_compose(partial(self._composed, body))
+
+    def _composed(self, body: Program, value: Any) -> Any:
+        self._note("compose", _shown(value))
+        returned = self.perform(body, in_callback=True)
+        return self.states.completed(0) if returned is None else returned
+
+    def _each(self, body: Program) -> Any:
+        return self.states.l.async_get().then_compose(
+            lambda iterator: iterator.on_next(partial(self._element, body))
+        )
+
+    def _element(self, body: Program, element: Any) -> Any:
+        self._note("each", element)
+        return self.perform(body, in_callback=True)
+
+
+def _shown(value: Any) -> Any:
+    """What of a result can be compared."""
+    if isinstance(value, list):
+        return [_shown(one) for one in value]
+    return value if isinstance(value, int | None) else "?"
+
+
+# -- the model --------------------------------------------------------------------------------
+
+
+class ModelFuture:
+    """A future of a `Model`."""
+
+    def __init__(self, model: Model, value: Any = None) -> None:
+        self.model = model
+        self.value = value
+        self.done = False
+        self.callbacks: list[tuple[Any, Callable[[Any], Any]]] = []
+
+    def attach(self, callback: Callable[[Any], Any]) -> None:
+        """Have ``callback`` run in its turn, in the namespace of now."""
+        entry = (self.model.current_namespace, callback)
+        if self.done:
+            self.model.late.append((*entry, self.value))
+        else:
+            self.callbacks.append(entry)
+
+    def fulfil(self, value: Any) -> None:
+        """Complete it: all that hangs on it is next."""
+        self.value, self.done = value, True
+        self.model.stack += [(*entry, value) for entry in reversed(self.callbacks)]
+
+    def then_accept(self, fn: Callable[[Any], Any]) -> ModelFuture:
+        """As `StateFuture.then_accept`."""
+        after = ModelFuture(self.model)
+
+        def accept(value: Any) -> None:
+            returned = fn(value)
+            if returned is None:
+                after.fulfil(None)
+            else:
+                self.model.drive(returned, lambda _: after.fulfil(None))
+
+        self.attach(accept)
+        return after
+
+    def then_compose(self, fn: Callable[[Any], Any]) -> ModelFuture:
+        """As `StateFuture.then_compose`."""
+        after = ModelFuture(self.model)
+
+        def compose(value: Any) -> None:
+            returned = fn(value)
+            if isinstance(returned, ModelFuture):
+                returned.attach(after.fulfil)
+            else:
+                self.model.drive(returned, after.fulfil)
+
+        self.attach(compose)
+        return after
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        if not self.model.passes(self):
+            yield self
+        return self.value
+
+
+class Model:
+    """One record: every request waits for its turn, nothing is taken in passing."""
+
+    def __init__(self, cells: dict[Any, Any]) -> None:
+        """``cells`` are those of the key: (state, namespace) → content."""
+        self.cells = cells
+        self.current_namespace: Any = None
+        self.requests: deque[ModelFuture] = deque()
+        """In order; none of them has completed."""
+        self.late: deque[tuple[Any, Callable[[Any], Any], Any]] = deque()
+        self.stack: list[tuple[Any, Callable[[Any], Any], Any]] = []
+        self.v, self.w, self.r, self.l = (ModelState(self, name) for name in "vwrl")
+
+    def set_current_namespace(self, namespace: Any) -> None:
+        """As `RuntimeContext.set_current_namespace`."""
+        self.current_namespace = namespace
+
+    def request(self, value: Any) -> ModelFuture:
+        """The next request."""
+        future = ModelFuture(self, value)
+        self.requests.append(future)
+        return future
+
+    completed = request
+
+    def write(self) -> ModelFuture:
+        """A write that has taken effect; complete at once if nothing before it is unfinished."""
+        future = self.request(None)
+        if not self.stack and not self.late and len(self.requests) == 1:
+            self.requests.pop().done = True
+        return future
+
+    def passes(self, awaited: ModelFuture) -> bool:
+        """Whether an await goes on at once: nothing hangs on the future or before it."""
+        if self.stack or self.late:
+            return False
+        if awaited.done:
+            return True
+        before = [*self.requests]
+        if awaited not in before:
+            return False
+        before = before[: before.index(awaited) + 1]
+        if any(future.callbacks for future in before):
+            return False
+        for future in before:
+            self.requests.popleft().done = True
+            future.done = True
+        return True
+
+    def drive(self, coroutine: Coroutine[Any, Any, Any], end: Callable[[Any], Any]) -> None:
+        """Run a coroutine in steps."""
+
+        def step(_: Any = None) -> None:
+            try:
+                awaited = coroutine.send(None)
+            except StopIteration as stop:
+                end(stop.value)
+                return
+            awaited.attach(step)
+
+        step()
+
+    def combine_all(self, members: list[ModelFuture]) -> ModelFuture:
+        """As `combine_all`."""
+        after = ModelFuture(self)
+        missing = len(members)
+        if all(member.done for member in members):
+            after.value, after.done = [member.value for member in members], True
+            return after
+
+        def collect(_: Any) -> None:
+            nonlocal missing
+            missing -= 1
+            if not missing:
+                after.fulfil([member.value for member in members])
+
+        for member in members:
+            member.attach(collect)
+        return after
+
+    def run(self, performer: Performer, program: Program) -> None:
+        """The record, from its first step to its last."""
+        returned = performer.perform(program)
+        if returned.__class__ is CoroutineType:
+            self.drive(returned, lambda _: None)
+        while True:
+            if self.stack:
+                self.current_namespace, callback, value = self.stack.pop()
+                callback(value)
+            elif self.late:
+                self.current_namespace, callback, value = self.late.popleft()
+                callback(value)
+            elif self.requests:
+                request = self.requests.popleft()
+                request.fulfil(request.value)
+            else:
+                return
+
+
+class ModelState:
+    """Any of the states of a `Model`."""
+
+    def __init__(self, model: Model, name: str) -> None:
+        self.model = model
+        self.name = name
+
+    @property
+    def _cell(self) -> tuple[str, Any]:
+        return self.name, self.model.current_namespace
+
+    def value(self) -> Any:
+        """What is stored."""
+        return self.model.cells.get(self._cell)
+
+    get = value
+
+    def async_value(self) -> ModelFuture:
+        """A future of that."""
+        return self.model.request(self.value())
+
+    def async_get(self) -> ModelFuture:
+        """A future of that; of an iterator, for the list."""
+        if self.name == "l":
+            return self.model.request(ModelIterator(self.model, [*(self.value() or ())]))
+        return self.async_value()
+
+    def async_update(self, value: Any) -> ModelFuture:
+        """Write."""
+        self.model.cells[self._cell] = value
+        return self.model.write()
+
+    def async_add(self, value: Any) -> ModelFuture:
+        """Add to the sum, or to the list."""
+        old = self.value()
+        if self.name == "l":
+            self.model.cells[self._cell] = [*(old or ()), value]
+            return self.model.write()
+        self.model.cells[self._cell] = (old or 0) + value
+        return self.model.request(None)
+
+
+class ModelIterator:
+    """The elements of a list."""
+
+    def __init__(self, model: Model, elements: list[Any]) -> None:
+        self.model = model
+        self.elements = elements
+
+    def on_next(self, fn: Callable[[Any], Any]) -> ModelFuture:
+        """As `StateIterator.on_next`: a request; its calls run beside each other in its turn."""
+        result = ModelFuture(self.model)
+        namespace = self.model.current_namespace
+        futures: list[ModelFuture] = []
+
+        def call(element: Any) -> None:
+            returned = fn(element)
+            if returned.__class__ is CoroutineType:
+                driven = ModelFuture(self.model)
+                self.model.drive(returned, driven.fulfil)
+                returned = driven
+            if returned is not None:
+                futures.append(returned)
+
+        def begin(_: Any) -> None:
+            self.model.stack.append((namespace, lambda _: None, None))
+            for element in self.elements:
+                self.model.current_namespace = namespace
+                call(element)
+            self.model.current_namespace = namespace
+            if futures:
+                self.model.combine_all(futures).attach(result.fulfil)
+            else:
+                result.fulfil(None if self.elements else [])
+
+        self.model.request(None).attach(begin)
+        return result
+
+
+def expected(cells: dict[Any, Any], program: Program) -> tuple[list[Any], dict[Any, Any]]:
+    """What a program logs over ``cells``, which it changes, and what they are then."""
+    model = Model(cells)
+    performer = Performer(model, model.combine_all, model)
+    model.run(performer, program)
+    return performer.log, cells
+
+
+def no_cells() -> dict[Any, Any]:
+    """Nothing stored."""
+    return defaultdict(lambda: None)
