@@ -17,13 +17,13 @@ import click
 
 from benchmarks.data import Event, rows_in_memory
 from benchmarks.engine_drive import EngineDrive, open_heap
-from benchmarks.functions import CountCoroutine, CountSync
+from benchmarks.functions import CountChained, CountCoroutine, CountSync
 from benchmarks.report import Line, finish_lines
 
 KEYS: Final = (100_000, 1_000)
 ROWS: Final = 83_334
 """Rows of one micro-batch, as on Spark."""
-BOUNDS: Final = {"sync": 2.5, "coroutine": 4.0}
+BOUNDS: Final = {"sync": 2.5, "coroutine": 4.0, "chained": 12.0}
 """Form of the function → the multiple of the bare loop's time that it may take."""
 
 
@@ -65,12 +65,13 @@ def seconds(drive: Drive, batches: Sequence[Batch]) -> float:
 
 
 def compare(keys: int, pairs: int, count: int) -> list[Line]:
-    """Time the bare loop and both forms in turn, over warm state."""
+    """Time the bare loop and all forms in turn, over warm state."""
     rows = rows_in_memory(keys, ROWS * count)
     took: dict[str, list[float]] = {"bare": [], **{form: [] for form in BOUNDS}}
     with (
         EngineDrive(CountSync(), open_heap("memory://bench-sync")) as sync,
         EngineDrive(CountCoroutine(), open_heap("memory://bench-coroutine")) as coroutine,
+        EngineDrive(CountChained(), open_heap("memory://bench-chained")) as chained,
     ):
         parts = [rows[start : start + ROWS] for start in range(0, len(rows), ROWS)]
         batches = [Batch(part, *sync.columns_of(part)) for part in parts]
@@ -78,6 +79,7 @@ def compare(keys: int, pairs: int, count: int) -> list[Line]:
             "bare": bare_loop(),
             "sync": lambda batch: sync(batch.rows, batch.keys, batch.groups),
             "coroutine": lambda batch: coroutine(batch.rows, batch.keys, batch.groups),
+            "chained": lambda batch: chained(batch.rows, batch.keys, batch.groups),
         }
         _warm_and_check(drives, batches)
         for _ in range(pairs):

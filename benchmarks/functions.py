@@ -6,7 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from benchmarks.data import TTL, Event
-from forebay_state_api import KeyedProcessFunction, StateTtlConfig, ValueStateDescriptor
+from forebay_state_api import (
+    KeyedProcessFunction,
+    StateFuture,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
 
 CountRow = tuple[str, int, int, int]
 """User, amount, count, sum."""
@@ -53,6 +58,26 @@ class CountCoroutine(KeyedProcessFunction[str, Event, CountRow]):
         total += row.amount
         await self.acc.async_update((count, total))
         return [(row.user, row.amount, count, total)]
+
+
+class CountChained(KeyedProcessFunction[str, Event, CountRow]):
+    """A plain function with a callback: the same read, and the write in the callback."""
+
+    def open(self, context: Any) -> None:
+        """Declare the state."""
+        self.acc = context.get_state(ValueStateDescriptor("acc", tuple[int, int]))
+
+    def process_element(self, row: Event, ctx: Any) -> None:
+        """Count and add."""
+
+        def counted(value: tuple[int, int] | None) -> StateFuture[None]:
+            count, total = value or (0, 0)
+            count += 1
+            total += row.amount
+            ctx.collect((row.user, row.amount, count, total))
+            return self.acc.async_update((count, total))
+
+        self.acc.async_value().then_compose(counted)
 
 
 class DedupTtl(KeyedProcessFunction[str, Event, FirstRow]):
