@@ -7,7 +7,7 @@ Columns are built directly; a value that does not fit is looked for only after a
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final, NoReturn
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 from forebay_spark_runtime.reasons import plain_reason
 from forebay_spark_runtime.values_out import escaped, infinities, value_kind, wide_type
 from forebay_state_api.errors import OutputSchemaError
+from forebay_state_api.futures import StateFuture
 
 _MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError)
 
@@ -150,6 +151,8 @@ class RowWriter:
         field = self._schema.field(position)
         for row in rows:
             value = row[position]
+            if isinstance(value, StateFuture):
+                raise _not_awaited(f"column {field.name!r}: {self._function}")
             try:
                 self._array(position, [value])
             except _MISFITS as why:
@@ -172,3 +175,18 @@ class RowWriter:
             f"schema has {self._width} columns: {', '.join(self._names)}"
         )
         raise OutputSchemaError(message)
+
+
+def check_awaited(rows: Iterable[Any], function: str) -> None:
+    """Refuse rows with a `StateFuture` in them, where no schema does."""
+    for row in rows:
+        values = row.values() if isinstance(row, Mapping) else row if isinstance(row, tuple) else ()
+        if any(isinstance(value, StateFuture) for value in values):
+            raise _not_awaited(function)
+
+
+def _not_awaited(where: str) -> OutputSchemaError:
+    return OutputSchemaError(
+        f"{where} gave out a StateFuture that was not awaited: `await state.async_value()`, or "
+        "give the row out in a callback of then_accept"
+    )

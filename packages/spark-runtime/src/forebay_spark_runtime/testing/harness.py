@@ -28,6 +28,7 @@ from forebay_spark_runtime.options import (
     no_event_time,
 )
 from forebay_spark_runtime.pickling import pickled_function
+from forebay_spark_runtime.rows_out import check_awaited
 from forebay_spark_runtime.testing.input_rows import (
     InputRows,
     KeyedRow,
@@ -318,10 +319,11 @@ class FunctionHarness:
             message = f"event_time= is for functions with timers; {fn!r} has no on_timer method"
             raise ConfigurationError(message)
         self._pickled = pickled_function(fn, self._uid)
+        self._function_name = function_name(fn)
         self._output = (
             None
             if self._schema is None
-            else OutputRows(self._schema, function=function_name(fn), uid=self._uid)
+            else OutputRows(self._schema, function=self._function_name, uid=self._uid)
         )
         self._parallelism = parallelism
         self._run_identity = RunIdentity(keyed_uuid=str(uuid.uuid4()), app_id=None, run_id=None)
@@ -352,6 +354,7 @@ class FunctionHarness:
             out = subtask.take_rows()
             if self._output is not None:
                 out = self._output.checked(out)
+            check_awaited(out, self._function_name)
             self._metrics.append(subtask.commit().metrics)
         return out
 
