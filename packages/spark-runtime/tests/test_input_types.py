@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.errors import AnalysisException, PySparkValueError
 from pyspark.sql import types as T
 
 from forebay_spark_runtime.input_types import check_carried, check_readable, schema_of
@@ -67,14 +68,32 @@ def test_what_cannot_be_read_may_go_through_untouched(kind):
     check_carried([T.StructField("v", kind)], "wait")
 
 
-def test_a_type_that_pyspark_does_not_know():
-    class Unknown:
-        @property
-        def schema(self):
-            raise ValueError("[CANNOT_PARSE_DATATYPE] Unable to parse datatype. interval.")
+class Refusing:
+    """A DataFrame whose schema pyspark does not give."""
 
+    def __init__(self, error):
+        self.error = error
+
+    @property
+    def schema(self):
+        raise self.error
+
+
+def test_a_type_that_pyspark_does_not_know():
+    error = PySparkValueError("[CANNOT_PARSE_DATATYPE] Unable to parse datatype. interval.")
     with pytest.raises(ConfigurationError, match=r"a column .* interval\.; cast it to string"):
-        schema_of(Unknown(), "wait")
+        schema_of(Refusing(error), "wait")
+
+
+def test_the_function_of_a_pipelines_table_must_not_ask():
+    error = AnalysisException("[ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION] Operations that")
+    with pytest.raises(ConfigurationError, match=r"under @dp\.table .* make the DataFrame outside"):
+        schema_of(Refusing(error), "wait")
+
+
+def test_other_errors_are_sparks_own():
+    with pytest.raises(AnalysisException, match="no such file"):
+        schema_of(Refusing(AnalysisException("no such file")), "wait")
 
 
 @pytest.mark.parametrize(

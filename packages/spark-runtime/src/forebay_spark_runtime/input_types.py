@@ -8,12 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias
 
+from pyspark.errors import PySparkException
 from pyspark.sql import types as spark
 
 from forebay_state_api.errors import ConfigurationError
 
 Flaw: TypeAlias = "tuple[str, str] | None"
 """Why a type cannot be used, and the way out; ``None`` if it can."""
+
+_IN_PIPELINE: Final = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
+"""What Spark calls it when the function of a pipeline's table asks for columns."""
 
 _UNKNOWN_TO_PYTHON: Final = tuple(
     getattr(spark, name)
@@ -23,11 +27,29 @@ _UNKNOWN_TO_PYTHON: Final = tuple(
 """What Spark's own ``mapInArrow`` refuses; older versions of pyspark lack some of them."""
 
 
+def refuse_in_pipeline(error: Exception, operator: str) -> None:
+    """Say it in our words if ``error`` is Spark's of a query function that asks for columns."""
+    if _IN_PIPELINE in str(error):
+        message = (
+            f"{operator}: a function under @dp.table must not ask for columns, as keyed() and "
+            "ordered_wait() do: make the DataFrame outside, at the module's level, and return "
+            "it from the function; docs/how-to/pipelines.md shows it"
+        )
+        raise ConfigurationError(message) from None
+
+
 def schema_of(df: Any, operator: str) -> Any:
-    """The schema of ``df``; `ConfigurationError` if pyspark itself does not know a type in it."""
+    """The schema of ``df``.
+
+    `ConfigurationError` if pyspark itself does not know a type in it, or does not tell it here: the
+    query functions of declarative pipelines must not ask for it.
+    """
     try:
         return df.schema
-    except ValueError as error:
+    except PySparkException as error:
+        refuse_in_pipeline(error, operator)
+        if not isinstance(error, ValueError):
+            raise
         reason = str(error).splitlines()[0]
         message = (
             f"{operator}: a column of the input is of a type that this pyspark does not know: "

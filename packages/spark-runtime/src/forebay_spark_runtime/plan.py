@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from forebay_spark_runtime.declared_types import declared_types
+from forebay_spark_runtime.input_types import refuse_in_pipeline
 from forebay_spark_runtime.key_columns import KeyColumns, quoted
 from forebay_spark_runtime.routing import route
 from forebay_state_api.errors import ConfigurationError
@@ -81,6 +82,7 @@ def parsed_schema(parse: Callable[[Any], StructType], schema: Any, uid: str) -> 
         spark = schema if isinstance(schema, StructType) else parse(schema)
         arrow = arrow_schema(spark)
     except Exception as error:
+        refuse_in_pipeline(error, f"operator {uid!r}")
         message = (
             f"operator {uid!r}: the output schema {schema!r} does not parse: {_reason(error)}. "
             "Write it like 'user string, n long', with string in place of char and varchar, or "

@@ -1,0 +1,126 @@
+"""The pipeline of the how-to under Spark's declarative pipelines: two runs and a full refresh."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pyspark
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "pipelines.md"
+BLOCK = re.compile(r"```(?:text|python)\n(.*?)```", re.DOTALL)
+PYSPARK = Path(pyspark.__file__).parent
+CLI = PYSPARK / "bin" / "spark-pipelines"
+
+
+class Pipeline:
+    """What the page describes, in a folder of the test's own."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        spec, code = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
+        (folder / "transformations").mkdir()
+        self.write("spark-pipeline.yml", spec)
+        self.write("transformations/visits.py", code)
+        (folder / "in").mkdir()
+
+    def write(self, name, text):
+        text = text.replace("/data/visits", str(self.folder))
+        (self.folder / name).write_text(text, encoding="utf-8")
+
+    def arrive(self, name, *users):
+        lines = [json.dumps({"user": user}) for user in users]
+        (self.folder / "in" / name).write_text("\n".join(lines), encoding="utf-8")
+
+    def run(self, *options, command="run"):
+        conf = {
+            "spark.sql.catalogImplementation": "hive",
+            "spark.sql.warehouse.dir": f"{self.folder}/warehouse",
+            "spark.ui.enabled": "false",
+        }
+        given = [word for pair in conf.items() for word in ("--conf", "=".join(pair))]
+        words = [str(CLI), command, "--spec", "spark-pipeline.yml", *options, *given]
+        env = {name: text for name, text in os.environ.items() if name != "PYSPARK_SUBMIT_ARGS"}
+        return subprocess.run(
+            words,
+            cwd=self.folder,
+            env={**env, "PYSPARK_PYTHON": sys.executable, "SPARK_HOME": str(PYSPARK)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=250,
+        )
+
+    def rows(self, table):
+        files = (self.folder / "warehouse" / table).glob("*.parquet")
+        return sorted(
+            tuple(row.values()) for one in files for row in pq.read_table(one).to_pylist()
+        )
+
+    def states(self):
+        return {path.name for path in (self.folder / "state").iterdir()}
+
+
+@pytest.fixture
+def pipeline(tmp_path):
+    pytest.importorskip("grpc", reason="the extra [connect] brings it")
+    if not CLI.exists():
+        pytest.skip("pipelines come with Spark 4.1")
+    return Pipeline(tmp_path)
+
+
+def succeeded(done):
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+
+
+def test_the_pipeline_of_the_page_goes_on_and_begins_again_when_refreshed(pipeline):
+    pipeline.arrive("1.json", "ann", "bob", "ann")
+    succeeded(pipeline.run())
+    assert pipeline.rows("visit_counts") == [("ann", 1), ("ann", 2), ("bob", 1)]
+    before = pipeline.states()
+
+    pipeline.arrive("2.json", "ann")
+    succeeded(pipeline.run())
+    assert pipeline.rows("visit_counts")[:3] == [("ann", 1), ("ann", 2), ("ann", 3)]
+    assert pipeline.rows("names") == [("ann", "ANN")] * 3 + [("bob", "BOB")]
+    assert pipeline.states() == before
+
+    succeeded(pipeline.run("--full-refresh-all"))
+    assert pipeline.rows("visit_counts") == [("ann", 1), ("ann", 2), ("ann", 3), ("bob", 1)]
+    assert before < pipeline.states()
+    checkpoints = (pipeline.folder / "storage").glob("_checkpoints/**/visit_counts/*/metadata")
+    used = json.loads(max(checkpoints, key=lambda one: int(one.parent.name)).read_text())["id"]
+    assert pipeline.states() - before == {used}
+
+
+INSIDE = """
+    for make in (
+        lambda: keyed(visits.select("user"), "user", uid="u"),
+        lambda: ordered_wait(visits.select("user"), shout, "name string"),
+        lambda: ordered_wait(visits, shout, "name string", name="known"),
+    ):
+        try:
+            make()
+        except Exception as error:
+            with open("/data/visits/said", "a") as said:
+                print(type(error).__name__, error, file=said)
+    return counted
+"""
+
+
+def test_inside_a_query_function_the_error_says_what_to_do(pipeline):
+    path = "transformations/visits.py"
+    code = (pipeline.folder / path).read_text(encoding="utf-8")
+    pipeline.write(path, code.replace("    return counted\n", INSIDE))
+    succeeded(pipeline.run(command="dry-run"))
+    says = r"ConfigurationError (.*): a function under @dp\.table .* make the DataFrame outside"
+    said = (pipeline.folder / "said").read_text(encoding="utf-8")
+    assert re.findall(says, said) == ["operator 'u'", "shout", "operator 'known'"], said
