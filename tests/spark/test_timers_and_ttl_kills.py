@@ -127,10 +127,10 @@ class Model:
         self.now = now
         if self.latest is not None:
             self.watermark = self.latest - visiting.LATENESS
-        self.fire()
+        self.fire(before_rows=True)
         for visit in visits:
             self.visit(visit)
-        self.fire()
+        self.fire(before_rows=False)
         self.latest = max(visit.at for visit in visits)
         self.batches += 1
 
@@ -142,20 +142,27 @@ class Model:
         user.timers |= {(PROCESSING, user.due), (EVENT, visit.at + visiting.QUIET)}
         self.step(visit.user, "visit", visit.at)
 
-    def fire(self):
-        """What is due for each user: by event time, then by the time of the batch."""
+    def fire(self, *, before_rows):
+        """What is due for each user: by event time, then by the time of the batch.
+
+        What timers of the batch's time register before the rows fires after them.
+        """
         for name, user in self.users.items():
+            deferred = set()
             for domain, until in ((EVENT, self.watermark), (PROCESSING, self.now)):
                 while due := [
                     timer
-                    for timer in user.timers
+                    for timer in user.timers - deferred
                     if timer[0] == domain and until is not None and timer[1] <= until
                 ]:
                     user.timers.discard(min(due))
                     _, at = min(due)
                     self.step(name, domain, at)
                     if domain == PROCESSING and user.step % 3 == 0:
-                        user.timers.add((PROCESSING, at + visiting.AGAIN))
+                        again = (PROCESSING, at + visiting.AGAIN)
+                        if before_rows and again not in user.timers:
+                            deferred.add(again)
+                        user.timers.add(again)
 
     def step(self, name, what, at):
         user = self.users[name]
