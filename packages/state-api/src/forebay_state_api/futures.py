@@ -35,8 +35,6 @@ _SCOPE = threading.local()
 _lock: Final = threading.Lock()
 """Guards the futures that another thread may complete; held for a few instructions only."""
 
-_new: Final = object.__new__
-
 LAST: Final = 1 << 62
 """The position of what is attached behind all that hangs on a request already."""
 
@@ -364,6 +362,10 @@ class Answered(StateFuture[T]):
     """
 
     __slots__ = ()
+
+    if not TYPE_CHECKING:
+        # A call of the class takes no frame of Python's.
+        __init__ = object.__init__
 
     def _attach(
         self, callback: Callable[[T], object], after: StateFuture[Any] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from forebay_state_api._engine.namespaces import canonical_namespace
 from forebay_state_api._engine.pages import Content, Pages, identity
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from forebay_state_api.descriptors import StateDescriptor
 
 T = TypeVar("T")
-
-_new: Final = object.__new__
 
 
 class KeyedState:
@@ -106,7 +104,8 @@ class KeyedState:
         scheduler = self._scheduler
         if scheduler.tail._done:
             # What `Scheduler.answer` does, without the call.
-            scheduler.tail = future = _new(AnsweredRead)
+            future: AnsweredRead[Any] = AnsweredRead()
+            scheduler.tail = future
             future._value = value
             future._done = False
             return future

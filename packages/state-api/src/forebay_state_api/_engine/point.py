@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from forebay_state_api._engine.keyed import KeyedState
 from forebay_state_api.backend import ABSENT, Changes, PointChanges, Table, TableSpec
@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from forebay_state_api._engine.engine import Engine
     from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.descriptors import StateDescriptor
-
-
-_new: Final = object.__new__
 
 
 class PointState(KeyedState):
@@ -125,7 +122,8 @@ class KeyedValueState(PointState, ValueState[Any]):
         scheduler = self._scheduler
         if scheduler.tail._done:
             # What `Scheduler.answer` does, without the calls.
-            scheduler.tail = future = _new(AnsweredRead)
+            future: AnsweredRead[Any] = AnsweredRead()
+            scheduler.tail = future
             future._value = value
             future._done = False
             return future

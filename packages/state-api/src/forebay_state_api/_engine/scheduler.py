@@ -72,8 +72,6 @@ _ORDERED: Final = Done()
 """Stands for the last request where the record numbers its requests."""
 _ORDERED._done = False
 
-_new: Final = object.__new__
-
 
 def _references(future: object) -> int:
     return sys.getrefcount(future)
@@ -253,7 +251,7 @@ class Scheduler:
     def answer(self, value: Any, kind: type[Answered[Any]] = Answered) -> StateFuture[Any]:
         """A future of a request that memory answered."""
         if self.tail._done:
-            self.tail = future = _new(kind)
+            self.tail = future = kind()
             future._value = value
             future._done = False
             return future
@@ -262,7 +260,7 @@ class Scheduler:
     def answer_in_order(self, value: Any, kind: type[Answered[Any]]) -> StateFuture[Any]:
         """The same, where an earlier request was not awaited."""
         record = self.keep_order()
-        future = _new(kind)
+        future = kind()
         future._value = value
         future._done = False
         future._order(record)
@@ -374,7 +372,7 @@ class Scheduler:
             if isinstance(member, Answered | Promise):
                 member._use()
             values.append(member._value)
-        future = _new(Ordered)
+        future: StateFuture[Any] = Ordered()
         future._value = kind(values)
         future._done = False
         future._record = record
