@@ -85,8 +85,8 @@ class TroubledWorker(ThreadWorker):
 class TroubledPool(ThreadPool):
     worker_class = TroubledWorker
 
-    def start(self, worker_id):
-        worker = super().start(worker_id)
+    def start(self):
+        worker = super().start()
         worker._body.deaths = 0
         worker._body.zombies = []
         worker._body.damages = []

@@ -139,8 +139,8 @@ class ScriptedPool:
         self.workers: list[ScriptedWorker] = []
         self.of_workers = of_workers
 
-    def start(self, worker_id):
-        self.workers.append(self.worker_class(worker_id, **self.of_workers))
+    def start(self):
+        self.workers.append(self.worker_class(f"w{len(self.workers)}", **self.of_workers))
         return self.workers[-1]
 
 
@@ -283,7 +283,7 @@ class ThreadPool:
         self._compactors = compactors
         self.bodies: list[WorkerBody] = []
 
-    def start(self, worker_id):
+    def start(self):
         places = {name: StoragePlace(name) for name in self._storages}
         body = WorkerBody(places, compactors=lambda: self._compactors, open_=self._open)
         self.bodies.append(body)

@@ -113,8 +113,7 @@ class Crew:
 
     def _begin(self) -> None:
         worker_id = f"w{next(self._numbers)}"
-        handle = self._pool.start(worker_id)
-        worker = Worker(id=worker_id, handle=handle, seen_s=self._clock())
+        worker = Worker(id=worker_id, handle=self._pool.start(), seen_s=self._clock())
         self.workers[worker_id] = worker
         self._describe(worker)
 

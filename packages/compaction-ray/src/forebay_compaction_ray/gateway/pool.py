@@ -45,5 +45,5 @@ class WorkerHandle(Protocol):
 class Pool(Protocol):
     """Where workers come from."""
 
-    def start(self, worker_id: str) -> WorkerHandle:
+    def start(self) -> WorkerHandle:
         """Begin a worker; it may take any time, or for ever where nothing is free for it."""

@@ -35,9 +35,8 @@ class GatewayActor:
         self._spec: Final = spec
         self._stopping: Final = asyncio.Event()
         self._stopped: Final = asyncio.Event()
-        self._pool: Final = RayPool(spec)
         self._core: Final = GatewayCore(
-            self._pool,
+            RayPool(spec),
             spec.limits,
             storages=list(spec.storages),
             policy=POLICIES[spec.policy],
@@ -71,7 +70,6 @@ class GatewayActor:
 
     async def _listen(self) -> str:
         spec = self._spec
-        await self._pool.listen()
         self._core.scale(spec.workers)
         again = bool(ray.get_runtime_context().was_current_actor_reconstructed)
         deadline_s = asyncio.get_running_loop().time() + (_REBIND_S if again else 0.0)
@@ -104,7 +102,6 @@ class GatewayActor:
             await asyncio.wait([drained], timeout=self._spec.limits.ping_every_s)
         await self._server.close()
         await self._core.close()
-        self._pool.close()
         self._stopped.set()
         if self._spec.detached:
             await asyncio.sleep(_LAST_WORDS_S)

@@ -11,7 +11,6 @@ import ray.exceptions
 
 from forebay_compaction_ray.gateway.pool import WorkerLostError
 from forebay_compaction_ray.messages import JobProgress, Outcome, Pulse, Submission, WorkerInfo
-from forebay_compaction_ray.ray_server.local_calls import LocalAddress, LocalCalls, answer_calls
 from forebay_compaction_ray.ray_server.spec import GatewaySpec
 from forebay_compaction_ray.wire import decode, pack
 from forebay_compaction_ray.worker.body import StoragePlace, WorkerBody
@@ -23,16 +22,8 @@ _CONTROL_CALLS: Final = 4
 class WorkerActor:
     """A `WorkerBody` in a process of its own. Never raises while it begins: it would not return."""
 
-    def __init__(
-        self,
-        worker_id: str,
-        storages: Mapping[str, StoragePlace],
-        slots: int,
-        local: LocalAddress,
-    ) -> None:
+    def __init__(self, storages: Mapping[str, StoragePlace]) -> None:
         self._body: Final = WorkerBody(storages)
-        if local.node == ray.get_runtime_context().get_node_id():
-            answer_calls(local, worker_id, self.run, slots)
 
     def describe(self) -> WorkerInfo:
         """As `WorkerHandle.describe`."""
@@ -60,19 +51,14 @@ class WorkerActor:
 class RayWorker:
     """The handle of one actor; implements `WorkerHandle`."""
 
-    def __init__(self, actor: Any, worker_id: str, local: LocalCalls) -> None:
+    def __init__(self, actor: Any) -> None:
         self._actor: Final = actor
-        self._id: Final = worker_id
-        self._local: Final = local
 
     async def describe(self) -> WorkerInfo:
         return cast("WorkerInfo", await self._control("describe"))
 
     async def run(self, submission: Submission) -> Outcome:
-        job = pack(submission.to_plain())
-        answer = await self._local.ask(self._id, job)
-        if answer is None:
-            answer = await _answer(self._actor.run.remote(job))
+        answer = await _answer(self._actor.run.remote(pack(submission.to_plain())))
         return Outcome.from_plain(decode(answer))
 
     async def ping(self) -> Pulse:
@@ -90,7 +76,6 @@ class RayWorker:
         return cast("Mapping[str, str]", await self._control("check", storage))
 
     def kill(self, *, restart: bool) -> None:
-        self._local.forget(self._id)
         ray.kill(self._actor, no_restart=not restart)
 
     async def _control(self, method: str, *args: object) -> Any:
@@ -106,10 +91,8 @@ class RayPool:
     """
 
     def __init__(self, spec: GatewaySpec) -> None:
-        """Begin none before `listen`."""
+        """Begin none yet."""
         self._spec: Final = spec
-        self._local: Final = LocalCalls()
-        self._local_address: LocalAddress | None = None
         self._actor_class: Final = ray.remote(
             max_restarts=-1,
             max_task_retries=0,
@@ -117,26 +100,16 @@ class RayPool:
             enable_task_events=False,
         )(WorkerActor)
 
-    async def listen(self) -> None:
-        """Let workers of this node connect."""
-        node = ray.get_runtime_context().get_node_id()
-        self._local_address = await self._local.start(node)
-
-    def close(self) -> None:
-        """Let no worker connect any more."""
-        self._local.close()
-
-    def start(self, worker_id: str) -> RayWorker:
+    def start(self) -> RayWorker:
         """Begin an actor; it waits where no node has room for it."""
         spec = self._spec
-        assert self._local_address is not None, "listen() comes first"
         actor = self._actor_class.options(
             num_cpus=spec.worker_cpus,
             resources=dict(spec.worker_resources),
             max_concurrency=spec.limits.slots,
             scheduling_strategy="SPREAD",
-        ).remote(worker_id, dict(spec.storages), spec.limits.slots, self._local_address)
-        return RayWorker(actor, worker_id, self._local)
+        ).remote(dict(spec.storages))
+        return RayWorker(actor)
 
 
 async def _answer(ref: Any) -> Any:
