@@ -241,7 +241,7 @@ class Concatenation:
             outputs=[output], entries_in=count, entries_out=count, entries_dropped=0
         )
 
-    def verify(self, file: StateFile, storage: ObjectStorage, *, full: bool) -> None:
+    def verify(self, file: StateFile, storage: ObjectStorage) -> None:
         self.verified.append(file.name)
         if sum(storage.get(file.name)) != file.meta["sum"]:
             raise CorruptStateError(f"{file.name} is not what was written")

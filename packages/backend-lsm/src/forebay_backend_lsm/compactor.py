@@ -13,7 +13,6 @@ import numpy as np
 
 from forebay_backend_lsm.expiry import Clock, Expiry
 from forebay_backend_lsm.files.cells import Cells, Kind
-from forebay_backend_lsm.files.checking import damage_of
 from forebay_backend_lsm.files.reading import FileTable, SortedFile, check_present
 from forebay_backend_lsm.files.writing import TableHeader
 from forebay_backend_lsm.merging import Merged, Rules, Run, merge
@@ -68,12 +67,8 @@ class LsmCompactor:
         except _CancelledError:  # asked for, and told by the result
             return None
 
-    def verify(self, file: StateFile, storage: ObjectStorage, *, full: bool) -> None:
+    def verify(self, file: StateFile, storage: ObjectStorage) -> None:
         """As `forebay_state_api.compaction.VerifyingCompactor.verify` says."""
-        if full:
-            if damage := damage_of(storage, file):
-                raise CorruptStateError("; ".join(damage))
-            return
         entries = sum(sum(t.counts) for t in SortedFile.open(storage, file).tables.values())
         if entries != file.meta["entries"]:
             message = f"file {file.name!r} holds {entries} cells, not {file.meta['entries']}"

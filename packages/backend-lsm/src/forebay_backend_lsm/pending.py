@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any, Self
 import attrs
 
 from forebay_state_api.backend import NO_TIME
-from forebay_state_api.compaction import CompactionJob, CompactionResult
+from forebay_state_api.compaction import CompactionJob
 from forebay_state_api.errors import CorruptStateError
-from forebay_state_api.sealed import TornObjectError, known_fields, unseal
+from forebay_state_api.sealed import TornObjectError, known_fields
 from forebay_state_api.storage import ObjectNotFoundError, checked_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from forebay_state_api.backend import StateFile
+    from forebay_state_api.compaction import CompactionResult
     from forebay_state_api.storage import ObjectStorage
 
 
@@ -87,28 +88,19 @@ def found_result(job: CompactionJob, storage: ObjectStorage) -> CompactionResult
 
     Raises `CorruptStateError` for a result that was altered, or that contradicts the job.
     """
-    name = f"{job.result_name} in {storage.url}"
     try:
-        plain = unseal(storage.get(job.result_name), name)
+        result = job.stored_result(storage)
     except (ObjectNotFoundError, TornObjectError):
         return None
-    result = _decoded(plain, name)
     sizes = {info.name: info.size for info in storage.list(job.output_prefix)}
     if fault := fault_of(job, result, sizes):
         message = (
-            f"the compaction result {name} cannot be installed: {fault}. The files that it was "
-            "made from are untouched: delete this object, and the job runs again after its timeout"
+            f"the compaction result {job.result_name} in {storage.url} cannot be installed: "
+            f"{fault}. The files that it was made from are untouched: delete this object, and the "
+            "job runs again after its timeout"
         )
         raise CorruptStateError(message)
     return result
-
-
-def _decoded(plain: Mapping[str, Any], name: str) -> CompactionResult:
-    try:
-        return CompactionResult.from_plain(plain)
-    except (KeyError, TypeError, ValueError) as error:
-        message = f"the compaction result {name} is not one: {error!r}"
-        raise CorruptStateError(message) from error
 
 
 def fault_of(job: CompactionJob, result: CompactionResult, sizes: Mapping[str, int]) -> str:

@@ -18,7 +18,6 @@ from forebay_compaction_ray.client.endpoints import Endpoints, KnownEndpoints
 from forebay_compaction_ray.client.errand import Ending, Errand, Failed, Lost, NoEndpoint, NotGiven
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
 from forebay_compaction_ray.client.tracked import TrackedJob
-from forebay_compaction_ray.client.verifying import Verifier
 from forebay_compaction_ray.names import shown
 from forebay_compaction_ray.options import PREFIX, SETTINGS, RemoteOptions
 from forebay_compaction_ray.wire import RefusedError
@@ -32,6 +31,7 @@ from forebay_state_api.compaction import (
     CompactionStatus,
     Compactor,
     LocalCompactionService,
+    VerifyingCompactor,
 )
 from forebay_state_api.errors import CorruptStateError, ForebayError, StorageError
 from forebay_state_api.plugins import plugins
@@ -41,6 +41,8 @@ from forebay_state_api.storage import ObjectNotFoundError, ObjectStorage
 
 _log = logging.getLogger(__name__)
 
+_INFLIGHT: Final = 4
+"""Jobs that are followed at once; further ones wait for a thread."""
 _REMEMBERED: Final = 256
 _FIRST_ANSWER_S: Final = 0.25
 """Longest that a task waits to learn of a job that another process submitted."""
@@ -74,12 +76,11 @@ class RemoteCompactionService(CompactionService):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Send jobs of ``storage``, the state directory. Nothing is opened yet."""
-        find = find_compactor or plugins().compactor
+        self._find: Final = find_compactor or plugins().compactor
         self._options: Final = options
         self._clock: Final = clock
         self._storage: Final = storage
-        self._local: Final = LocalCompactionService(storage, find)
-        self._verifier: Final = Verifier(storage, find, options.verify)
+        self._local: Final = LocalCompactionService(storage, self._find)
         self._endpoints: Final = KnownEndpoints(
             Endpoints(storage), options.addresses, clock=clock, warn=self._endpoints_unread
         )
@@ -88,7 +89,7 @@ class RemoteCompactionService(CompactionService):
         self._gateways: dict[str, Gateway] = {}
         self._turn = 0
         self._lock: Final = threading.Lock()
-        self._crew: Final = Crew(options.max_inflight)
+        self._crew: Final = Crew(_INFLIGHT)
         self._errands: Final = Crew(1)
         self.counters: Final = Counts()
         """What happened so far, by name: see `EVENTS`. A gateway is told with each submission."""
@@ -169,7 +170,7 @@ class RemoteCompactionService(CompactionService):
         if tracked is not None and (tracked.verified or tracked.local):
             return
         try:
-            self._verifier.verify(job, result)
+            self._read_outputs(job, result)
         except CorruptStateError:
             self.counters.add("verify_failures")
             raise
@@ -250,7 +251,7 @@ class RemoteCompactionService(CompactionService):
     def _check(self, tracked: TrackedJob, job: CompactionJob) -> None:
         """The gateway says done: read the result, here, so that no task has to wait for that."""
         try:
-            self._verifier.verify(job, self._verifier.stored_result(job))
+            self._read_outputs(job, job.stored_result(self._storage.child(job.operator)))
         except TornObjectError as torn:
             self._lose(tracked, job, f"the gateway says done, but {torn}")
         except CorruptStateError as corrupt:
@@ -264,6 +265,14 @@ class RemoteCompactionService(CompactionService):
         else:
             tracked.verified = True
             self._done(tracked)
+
+    def _read_outputs(self, job: CompactionJob, result: CompactionResult) -> None:
+        """Raise `CorruptStateError` for an output that is not what the result says."""
+        compactor = self._find(job.format)
+        if isinstance(compactor, VerifyingCompactor):
+            here = self._storage.child(job.operator)
+            for file in result.outputs:
+                compactor.verify(file, here)
 
     def _done(self, tracked: TrackedJob) -> None:
         self.counters.add("done")

@@ -39,11 +39,10 @@ class Compactor(Protocol):
 class VerifyingCompactor(Protocol):
     """A compactor that can also tell whether a file of its format is whole."""
 
-    def verify(self, file: StateFile, storage: ObjectStorage, *, full: bool) -> None:
+    def verify(self, file: StateFile, storage: ObjectStorage) -> None:
         """Raise `CorruptStateError` unless ``file`` is what its name, size and meta say.
 
-        Reads what opening the file would read; with ``full`` every block. ``storage`` is rooted at
-        the operator's directory.
+        Reads what opening the file would read. ``storage`` is rooted at the operator's directory.
         """
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from forebay_state_api.backend import StateFile
+from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.sealed import known_fields
+from forebay_state_api.sealed import known_fields, unseal
+
+if TYPE_CHECKING:
+    from forebay_state_api.storage import ObjectStorage
 
 
 @attrs.frozen(kw_only=True)
@@ -51,6 +55,20 @@ class CompactionJob:
     def result_name(self) -> str:
         """Name, below ``operator``, of the object that is written last."""
         return f"{self.output_prefix}result"
+
+    def stored_result(self, storage: ObjectStorage) -> CompactionResult:
+        """Return what the job left; ``storage`` is rooted at the operator's directory.
+
+        Raises `ObjectNotFoundError` or `TornObjectError` where the job has not left a result yet,
+        `CorruptStateError` for one that was altered.
+        """
+        name = f"the compaction result {self.result_name} in {storage.url}"
+        plain = unseal(storage.get(self.result_name), name)
+        try:
+            return CompactionResult.from_plain(plain)
+        except (KeyError, TypeError, ValueError) as error:
+            message = f"{name} is not one: {error!r}"
+            raise CorruptStateError(message) from error
 
     def to_plain(self) -> dict[str, Any]:
         """Return dicts, lists, strings and numbers only."""
