@@ -1,4 +1,4 @@
-"""The page of settings has exactly the settings that exist, with their defaults."""
+"""Pages have exactly the settings and limits that exist, with their defaults."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from pathlib import Path
 
 import attrs
 
+from forebay_compaction_ray.declaring import declarations
+from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import CORE, PREFIX, Setting
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 
 
 def settings() -> Iterator[Setting]:
@@ -28,7 +30,17 @@ def line(setting: Setting) -> str:
     return f"| `{PREFIX}{setting.name}` | {default} | {setting.type.expected} | {setting.doc} |"
 
 
-def test_the_table_is_that_of_the_code():
+def rows(page: str, start: str) -> list[str]:
+    lines = (REFERENCE / page).read_text(encoding="utf-8").splitlines()
+    return [row for row in lines if row.startswith(start)]
+
+
+def test_the_table_of_settings_is_that_of_the_code():
     wanted = [line(setting) for setting in settings()]
-    found = [row for row in PAGE.read_text(encoding="utf-8").splitlines() if f"`{PREFIX}" in row]
-    assert [row for row in found if row.startswith("|")] == wanted, "\n".join(wanted)
+    assert rows("settings.md", f"| `{PREFIX}") == wanted, "\n".join(wanted)
+
+
+def test_the_table_of_limits_is_that_of_the_code():
+    limits = declarations(GatewayLimits).values()
+    wanted = [f"| `--{limit.name}` | `{limit.default}` | {limit.doc} |" for limit in limits]
+    assert rows("command-line.md", "| `--") == wanted, "\n".join(wanted)

@@ -181,7 +181,7 @@ def test_a_result_that_cannot_be_decoded(client_of, gateway, remote, storage, da
 
 def test_a_job_that_was_given_up_is_tried_again_when_the_query_is(client_of, gateway, remote):
     clock = Clock()
-    client = client_of(dead_address(), fall_back=False, request_retries=0)
+    client = client_of(dead_address(), failure_strategy="fail", request_retries=0)
     client._clock = clock
     given = job(attempt=7)
     assert ended(client, given).fault is CompactionFault.UNAVAILABLE
@@ -189,7 +189,7 @@ def test_a_job_that_was_given_up_is_tried_again_when_the_query_is(client_of, gat
     assert client.poll(given.id).fault is CompactionFault.UNAVAILABLE
     clock.now += 1
     assert client.poll(given.id).phase is CompactionPhase.UNKNOWN
-    back = client_of(gateway.address, fall_back=False, request_retries=0)
+    back = client_of(gateway.address, failure_strategy="fail", request_retries=0)
     assert ended(back, job(attempt=8)).phase is CompactionPhase.DONE
 
 
@@ -198,7 +198,7 @@ def test_what_fails_in_passing_is_submitted_again_until_the_retries_are_used_up(
     client_of, gateway, remote, own, strategy
 ):
     remote.fault = StorageError("throttled", transient=True)
-    client = client_of(gateway.address, request_retries=1, fall_back=strategy == "fallback")
+    client = client_of(gateway.address, request_retries=1, failure_strategy=strategy)
     assert ended(client, job(attempt=1)).phase is CompactionPhase.LOST
     second = ended(client, job(attempt=2))
     if strategy == "fail":

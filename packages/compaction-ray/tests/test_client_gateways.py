@@ -34,7 +34,7 @@ from forebay_state_api.storage import ObjectNotFoundError
 
 @pytest.mark.parametrize("strategy", ["fallback", "fail"])
 def test_a_dead_port(client_of, own, strategy):
-    client = client_of(dead_address(), fall_back=strategy == "fallback")
+    client = client_of(dead_address(), failure_strategy=strategy)
     status = ended(client, job())
     if strategy == "fallback":
         assert status.phase is CompactionPhase.DONE
@@ -85,7 +85,7 @@ def test_endpoints_change_while_the_job_runs(client_of, gateway, storage, remote
 def test_when_all_gateways_were_removed_jobs_run_here(client_of, gateway, storage, own, strategy):
     """Somebody took them away on purpose, so it is nothing to fail for."""
     Endpoints(storage).remove(gateway.address)
-    client = client_of(gateway.address, fall_back=strategy == "fallback")
+    client = client_of(gateway.address, failure_strategy=strategy)
     assert ended(client, job(1, attempt=1)).phase is CompactionPhase.DONE
     assert ended(client, job(2, attempt=9)).phase is CompactionPhase.DONE
     assert own.runs == 2
@@ -99,7 +99,7 @@ def test_a_job_that_is_lost_when_all_gateways_were_removed_fails_nobody(
     client_of, gateway, storage, remote, own
 ):
     remote.go.clear()
-    client = client_of(gateway.address, fall_back=False, request_retries=0)
+    client = client_of(gateway.address, failure_strategy="fail", request_retries=0)
     given = job()
     client.submit(given)
     assert remote.began.wait(PATIENCE_S)

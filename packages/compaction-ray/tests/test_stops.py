@@ -18,16 +18,16 @@ from forebay_state_api.errors import CorruptStateError, PluginError, StorageErro
 
 
 def test_the_query_stops_if_it_is_told_to_and_goes_on_when_a_gateway_is_back():
-    with contextlib.closing(Query(fall_back=False, request_retries=0)) as query:
+    with contextlib.closing(Query(failure_strategy="fail", request_retries=0)) as query:
         for _ in range(8):
             query.batch()
-        query.new_process(dead_address(), fall_back=False, request_retries=0)
+        query.new_process(dead_address(), failure_strategy="fail", request_retries=0)
         with pytest.raises(StorageError, match="failure-strategy is 'fail'"):
             run(query)
         for _ in range(4):  # Spark's retries
             with pytest.raises(StorageError, match="UNAVAILABLE"):
                 query.batch()
-        query.new_process(fall_back=False, request_retries=0)
+        query.new_process(failure_strategy="fail", request_retries=0)
         done = query.count("done")
         run(query)
         query.check()

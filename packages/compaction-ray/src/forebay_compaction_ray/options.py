@@ -9,13 +9,14 @@ from typing import Any, Final
 import attrs
 
 from forebay_compaction_ray.addresses import addresses_of
+from forebay_compaction_ray.declaring import declarations, declared
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.settings import BYTES, DURATION, LOCATION, Setting, SettingType, one_of
+from forebay_state_api.settings import BYTES, DURATION, LOCATION, SettingType, one_of
 
 PREFIX: Final = "compaction.remote"
+KEYS: Final = f"spark.forebay.{PREFIX}."
 FALLBACK: Final = "fallback"
 FAIL: Final = "fail"
-RESULT, FOOTER, FULL = "result", "footer", "full"
 
 
 def _addresses(given: object) -> tuple[str, ...]:
@@ -27,52 +28,6 @@ def _addresses(given: object) -> tuple[str, ...]:
 
 ADDRESSES: Final = SettingType("a list such as ip:port,ip:port", _addresses, ",".join)
 """A tuple of ``host:port``."""
-
-SETTINGS: Final[Mapping[str, Setting]] = {
-    setting.name: setting
-    for setting in (
-        Setting("address", ADDRESSES, None, "The gateways to send compactions to."),
-        Setting(
-            "request.timeout",
-            DURATION,
-            "300s",
-            "Longest time from the submission of a compaction to its end.",
-        ),
-        Setting(
-            "request.retries",
-            int,
-            2,
-            "How often a compaction that failed is tried again.",
-            minimum=0,
-        ),
-        Setting(
-            "request.failure-strategy",
-            one_of(FALLBACK, FAIL),
-            FALLBACK,
-            "When the retries are used up: compact in the job itself, or fail the task.",
-        ),
-        Setting("connect-timeout", DURATION, "2s", "Longest wait for a gateway's answer."),
-        Setting(
-            "queue-timeout", DURATION, "30s", "Longest wait in queues before compacting locally."
-        ),
-        Setting(
-            "min-bytes", BYTES, "8m", "Compactions with less input stay in the job.", minimum=0
-        ),
-        Setting("max-inflight", int, 4, "Compactions of one process at once.", minimum=1),
-        Setting(
-            "verify",
-            one_of(RESULT, FOOTER, FULL),
-            FOOTER,
-            "What is read of outputs before they are installed: nothing, footers, or all of it.",
-        ),
-        Setting("storage", str, "default", "The gateway's name of the state directory."),
-        Setting("token-file", LOCATION, None, "File with the gateway's token, on every executor."),
-        Setting("tls-ca", LOCATION, None, "PEM file: who signed the gateway's certificate."),
-        Setting("tls-cert", LOCATION, None, "PEM file: this side's certificate, for mutual TLS."),
-        Setting("tls-key", LOCATION, None, "PEM file: the key of tls-cert."),
-    )
-}
-"""Name → declaration, as `CompactionService.options` wants it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -109,57 +64,84 @@ class ClientSecurity:
 
 @attrs.frozen(kw_only=True)
 class RemoteOptions:
-    """The settings in force for one client."""
+    """The settings in force for one client; `SETTINGS` are the fields that are declared."""
 
-    addresses: tuple[str, ...]
-    """At least one ``host:port``."""
-    request_timeout_s: float = 300.0
-    request_retries: int = 2
-    fall_back: bool = True
-    """Else the task fails."""
-    connect_timeout_s: float = 2.0
-    queue_timeout_s: float = 30.0
-    min_bytes: int = 8 * 1024 * 1024
-    max_inflight: int = 4
-    verify: str = FOOTER
-    storage: str = "default"
-    security: ClientSecurity = attrs.field(factory=ClientSecurity)
+    addresses: tuple[str, ...] = declared(
+        "address", ADDRESSES, None, "The gateways to send compactions to."
+    )
+    request_timeout_s: float = declared(
+        "request.timeout",
+        DURATION,
+        "300s",
+        "Longest time from the submission of a compaction to its end.",
+    )
+    request_retries: int = declared(
+        "request.retries", int, 2, "How often a compaction that failed is tried again.", minimum=0
+    )
+    failure_strategy: str = declared(
+        "request.failure-strategy",
+        one_of(FALLBACK, FAIL),
+        FALLBACK,
+        "When the retries are used up: compact in the job itself, or fail the task.",
+    )
+    connect_timeout_s: float = declared(
+        "connect-timeout", DURATION, "2s", "Longest wait for a gateway's answer."
+    )
+    queue_timeout_s: float = declared(
+        "queue-timeout", DURATION, "30s", "Longest wait in queues before compacting locally."
+    )
+    min_bytes: int = declared(
+        "min-bytes", BYTES, "8m", "Compactions with less input stay in the job.", minimum=0
+    )
+    storage: str = declared("storage", str, "default", "The gateway's name of the state directory.")
+    token_file: str | None = declared(
+        "token-file", LOCATION, None, "File with the gateway's token, on every executor."
+    )
+    tls_ca: str | None = declared(
+        "tls-ca", LOCATION, None, "PEM file: who signed the gateway's certificate."
+    )
+    tls_cert: str | None = declared(
+        "tls-cert", LOCATION, None, "PEM file: this side's certificate, for mutual TLS."
+    )
+    tls_key: str | None = declared("tls-key", LOCATION, None, "PEM file: the key of tls-cert.")
+    security: ClientSecurity = attrs.field()
+    """What the files hold; read here unless given."""
+
+    @security.default
+    def _read_files(self) -> ClientSecurity:
+        return ClientSecurity.of(
+            token_file=self.token_file,
+            ca=self.tls_ca,
+            certificate=self.tls_cert,
+            key=self.tls_key,
+        )
+
+    @property
+    def fall_back(self) -> bool:
+        """Whether what no gateway does is compacted here; else the task fails."""
+        return self.failure_strategy == FALLBACK
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> RemoteOptions:
-        """Take what is given, and the default of what is not; reads the files that are named.
+        """Take what is given by the names of settings, and the default of what is not.
 
-        Raises `ConfigurationError`.
+        Raises `ConfigurationError`, also for a file that cannot be read.
         """
         if unknown := sorted(given.keys() - SETTINGS.keys()):
             raise ConfigurationError(f"the compaction service 'ray' has no settings {unknown}")
-        value = {name: _value(setting, given.get(name)) for name, setting in SETTINGS.items()}
-        if value["address"] is None:
-            raise ConfigurationError(f"compaction.service=ray needs spark.forebay.{PREFIX}.address")
-        return cls(
-            addresses=value["address"],
-            request_timeout_s=value["request.timeout"],
-            request_retries=value["request.retries"],
-            fall_back=value["request.failure-strategy"] == FALLBACK,
-            connect_timeout_s=value["connect-timeout"],
-            queue_timeout_s=value["queue-timeout"],
-            min_bytes=value["min-bytes"],
-            max_inflight=value["max-inflight"],
-            verify=value["verify"],
-            storage=value["storage"],
-            security=ClientSecurity.of(
-                token_file=value["token-file"],
-                ca=value["tls-ca"],
-                certificate=value["tls-cert"],
-                key=value["tls-key"],
-            ),
-        )
+        fields = declarations(cls).items()
+        value = {
+            field: setting.value_of(given[setting.name], key=f"{KEYS}{setting.name}")
+            for field, setting in fields
+            if given.get(setting.name) is not None
+        }
+        if "addresses" not in value:
+            raise ConfigurationError(f"compaction.service=ray needs {KEYS}address")
+        return cls(**value)
 
 
-def _value(setting: Setting, given: object) -> Any:
-    if given is None:
-        return setting.default_value()
-    return setting.value_of(given, key=f"spark.forebay.{PREFIX}.{setting.name}")
+SETTINGS: Final = {setting.name: setting for setting in declarations(RemoteOptions).values()}
+"""Name → declaration, as `CompactionService.options` wants it."""
 
 
 def read_token(path: str) -> str:

@@ -4,32 +4,60 @@ from __future__ import annotations
 
 import attrs
 
+from forebay_compaction_ray.declaring import declared
+from forebay_state_api.settings import BYTES, DURATION
+
+_SOON_S = 0.001
+
 
 @attrs.frozen(kw_only=True)
 class GatewayLimits:
-    """What a gateway takes, and how long it waits."""
+    """What a gateway takes, and how long it waits.
 
-    queue: int = 64
-    """Jobs that may wait."""
+    Fields that are declared are options of ``forebay compaction start``.
+    """
+
+    slots: int = declared("slots", int, 1, "Jobs of a worker at once.", minimum=1)
+    queue: int = declared(
+        "queue", int, 64, "Jobs that may wait; one more is told to come again.", minimum=0
+    )
+    job_bytes: int = declared(
+        "max-job-bytes",
+        BYTES,
+        "8g",
+        "Input of one job; a larger one is refused for good, and the query stops.",
+        minimum=1,
+    )
+    stall_timeout_s: float = declared(
+        "stall-timeout",
+        DURATION,
+        "60s",
+        "A worker that is silent for so long, or makes no step in a job, is killed.",
+        minimum=_SOON_S,
+    )
+    drain_timeout_s: float = declared(
+        "drain-timeout",
+        DURATION,
+        "120s",
+        "Longest wait for running jobs at `drain`, `stop` and `scale`.",
+        minimum=_SOON_S,
+    )
+    deaths: int = declared(
+        "max-deaths",
+        int,
+        2,
+        "Workers that may die at the same work until it gets no further one.",
+        minimum=1,
+    )
     jobs_per_client: int = 16
     """Jobs of one client that may wait or run."""
-    job_bytes: int = 8 * 1024**3
-    """Input of one job."""
     inputs: int = 1024
     """Input files of one job."""
-    slots: int = 1
-    """Jobs that a worker runs at once."""
     ping_every_s: float = 2.0
     ping_misses: int = 3
     """After so many pings without an answer a worker gets no more jobs."""
-    stall_timeout_s: float = 60.0
-    """A worker that is silent for so long, or makes no step in a job, is killed."""
     abort_timeout_s: float = 10.0
     """A job that does not stop within this is stopped by killing its worker."""
-    drain_timeout_s: float = 120.0
-    """Longest wait for running jobs when the gateway drains or a worker is taken away."""
-    deaths: int = 2
-    """Work that was running on so many workers when they died gets no further worker."""
     poll_wait_s: float = 20.0
     """Longest wait of one poll."""
     remembered: int = 1024
