@@ -399,7 +399,6 @@ class GatewayCore:
             return
         entry.phase, entry.fault = phase, fault
         entry.code, entry.message = code or entry.code, message
-        entry.ended_s = self._clock()
         client = entry.submission.client
         self._active[client] -= 1
         if not self._active[client]:

@@ -31,7 +31,6 @@ class Entry:
     worker: Worker | None = None
     started_s: float | None = None
     abort_asked_s: float | None = None
-    ended_s: float | None = None
     fault: CompactionFault | None = None
     code: str = ""
     message: str = ""

@@ -31,7 +31,6 @@ _log = logging.getLogger(__name__)
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 """Interfaces on which a token may be left out."""
-DEFAULT_PORT: Final = 9461
 
 _SERVING, _NOT_SERVING = b"\x08\x01", b"\x08\x02"
 _STATUS: Final = {
