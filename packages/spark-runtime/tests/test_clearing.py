@@ -29,10 +29,7 @@ def test_it_is_due_every_so_many_versions_in_subtask_0(clear):
     started = {version: clear(version) for version in range(1, 5)}
     assert not any(started.values())
     assert clear(5, subtask=1) is None
-    thread = clear(5)
-    assert thread.daemon
-    thread.join(30)
-    assert not thread.is_alive()
+    assert clear(5).result(30) is None
 
 
 def test_one_pass_at_a_time(clear, monkeypatch):
@@ -49,9 +46,9 @@ def test_one_pass_at_a_time(clear, monkeypatch):
     assert began.wait(30)
     assert clear(10) is None
     go_on.set()
-    first.join(30)
+    first.result(30)
     second = clear(10)
-    second.join(30)
+    second.result(30)
     assert second is not None
 
 
@@ -62,7 +59,7 @@ def test_a_failure_is_logged_and_the_next_pass_tries_again(clear, monkeypatch, c
 
     monkeypatch.setattr(clearing.Janitor, "sweep", broken)
     for version in (5, 10):
-        clear(version).join(30)
+        clear(version).result(30)
         assert f"the store is away at {version}" in caplog.text
 
 
@@ -74,7 +71,7 @@ def test_a_storage_that_refuses_is_one_line(clear, monkeypatch, caplog):
         raise StorageError(message) from OSError("Debug source:\nPermissionDenied {\n")
 
     monkeypatch.setattr(clearing.Janitor, "sweep", refused)
-    clear(5).join(30)
+    clear(5).result(30)
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert record.exc_info is None

@@ -61,15 +61,14 @@ def test_where_nothing_is_behind_no_thread_begins(follow, siblings):
 
 def test_it_looks_until_all_have_committed(follow):
     siblings = Siblings(2)
-    thread = follow(siblings)
-    assert thread.daemon
-    thread.join(30)
+    running = follow(siblings)
+    running.result(30)
     assert (siblings.looks, siblings.behind) == (2, False)
 
 
 def test_it_does_not_wait_for_ever(follow):
     siblings = Siblings(99)
-    follow(siblings).join(30)
+    follow(siblings).result(30)
     assert siblings.looks == 3
 
 
@@ -77,18 +76,18 @@ def test_the_subtasks_of_a_process_share_one_thread_and_the_last_one_counts(foll
     """Else each of n subtasks would list what all n have made."""
     first, second, last = Waiting(99), Siblings(99), Siblings(1)
     other = Siblings(1, path="another operator")
-    thread = follow(first)
+    running = follow(first)
     assert first.reached.wait(30)
-    assert [follow(one) for one in (second, last, other)] == [thread] * 3
+    assert [follow(one) for one in (second, last, other)] == [running] * 3
     first.go_on.set()
-    thread.join(30)
+    running.result(30)
     assert [one.looks for one in (first, second, last, other)] == [1, 0, 1, 1]
 
 
 def test_the_next_commit_begins_another_thread(follow):
     first, second = Siblings(1), Siblings(1)
-    follow(first).join(30)
-    follow(second).join(30)
+    follow(first).result(30)
+    follow(second).result(30)
     assert (first.looks, second.looks) == (1, 1)
 
 
@@ -107,10 +106,10 @@ def test_while_tasks_go_on_committing_it_waits_but_not_for_ever(monkeypatch):
 
 
 def test_a_failure_is_logged(follow, caplog):
-    follow(Siblings(2, StorageError("the store is away"))).join(30)
+    follow(Siblings(2, StorageError("the store is away"))).result(30)
     assert "the store is away" in caplog.text
     siblings = Siblings(1)
-    follow(siblings).join(30)
+    follow(siblings).result(30)
     assert siblings.looks == 1
 
 

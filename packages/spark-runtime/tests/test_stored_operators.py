@@ -43,9 +43,9 @@ def told(caplog):
 
     def log(text, query=QUERY, **how):
         caplog.clear()
-        thread = stored_operators.log_kept(query, lambda: text, **how)
-        if thread is not None:
-            thread.join(20)
+        running = stored_operators.log_kept(query, lambda: text, **how)
+        if running is not None:
+            running.result(20)
         return [(one.levelname, one.getMessage()) for one in caplog.records]
 
     return log
@@ -108,7 +108,7 @@ def test_a_new_checkpoint_beside_state_of_the_uid_is_a_warning(monkeypatch, told
 def test_so_is_the_first_batch_of_for_each_batch(caplog, state_dir):
     batch = Batch(query="new", spark_query="new", batch_id=0, run_id="r")
     first = attrs.evolve(options(state_dir), batch=batch)
-    stored_operators.log_beside_batch(first).join(20)
+    stored_operators.log_beside_batch(first).result(20)
     assert "query new has a new checkpoint" in caplog.text
     assert repr(QUERY) in caplog.text
     for changed in ({"batch_id": 1}, {"spark_query": None}):

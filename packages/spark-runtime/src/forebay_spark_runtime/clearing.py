@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
+from concurrent.futures import Future
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from forebay_state_api.daemons import DaemonPool
 from forebay_state_api.errors import ForebayError
 from forebay_state_api.versions.janitor import Janitor, is_due
 from forebay_state_api.versions.leftovers import one_line
@@ -20,6 +23,7 @@ _log = logging.getLogger(__name__)
 _at_work: Final[set[str]] = set()
 """Folders that a thread of this process is clearing."""
 _lock: Final = threading.Lock()
+_pool: Final = DaemonPool("forebay-janitor", most=4)
 
 
 def clear_if_due(
@@ -30,12 +34,12 @@ def clear_if_due(
     subtask: int,
     settings: Settings,
     opened: int | None = None,
-) -> threading.Thread | None:
+) -> Future[None] | None:
     """Start a pass over an operator's folder if ``version``, just committed, is one for it.
 
     ``opened`` is the version that it was made of; the one before if not given.
 
-    Returns the thread, a daemon; ``None`` if no pass is due or the one before is still under way.
+    Returns the pass; ``None`` if none is due or the one before is still under way.
     """
     if not is_due(version, subtask, settings["janitor.every"], opened=opened):
         return None
@@ -49,11 +53,7 @@ def clear_if_due(
         retention=settings["retention"],
         min_age=timedelta(seconds=settings["janitor.min-age"]),
     )
-    thread = threading.Thread(
-        target=_sweep, args=(janitor, storage.url, version), name="forebay-janitor", daemon=True
-    )
-    thread.start()
-    return thread
+    return _pool.submit(functools.partial(_sweep, janitor, storage.url, version))
 
 
 def _sweep(janitor: Janitor, url: str, version: int) -> None:

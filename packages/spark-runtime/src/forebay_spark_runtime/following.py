@@ -13,7 +13,10 @@ import os
 import sys
 import threading
 import time
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final
+
+from forebay_state_api.daemons import DaemonPool
 
 if TYPE_CHECKING:
     from forebay_state_api.siblings import Siblings
@@ -37,12 +40,13 @@ class Follower:
         self._latest: dict[str, Siblings] = {}
         """By the operator's directory."""
         self._commits = 0
-        self._thread: threading.Thread | None = None
+        self._pool = DaemonPool("forebay-following")
+        self._running: Future[None] | None = None
 
-    def follow(self, siblings: Siblings | None) -> threading.Thread | None:
+    def follow(self, siblings: Siblings | None) -> Future[None] | None:
         """Begin to follow, in place of those of an earlier subtask.
 
-        Returns the thread, a daemon; ``None`` if there is nothing to do.
+        Returns what is under way; ``None`` if there is nothing to do.
         """
         if siblings is None:
             return None
@@ -52,12 +56,9 @@ class Follower:
                 self._latest[siblings.path] = siblings
             self._commits += 1
             self._changed.notify_all()
-            if self._thread is None and self._latest:
-                self._thread = threading.Thread(
-                    target=self._run, name="forebay-following", daemon=True
-                )
-                self._thread.start()
-            return self._thread
+            if self._running is None and self._latest:
+                self._running = self._pool.submit(self._run)
+            return self._running
 
     def _run(self) -> None:
         try:
@@ -81,7 +82,7 @@ class Follower:
 
     def _end(self) -> None:
         self._latest.clear()
-        self._thread = None
+        self._running = None
 
     def _await_quiet(self, pause_s: float) -> bool:
         """Wait until no task has committed for a pause; whether one has meanwhile."""

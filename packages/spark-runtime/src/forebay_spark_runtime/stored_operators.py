@@ -12,15 +12,17 @@ Connect and in ``foreachBatch``, whose batches make operators of their own, no p
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import re
-import threading
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from forebay_state_api.daemons import DaemonPool
 from forebay_state_api.storage import open_storage
 from forebay_state_api.versions.contents import listed, stored_queries
 from forebay_state_api.versions.layout import escaped, unescaped
@@ -44,6 +46,7 @@ class _Home:
 
 
 _REMEMBERED: Final = 1000
+_pool: Final = DaemonPool("forebay-stored", most=4)
 
 _homes: Final[dict[str, _Home]] = {}
 """By what was drawn for each operator that was made."""
@@ -65,13 +68,11 @@ def _home_of(state_dir: str, options: KeyedOptions) -> _Home:
     return _Home(state_dir, options.settings.storage_options(), chosen)
 
 
-def log_kept(
-    query: str, plan: Callable[[], str], *, is_new: bool = False
-) -> threading.Thread | None:
+def log_kept(query: str, plan: Callable[[], str], *, is_new: bool = False) -> Future[None] | None:
     """Log what is stored for the query of this plan, and not in it, on a thread: nothing waits.
 
     ``is_new`` says that its checkpoint is, and then warns of what other queries have of its uids.
-    Returns the thread, a daemon; ``None`` if nothing can be stored.
+    Returns what is under way; ``None`` if nothing can be stored.
     """
     if not _homes:
         return None
@@ -80,23 +81,18 @@ def log_kept(
     if not homes:
         return None
     uids = {uid for uid, made in observed if not (is_new and _is_chosen(made))}
-    return _started(_log_beside if is_new else _log_kept, query, uids, [*homes.values()])
+    log = _log_beside if is_new else _log_kept
+    return _pool.submit(functools.partial(log, query, uids, [*homes.values()]))
 
 
-def log_beside_batch(options: KeyedOptions) -> threading.Thread | None:
+def log_beside_batch(options: KeyedOptions) -> Future[None] | None:
     """In the first batch of a ``foreachBatch``: warn of what other queries have of the uid."""
     batch = options.batch
     if batch.batch_id != 0 or batch.query is None or batch.query != batch.spark_query:
         return None
     if options.state_dir is None or (home := _home_of(options.state_dir, options)).is_chosen:
         return None
-    return _started(_log_beside, batch.query, {options.uid}, [home])
-
-
-def _started(log: Callable[..., None], *arguments: Any) -> threading.Thread:
-    thread = threading.Thread(target=log, args=arguments, name="forebay-stored", daemon=True)
-    thread.start()
-    return thread
+    return _pool.submit(functools.partial(_log_beside, batch.query, {options.uid}, [home]))
 
 
 def _is_chosen(made: str) -> bool:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from forebay_compaction_ray.client.counts import Counts
-from forebay_compaction_ray.client.crew import Crew
 from forebay_compaction_ray.client.endpoints import Endpoints, KnownEndpoints
 from forebay_compaction_ray.client.errand import Ending, Errand, Failed, Lost, NoEndpoint, NotGiven
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
@@ -33,6 +32,7 @@ from forebay_state_api.compaction import (
     LocalCompactionService,
     VerifyingCompactor,
 )
+from forebay_state_api.daemons import DaemonPool
 from forebay_state_api.errors import CorruptStateError, ForebayError, StorageError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.sealed import TornObjectError
@@ -41,6 +41,7 @@ from forebay_state_api.storage import ObjectNotFoundError, ObjectStorage
 
 _log = logging.getLogger(__name__)
 
+_THREADS: Final = "forebay-remote-compaction"
 _INFLIGHT: Final = 4
 """Jobs that are followed at once; further ones wait for a thread."""
 _REMEMBERED: Final = 256
@@ -89,8 +90,8 @@ class RemoteCompactionService(CompactionService):
         self._gateways: dict[str, Gateway] = {}
         self._turn = 0
         self._lock: Final = threading.Lock()
-        self._crew: Final = Crew(_INFLIGHT)
-        self._errands: Final = Crew(1)
+        self._crew: Final = DaemonPool(_THREADS, _INFLIGHT)
+        self._errands: Final = DaemonPool(_THREADS)
         self.counters: Final = Counts()
         """What happened so far, by name: see `EVENTS`. A gateway is told with each submission."""
 

@@ -7,18 +7,18 @@ the record, which fails or is tried again; the thread is taken until the functio
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
+import functools
 import inspect
-import threading
 from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
 from typing import Any, TypeAlias
 
 from forebay_spark_runtime.waiting.current import CURRENT, Call
+from forebay_state_api.daemons import DaemonPool
 from forebay_state_api.errors import FunctionError
 
-_Work: TypeAlias = "tuple[asyncio.Future[Any], Call, Any, Any]"
 _Settled: TypeAlias = "tuple[asyncio.Future[Any], Any, BaseException | None]"
 
 
@@ -33,10 +33,9 @@ class Threads:
         self._capacity = capacity
         self._patience = patience
         self._loop = asyncio.get_running_loop()
-        self._work: SimpleQueue[_Work | None] = SimpleQueue()
+        self._pool = DaemonPool("forebay-call", capacity)
         self._settled: deque[_Settled] = deque()
         self._free: deque[asyncio.Future[None]] = deque()
-        self._threads = 0
         self._busy = 0
 
     async def ready(self) -> None:
@@ -62,31 +61,23 @@ class Threads:
         call = origin if isinstance(origin, Call) else origin.call()
         future: asyncio.Future[Any] = self._loop.create_future()
         self._busy += 1
-        if self._threads < min(self._busy, self._capacity):
-            self._threads += 1
-            threading.Thread(target=self._run, name="forebay-call", daemon=True).start()
-        self._work.put((future, call, row, client))
+        self._pool.do(functools.partial(self._run, future, call, row, client))
         return await future
 
     def close(self) -> None:
         """Let the threads end, each when its call has returned."""
-        for _ in range(self._threads):
-            self._work.put(None)
+        self._pool.close()
 
-    def _run(self) -> None:
-        while (work := self._work.get()) is not None:
-            future, call, row, client = work
-            error: BaseException | None = None
-            answer = None
-            try:
-                answer = contextvars.Context().run(self._called, call, row, client)
-            except BaseException as raised:  # noqa: BLE001 - it belongs to the call
-                error = raised
-            self._settled.append((future, answer, error))
-            try:
-                self._loop.call_soon_threadsafe(self._settle)
-            except RuntimeError:
-                return  # the loop is closed: nobody waits
+    def _run(self, future: asyncio.Future[Any], call: Call, row: Any, client: Any) -> None:
+        error: BaseException | None = None
+        answer = None
+        try:
+            answer = contextvars.Context().run(self._called, call, row, client)
+        except BaseException as raised:  # noqa: BLE001 - it belongs to the call
+            error = raised
+        self._settled.append((future, answer, error))
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            self._loop.call_soon_threadsafe(self._settle)
 
     def _called(self, call: Call, row: Any, client: Any) -> Any:
         CURRENT.set(call)

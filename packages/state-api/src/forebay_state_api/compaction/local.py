@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -20,6 +20,7 @@ from forebay_state_api.compaction.service import (
     CompactionService,
     CompactionStatus,
 )
+from forebay_state_api.daemons import DaemonPool
 from forebay_state_api.errors import ConfigurationError, CorruptStateError, StorageError
 from forebay_state_api.plugins import plugins
 
@@ -64,9 +65,8 @@ class LocalCompactionService(CompactionService):
         self._storage: Final = storage
         self._find_compactor: Final = find_compactor or plugins().compactor
         self._runs: dict[str, _Run] = {}
-        self._queue: deque[_Run] = deque()
+        self._pool: Final = DaemonPool("forebay-compaction")
         self._changed: Final = threading.Condition()
-        self._thread: threading.Thread | None = None
         self._closed = False
 
     @classmethod
@@ -88,9 +88,7 @@ class LocalCompactionService(CompactionService):
             run = _Run(job, compactor, CompactionStatus(job.id, CompactionPhase.QUEUED))
             self._forget_oldest()
             self._runs[job.id] = run
-            self._queue.append(run)
-            self._start()
-            self._changed.notify_all()
+            self._pool.do(functools.partial(self._run, run))
 
     def poll(self, job_id: str, timeout_s: float = 0.0) -> CompactionStatus:
         deadline = time.monotonic() + timeout_s
@@ -117,10 +115,7 @@ class LocalCompactionService(CompactionService):
             self._closed = True
             for run in self._runs.values():
                 self._cancel(run)
-            self._changed.notify_all()
-            thread = self._thread
-        if thread is not None:
-            thread.join(_END_S)
+        self._pool.close(_END_S)
 
     def _status(self, job_id: str) -> CompactionStatus:
         run = self._runs.get(job_id)
@@ -131,33 +126,16 @@ class LocalCompactionService(CompactionService):
         for job_id in ended[: max(0, len(ended) - _KEPT + 1)]:
             del self._runs[job_id]
 
-    def _start(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="forebay-compaction")
-            self._thread.daemon = True
-            self._thread.start()
-
     def _cancel(self, run: _Run) -> None:
         run.cancelled.set()
-        if run in self._queue:
-            self._queue.remove(run)
+        if run.status.phase is CompactionPhase.QUEUED:
             self._set(run, CompactionPhase.ABORTED)
 
-    def _work(self) -> None:
-        while (run := self._next()) is not None:
-            self._run(run)
-
-    def _next(self) -> _Run | None:
-        with self._changed:
-            while not self._queue:
-                if self._closed:
-                    return None
-                self._changed.wait()
-            run = self._queue.popleft()
-            self._set(run, CompactionPhase.RUNNING)
-            return run
-
     def _run(self, run: _Run) -> None:
+        with self._changed:
+            if run.status.phase is not CompactionPhase.QUEUED:
+                return
+            self._set(run, CompactionPhase.RUNNING)
         try:
             done = perform(run.job, run.compactor, self._storage, run.cancelled.is_set)
         except Exception as fault:  # noqa: BLE001 - whatever a compactor raises is its outcome
