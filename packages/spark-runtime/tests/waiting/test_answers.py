@@ -16,6 +16,7 @@ from forebay_spark_runtime.waiting.counts import Counts
 from forebay_spark_runtime.waiting.histogram import Histogram
 from forebay_spark_runtime.waiting.window import Segment
 from forebay_state_api.errors import ConfigurationError, FunctionError, OutputSchemaError
+from forebay_state_api.metrics import total
 
 
 def batch(rows, partition=0):
@@ -175,7 +176,7 @@ def test_quantiles_are_near(durations, share):
     histogram.add(durations[::2])
     other = Histogram()
     other.add(durations[1::2])
-    histogram.counts.update(other.counts)
+    histogram += other
     exact = sorted(durations)[max(-(-int(share * 100) * len(durations) // 100) - 1, 0)]
     assert histogram.quantile(share) == pytest.approx(exact, rel=0.03)
 
@@ -193,12 +194,13 @@ def test_counts_are_added_and_travel_as_plain_data():
     first.latency.add([0.1] * 5)
     second = Counts(rows=2, retries=1, in_flight_max=9, drain_s=0.5)
     second.latency.add([0.4])
-    first.add(second)
-    again = Counts.of_data(json.loads(json.dumps(first.as_data())))
+    both = total(Counts, [first, second])
+    again = Counts.of_data(json.loads(json.dumps(both.as_data())))
     assert (again.rows, again.tries, again.retries, again.in_flight_max) == (7, 7, 1, 9)
     assert again.drain_s == 1.0
     assert again.latency.quantile(1.0) == pytest.approx(0.4, rel=0.03)
-    assert "7 rows, 7 tries, 1 retries" in str(again)
+    assert str(again).startswith("rows 7, tries 7, retries 1, in_flight_max 9, drain_s 1.00, ")
+    assert str(again).endswith("latency 97.7 ms at 50 %, 402.3 ms at 99 %")
 
 
 def test_a_segment_of_no_more_rows_knows_it():

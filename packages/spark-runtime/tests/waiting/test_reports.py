@@ -79,4 +79,4 @@ def test_what_came_is_logged_a_line_for_each_task(caplog):
     with caplog.at_level(logging.INFO, reports.__name__):
         reports.log({**report("q", 7, "3", rows=5).as_tasks()})
     (line,) = caplog.messages
-    assert line.startswith("operator ask of query q, batch 7, partition 3: 5 rows, 0 tries")
+    assert line.startswith("operator ask of query q, batch 7, partition 3: rows 5")

@@ -40,6 +40,7 @@ from forebay_state_api.backend import CommittedState, Opening, StateBackend
 from forebay_state_api.context import RuntimeContext
 from forebay_state_api.errors import StateAccessError, StorageError
 from forebay_state_api.keys import KeyGroupRange, key_group_range_of
+from forebay_state_api.metrics import nonzero
 from forebay_state_api.migration import lineages_of
 from forebay_state_api.plugins import plugins
 from forebay_state_api.siblings import Siblings
@@ -456,6 +457,8 @@ class Subtask:
             told[TTL_US] = {name: min(ttl_us, _MOST_US) for name, ttl_us in durations.items()}
         if self._compaction is not None and (service := self._compaction.metrics()):
             told["compaction"] = dict(service)
+        if counted := nonzero(self.metrics):
+            told["engine"] = counted
         return told
 
     def _reported(

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
+from forebay_compaction_ray.names import EVENTS
+
 
 class Counts:
     """Counts events by name. Used from several threads."""
@@ -27,8 +29,10 @@ class Counts:
             return dict(self._all)
 
     def add(self, event: str, cause: str = "") -> None:
-        """It has happened once more."""
+        """It has happened once more; raises `KeyError` for what `EVENTS` does not have."""
         name = f"{event}:{cause}" if cause else event
+        if name not in EVENTS:
+            raise KeyError(name)
         with self._lock:
             self._all[name] += 1
             self._untold[name] += 1

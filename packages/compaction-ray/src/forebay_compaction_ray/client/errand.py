@@ -49,7 +49,7 @@ class NotGiven:
 
     why: str
     cause: str
-    """One of `FALLBACKS`."""
+    """As in `EVENTS` after ``fallbacks:``."""
 
 
 @attrs.frozen

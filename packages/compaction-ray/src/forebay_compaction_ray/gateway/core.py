@@ -23,7 +23,7 @@ from forebay_compaction_ray.gateway.pool import Pool, WorkerLostError
 from forebay_compaction_ray.gateway.waking import WakingClock
 from forebay_compaction_ray.gateway.workers import Policy, Worker, least_occupied
 from forebay_compaction_ray.messages import JobView, Outcome, Submission
-from forebay_compaction_ray.names import EVENTS, FALLBACKS
+from forebay_compaction_ray.names import EVENTS
 from forebay_compaction_ray.wire import permanent, transient
 from forebay_state_api.compaction import CompactionFault, CompactionPhase
 
@@ -101,12 +101,12 @@ class GatewayCore:
 
     def hear(self, events: Mapping[str, Any]) -> None:
         """Count what a client tells of its jobs; events that this release does not know are not."""
-        for event in EVENTS & events.keys():
-            if (count := int(events[event])) > 0:
-                self.metrics.add("client_events_total", count, event=event)
-        for cause in FALLBACKS:
-            if (count := int(events.get(f"fallbacks:{cause}", 0))) > 0:
-                self.metrics.add("client_fallbacks_total", count, cause=cause)
+        for told in EVENTS.keys() & events.keys():
+            event, _, cause = told.partition(":")
+            if (count := int(events[told])) > 0:
+                name = f"client_{event}_total" if cause else "client_events_total"
+                labels = {"cause": cause} if cause else {"event": event}
+                self.metrics.add(name, count, **labels)
 
     def submit(self, submission: Submission) -> JobView:
         """Take a job; one that is known already is answered, not taken again.

@@ -12,8 +12,10 @@ PREFIX: Final = "forebay_compaction_"
 HELP: Final = {
     "jobs_submitted_total": "Jobs taken.",
     "jobs_finished_total": "Jobs ended, by outcome.",
-    "jobs_rejected_total": "Jobs refused, by reason.",
-    "jobs_lost_total": "Jobs whose worker is gone, by cause.",
+    "jobs_rejected_total": "Jobs refused, by reason: `queue_full`, `client_full` and `draining` "
+    "pass, others are of a client that does not fit.",
+    "jobs_lost_total": "Jobs whose worker is gone, by cause: it `died`, was `silent`, `stalled`, "
+    "did not `abort`, or was `removed`.",
     "aborts_total": "Jobs that someone asked to stop, by cause.",
     "queue_depth": "Jobs that wait.",
     "queue_seconds_total": "Seconds that jobs have waited.",
@@ -22,9 +24,11 @@ HELP: Final = {
     "bytes_in_total": "Bytes that jobs have read.",
     "bytes_out_total": "Bytes that jobs have written.",
     "entries_in_total": "Entries that jobs have read.",
-    "entries_dropped_total": "Entries that jobs have left out, by why.",
+    "entries_dropped_total": "Entries that jobs have left out, by why: `overwritten`, also by a "
+    "deletion, or joined to others; deletions with nothing left below them (`deleted`); `expired`; "
+    "`untold` by the compactor of a format that does not say.",
     "client_events_total": "What clients tell of their jobs, by event.",
-    "client_fallbacks_total": "Jobs that clients have done for want of a gateway, by cause.",
+    "client_fallbacks_total": "Jobs that clients compacted in the process after all, by cause.",
     "workers": "Workers, by state.",
     "worker_restarts_total": "Workers that died or were killed.",
 }

@@ -15,7 +15,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
-import attrs
 from pyspark import cloudpickle
 
 from forebay_spark_runtime.options import (
@@ -49,6 +48,7 @@ from forebay_state_api.codecs import ValueCodec, codec_for
 from forebay_state_api.descriptors import StateDescriptor
 from forebay_state_api.errors import ConfigurationError, StateAccessError
 from forebay_state_api.keys import subtask_of
+from forebay_state_api.metrics import total
 from forebay_state_api.plugins import plugins
 from forebay_state_api.reading import read_state
 from forebay_state_api.settings import Settings, resolve_settings
@@ -301,11 +301,7 @@ class FunctionHarness:
         if not self._metrics:
             message = "metrics are those of the last micro-batch; none has run yet"
             raise ConfigurationError(message)
-        columns = zip(*[attrs.astuple(one) for one in self._metrics], strict=True)
-        names = [field.name for field in attrs.fields(EngineMetrics)]
-        total = EngineMetrics(**dict(zip(names, map(sum, columns), strict=True)))
-        largest = max(one.largest_in_flight for one in self._metrics)
-        return attrs.evolve(total, largest_in_flight=largest)
+        return total(EngineMetrics, self._metrics)
 
     # -- parts --------------------------------------------------------------------------------
 

@@ -7,51 +7,42 @@ from typing import Any, Self
 import attrs
 
 from forebay_spark_runtime.waiting.histogram import Histogram
+from forebay_state_api.metrics import metric, shown
 
 
 @attrs.define(kw_only=True)
 class Counts:
     """Of one task, or the sum of several."""
 
-    rows: int = 0
-    """Rows that were taken in."""
-    tries: int = 0
-    """Calls that were made, hedges aside."""
-    retries: int = 0
-    """Tries after the first one of their call."""
-    timeouts: int = 0
-    """Tries that ran out of time."""
-    laters: int = 0
-    """Tries that a server answered with 429, or 503 and Retry-After."""
-    failed: int = 0
-    """Rows whose error went to ``on_error``."""
-    carried: int = 0
-    """Rows that were left for the next micro-batch."""
-    hedges: int = 0
-    """Second calls that were started because the first one took long."""
-    hedges_won: int = 0
-    """Second calls that answered first."""
-    in_flight_max: int = 0
-    """The most calls at one time in one task."""
-    blocked_max: int = 0
-    """The most answers that waited for an earlier one in one task, as seen now and then."""
-    work_s: float = 0.0
-    """From the first row at hand to the last answer, of the task where it took longest."""
-    drain_s: float = 0.0
-    """From the end of the input to the last answer, of the task where it took longest."""
-    latency: Histogram = attrs.field(factory=Histogram)
-    """How long tries took."""
-
-    def add(self, other: Self) -> None:
-        """Add what another task counted."""
-        for field in attrs.fields(type(self)):
-            mine, theirs = getattr(self, field.name), getattr(other, field.name)
-            if isinstance(mine, Histogram):
-                mine.counts.update(theirs.counts)
-            elif field.name.endswith(("_max", "_s")):
-                setattr(self, field.name, max(mine, theirs))
-            else:
-                setattr(self, field.name, mine + theirs)
+    rows: int = metric("Rows that were taken in.")
+    tries: int = metric("Calls that were made, hedges aside.")
+    retries: int = metric("Tries after the first one of their call.")
+    timeouts: int = metric("Tries that ran out of time.")
+    laters: int = metric("Tries that a server answered with 429, or 503 and `Retry-After`.")
+    failed: int = metric("Rows whose error went to `on_error`.")
+    carried: int = metric("Rows that were left for the next micro-batch.")
+    hedges: int = metric("Second calls that were started because the first one took long.")
+    hedges_won: int = metric("Second calls that answered first.")
+    in_flight_max: int = metric("The most calls at one time in one task.", add=max)
+    blocked_max: int = metric(
+        "The most answers that waited for an earlier one in one task, as seen now and then.",
+        add=max,
+    )
+    work_s: float = metric(
+        "Seconds from the first row at hand to the last answer, of the task where it took longest.",
+        add=max,
+        zero=float,
+    )
+    drain_s: float = metric(
+        "Seconds of it after the end of the input, of the task where it took longest.",
+        add=max,
+        zero=float,
+    )
+    latency: Histogram = metric(  # noqa: RUF009 - a field
+        "How long tries took: `quantile(share)` in seconds, within 2.5 %. Of calls without limits, "
+        "retry and `on_error` one in eight is timed after the first thousands.",
+        zero=Histogram,
+    )
 
     def as_data(self) -> dict[str, Any]:
         """Plain values, for JSON and for accumulators; `of_data` reads them."""
@@ -66,12 +57,4 @@ class Counts:
         return cls(**{**data, "latency": Histogram(buckets)})
 
     def __str__(self) -> str:
-        return (
-            f"{self.rows:,} rows, {self.tries:,} tries, {self.retries:,} retries, "
-            f"{self.timeouts:,} timeouts, {self.laters:,} asked to call later, "
-            f"{self.failed:,} rows failed, {self.carried:,} carried over; at most "
-            f"{self.in_flight_max:,} in flight and {self.blocked_max:,} blocked; "
-            f"calls took {self.latency.quantile(0.5) * 1e3:.1f} ms "
-            f"at 50 % and {self.latency.quantile(0.99) * 1e3:.1f} ms at 99 %; "
-            f"all in {self.work_s:.2f} s, {self.drain_s:.2f} s of it after the end of the input"
-        )
+        return shown(self)

@@ -27,6 +27,15 @@ class Histogram:
             for bucket in counts.nonzero()[0].tolist():
                 self.counts[bucket] += int(counts[bucket])
 
+    def __add__(self, other: Histogram) -> Histogram:
+        return Histogram(self.counts + other.counts)
+
+    def __bool__(self) -> bool:
+        return bool(self.counts)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{self.quantile(q) * 1e3:.1f} ms at {q * 100:.0f} %" for q in (0.5, 0.99))
+
     def quantile(self, share: float) -> float:
         """The duration in seconds that ``share`` of all do not exceed; 0 of none."""
         wanted = share * self.counts.total()

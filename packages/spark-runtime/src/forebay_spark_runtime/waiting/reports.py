@@ -18,6 +18,7 @@ import attrs
 from forebay_spark_runtime.session import is_connect
 from forebay_spark_runtime.waiting.counts import Counts
 from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.metrics import total
 from forebay_state_api.storage import located, open_storage
 from forebay_state_api.versions.layout import escaped
 
@@ -123,9 +124,7 @@ def log_sink(session: Any) -> Any:
 
 
 def _report(query: str, batch_id: int, found: Any) -> BatchReport:
-    counts = Counts()
-    for data in found:
-        counts.add(Counts.of_data(data))
+    counts = total(Counts, map(Counts.of_data, found))
     return BatchReport(query=query, batch_id=batch_id, tasks=len(found), counts=counts)
 
 

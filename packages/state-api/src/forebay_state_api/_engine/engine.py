@@ -21,9 +21,10 @@ from forebay_state_api._engine.methods import (
     record_methods,
     timer_method,
 )
+from forebay_state_api._engine.metrics import EngineMetrics
 from forebay_state_api._engine.namespaces import canonical_namespace
 from forebay_state_api._engine.record import Entry
-from forebay_state_api._engine.scheduler import Counters, Scheduler
+from forebay_state_api._engine.scheduler import Scheduler
 from forebay_state_api._engine.task_thread import GuardedContext, others_live, unwatch, watch
 from forebay_state_api._engine.timer_cells import DIRECTORY, TIMERS
 from forebay_state_api._engine.timers import EngineTimers, NoTimers
@@ -90,34 +91,6 @@ class EngineSettings:
     """How long to wait for other threads to complete futures when nothing else can run."""
 
 
-@attrs.frozen(kw_only=True)
-class EngineMetrics:
-    """What stands in the engine now, and what it did in this micro-batch."""
-
-    in_flight: int
-    """Records that were started and have not ended."""
-    waiting_requests: int
-    """Reads that were not answered yet; a batch under way counts as one."""
-    blocked_keys: int
-    """Records that wait for an earlier one of their key."""
-    records: int
-    """Records admitted so far."""
-    rows_out: int
-    """Rows given out so far."""
-    requests: int
-    """Reads that went to the backend, without what was read ahead."""
-    request_batches: int
-    """Batches in which they went."""
-    largest_in_flight: int
-    """The most records that were started or blocked at once."""
-    read_ahead_cells: int
-    """Cells that were read before the records that may want them."""
-    sync_waits: int
-    """Synchronous accesses that had to wait for storage."""
-    timers_fired: int
-    """Timers that fired so far."""
-
-
 class Engine:
     """One function over one opened backend. Used by one thread, the task thread."""
 
@@ -158,10 +131,7 @@ class Engine:
         self.rows_out: list[Any] = []
         """Rows given out and not yet taken by `take_rows`."""
         self.states: dict[str, DeclaredState] = {}
-        self.records = 0
-        self.sync_waits = 0
-        self._rows_taken = 0
-        self._read_ahead_cells = 0
+        self.counters = self.scheduler.counters
         self._opening = False
         self._opened = False
         self._guarded = False
@@ -229,7 +199,7 @@ class Engine:
                 pass
         if self.settings.read_ahead:
             self._read_ahead(keys, groups)
-        self.records += len(keys)
+        self.counters.records += len(keys)
         self.scheduler.side = side
         with _UserCode(self, None):
             self._methods[side].run(self, zip(rows, keys, groups, strict=True), side)
@@ -279,7 +249,7 @@ class Engine:
     def clean_up(self) -> None:
         """Have the tables sweep out what has expired; after the last `hand_over`."""
         for state in self.states.values():
-            state.clean_up(self.records, self.now_us)
+            state.clean_up(self.counters.records, self.now_us)
 
     def snapshot(self) -> None:
         """Call the function's ``snapshot_state``, after the last record."""
@@ -292,7 +262,7 @@ class Engine:
         """The rows given out since the last call."""
         rows = self.rows_out.copy()
         self.rows_out.clear()
-        self._rows_taken += len(rows)
+        self.counters.rows_out += len(rows)
         return rows
 
     def finish(self) -> None:
@@ -323,19 +293,12 @@ class Engine:
     @property
     def metrics(self) -> EngineMetrics:
         """A reading of the engine."""
-        counters: Counters = self.scheduler.counters
-        return EngineMetrics(
+        return attrs.evolve(
+            self.counters,
             in_flight=len(self.scheduler.busy),
             waiting_requests=self.scheduler.waiting_requests,
             blocked_keys=self.scheduler.blocked,
-            records=self.records,
-            rows_out=self._rows_taken + len(self.rows_out),
-            requests=counters.requests,
-            request_batches=counters.batches,
-            largest_in_flight=counters.largest_in_flight,
-            read_ahead_cells=self._read_ahead_cells,
-            sync_waits=self.sync_waits,
-            timers_fired=0 if self.timers is None else self.timers.fired,
+            rows_out=self.counters.rows_out + len(self.rows_out),
         )
 
     def descriptions(self) -> dict[str, dict[str, Any]]:
@@ -411,7 +374,7 @@ class Engine:
             return
         wanted = dict(zip(keys, groups, strict=True))
         for state in states:
-            self._read_ahead_cells += state.read_ahead(
+            self.counters.read_ahead_cells += state.read_ahead(
                 wanted, self.settings.batch_size, self.scheduler.executor()
             )
 
@@ -426,7 +389,7 @@ class Engine:
 
     def waits(self, state: str, *, avoidable: bool = True) -> None:
         """Count a synchronous access that has to wait; there may be no asynchronous twin."""
-        self.sync_waits += 1
+        self.counters.sync_waits += 1
         if not avoidable:
             return
         self._waited_for = state
@@ -436,7 +399,7 @@ class Engine:
     def _warn_of_waits(self) -> None:
         """Warn, once per operator, where asynchronous accesses are stopped by synchronous ones."""
         uid = self.context.operator_uid
-        mixed = self._asynchronous or self.scheduler.counters.requests > 0
+        mixed = self._asynchronous or self.counters.requests > 0
         if self._waited_for is None or not mixed or uid in _warned:
             return
         _warned.add(uid)

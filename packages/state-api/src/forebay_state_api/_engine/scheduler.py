@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol
 
 import attrs
 
+from forebay_state_api._engine.metrics import EngineMetrics
 from forebay_state_api._engine.record import Entry, Record
 from forebay_state_api._engine.task_thread import others_live
 from forebay_state_api.context import NO_KEY, RuntimeContext
@@ -94,18 +95,6 @@ class _Request:
     """Runs on the task thread with the answer; gives the value of the promise."""
 
 
-@attrs.define
-class Counters:
-    """What the scheduler saw during a micro-batch."""
-
-    requests: int = 0
-    """Reads that went to the backend, read-ahead left out."""
-    batches: int = 0
-    """Batches in which they went."""
-    largest_in_flight: int = 0
-    """The most records that were held or queued at once."""
-
-
 class Scheduler:
     """The in-flight records and requests of one subtask.
 
@@ -142,7 +131,7 @@ class Scheduler:
         """Set by the engine: makes a namespace the current one."""
         self.describe: Callable[[], str]
         """Set by the engine: function, operator, key, batch and partition, for errors."""
-        self.counters = Counters()
+        self.counters = EngineMetrics()
         self._limit = in_flight_limit
         self._batch_size = batch_size
         self._drain_timeout_s = drain_timeout_s
@@ -467,7 +456,7 @@ class Scheduler:
         batches, self._queued, self._queued_count = list(self._queued.values()), {}, 0
         for read_many, namespace, requests in batches:
             self._outstanding += 1
-            self.counters.batches += 1
+            self.counters.request_batches += 1
             self.counters.requests += len(requests)
             self.executor().submit(self._execute, read_many, namespace, requests)
 

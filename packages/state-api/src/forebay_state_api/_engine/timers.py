@@ -67,7 +67,6 @@ class Timeline:
     ) -> None:
         self.domain: Final = DOMAINS[number]
         self.directory: Final = directory
-        self.fired = 0
         self._engine: Final = engine
         self._number: Final = number
         self._cells: Final = cells
@@ -181,7 +180,7 @@ class Timeline:
         """Loaded timers and those that are registered meanwhile, before ``end_us``."""
         fresh, live, stored = self._fresh, self._live, self._stored
         address, last, deferred = self._address, self._last, self._deferred
-        scheduler = self._engine.scheduler
+        counters, scheduler = self._engine.counters, self._engine.scheduler
         busy = scheduler.busy
         position, count = 0, len(timers)
         known_us, time = 0, EPOCH
@@ -214,7 +213,7 @@ class Timeline:
             last[key] = at_us
             if at_us != known_us:
                 known_us, time = at_us, EPOCH + timedelta(microseconds=at_us)
-            self.fired += 1
+            counters.timers_fired += 1
             yield time, key, group
 
     # -- the end ------------------------------------------------------------------------------
@@ -312,11 +311,6 @@ class EngineTimers(Timers):
         raise ConfigurationError(message)
 
     # -- for the engine -----------------------------------------------------------------------
-
-    @property
-    def fired(self) -> int:
-        """Timers that fired in this micro-batch."""
-        return sum(line.fired for line in self._lines)
 
     @property
     def held(self) -> int:

@@ -56,8 +56,8 @@ class Manifest:
     """Plain data: what belongs to no key; `_operator_state.content` says what is where."""
     metrics: Mapping[str, Any]
     """For people: ``keys``, ``bytes_total`` and ``bytes_written`` of the commit, ``opening_s``,
-    ``ttl_us``, the times to live of the declared states, and ``compaction``, what the service of
-    the process told of itself."""
+    ``ttl_us``, the times to live of the declared states, ``engine``, the `EngineMetrics` that are
+    not 0, and ``compaction``, what the service of the process told of itself."""
     batch_ms: int = 0
     """The micro-batch's time as the query's checkpoint has it, ms since the epoch; 0 where Spark
     records none, and of a subtask without rows, which learns none."""

@@ -1,0 +1,31 @@
+"""Classes of numbers: how they add up, and what they say."""
+
+from __future__ import annotations
+
+import attrs
+
+from forebay_state_api.metrics import described, metric, nonzero, shown, total
+
+
+@attrs.define(kw_only=True)
+class Numbers:
+    rows: int = metric("Rows.")
+    most: int = metric("The most rows.", add=max)
+    took_s: float = metric("Seconds.", add=max, zero=float)
+
+
+def test_each_number_adds_up_in_its_way() -> None:
+    readings = [Numbers(rows=2, most=7, took_s=0.5), Numbers(rows=3, most=4, took_s=1.25)]
+    assert total(Numbers, readings) == Numbers(rows=5, most=7, took_s=1.25)
+    assert readings[0] == Numbers(rows=2, most=7, took_s=0.5)
+    assert total(Numbers, []) == Numbers()
+
+
+def test_what_is_0_is_left_out() -> None:
+    assert nonzero(Numbers(most=3)) == {"most": 3}
+    assert shown(Numbers(rows=12_345, took_s=1.0)) == "rows 12,345, took_s 1.00"
+    assert shown(Numbers()) == ""
+
+
+def test_what_the_documentation_says() -> None:
+    assert described(Numbers)["most"] == "The most rows."

@@ -1,0 +1,76 @@
+"""Fill the tables of settings, limits and metrics in ``docs/reference`` from the code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import attrs
+
+from forebay_compaction_ray.declaring import declarations
+from forebay_compaction_ray.gateway.limits import GatewayLimits
+from forebay_compaction_ray.gateway.metrics import HELP
+from forebay_compaction_ray.names import EVENTS
+from forebay_spark_runtime.waiting.counts import Counts
+from forebay_state_api._engine.metrics import EngineMetrics
+from forebay_state_api.metrics import described
+from forebay_state_api.plugins import plugins
+from forebay_state_api.settings import CORE, PREFIX, Setting
+
+REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+_TABLE = re.compile(r"(<!-- table of ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def tables() -> dict[str, list[list[str]]]:
+    """Return the name of each table → its rows, the head first."""
+    return {
+        "settings": [
+            ["setting", "default", "values", "meaning"],
+            *([f"`{PREFIX}{s.name}`", _default(s), s.type.expected, s.doc] for s in settings()),
+        ],
+        "limits": [
+            ["limit of `compaction start`", "default", "meaning"],
+            *([f"`--{s.name}`", _default(s), s.doc] for s in declarations(GatewayLimits).values()),
+        ],
+        "engine metrics": _named("number", described(EngineMetrics)),
+        "counts": _named("count", described(Counts)),
+        "gateway metrics": _named("number, after `forebay_compaction_`", HELP),
+        "events": _named("event", EVENTS),
+    }
+
+
+def settings() -> Iterator[Setting]:
+    """Return all settings, by their full names without the prefix."""
+    yield from CORE
+    for backend in ("heap", "lsm"):
+        for name, setting in plugins().backend(backend).options.items():
+            yield attrs.evolve(setting, name=f"{backend}.{name}")
+    remote = plugins().compaction_service("ray")
+    for name, setting in remote.options.items():
+        yield attrs.evolve(setting, name=f"{remote.options_prefix}.{name}")
+
+
+def filled(page: str) -> str:
+    """Return a page with its tables as the code has them."""
+    found = tables()
+    return _TABLE.sub(lambda match: f"{match[1]}{_markdown(found[match[2]])}{match[3]}", page)
+
+
+def _default(setting: Setting) -> str:
+    return "" if setting.default is None else f"`{str(setting.default).lower()}`"
+
+
+def _named(what: str, says: Mapping[str, str]) -> list[list[str]]:
+    return [[what, "says"], *([f"`{name}`", text] for name, text in says.items())]
+
+
+def _markdown(rows: list[list[str]]) -> str:
+    head, *body = rows
+    return "".join(f"| {' | '.join(row)} |\n" for row in (head, ["---"] * len(head), *body))
+
+
+if __name__ == "__main__":
+    for path in REFERENCE.glob("*.md"):
+        text = path.read_text(encoding="utf-8")
+        path.write_text(filled(text), encoding="utf-8")

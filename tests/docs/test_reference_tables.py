@@ -1,0 +1,35 @@
+"""The tables of the reference have exactly the settings, limits and metrics of the code."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "reference_tables.py"
+SPEC = importlib.util.spec_from_file_location("reference_tables", SCRIPT)
+assert SPEC is not None
+assert SPEC.loader is not None
+reference_tables = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(reference_tables)
+
+PAGES = {
+    path.name: path.read_text(encoding="utf-8")
+    for path in SCRIPT.parents[1].glob("docs/reference/*.md")
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_tables_are_those_of_the_code(page):
+    message = "run `python scripts/reference_tables.py`"
+    assert PAGES[page] == reference_tables.filled(PAGES[page]), message
+
+
+def test_no_table_is_without_a_page():
+    missing = [
+        name
+        for name in reference_tables.tables()
+        if f"<!-- table of {name} -->" not in "".join(PAGES.values())
+    ]
+    assert not missing
