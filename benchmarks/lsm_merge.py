@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from forebay_backend_lsm.compactor import LsmCompactor
-from forebay_backend_lsm.options import SETTINGS
+from forebay_backend_lsm.options import LsmOptions
 from forebay_state_api.backend import StateFile
 from forebay_state_api.compaction import CompactionJob
 from forebay_state_api.keys import KeyGroupRange
@@ -30,7 +30,7 @@ def job_of(files: Sequence[StateFile], prefix: str, groups: KeyGroupRange) -> Co
         output_prefix=f"{prefix}/",
         range=groups,
         now_us=0,
-        target_bytes=SETTINGS["target-file-bytes"].default_value(),
+        target_bytes=LsmOptions().target_file_bytes,
         options={"bottom": True},
     )
 

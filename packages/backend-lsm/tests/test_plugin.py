@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forebay_backend_lsm import LsmBackend
-from forebay_backend_lsm.options import SETTINGS, LsmOptions
+from forebay_backend_lsm.options import LsmOptions
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import resolve_settings
@@ -36,8 +36,10 @@ def test_values_that_do_not_fit_are_refused(name, value):
         resolve_settings({f"spark.forebay.lsm.{name}": value}, backends={"lsm": LsmBackend})
 
 
-def test_defaults_are_those_of_the_settings():
-    assert LsmOptions.of({}).requests_in_flight == SETTINGS["requests-in-flight"].default
+def test_constants_are_for_tests():
+    assert LsmOptions.of({"block-bytes": 512}).block_bytes == 512
+    with pytest.raises(ConfigurationError, match="no setting"):
+        resolve_settings({"spark.forebay.lsm.block-bytes": "512"}, backends={"lsm": LsmBackend})
 
 
 def test_a_disk_cache_is_on_a_disk():

@@ -112,7 +112,7 @@ def test_every_block_comes_once_and_whole(a_run, waits):
     assert len(numbers) > 3 * RANGES_PER_CALL
     found = [
         (number, bytes(raw))
-        for _, blocks in fetch([Wanted(run.source, run.table, numbers)], 64)
+        for _, blocks in fetch([Wanted(run.source, run.table, numbers)])
         for number, raw in blocks
     ]
     name = run.source.file.file.name
@@ -125,5 +125,5 @@ def test_every_block_comes_once_and_whole(a_run, waits):
 def test_only_storage_that_waits_is_read_by_several_threads(a_run, waits):
     run, storage = a_run(waits=waits)
     wanted = Wanted(run.source, run.table, range(0, len(run.table.offsets), 12))
-    assert len([*fetch([wanted], 64)]) > 1  # a call alone needs no thread
+    assert len([*fetch([wanted])]) > 1  # a call alone needs no thread
     assert (storage.readers == {threading.current_thread().name}) is not waits

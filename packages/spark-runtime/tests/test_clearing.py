@@ -15,7 +15,7 @@ from forebay_state_api.storage import open_storage
 @pytest.fixture
 def clear(tmp_path):
     storage = open_storage(tmp_path)
-    settings = resolve_settings({"spark.forebay.janitor.every": "5"})
+    settings = resolve_settings({"spark.forebay.retention": "5"})
 
     def start(version, subtask=0):
         return clearing.clear_if_due(

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, Self
 
 from forebay_backend_heap.cache import CACHE, Copy, size_of
 from forebay_backend_heap.chain import Chain, written_range
-from forebay_backend_heap.options import SETTINGS, HeapOptions
+from forebay_backend_heap.options import HeapOptions
 from forebay_backend_heap.reading import Reader
 from forebay_backend_heap.resident import Resident
 from forebay_backend_heap.snapshot import Writer, Written
@@ -24,7 +24,7 @@ from forebay_state_api.backend import (
 )
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.migration import reader_of
-from forebay_state_api.settings import Setting
+from forebay_state_api.settings import Setting, options_from, settings_of
 from forebay_state_api.ttl import CleanupIncrementally
 
 _log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class HeapBackend(StateBackend):
         | Capability.CLEANUP_IN_COMPACTION
     )
     background_cleanup: ClassVar[CleanupIncrementally] = CleanupIncrementally(5)
-    options: ClassVar[Mapping[str, Setting]] = SETTINGS
+    options: ClassVar[Mapping[str, Setting]] = settings_of(HeapOptions)
 
     def __init__(self, opening: Opening, resident: Resident) -> None:
         self._opening = opening
@@ -83,7 +83,7 @@ class HeapBackend(StateBackend):
 
     def commit(self, version: int) -> CommittedState:
         self._version = version
-        options = HeapOptions.of(self._opening.options)
+        options = options_from(HeapOptions, self._opening.options)
         now_us = self._opening.now_us
         writer = Writer(_reader(self._opening), self._resident, options, version, now_us)
         written = writer.write(Chain.of(self._opening.parents))

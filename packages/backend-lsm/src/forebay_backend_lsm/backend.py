@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, Self
 
 from forebay_backend_lsm.cache import CACHE
-from forebay_backend_lsm.compaction import CompactionRules, Compactions
+from forebay_backend_lsm.compaction import Compactions
 from forebay_backend_lsm.compactor import LsmCompactor
 from forebay_backend_lsm.files import Cells, FileWriter
 from forebay_backend_lsm.memtable import Memtable
 from forebay_backend_lsm.merging import Rules, Run, merge
-from forebay_backend_lsm.options import SETTINGS, LsmOptions, with_defaults
+from forebay_backend_lsm.options import LsmOptions
 from forebay_backend_lsm.runs import FileRun
 from forebay_backend_lsm.sources import Place, Source, open_sources
 from forebay_backend_lsm.table import LsmTable
@@ -26,7 +26,7 @@ from forebay_state_api.backend import (
 )
 from forebay_state_api.codecs import decoding
 from forebay_state_api.migration import reader_of
-from forebay_state_api.settings import Setting
+from forebay_state_api.settings import Setting, settings_of
 from forebay_state_api.ttl import CleanupInCompaction
 from forebay_state_api.versions.layout import data_name
 
@@ -48,7 +48,7 @@ class LsmBackend(StateBackend):
         | Capability.EXPORT
     )
     background_cleanup: ClassVar[CleanupInCompaction] = CleanupInCompaction()
-    options: ClassVar[Mapping[str, Setting]] = SETTINGS
+    options: ClassVar[Mapping[str, Setting]] = settings_of(LsmOptions)
 
     def __init__(
         self,
@@ -78,8 +78,8 @@ class LsmBackend(StateBackend):
         options = LsmOptions.of(opening.options)
         CACHE.resize(min(options.block_cache_bytes, opening.cache_bytes))
         place = Place.of(opening, options)
-        compactions = place.blamed(lambda: _compactions(opening))
-        sources = open_sources(place, compactions.files, options.requests_in_flight)
+        compactions = place.blamed(lambda: Compactions(opening, options, LsmCompactor()))
+        sources = open_sources(place, compactions.files)
         return cls(opening, options, compactions, sources)
 
     def table(self, spec: TableSpec) -> LsmTable:
@@ -88,10 +88,8 @@ class LsmBackend(StateBackend):
                 if (stored := parent.descriptions.get(spec.name)) is not None:
                     reader_of(stored, spec)
             runs = [run for file in self._files for run in self._runs(file, spec)]
-            requests = self._options.requests_in_flight
-            self._tables[spec.name] = LsmTable(
-                spec, runs[::-1], requests, self._applied, self._swept.get(spec.name, 0)
-            )
+            swept = self._swept.get(spec.name, 0)
+            self._tables[spec.name] = LsmTable(spec, runs[::-1], self._applied, swept)
         return self._tables[spec.name]
 
     def commit(self, version: int) -> CommittedState:
@@ -172,11 +170,6 @@ class LsmBackend(StateBackend):
         file = content.put(self._opening.storage, data_name(version, "lsm"), groups)
         self._new.append(file)
         return ((file, content.data),)
-
-
-def _compactions(opening: Opening) -> Compactions:
-    rules = CompactionRules.from_options(with_defaults(opening.options))
-    return Compactions(opening, rules, LsmCompactor())
 
 
 def _swept(opening: Opening) -> dict[str, int]:

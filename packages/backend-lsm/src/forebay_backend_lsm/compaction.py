@@ -23,7 +23,7 @@ from forebay_backend_lsm.pending import (
     found_result,
     outputs_of,
 )
-from forebay_backend_lsm.picking import CompactionRules, Window, choose, relief
+from forebay_backend_lsm.picking import Window, choose, relief
 from forebay_state_api.backend import NO_TIME
 from forebay_state_api.compaction import (
     CompactionFault,
@@ -35,10 +35,11 @@ from forebay_state_api.errors import CorruptStateError, PluginError, StorageErro
 from forebay_state_api.versions.layout import compaction_prefix, random_id
 
 if TYPE_CHECKING:
+    from forebay_backend_lsm.options import LsmOptions
     from forebay_state_api.backend import Opening, StateFile
     from forebay_state_api.compaction import CompactionService, Compactor
 
-__all__ = ["CompactedFiles", "CompactionRules", "Compactions"]
+__all__ = ["CompactedFiles", "Compactions"]
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class CompactedFiles:
 class Compactions:
     """What is compacted of one operator's key groups, from one opening to its commit."""
 
-    def __init__(self, opening: Opening, rules: CompactionRules, compactor: Compactor) -> None:
+    def __init__(self, opening: Opening, options: LsmOptions, compactor: Compactor) -> None:
         """Find out how the pending jobs stand, and install the results that are there.
 
         Reads only: per pending job a question to the service, and unless it is at work a request
@@ -74,7 +75,7 @@ class Compactions:
         written, `PluginError` for a job that no other submission will help.
         """
         self._opening = opening
-        self._rules = rules
+        self._options = options
         self._compactor = compactor
         self._service = opening.compaction
         self._pending: list[PendingJob] = []
@@ -116,7 +117,7 @@ class Compactions:
                 _check_fault(job, status.fault, status.message)
             self._lost.append(job)
         else:
-            timeout_s = self._rules.job_timeout_s
+            timeout_s = self._options.job_timeout_s
             still = pending.looked_for(self._opening.storage, now_us, timeout_s)
             if still is None:
                 _log.warning("compaction %s of %s shows no sign of life", job.id, job.operator)
@@ -199,12 +200,12 @@ class Compactions:
 
     def _relieve(self, version: int, options: Mapping[str, Any]) -> int:
         layers = layers_of(self.files)
-        if len(layers) <= self._rules.max_runs:
+        if len(layers) <= self._options.max_runs:
             return 0
-        window = relief(layers, self._busy(), self._rules)
+        window = relief(layers, self._busy(), self._options)
         if window is None and self._pending:
             self._forget_pending()
-            window = relief(layers, (), self._rules)
+            window = relief(layers, (), self._options)
         if window is None:
             _log.warning("%s has %d runs that cannot be merged", self._opening.path, len(layers))
             return 0
@@ -234,7 +235,7 @@ class Compactions:
 
     def _pick(self, version: int, options: Mapping[str, Any]) -> None:
         layers = layers_of(self.files)
-        window = choose(layers, self._busy(), self._rules, len(self._pending))
+        window = choose(layers, self._busy(), self._options, len(self._pending))
         if window is not None:
             self._add(self._job(version, layers, window, options))
 
@@ -251,7 +252,7 @@ class Compactions:
     ) -> CompactionJob:
         start, stop = window
         options = _options(options, everything=window == (0, len(layers)))
-        timeout_s = self._rules.job_timeout_s
+        timeout_s = self._options.job_timeout_s
         return CompactionJob(
             id=random_id(),
             operator=self._opening.operator,
@@ -260,7 +261,7 @@ class Compactions:
             output_prefix=compaction_prefix(version),
             range=self._opening.range,
             now_us=self._opening.now_us,
-            target_bytes=self._rules.target_bytes,
+            target_bytes=self._options.target_file_bytes,
             lease_s=max(_LEAST_LEASE_S, timeout_s, _LEASE_GAPS * self._gap_us / 1e6),
             heartbeat_s=timeout_s / _BEATS,
             options={**options, "bottom": start == 0},

@@ -2,12 +2,12 @@
 
 Three rules, over the layers of a version from the oldest (0) to the newest:
 
-* garbage: when the layers above the oldest outgrow it by `CompactionRules.space_amplification`,
+* garbage: when the layers above the oldest outgrow it by `LsmOptions.space_amplification`,
   all are merged; nothing else gets rid of what was overwritten or deleted long ago.
-* tiers: when there are more layers than `CompactionRules.goal`, the newest ones are merged, as
+* tiers: when there are more layers than `LsmOptions.goal`, the newest ones are merged, as
   many as are not much larger than those above them; so layers grow geometrically with age, and a
   cell is rewritten a few times only.
-* relief: when there are more layers than `CompactionRules.max_runs`, some are merged at once, and
+* relief: when there are more layers than `LsmOptions.max_runs`, some are merged at once, and
   the commit waits for it.
 
 Layers that a pending job reads are left alone.
@@ -15,12 +15,11 @@ Layers that a pending job reads are left alone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, Self, TypeAlias
-
-import attrs
+from collections.abc import Collection, Sequence
+from typing import Final, TypeAlias
 
 from forebay_backend_lsm.layers import Layer, Place
+from forebay_backend_lsm.options import LsmOptions
 
 Window: TypeAlias = tuple[int, int]
 """Adjacent layers, from … to, the last one not included."""
@@ -31,52 +30,23 @@ _STEP: Final = 3.0
 """A tier takes in the next older layer while that is at most so many times its size."""
 
 
-@attrs.frozen(kw_only=True)
-class CompactionRules:
-    """The settings of compaction."""
-
-    max_runs: int = 10
-    """Runs on a read path; a commit that would leave more compacts before it ends."""
-    space_amplification: float = 1.75
-    """All layers are merged when they have so many times the bytes of the oldest one."""
-    job_timeout_s: float = 600.0
-    """A job that shows no sign of life for so long is submitted again."""
-    target_bytes: int = 32 << 20
-    """About how large an output file becomes."""
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> Self:
-        """Read them from the backend's settings."""
-        return cls(
-            max_runs=options["max-runs"],
-            space_amplification=options["space-amplification"],
-            job_timeout_s=options["job-timeout"],
-            target_bytes=options["target-file-bytes"],
-        )
-
-    @property
-    def goal(self) -> int:
-        """Layers above which the newest are merged: room is left while jobs are under way."""
-        return max(1, self.max_runs * 6 // 10)
-
-
 def choose(
-    layers: Sequence[Layer], busy: Collection[Place], rules: CompactionRules, pending: int
+    layers: Sequence[Layer], busy: Collection[Place], options: LsmOptions, pending: int
 ) -> Window | None:
     """What to submit after a commit; ``None`` when nothing is worth it, or too much is pending."""
-    full = is_garbage_due(layers, rules)
+    full = is_garbage_due(layers, options)
     if full and pending:
         return None  # they come first, and nothing new meanwhile: their turn would never end
-    if full and len(layers) < rules.max_runs:
+    if full and len(layers) < options.max_runs:
         return (0, len(layers))
     taken = sum(layer.meets(busy) for layer in layers)
-    if pending >= MOST_PENDING or len(layers) - taken + pending <= rules.goal:
+    if pending >= MOST_PENDING or len(layers) - taken + pending <= options.goal:
         return None
     # At the bound the newest layer stays free, so that relief finds two to merge after a commit.
-    return _tier(layers, busy, len(layers) - (len(layers) >= rules.max_runs))
+    return _tier(layers, busy, len(layers) - (len(layers) >= options.max_runs))
 
 
-def is_garbage_due(layers: Sequence[Layer], rules: CompactionRules) -> bool:
+def is_garbage_due(layers: Sequence[Layer], options: LsmOptions) -> bool:
     """Whether what may be garbage outgrew the oldest layer.
 
     Lanes of one compaction count as one layer: they could not be merged and cannot be now.
@@ -91,18 +61,16 @@ def is_garbage_due(layers: Sequence[Layer], rules: CompactionRules) -> bool:
     entries = sum(layer.entries for layer in oldest)
     hidden = min(1.0, sum(layer.deletes for layer in above) / entries) if entries else 0.0
     garbage = sum(layer.size for layer in above) + hidden * kept
-    return bool(above) and garbage > (rules.space_amplification - 1) * kept
+    return bool(above) and garbage > (options.space_amplification - 1) * kept
 
 
-def relief(
-    layers: Sequence[Layer], busy: Collection[Place], rules: CompactionRules
-) -> Window | None:
+def relief(layers: Sequence[Layer], busy: Collection[Place], options: LsmOptions) -> Window | None:
     """What to compact before the commit ends, so that `max_runs` layers are left.
 
     Of the windows that do, the one that is cheap for what it removes: merging just as many layers
     as are needed would have the next commit merge the result again.
     """
-    width = len(layers) - rules.max_runs + 1
+    width = len(layers) - options.max_runs + 1
     if width < 2:  # noqa: PLR2004 - one layer is nothing to merge
         return None
     count = len(layers)

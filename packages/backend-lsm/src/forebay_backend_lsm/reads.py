@@ -50,10 +50,8 @@ class _Asked:
 class Reads:
     """Reads the runs of one table, newest first. Thread-safe."""
 
-    def __init__(self, runs: Sequence[Run], requests: int) -> None:
-        """``requests`` is how many the process may have under way."""
+    def __init__(self, runs: Sequence[Run]) -> None:
         self.runs: Final = runs
-        self._requests: Final = requests
 
     def newest(self, batch: Batch, floors: I64 | None = None) -> Iterator[Found]:
         """The newest cell of each key, whatever its kind; keys without any are left out.
@@ -93,9 +91,7 @@ class Reads:
     def holders(self, one: Batch) -> list[Run]:
         """The runs that have the one cell of a batch, newest first."""
         return [
-            run
-            for run in self.runs
-            if any(len(hits.which) for _, hits in Reads([run], self._requests).newest(one))
+            run for run in self.runs if any(len(hits.which) for _, hits in Reads([run]).newest(one))
         ]
 
     def blocks(self, wanted: Sequence[tuple[FileRun, Sequence[int]]]) -> list[dict[int, Block]]:
@@ -112,7 +108,7 @@ class Reads:
                     answers[i][number] = run.view(number, raw)
             if missing:
                 absent.append((i, Wanted(run.source, run.table, missing)))
-        for position, blocks in fetch([each for _, each in absent], self._requests):
+        for position, blocks in fetch([each for _, each in absent]):
             i = absent[position][0]
             run = wanted[i][0]
             CACHE.insert(NewBlocks.of([(run.residence, blocks)]))
@@ -170,7 +166,7 @@ class Reads:
         wanted = [Wanted(one.run.source, one.run.table, np.unique(one.blocks)) for one in stalled]
         arrived: dict[int, list[RawBlock]] = {}
         count = 0
-        for position, blocks in fetch(wanted, self._requests):
+        for position, blocks in fetch(wanted):
             arrived.setdefault(position, []).extend(blocks)
             count += len(blocks)
             if count >= _RESOLVE_AT:

@@ -37,6 +37,8 @@ GAP_BYTES: Final = 4 * 1024
 """Blocks that lie no further apart are read with what is between them."""
 SPAN_BYTES: Final = 512 * 1024
 """Neighbouring blocks are read together up to this."""
+_REQUESTS: Final = 64
+"""Read requests of a process that are under way at once."""
 _CALLS_AHEAD: Final = 64
 _BLOCKS_AT_ONCE: Final = 64
 
@@ -197,10 +199,10 @@ class Wanted:
             yield _Call(ranges[begin : begin + most], numbers[first:stop], places[first:stop])
 
 
-def fetch(wanted: Sequence[Wanted], requests: int) -> Iterator[tuple[int, list[RawBlock]]]:
+def fetch(wanted: Sequence[Wanted]) -> Iterator[tuple[int, list[RawBlock]]]:
     """Read all blocks; gives the position in ``wanted`` and some of its blocks, in order.
 
-    At most about ``requests`` requests of the process are under way at once. The first error is
+    At most about `_REQUESTS` requests of the process are under way at once. The first error is
     raised, and what was not begun is left. Storage that does not wait is read by this thread:
     several would only take turns.
     """
@@ -209,7 +211,7 @@ def fetch(wanted: Sequence[Wanted], requests: int) -> Iterator[tuple[int, list[R
         for i, each, call in calls:
             yield i, each.source.read(each.table, call)
         return
-    pool = _pool(requests)
+    pool = _pool()
     under_way: deque[tuple[int, Future[list[RawBlock]]]] = deque()
     try:
         for i, each, call in calls:
@@ -235,7 +237,7 @@ def _blocks(table: FileTable, content: bytes) -> Iterator[list[RawBlock]]:
         yield [*zip(blocks, raws, strict=True)]
 
 
-def open_sources(place: Place, files: Sequence[StateFile], requests: int) -> dict[str, Source]:
+def open_sources(place: Place, files: Sequence[StateFile]) -> dict[str, Source]:
     """Open files, several at once, unless this process has them open.
 
     Raises `CorruptStateError` naming file, operator and version for a damaged one.
@@ -243,7 +245,7 @@ def open_sources(place: Place, files: Sequence[StateFile], requests: int) -> dic
     unique = {file.name: file for file in files}
     if len(unique) < 2:  # noqa: PLR2004 - threads pay off from two on
         return {name: place.open(file) for name, file in unique.items()}
-    found = _pool(requests).map(place.open, unique.values())
+    found = _pool().map(place.open, unique.values())
     return dict(zip(unique, found, strict=True))
 
 
@@ -252,15 +254,16 @@ class _Threads:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._key: tuple[int, int] | None = None
+        self._process = 0
         self._pool: ThreadPoolExecutor | None = None
 
-    def __call__(self, requests: int) -> ThreadPoolExecutor:
-        count = max(2, requests // RANGES_PER_CALL)
+    def __call__(self) -> ThreadPoolExecutor:
         with self._lock:
-            if self._pool is None or self._key != (os.getpid(), count):
-                self._key = (os.getpid(), count)
-                self._pool = ThreadPoolExecutor(count, thread_name_prefix="forebay-lsm-read")
+            if self._pool is None or self._process != os.getpid():
+                self._process = os.getpid()
+                self._pool = ThreadPoolExecutor(
+                    _REQUESTS // RANGES_PER_CALL, thread_name_prefix="forebay-lsm-read"
+                )
             return self._pool
 
 

@@ -52,7 +52,6 @@ class LsmTable(Table):
         self,
         spec: TableSpec,
         files: Sequence[FileRun],
-        requests: int,
         applied: Callable[[], None],
         swept: int = 0,
     ) -> None:
@@ -67,7 +66,6 @@ class LsmTable(Table):
         self.swept = swept
         """The address at which the next sweep begins."""
         self._addressing: Final = Addressing(spec)
-        self._requests: Final = requests
         self._applied: Final = applied
         self._spaces: Final[dict[Any, Space]] = {}
 
@@ -165,7 +163,7 @@ class LsmTable(Table):
 
     def _reads(self) -> Reads:
         """Of the table as it stands now."""
-        return Reads((*self.memtable.runs, *self.files), self._requests)
+        return Reads((*self.memtable.runs, *self.files))
 
     def _fill(self, answers: list[Any], batch: Batch, floors: I64 | None) -> list[Any]:
         for reader, hits in self._reads().newest(batch, floors):
@@ -189,7 +187,7 @@ class LsmTable(Table):
             return None
         floors = np.full(len(entries.cells), len(runs), np.int64)
         for level in reversed(levels):
-            for _, hits in Reads([runs[level]], self._requests).newest(entries.prefixes):
+            for _, hits in Reads([runs[level]]).newest(entries.prefixes):
                 floors[hits.which] = level
         return floors
 

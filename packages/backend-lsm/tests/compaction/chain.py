@@ -13,7 +13,8 @@ from typing import Any
 
 import attrs
 
-from forebay_backend_lsm.compaction import CompactedFiles, CompactionRules, Compactions
+from forebay_backend_lsm.compaction import CompactedFiles, Compactions
+from forebay_backend_lsm.options import LsmOptions
 from forebay_state_api.backend import Opening, ParentState, StateFile
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage import ObjectStorage, open_storage
@@ -57,7 +58,7 @@ class Committed:
 class Chain:
     """The manifests of the newest version, and the process that makes the next one."""
 
-    def __init__(self, rules: CompactionRules, storage: ObjectStorage | None = None) -> None:
+    def __init__(self, rules: LsmOptions, storage: ObjectStorage | None = None) -> None:
         self.rules = rules
         self.root = storage or open_storage(f"memory://{uuid.uuid4().hex}")
         self.storage = self.root.child(OPERATOR)

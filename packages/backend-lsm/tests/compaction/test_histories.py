@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from forebay_backend_lsm.layers import layers_of
-from forebay_backend_lsm.picking import CompactionRules
+from forebay_backend_lsm.options import LsmOptions
 from forebay_state_api.compaction import CompactionJob
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.testing import ImmediateCompaction
@@ -19,7 +19,7 @@ from .toy import Cells
 
 KEYS = [(group, f"k{group}") for group in range(8)]
 WRITES = st.dictionaries(st.sampled_from(KEYS), st.none() | st.integers(0, 99), max_size=4)
-RULES = CompactionRules(max_runs=4, target_bytes=3)
+RULES = LsmOptions(max_runs=4, target_file_bytes=3)
 
 
 class Histories(RuleBasedStateMachine):

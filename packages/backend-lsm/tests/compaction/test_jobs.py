@@ -6,8 +6,8 @@ import attrs
 import pytest
 
 from forebay_backend_lsm.layers import layers_of
+from forebay_backend_lsm.options import LsmOptions
 from forebay_backend_lsm.pending import PendingJob
-from forebay_backend_lsm.picking import CompactionRules
 from forebay_state_api.backend import NO_TIME, StateFile
 from forebay_state_api.compaction import (
     CompactionFault,
@@ -25,7 +25,7 @@ from forebay_state_api.testing import Fault, FaultyStorage
 from .chain import MINUTE_US, Chain
 from .toy import Cells, ToyCompactor
 
-RULES = CompactionRules(max_runs=4, target_bytes=1_000)
+RULES = LsmOptions(max_runs=4, target_file_bytes=1_000)
 ALL = KeyGroupRange(0, 7)
 
 
@@ -282,7 +282,7 @@ def test_relief_may_leave_nothing(chain: Chain) -> None:
 
 def test_pending_jobs_are_forgotten_when_they_hold_too_many_runs(chain: Chain) -> None:
     job = until_pending(chain)
-    chain.rules = CompactionRules(max_runs=2, target_bytes=1_000)
+    chain.rules = LsmOptions(max_runs=2, target_file_bytes=1_000)
     before = chain.content()
     opened = chain.opened()
     # Each commit adds a run, and the pending job holds all the others.

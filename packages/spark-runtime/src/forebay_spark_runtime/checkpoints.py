@@ -16,14 +16,12 @@ from py4j.protocol import Py4JError
 from forebay_spark_runtime.session import Batch
 from forebay_state_api.settings import PREFIX, resolve_settings
 from forebay_state_api.versions import Checkpoint
+from forebay_state_api.versions.janitor import pass_every
 
 _log = logging.getLogger(__name__)
 
 CHECKPOINT: Final = "spark.sql.forebay.checkpoint"
 """Set in the session of a query to `Checkpoint.text`."""
-
-_DECIDING: Final = ("retention", "janitor.every")
-"""Settings that say together how many versions are stored: of so many batches the times matter."""
 
 _REMEMBERED: Final = 1_000
 _asked: Final[dict[tuple[str, str], Checkpoint]] = {}
@@ -86,6 +84,8 @@ def _metadata(entry: Any) -> Any:
 
 
 def _batches(conf: Any) -> int:
-    given = {PREFIX + name: conf.get(PREFIX + name, None) for name in _DECIDING}
-    settings = resolve_settings({key: value for key, value in given.items() if value is not None})
-    return sum(settings[name] for name in _DECIDING)
+    """How many versions are stored: of so many batches the times matter."""
+    key = PREFIX + "retention"
+    given = conf.get(key, None)
+    retention: int = resolve_settings({} if given is None else {key: given})["retention"]
+    return retention + pass_every(retention)

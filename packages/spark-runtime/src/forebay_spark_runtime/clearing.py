@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from forebay_state_api.daemons import DaemonPool
 from forebay_state_api.errors import ForebayError
-from forebay_state_api.versions.janitor import Janitor, is_due
+from forebay_state_api.versions.janitor import Janitor, is_due, pass_every
 from forebay_state_api.versions.leftovers import one_line
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def clear_if_due(
 
     Returns the pass; ``None`` if none is due or the one before is still under way.
     """
-    if not is_due(version, subtask, settings["janitor.every"], opened=opened):
+    if not is_due(version, subtask, pass_every(settings["retention"]), opened=opened):
         return None
     with _lock:
         if storage.url in _at_work:

@@ -17,7 +17,6 @@ from pyspark.sql.types import (
 )
 
 from forebay_spark_runtime import session as sessions
-from forebay_state_api._engine.engine import EngineSettings
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import PREFIX, Setting, Settings, resolve_settings
@@ -54,17 +53,6 @@ class KeyedOptions:
     """Drawn for each operator that is made."""
     driver: str = sessions.PROCESS_RUN
     """The process that made it."""
-
-
-def engine_settings(settings: Settings) -> EngineSettings:
-    """The engine's part of the settings."""
-    return EngineSettings(
-        in_flight_limit=settings["in-flight-limit"],
-        batch_size=settings["batch-size"],
-        page_size=settings["page-size"],
-        read_ahead=settings["read-ahead"],
-        drain_timeout_s=settings["drain-timeout"],
-    )
 
 
 def operator_options(

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from forebay_spark_runtime.clearing import clear_if_due
 from forebay_spark_runtime.following import follow
-from forebay_spark_runtime.options import engine_settings
 from forebay_state_api.compaction import service_of
 from forebay_state_api.plugins import plugins
+from forebay_state_api.settings import EngineSettings, options_from
 from forebay_state_api.storage import open_storage
 from forebay_state_api.subtask import Subtask
 from forebay_state_api.versions import OperatorStorage, OperatorVersions, operator_folder
@@ -53,7 +53,7 @@ class OperatorTask:
             versions=self._versions,
             key_codec=key_codec,
             now_us=now_us,
-            settings=engine_settings(settings),
+            settings=options_from(EngineSettings, settings),
             backend_options=settings.backend_options(),
             cache_bytes=settings["state.cache-bytes"],
             new_state=options.new_state,

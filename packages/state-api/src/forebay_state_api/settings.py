@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeVar
 
 import attrs
 
@@ -23,13 +23,20 @@ __all__ = [
     "DURATION",
     "LOCATION",
     "PREFIX",
+    "RETRY_BUDGET",
+    "EngineSettings",
     "Setting",
     "SettingRow",
     "SettingType",
     "Settings",
     "one_of",
+    "option",
+    "options_from",
     "resolve_settings",
+    "settings_of",
 ]
+
+T = TypeVar("T", bound=attrs.AttrsInstance)
 
 PREFIX: Final = "spark.forebay."
 """What every key of the configuration begins with."""
@@ -75,6 +82,61 @@ class Setting:
         return None if self.default is None else self.value_of(self.default)
 
 
+def option(
+    type: type | SettingType,  # noqa: A002 - the word of `Setting`
+    default: Any,
+    doc: str,
+    *,
+    minimum: float | None = None,
+) -> Any:
+    """Declare a field of an attrs class that is a setting as well: see `settings_of`."""
+    setting = Setting("", type, default, doc, minimum=minimum)
+    return attrs.field(default=setting.default_value(), metadata={Setting: setting})
+
+
+def settings_of(options: type[attrs.AttrsInstance]) -> dict[str, Setting]:
+    """Return the settings of an attrs class by their names: those of its fields made by `option`.
+
+    The field ``max_runs`` is the setting ``max-runs``, and ``timeout_s`` is ``timeout``. Other
+    fields are nobody's to set: constants, which tests change.
+    """
+    declared = [field for field in attrs.fields(options) if Setting in field.metadata]
+    return {(name := _name_of(f)): attrs.evolve(f.metadata[Setting], name=name) for f in declared}
+
+
+def options_from(options: type[T], given: Mapping[str, Any]) -> T:
+    """Make an object of an attrs class of settings that are in force.
+
+    ``given`` is by the names that `settings_of` gives, also for fields that are no settings; a
+    field that is not in it has its default, and names of others are passed over.
+    """
+    known = {_name_of(field): field.name for field in attrs.fields(options)}
+    return options(**{known[name]: given[name] for name in given if name in known})
+
+
+def _name_of(field: attrs.Attribute[Any]) -> str:
+    return field.name.replace("_", "-").removesuffix("-s")
+
+
+@attrs.frozen(kw_only=True)
+class EngineSettings:
+    """The limits of an engine."""
+
+    in_flight_limit: int = option(int, 6000, "Records that may be under way at once.", minimum=1)
+    batch_size: int = option(int, 1000, "State requests that go to the backend at once.", minimum=1)
+    page_size: int = option(int, 128, "Elements in a page of a state iterator.", minimum=1)
+    read_ahead: bool = option(bool, True, "Read declared point states before the first record.")  # noqa: FBT003
+    drain_timeout_s: float = option(
+        DURATION, "60s", "Longest wait for records in flight at a batch's end."
+    )
+
+
+RETRY_BUDGET: Final = Setting(
+    "storage.retry-budget",
+    DURATION,
+    "30s",
+    "How long a request to storage that fails in passing is tried again.",
+)
 CORE: Final = (
     Setting("state.dir", LOCATION, None, "Where state lives: a path or a URL."),
     Setting("state.backend", str, "heap", "The state backend; `forebay plugins` lists them."),
@@ -88,48 +150,15 @@ CORE: Final = (
     Setting(
         "compaction.service", str, "local", "Where compaction runs; `forebay plugins` lists them."
     ),
-    Setting("in-flight-limit", int, 6000, "Records that may be under way at once.", minimum=1),
-    Setting("batch-size", int, 1000, "State requests that go to the backend at once.", minimum=1),
-    Setting("page-size", int, 128, "Elements in a page of a state iterator.", minimum=1),
-    Setting("read-ahead", bool, True, "Read declared point states before the first record."),
-    Setting(
-        "drain-timeout", DURATION, "60s", "Longest wait for records in flight at a batch's end."
-    ),
+    *settings_of(EngineSettings).values(),
     Setting("retention", int, 10, "Versions kept for going back.", minimum=1),
-    Setting("janitor.every", int, 10, "Versions between two runs of the janitor.", minimum=1),
     Setting("janitor.min-age", DURATION, "1h", "Nothing younger is ever deleted."),
-    Setting(
-        "storage.retry-budget",
-        DURATION,
-        "30s",
-        "How long a request to storage that fails in passing is tried again.",
-    ),
+    RETRY_BUDGET,
     Setting(
         "storage.request-timeout", DURATION, None, "Longest wait for one answer of a network store."
     ),
-    Setting(
-        "storage.connect-timeout", DURATION, None, "Longest wait for a connection to such a store."
-    ),
-    Setting("storage.endpoint", str, None, "URL of an S3 or Azure store that is not the vendor's."),
-    Setting("storage.region", str, None, "Region of an S3 store."),
 )
 """The settings that do not belong to a plugin."""
-
-
-class Configurable(Protocol):
-    """A backend or compaction service: settings ``<name>.<option>`` are its own."""
-
-    @property
-    def name(self) -> str:
-        """The first part of its settings' names."""
-
-    @property
-    def options(self) -> Mapping[str, Setting]:
-        """Its settings, by their names without the first part.
-
-        A class may also have ``options_prefix``, the first part where that is not the name, and
-        ``required_option``: see `CompactionService`.
-        """
 
 
 @attrs.frozen
@@ -223,8 +252,7 @@ def resolve_settings(
 
     :param given: a configuration; keys that do not begin with ``spark.forebay.`` are ignored.
     :param overrides: keyword arguments, by the name of the setting; ``None`` means not passed.
-    :param backends: backends and compaction services (`Configurable`) by name, whose options are
-        settings too.
+    :param backends: backends and compaction services by name, whose options are settings too.
 
     Raises `ConfigurationError` for an unknown key, naming the nearest one and all that exist, and
     for a value that does not fit, naming key, value and expected form.

@@ -23,7 +23,6 @@ from forebay_spark_runtime.options import (
     checked_parallelism,
     checked_restore,
     checked_uid,
-    engine_settings,
     no_event_time,
 )
 from forebay_spark_runtime.pickling import pickled_function
@@ -51,7 +50,12 @@ from forebay_state_api.keys import subtask_of
 from forebay_state_api.metrics import total
 from forebay_state_api.plugins import plugins
 from forebay_state_api.reading import read_state
-from forebay_state_api.settings import Settings, resolve_settings
+from forebay_state_api.settings import (
+    EngineSettings,
+    Settings,
+    options_from,
+    resolve_settings,
+)
 from forebay_state_api.storage import open_storage
 from forebay_state_api.subtask import Subtask, SubtaskIdentity
 from forebay_state_api.testing.clock import ManualClock
@@ -135,11 +139,11 @@ class FunctionHarness:
         order_by: str | Sequence[str] | None = None,
         event_time: str | Callable[[Any], datetime] | None = None,
         allowed_lateness: timedelta | float | None = None,
-        in_flight_limit: int = 6_000,
-        batch_size: int = 1_000,
-        page_size: int = 128,
-        read_ahead: bool = True,
-        drain_timeout: float | str = 60,
+        in_flight_limit: int | None = None,
+        batch_size: int | None = None,
+        page_size: int | None = None,
+        read_ahead: bool | None = None,
+        drain_timeout: float | str | None = None,
         late_answers: int | None = None,
     ) -> None:
         self.clock: Any = clock or ManualClock()
@@ -172,7 +176,7 @@ class FunctionHarness:
         )
         self._options = settings.backend_options()
         self._max_parallelism = max_parallelism
-        self._settings = engine_settings(settings)
+        self._settings = options_from(EngineSettings, settings)
         directory = f"memory://forebay-harness-{uuid.uuid4()}" if state_dir is None else state_dir
         root = open_storage(directory)
         self._operator = operator_folder(query, uid)

@@ -40,6 +40,7 @@ from forebay_state_api.functions import Function
 from forebay_state_api.futures import enter_scheduler
 from forebay_state_api.iterators import no_event_loop
 from forebay_state_api.migration import says_more
+from forebay_state_api.settings import EngineSettings
 
 if TYPE_CHECKING:
     from forebay_state_api._operator_state.operator_state import OperatorState
@@ -73,22 +74,6 @@ FIRED_AT_ONCE: Final = 8_192
 _warned: Final[set[object]] = set()
 """Operators that were warned in this process: about synchronous accesses that wait, and, with a
 word beside the uid, about reads that were dropped."""
-
-
-@attrs.frozen(kw_only=True)
-class EngineSettings:
-    """The limits of an engine; the settings of the same names in ``spark.forebay.*``."""
-
-    in_flight_limit: int = 6_000
-    """Records that may be started or blocked at once."""
-    batch_size: int = 1_000
-    """Requests that go to the backend in one batch."""
-    page_size: int = 128
-    """Elements in a page of an iterator."""
-    read_ahead: bool = True
-    """Whether point states are read for all rows that come together, before the first of them."""
-    drain_timeout_s: float = 60.0
-    """How long to wait for other threads to complete futures when nothing else can run."""
 
 
 class Engine:

@@ -36,11 +36,16 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 PASS_EVERY: Final = 10
-"""Versions between two passes."""
+"""Versions between two passes, at most."""
 RECORD_AGE: Final = timedelta(days=7)
 """How long a run's record outlives its epoch entry: a driver may sleep so long and be fenced."""
 
 _BATCH: Final = 100
+
+
+def pass_every(retention: int) -> int:
+    """Versions between two passes: with fewer to keep, there is more to clear after each."""
+    return min(retention, PASS_EVERY)
 
 
 def is_due(
