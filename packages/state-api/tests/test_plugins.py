@@ -152,7 +152,7 @@ def test_an_unknown_name_lists_what_is_installed_and_what_may_be_meant() -> None
 )
 def test_no_distribution_is_made_up_that_anyone_could_have_registered(find: Any, line: str) -> None:
     with pytest.raises(UnknownPluginError) as caught:
-        find(Plugins(tuple))
+        find(installed(Entry(giving("forebay_storages", *_plugin.forebay_storages()))))
     assert line in str(caught.value)
     assert "pip install" not in str(caught.value)
 

@@ -7,20 +7,19 @@ process looks after the folders that it writes to, and removes what was not used
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import logging
 import math
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import xxhash
 
-from forebay_state_api.storage import ObjectInfo, ObjectStorage
+from forebay_state_api.storage import ForwardingStorage, ObjectStorage
 
 _log = logging.getLogger(__name__)
 
@@ -132,46 +131,24 @@ def _entries(folder: Path) -> Iterator[tuple[float, int, str]]:
                 yield stat.st_mtime, stat.st_size, entry.path
 
 
-class CachedRanges(ObjectStorage):
+class CachedRanges(ForwardingStorage):
     """A storage whose ranges are kept on a local disk. Files must never change."""
 
     def __init__(self, inner: ObjectStorage, directory: str, budget: int) -> None:
         """Ranges read of ``inner`` are kept in ``directory``, within ``budget`` bytes."""
-        self.url = inner.url
-        self._inner: Final = inner
+        super().__init__(inner)
         self._cache: Final = _cache_of(directory, budget)
 
-    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         keys = [f"{self.url}\n{name}\n{start}\n{length}" for start, length in ranges]
         answers = [self._cache.get(key) for key in keys]
         absent = [i for i, answer in enumerate(answers) if answer is None]
         if absent:
-            read = self._inner.get_ranges(name, [ranges[i] for i in absent])
+            read = self.inner.get_ranges(name, [ranges[i] for i in absent])
             for i, data in zip(absent, read, strict=True):
                 self._cache.put(keys[i], data)
                 answers[i] = data
         return [answer for answer in answers if answer is not None]
-
-    def put(self, name: str, data: bytes) -> None:
-        self._inner.put(name, data)
-
-    def put_if_absent(self, name: str, data: bytes) -> bool:
-        return self._inner.put_if_absent(name, data)
-
-    def get(self, name: str) -> bytes:
-        return self._inner.get(name)
-
-    def list(self, prefix: str = "") -> builtins.list[ObjectInfo]:
-        return self._inner.list(prefix)
-
-    def list_folders(self, prefix: str = "") -> builtins.list[str]:
-        return self._inner.list_folders(prefix)
-
-    def delete(self, names: Iterable[str]) -> None:
-        self._inner.delete(names)
-
-    def child(self, prefix: str) -> ObjectStorage:
-        return self._inner.child(prefix)
 
 
 _caches: Final[dict[tuple[str, int], DiskCache]] = {}

@@ -27,11 +27,19 @@ def forebay_compaction_services() -> type[CompactionService]:
 
 
 @hookimpl
-def forebay_storages() -> type[ObjectStorage]:
-    """Give what opens the schemes of fsspec."""
-    from forebay_state_api._storage.fsspec import FsspecStorage
+def forebay_storages() -> Sequence[type[ObjectStorage]]:
+    """Give what opens directories, URLs of object stores, and those of fsspec's file systems."""
+    from forebay_state_api._storage import clouds, fsspec, obstores
 
-    return FsspecStorage
+    return [
+        obstores.LocalStorage,
+        obstores.MemoryStorage,
+        clouds.S3Storage,
+        clouds.GcsStorage,
+        clouds.AzureStorage,
+        clouds.HttpStorage,
+        fsspec.FsspecStorage,
+    ]
 
 
 @hookimpl

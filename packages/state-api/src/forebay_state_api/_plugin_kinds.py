@@ -8,8 +8,6 @@ from typing import Final
 
 import attrs
 
-from forebay_state_api._storage.options import CLOUD_SCHEMES
-
 
 @attrs.frozen(eq=False)
 class Kind:
@@ -23,8 +21,6 @@ class Kind:
     """Whether ``contract_version`` must be stated; where it is stated it is checked anyway."""
     known: Mapping[str, str] = attrs.field(factory=dict)
     """Name → distribution, for what the project itself publishes."""
-    built_in: tuple[str, ...] = ()
-    """Names that need no plugin."""
 
 
 BACKENDS: Final = Kind(
@@ -60,7 +56,6 @@ STORAGES: Final = Kind(
     "storage for the URL scheme",
     "schemes",
     versioned=True,
-    built_in=("file", "memory", *CLOUD_SCHEMES),
 )
 COMMANDS: Final = Kind(
     "forebay_commands",
@@ -77,10 +72,9 @@ def unknown(kind: Kind, name: str, installed: list[str]) -> str:
 
     No name of a distribution is made up: anyone could have registered it.
     """
-    there = sorted({*installed, *kind.built_in})
-    text = f"no {kind.noun} {name!r}; installed: {', '.join(there) or 'none'}"
+    text = f"no {kind.noun} {name!r}; installed: {', '.join(installed) or 'none'}"
     if name in kind.known:
         return f"{text} - it comes with: pip install {kind.known[name]}"
-    if close := difflib.get_close_matches(name, [*there, *kind.known], n=1):
+    if close := difflib.get_close_matches(name, [*installed, *kind.known], n=1):
         return f"{text} - did you mean {close[0]!r}?"
     return f"{text} - install the distribution that brings it"

@@ -90,9 +90,10 @@ class HookSpecs:
     def forebay_storages(self) -> Several[type[ObjectStorage]]:
         """Give object storage classes, each with ``schemes`` and ``contract_version``.
 
-        ``schemes`` is a tuple of the URL schemes that the class opens.
+        ``schemes`` is a tuple of the URL schemes that the class opens; see `ObjectStorage` for what
+        it is called with. Requests to it are tried again as `RetryingStorage` does.
 
-        Called in any process at the first URL whose scheme is not built in.
+        Called in any process that opens a storage.
         """
 
     @hookspec

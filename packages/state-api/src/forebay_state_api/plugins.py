@@ -139,11 +139,11 @@ class Plugins:
         return cast("Operator", self._value(OPERATORS, name))
 
     def storages(self) -> dict[str, type[ObjectStorage]]:
-        """The storages that plugins bring, by URL scheme; built-in schemes are not among them."""
+        """All storages by URL scheme."""
         return self._values(STORAGES)
 
     def storage(self, scheme: str) -> type[ObjectStorage]:
-        """The storage of a URL scheme; raises `UnknownPluginError` if no plugin brings it."""
+        """The storage of a URL scheme; raises `UnknownPluginError` if there is none."""
         return cast("type[ObjectStorage]", self._value(STORAGES, scheme))
 
     def commands(self) -> dict[str, click.Command]:

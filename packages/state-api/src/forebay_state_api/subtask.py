@@ -479,6 +479,4 @@ class Subtask:
 
 def _nowhere() -> ObjectStorage:
     """A storage of this subtask's own, which goes when the subtask does."""
-    store = MemoryStore()
-    url = f"memory://ephemeral-{random_id()}"
-    return ObstoreStorage(lambda *, create: store, url)  # noqa: ARG005 - it is there already
+    return ObstoreStorage(MemoryStore(), f"memory://ephemeral-{random_id()}")

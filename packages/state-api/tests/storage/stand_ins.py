@@ -33,6 +33,8 @@ class Answer:
     status: int = 200
     body: bytes = b""
     headers: dict[str, str] = attrs.field(factory=dict)
+    breaks_off: bool = False
+    """Whether the connection is closed in the middle of the body."""
 
 
 @attrs.frozen
@@ -64,6 +66,8 @@ class StandIn:
     """Operations that are forbidden: ``get``, ``put``, ``list``, ``delete``."""
     loses: Callable[[str], bool] = lambda _: False
     """Told the operation, whether to close the connection instead of answering what was done."""
+    breaks_off: Callable[[str], bool] = lambda _: False
+    """Told the operation, whether to close the connection in the middle of the answer."""
     busy: Callable[[str], bool] = lambda _: False
     """Told the operation, whether to answer that the server is too busy."""
     conflicts: int = 0
@@ -104,6 +108,8 @@ class StandIn:
             if self.busy(operation):
                 return Answer(503, b"<Error><Code>SlowDown</Code></Error>")
             done = getattr(self, f"_{operation}")(name, asked, headers, body)
+            if self.breaks_off(operation):
+                return attrs.evolve(done, breaks_off=True)
             return None if self.loses(operation) else done
 
     def _put(self, name: str, _: Any, headers: Any, body: bytes) -> Answer:
@@ -232,7 +238,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(answer.body)))
         self.end_headers()
-        if self.command != "HEAD":
+        if answer.breaks_off:
+            self.close_connection = True
+            self.wfile.write(answer.body[: len(answer.body) // 2])
+        elif self.command != "HEAD":
             self.wfile.write(answer.body)
 
     do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _respond

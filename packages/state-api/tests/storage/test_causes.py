@@ -6,9 +6,15 @@ import errno
 import os
 
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 from obstore.exceptions import GenericError, NotFoundError, PermissionDeniedError
 
-from forebay_state_api._storage.faults import cause_of, is_passing
+from forebay_state_api._storage.clouds import S3Storage
+from forebay_state_api._storage.fsspec import FsspecStorage
+from forebay_state_api._storage.obstores import LocalStorage
+from forebay_state_api.storage import Fault
+
+LOCAL, S3 = LocalStorage("/tmp/state"), S3Storage("s3://bucket/state", {})
 
 FORBIDDEN = "let the user that the executors run as read and write there"
 ADVICE = {
@@ -43,16 +49,17 @@ UNREACHABLE = [
 LASTING = [*ADVICE.keys() - {errno.EMFILE}, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL]
 
 
-def from_python(number: int) -> Exception:
-    return OSError(number, os.strerror(number))
+def from_python(number: int) -> Fault:
+    return FsspecStorage.on(LocalFileSystem(), "/", "/").fault(OSError(number, os.strerror(number)))
 
 
-def from_obstore(number: int) -> Exception:
+def from_obstore(number: int) -> Fault:
     """As obstore says it: the number stands in the words."""
-    return GenericError(
+    error = GenericError(
         f"Generic LocalFileSystem error: Unable to write file: {os.strerror(number)} "
         f"(os error {number})\n\nDebug source:\nGeneric {{ source: Custom {{ … }} }}"
     )
+    return LOCAL.fault(error)
 
 
 said_by = pytest.mark.parametrize("said", [from_python, from_obstore])
@@ -61,20 +68,20 @@ said_by = pytest.mark.parametrize("said", [from_python, from_obstore])
 @said_by
 @pytest.mark.parametrize("number", ADVICE, ids=errno.errorcode.get)
 def test_what_an_operator_can_do(said, number):
-    assert cause_of(said(number)).endswith(f"; {ADVICE[number]}")
-    assert os.strerror(number) in cause_of(said(number))
+    assert said(number).cause.endswith(f"; {ADVICE[number]}")
+    assert os.strerror(number) in said(number).cause
 
 
 @said_by
 @pytest.mark.parametrize("number", LASTING, ids=errno.errorcode.get)
 def test_what_another_try_only_meets_again(said, number):
-    assert not is_passing(said(number))
+    assert not said(number).passing
 
 
 @said_by
 @pytest.mark.parametrize("number", [*PASSING, *UNREACHABLE], ids=errno.errorcode.get)
 def test_what_may_be_over_at_the_next_try(said, number):
-    assert is_passing(said(number))
+    assert said(number).passing
 
 
 @pytest.mark.parametrize(
@@ -92,21 +99,31 @@ def test_what_may_be_over_at_the_next_try(said, number):
 )
 def test_what_a_service_answers(status, passing, advice):
     error = GenericError(f"Generic S3 error: Client error with status code: {status} Something")
-    assert is_passing(error) is passing
-    assert advice in cause_of(error)
-    assert (";" in cause_of(error)) is bool(advice)
+    fault = S3.fault(error)
+    assert fault.passing is passing
+    assert advice in fault.advice
+    assert (";" in fault.cause) is bool(advice)
 
 
 def test_errors_without_a_number():
-    assert is_passing(GenericError("Generic S3 error: error sending request"))
-    assert "check the address" in cause_of(GenericError("Generic S3 error: error sending request"))
-    assert not is_passing(GenericError("Generic LocalFileSystem error: it is odd"))
-    assert not is_passing(NotFoundError("there is none"))
-    assert cause_of(ValueError("one\n  line")) == "one line"
-    assert "check the credentials" in cause_of(PermissionDeniedError("Generic S3 error: denied"))
-    assert FORBIDDEN in cause_of(PermissionDeniedError("Generic LocalFileSystem error: denied"))
+    unsent = S3.fault(GenericError("Generic S3 error: error sending request"))
+    assert unsent.passing
+    assert "check the address" in unsent.cause
+    assert not LOCAL.fault(GenericError("Generic LocalFileSystem error: it is odd")).passing
+    assert not S3.fault(NotFoundError("there is none")).passing
+    assert S3.fault(ValueError("one\n  line")).cause == "one line"
+    denied = PermissionDeniedError("Generic error: denied")
+    assert "check the credentials" in S3.fault(denied).cause
+    assert FORBIDDEN in LOCAL.fault(denied).cause
 
 
 def test_no_password_and_no_signature_shows():
     refused = OSError("401 for url: http://me:hush@host/webhdfs/v1/a?op=OPEN&delegation=hush by me")
-    assert cause_of(refused) == "401 for url: http://***@host/webhdfs/v1/a?*** by me"
+    assert Fault.of(refused).cause == "401 for url: http://***@host/webhdfs/v1/a?*** by me"
+
+
+def test_an_error_says_what_failed_and_where():
+    error = S3.failed("read", "a/b", OSError(errno.ETIMEDOUT, "timed out"))
+    assert str(error).startswith("could not read 'a/b' in s3://bucket/state: ")
+    assert error.transient
+    assert "'a/b' in s3://bucket/state" in str(S3.absent("a/b"))

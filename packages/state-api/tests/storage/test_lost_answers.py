@@ -108,3 +108,33 @@ def test_of_many_ranges_only_those_that_failed_are_asked_for_again(server: Stand
     ranges = [(start, 2) for start in range(0, 240, 8)]
     assert storage.get_ranges("one", ranges) == [bytes([start, start + 1]) for start, _ in ranges]
     assert server.seen.count("get") <= 2 * len(ranges)
+
+
+def test_of_many_objects_only_those_that_failed_are_deleted_again(server: StandIn) -> None:
+    storage = opened(server)
+    names = [f"one/{i:02}" for i in range(30)]
+    for name in names:
+        storage.put(name, b"")
+    requests = count(1)
+    server.busy = lambda _: next(requests) % 5 == 0
+    server.seen.clear()
+    storage.delete(names)
+    assert server.objects == {}
+    assert server.seen.count("delete") <= 2 * len(names)
+
+
+def test_an_answer_that_breaks_off_is_asked_for_again(server: StandIn) -> None:
+    """The status came, and half of the body."""
+    storage = opened(server)
+    storage.put("one", bytes(range(256)))
+    requests = count(1)
+    server.breaks_off = lambda operation: operation == "get" and next(requests) % 2 == 1
+    server.seen.clear()
+    assert storage.get("one") == bytes(range(256))
+    assert storage.get_ranges("one", [(0, 100), (200, 56)]) == [
+        bytes(range(100)),
+        bytes(range(200, 256)),
+    ]
+    assert server.seen.count("get") > 3
+    server.breaks_off = lambda operation: operation == "list" and next(requests) % 2 == 0
+    assert [info.name for info in storage.list()] == ["one"]

@@ -9,9 +9,10 @@ from typing import Any
 import obstore
 import pytest
 
-from forebay_state_api import storage as storages
-from forebay_state_api._storage.options import CLIENT_OPTIONS, StorageOptions
+from forebay_state_api._storage import clouds
+from forebay_state_api._storage.clouds import CLIENT_OPTIONS, CloudStorage
 from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import resolve_settings
 from forebay_state_api.storage import open_storage
 
@@ -24,7 +25,7 @@ from .stand_ins import S3, stand_in
         ("s3://bucket/state", {"region": "eu-west-1", "endpoint": "https://minio:9000"}),
         ("s3a://bucket/state", {"aws_access_key_id": "a", "aws_secret_access_key": "b"}),
         ("gs://bucket/state", {"request-timeout": 5.0}),
-        ("abfss://files@account.dfs.core.windows.net/state", {"connect-timeout": 2.0}),
+        ("abfss://files@account.dfs.core.windows.net/state", {"connect_timeout": "2s"}),
         ("az://container/state", {"azure_storage_account_name": "account"}),
     ],
 )
@@ -35,8 +36,8 @@ def test_a_cloud_store_is_opened_without_a_request(url: str, options: dict[str, 
 @pytest.mark.parametrize(
     ("url", "options", "message"),
     [
-        ("gs://bucket/state", {"region": "x"}, r"storage\.region does not apply to gs://"),
-        ("https://host/state", {"endpoint": "x"}, r"storage\.endpoint does not apply to https"),
+        ("gs://bucket/state", {"region": "x"}, r"opened with spark\.forebay\.storage\.region: "),
+        ("https://host/state", {"endpoint": "x"}, r"with spark\.forebay\.storage\.endpoint: "),
         ("s3://bucket", {"aws_regoin": "x"}, r"with spark\.forebay\.storage\.aws_regoin: "),
         ("/tmp/state", {"endpoint": "x", "retry-budget": 1.0}, "no options.*endpoint$"),
         ("/tmp/state", {"request-timeout": 1.0}, "no options.*request-timeout"),
@@ -102,10 +103,9 @@ def test_all_options_of_obstores_client_are_known() -> None:
 @pytest.mark.parametrize("name", sorted(INSTALLED - {"root_certificate"}))
 def test_an_option_of_the_client_is_passed_on(url: str, name: str) -> None:
     for written in {name, f"{CLOUDS[url]}{name}", name.upper()}:
-        options = StorageOptions.of({written: CLIENT_VALUES[name]})
-        scheme = url.partition(":")[0]
-        assert options.client(scheme) == {name: CLIENT_VALUES[name]}
-        assert options.config(url, scheme) == {}
+        opened = plugins().storage(url.partition(":")[0])
+        assert issubclass(opened, CloudStorage)
+        assert opened.told({written: CLIENT_VALUES[name]}) == ({}, {name: CLIENT_VALUES[name]})
         assert open_storage(url, {written: CLIENT_VALUES[name]}).url == url
 
 
@@ -144,7 +144,7 @@ def test_a_panic_of_obstore_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None
             raise PanicException("expected something else")
         return None
 
-    monkeypatch.setattr(storages, "from_url", from_url)
+    monkeypatch.setattr(clouds, "from_url", from_url)
     with pytest.raises(ConfigurationError, match=r"storage\.odd: expected something else"):
         open_storage("s3://bucket", {"odd": "1", "even": "2"})
 

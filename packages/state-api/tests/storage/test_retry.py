@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable, Sequence
 
 import pytest
 
@@ -135,15 +136,48 @@ def test_the_last_error_keeps_its_kind(faulty: FaultyStorage, time: Time) -> Non
     assert read_record(storage, "0" * 16) is None
 
 
-def test_the_last_error_keeps_what_it_says_of_itself(time: Time) -> None:
+def test_the_last_error_keeps_what_it_says_of_itself(faulty: FaultyStorage, time: Time) -> None:
     class QuotaError(StorageError):
         def __init__(self, used: int, limit: int) -> None:
             super().__init__(f"{used} of {limit} bytes are used", transient=True)
             self.used = used
 
-    def request(_: int) -> None:
-        raise QuotaError(5, 4)
-
+    faulty.faults.append(Fault(count=None, error=lambda: QuotaError(5, 4)))
     with pytest.raises(QuotaError, match=r"5 of 4 bytes are used \(tried 5 times") as caught:
-        time.retry(1).call(request)
+        RetryingStorage(faulty, time.retry(1)).list()
     assert (caught.value.used, caught.value.transient) == (5, False)
+
+
+class Flaky(CountingStorage):
+    """Each fifth range, and each fifth name, fails in passing."""
+
+    def _checked(self, items: Iterable[object]) -> None:
+        for _ in items:
+            self.asked = getattr(self, "asked", 0) + 1
+            if self.asked % 5 == 0:
+                raise passing()
+
+    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        self._checked(ranges)
+        return super().get_ranges(name, ranges)
+
+    def delete(self, names: Iterable[str]) -> None:
+        doomed = [*names]
+        self._checked(doomed)
+        super().delete(doomed)
+
+
+def test_of_many_only_those_that_failed_are_asked_for_again(
+    faulty: FaultyStorage, time: Time
+) -> None:
+    """All at once would fail for ever."""
+    flaky = Flaky(faulty)
+    storage = RetryingStorage(flaky, time.retry(1))
+    storage.put("a", bytes(range(100)))
+    assert storage.get_ranges("a", [(i, 1) for i in range(100)]) == [bytes([i]) for i in range(100)]
+    names = [f"d/{i}" for i in range(20)]
+    for name in names:
+        storage.put(name, b"")
+    storage.delete(names)
+    assert [info.name for info in storage.list()] == ["a"]
+    assert flaky.asked <= 2 * (100 + 20)

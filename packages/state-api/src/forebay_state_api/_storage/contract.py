@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from forebay_state_api._storage.faults import Fault
 from forebay_state_api.errors import StorageError
 
 if TYPE_CHECKING:
@@ -53,7 +54,11 @@ class ObjectStorage(abc.ABC):
     """A folder of objects. Names are relative, separated by ``/``, and never leave the folder.
 
     A name that would (``..``, absolute, empty parts) is a `ValueError`; whatever storage itself
-    reports becomes a `StorageError` that names the object.
+    reports becomes a `StorageError` that names the object: see `failed` and `absent`.
+
+    A class that a plugin gives is called with the URL, of one of its ``schemes``, and the settings
+    ``spark.forebay.storage.*`` by what they have for the ``*``; it raises `ConfigurationError` for
+    those that mean nothing to it, and asks the store nothing before the first request.
     """
 
     url: str
@@ -101,6 +106,20 @@ class ObjectStorage(abc.ABC):
     @abc.abstractmethod
     def child(self, prefix: str) -> ObjectStorage:
         """The storage of a folder below this one; nothing is created."""
+
+    def fault(self, error: BaseException) -> Fault:
+        """What an error of the store means; overridden where its errors say it in their own way."""
+        return Fault.of(error)
+
+    def failed(self, action: str, name: str, error: BaseException) -> StorageError:
+        """Return what to raise from an error of the store: what failed, where, why, what helps."""
+        fault = self.fault(error)
+        message = f"could not {action} {name!r} in {self.url}: {fault.cause}"
+        return StorageError(message, transient=fault.passing)
+
+    def absent(self, name: str) -> ObjectNotFoundError:
+        """Return what to raise for an object that does not exist."""
+        return ObjectNotFoundError(f"there is no object {name!r} in {self.url}")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"

@@ -17,13 +17,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from forebay_state_api._storage.contract import (
     ObjectInfo,
-    ObjectNotFoundError,
     ObjectStorage,
     checked_name,
     checked_prefix,
 )
-from forebay_state_api._storage.faults import cause_of, is_passing
-from forebay_state_api.errors import ConfigurationError, StorageError
+from forebay_state_api.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -206,16 +204,11 @@ class FsspecStorage(ObjectStorage):
             yield
         except FileNotFoundError as error:
             if action == "read":
-                message = f"there is no object {name!r} in {self.url}"
-                raise ObjectNotFoundError(message) from error
-            raise self._failed(action, name, error) from error
+                raise self.absent(name) from error
+            raise self.failed(action, name, error) from error
         except Exception as error:
             # File systems raise what they like: exceptions of their own, of HTTP clients, of Java.
-            raise self._failed(action, name, error) from error
-
-    def _failed(self, action: str, name: str, error: Exception) -> StorageError:
-        message = f"could not {action} {name!r} in {self.url}: {cause_of(error)}"
-        return StorageError(message, transient=is_passing(error))
+            raise self.failed(action, name, error) from error
 
 
 def _opened(url: str, options: Mapping[str, Any]) -> tuple[AbstractFileSystem, str]:

@@ -1,32 +1,39 @@
-"""Storage through obstore: local directories, process memory, S3, GCS and Azure."""
+"""Storage through obstore: local directories and process memory; `clouds` has the others."""
 
 from __future__ import annotations
 
 import builtins
 import contextlib
+import copy
+import errno
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, cast
 from urllib.parse import urlsplit
 
-import attrs
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    GenericError,
+    JoinError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+)
 from obstore.store import LocalStore, MemoryStore
 
 from forebay_state_api._storage.contract import (
     ObjectInfo,
-    ObjectNotFoundError,
     ObjectStorage,
     checked_name,
     checked_prefix,
 )
-from forebay_state_api._storage.faults import cause_of, is_absent, is_panic, is_passing
-from forebay_state_api.errors import StorageError
+from forebay_state_api._storage.faults import CREDENTIALS, NO_PERMISSION, Fault
+from forebay_state_api.errors import ConfigurationError, StorageError
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -34,133 +41,109 @@ if TYPE_CHECKING:
 
 _PLAIN: Final = re.compile(r"[\w./=-]+", re.ASCII)
 """Names that are a file's path as they are; obstore has an encoding for others."""
-
-
-class Opener(Protocol):
-    """Gives the store, or ``None`` where it does not exist yet and is not to be made."""
-
-    def __call__(self, *, create: bool) -> ObjectStore | None: ...
-
-
-@attrs.frozen
-class Opened:
-    """Opens a store that needs no making."""
-
-    store: ObjectStore
-
-    def __call__(self, *, create: bool) -> ObjectStore:
-        del create
-        return self.store
-
-
-class Deferred:
-    """Opens a store when it is first asked for."""
-
-    def __init__(self, make: Callable[[], ObjectStore]) -> None:
-        """``make`` may be called by several threads at once; they may get stores of their own."""
-        self._make = make
-        self._store: ObjectStore | None = None
-
-    def __call__(self, *, create: bool) -> ObjectStore:
-        del create
-        if self._store is None:
-            self._store = self._make()
-        return self._store
+_ERRNO: Final = re.compile(r"\(os error (\d+)\)")
+_STATUS: Final = re.compile(r"status code: (\d{3})")
+_CONFLICT: Final = "ConditionalRequestConflict"
+"""How S3 names two conditional requests that met: either may be sent again."""
+_PART_BYTES: Final = 16 << 20
+"""Objects beyond this are written in parts. One that fails has all of them written again, so they
+are few; several are under way at once."""
 
 
 class ObstoreStorage(ObjectStorage):
-    """Local directories, process memory, S3, GCS and Azure, through obstore."""
+    """A store that obstore opens."""
 
-    def __init__(
-        self, opener: Opener, url: str, prefix: str = "", *, once: Opener | None = None
-    ) -> None:
-        """``opener`` gives the store, or ``None`` where it does not exist yet.
+    _no_permission: ClassVar[str] = CREDENTIALS
+    """The advice where a request is refused."""
 
-        ``once`` gives one that sends each request only once, where ``opener``'s does not.
-        """
-        self._opener = opener
-        self._once = once or opener
+    def __init__(self, store: ObjectStore | None, url: str, prefix: str = "") -> None:
+        """``prefix`` is the folder in ``store``, which is ``None`` until `_opened` gives it."""
+        self._store = store
         self._prefix = prefix
         self.url = url
+
+    def _opened(self, *, create: bool) -> ObjectStore | None:
+        """Return the store, or ``None`` where it does not exist yet and is not to be made."""
+        del create
+        return self._store
 
     def put(self, name: str, data: bytes) -> None:
         path = self._path(name)
         try:
-            obstore.put(self._existing(), path, data)
+            obstore.put(self._existing(), path, data, chunk_size=_PART_BYTES)
         except (BaseError, OSError, ValueError) as error:
-            raise self._failed("write", name, error) from error
+            raise self.failed("write", name, error) from error
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         path = self._path(name)
         try:
-            store = cast("ObjectStore", self._once(create=True))
-            obstore.put(store, path, data, mode="create", use_multipart=False)
+            obstore.put(self._existing(), path, data, mode="create", use_multipart=False)
         except AlreadyExistsError as error:
-            if is_passing(error):
-                raise self._failed("write", name, error) from error
+            if self.fault(error).passing:
+                raise self.failed("write", name, error) from error
             return False
         except (BaseError, OSError, ValueError) as error:
-            raise self._failed("write", name, error) from error
+            raise self.failed("write", name, error) from error
         return True
 
     def get(self, name: str) -> bytes:
         path = self._path(name)
-        store = self._opener(create=False)
+        store = self._opened(create=False)
         if store is None:
-            raise self._absent(name)
+            raise self.absent(name)
         try:
             return bytes(obstore.get(store, path).bytes())
         except FileNotFoundError as error:
-            raise self._absent(name) from error
+            raise self.absent(name) from error
         except (BaseError, OSError, ValueError) as error:
-            raise self._failed("read", name, error) from error
+            raise self.failed("read", name, error) from error
 
     def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
         path = self._path(name)
-        store = self._opener(create=False)
+        store = self._opened(create=False)
         if store is None:
-            raise self._absent(name)
+            raise self.absent(name)
         wanted = [(start, length) for start, length in ranges if length]
         try:
             found = iter(_ranges(store, path, wanted))
         except FileNotFoundError as error:
-            raise self._absent(name) from error
+            raise self.absent(name) from error
         except (BaseError, OSError, ValueError) as error:
-            raise self._failed("read", name, error) from error
+            raise self.failed("read", name, error) from error
         answers = [next(found) if length else b"" for _, length in ranges]
         for (start, length), answer in zip(ranges, answers, strict=True):
             if len(answer) != length:
                 message = f"bytes {start} to {start + length} reach beyond its end"
-                raise self._failed("read", name, ValueError(message))
+                raise self.failed("read", name, ValueError(message))
         return answers
 
     def list(self, prefix: str = "") -> builtins.list[ObjectInfo]:
         folder = self._folder(prefix)
-        store = self._opener(create=False)
+        store = self._opened(create=False)
         if store is None:
             return []
         cut = len(self._prefix) + 1 if self._prefix else 0
         try:
             found = [entry for page in obstore.list(store, folder) for entry in page]
         except (BaseError, OSError, ValueError) as error:
-            raise self._failed("list", prefix, error) from error
+            raise self.failed("list", prefix, error) from error
         infos = (ObjectInfo(e["path"][cut:], e["size"], e["last_modified"]) for e in found)
         return sorted(infos, key=lambda info: info.name)
 
     def list_folders(self, prefix: str = "") -> builtins.list[str]:
         folder = self._folder(prefix)
-        store = self._opener(create=False)
+        store = self._opened(create=False)
         if store is None:
             return []
         try:
             answer = obstore.list_with_delimiter(store, folder)
         except (BaseError, OSError, ValueError) as error:
-            raise self._failed("list", prefix, error) from error
+            raise self.failed("list", prefix, error) from error
         return sorted(path.rpartition("/")[2] for path in answer["common_prefixes"])
 
     def delete(self, names: Iterable[str]) -> None:
         paths = [self._path(name) for name in names]
-        store = self._opener(create=False)
+        store = self._opened(create=False)
         if store is None or not paths:
             return
         try:
@@ -168,12 +151,25 @@ class ObstoreStorage(ObjectStorage):
         except FileNotFoundError:
             self._delete_singly(store, paths)
         except (BaseError, OSError, ValueError) as error:
-            raise self._failed("delete", ", ".join(paths[:3]), error) from error
+            raise self.failed("delete", ", ".join(paths[:3]), error) from error
 
-    def child(self, prefix: str) -> ObstoreStorage:
+    def child(self, prefix: str) -> Self:
         folder = checked_name(checked_prefix(prefix))
-        url = f"{self.url.rstrip('/')}/{folder}"
-        return ObstoreStorage(self._opener, url, self._path(folder), once=self._once)
+        below = copy.copy(self)
+        below.url = f"{self.url.rstrip('/')}/{folder}"
+        below._prefix = self._path(folder)  # noqa: SLF001 - one's own copy
+        return below
+
+    def fault(self, error: BaseException) -> Fault:
+        """Find the numbers in obstore's words; they are what tells causes apart."""
+        text = str(error)
+        number, status = (int(m[1]) if (m := p.search(text)) else None for p in (_ERRNO, _STATUS))
+        passing = True if _CONFLICT in text else None
+        if passing is number is status is None and isinstance(error, (GenericError, JoinError)):
+            passing = self.waits  # of a directory, nothing passes that has no number
+        denied = isinstance(error, (PermissionDeniedError, UnauthenticatedError))
+        advice = self._no_permission if denied else ""
+        return Fault.of(error, number=number, status=status, passing=passing, denied=advice)
 
     def _delete_singly(self, store: ObjectStore, paths: Iterable[str]) -> None:
         # One name was gone already, which ends a bulk deletion of local files half-way.
@@ -183,10 +179,10 @@ class ObstoreStorage(ObjectStorage):
             except FileNotFoundError:  # gone already
                 continue
             except (BaseError, OSError, ValueError) as error:
-                raise self._failed("delete", path, error) from error
+                raise self.failed("delete", path, error) from error
 
     def _existing(self) -> ObjectStore:
-        return cast("ObjectStore", self._opener(create=True))
+        return cast("ObjectStore", self._opened(create=True))
 
     def _path(self, name: str) -> str:
         checked_name(name)
@@ -195,13 +191,6 @@ class ObstoreStorage(ObjectStorage):
     def _folder(self, prefix: str) -> str | None:
         folder = checked_prefix(prefix)
         return self._path(folder) if folder else self._prefix or None
-
-    def _failed(self, action: str, name: str, error: Exception) -> StorageError:
-        message = f"could not {action} {name!r} in {self.url}: {cause_of(error)}"
-        return StorageError(message, transient=is_passing(error))
-
-    def _absent(self, name: str) -> ObjectNotFoundError:
-        return ObjectNotFoundError(f"there is no object {name!r} in {self.url}")
 
 
 def _ranges(store: ObjectStore, path: str, ranges: Sequence[tuple[int, int]]) -> Iterable[bytes]:
@@ -219,16 +208,31 @@ def _ranges(store: ObjectStore, path: str, ranges: Sequence[tuple[int, int]]) ->
         raise
 
 
+def is_panic(error: BaseException) -> bool:
+    """Whether obstore's Rust code panicked; such an error is not an `Exception`."""
+    return type(error).__name__ == "PanicException"
+
+
+def _refuse(url: str, options: Mapping[str, Any] | None) -> None:
+    if options:
+        names = ", ".join(sorted(options))
+        msg = f"storage at {url!r} takes no options, but was given {names}"
+        raise ConfigurationError(msg)
+
+
 class MemoryStorage(ObstoreStorage):
     """Objects in this process's memory; everyone who opens the same URL sees the same objects."""
 
-    _stores: dict[str, MemoryStore] = {}  # noqa: RUF012 - shared by all instances on purpose
+    contract_version: ClassVar[int] = 1
+    schemes: ClassVar[tuple[str, ...]] = ("memory",)
+    _stores: ClassVar[dict[str, MemoryStore]] = {}
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
         """``memory://<name>[/<folder>]``; storages of one name share their objects."""
+        _refuse(url, options)
         parts = urlsplit(url)
         store = self._stores.setdefault(parts.netloc, MemoryStore())
-        super().__init__(Opened(store), url.rstrip("/"), parts.path.strip("/"))
+        super().__init__(store, url.rstrip("/"), parts.path.strip("/"))
 
 
 _hint: Final = getattr(os, "posix_fadvise", None)
@@ -247,13 +251,33 @@ class LocalStorage(ObstoreStorage):
     longer than a small file does. Whatever goes wrong is left to obstore, which tells what it is.
     """
 
+    contract_version: ClassVar[int] = 1
+    schemes: ClassVar[tuple[str, ...]] = ("file",)
     waits = False
+    _no_permission: ClassVar[str] = NO_PERMISSION
 
-    def __init__(self, root: Path, opener: Opener, prefix: str = "") -> None:
-        """``opener`` opens ``root``; the storage is its folder ``prefix``."""
-        super().__init__(opener, str(root / prefix), prefix)
-        self._root = root
-        self._folder_path = f"{root / prefix}/"
+    def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
+        """``url`` is an absolute path, which `located` makes of others and of ``file:`` URLs."""
+        _refuse(url, options)
+        self._root: Final = Path(url)
+        if self._root.exists() and not self._root.is_dir():
+            msg = f"{url} is a file, not a directory for state"
+            raise ConfigurationError(msg)
+        super().__init__(None, url)
+
+    def _opened(self, *, create: bool) -> ObjectStore | None:
+        if self._store is None and (create or self._root.is_dir()):
+            try:
+                self._store = LocalStore(self._root, mkdir=True, automatic_cleanup=True)
+            except (BaseError, OSError) as error:
+                fault = self.fault(error)
+                msg = (
+                    f"the directory {self._root} does not exist and cannot be made: {fault.cause}. "
+                    "Name one that the executors can make and write to (spark.forebay.state.dir, "
+                    "or state_dir=)"
+                )
+                raise StorageError(msg, transient=fault.passing) from error
+        return self._store
 
     def put(self, name: str, data: bytes) -> None:
         if not self._written(name, data, os.replace):
@@ -286,7 +310,7 @@ class LocalStorage(ObstoreStorage):
 
     def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
         try:
-            file = os.open(self._folder_path + checked_name(name), os.O_RDONLY)
+            file = os.open(f"{self.url}/{checked_name(name)}", os.O_RDONLY)
         except OSError:
             return super().get_ranges(name, ranges)
         try:
@@ -302,13 +326,10 @@ class LocalStorage(ObstoreStorage):
             return answers
         return super().get_ranges(name, ranges)  # which says what is wrong
 
-    def child(self, prefix: str) -> LocalStorage:
-        folder = checked_name(checked_prefix(prefix))
-        return LocalStorage(self._root, self._opener, self._path(folder))
-
-    def _failed(self, action: str, name: str, error: Exception) -> StorageError:
-        failure = super()._failed(action, name, error)
-        if action == "write" and is_absent(error):
+    def failed(self, action: str, name: str, error: BaseException) -> StorageError:
+        failure = super().failed(action, name, error)
+        absent = f"(os error {errno.ENOENT})"
+        if action == "write" and (isinstance(error, FileNotFoundError) or absent in str(error)):
             failure.transient = True  # a folder vanished under the put; the next try makes it again
         return failure
 
@@ -342,27 +363,3 @@ def _remove(path: Path) -> None:
     # What cannot be removed was not made, or is left out of lists.
     with contextlib.suppress(OSError):
         path.unlink()
-
-
-class LocalDirectory:
-    """Opens a local directory, which is made when the first object is written to it."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._store: LocalStore | None = None
-
-    def __call__(self, *, create: bool) -> LocalStore | None:
-        if self._store is None and (create or self._path.is_dir()):
-            self._store = self._open()
-        return self._store
-
-    def _open(self) -> LocalStore:
-        try:
-            return LocalStore(self._path, mkdir=True, automatic_cleanup=True)
-        except (BaseError, OSError) as error:
-            cause = cause_of(error)
-            msg = (
-                f"the directory {self._path} does not exist and cannot be made: {cause}. Name one "
-                "that the executors can make and write to (spark.forebay.state.dir, or state_dir=)"
-            )
-            raise StorageError(msg, transient=is_passing(error)) from error

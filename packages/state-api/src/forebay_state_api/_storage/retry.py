@@ -7,13 +7,17 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import count
 from typing import Final, TypeVar
 
 import attrs
 
-from forebay_state_api._storage.contract import ObjectInfo, ObjectNotFoundError, ObjectStorage
+from forebay_state_api._storage.contract import ObjectNotFoundError, ObjectStorage
+from forebay_state_api._storage.forwarding import ForwardingStorage
 from forebay_state_api.errors import StorageError
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
@@ -33,21 +37,38 @@ class Retry:
     jitter: Callable[[], float] = random.random
     """0 … 1: pauses are between half of their length and all of it."""
 
-    def call(self, request: Callable[[int], T]) -> T:
-        """Return the result of ``request``, which gets the number of tries before this one.
+    def pause_s(self, tried: int) -> float:
+        """The pause after so many tries."""
+        longest = min(_FIRST_S * 2.0 ** (tried - 1), _LONGEST_S)
+        return longest * (1 + self.jitter()) / 2
 
-        Raises the last `StorageError`, of its own kind, with how often and how long it was tried.
-        """
-        started = self.clock()
+
+class RetryingStorage(ForwardingStorage):
+    """Another storage whose requests are tried again where it says that they may succeed.
+
+    No store tries again by itself, so that one budget is the whole story, and what was tried before
+    is known. The error that ends it is the last one, of its own kind, with how often and how long
+    the request was tried.
+    """
+
+    def __init__(self, inner: ObjectStorage, retry: Retry) -> None:
+        """Wrap ``inner``; names do not change."""
+        super().__init__(inner)
+        self._retry: Final = retry
+
+    def around(self, operation: str, name: str, request: Callable[[], T]) -> T:
+        del operation, name
+        retry = self._retry
+        started = retry.clock()
         tried = 0
         while True:
             try:
-                return request(tried)
+                return request()
             except StorageError as error:
                 tried += 1
-                elapsed_s = self.clock() - started
-                pause_s = self._pause_s(tried)
-                if not error.transient or elapsed_s + pause_s > self.budget_s:
+                elapsed_s = retry.clock() - started
+                pause_s = retry.pause_s(tried)
+                if not error.transient or elapsed_s + pause_s > retry.budget_s:
                     if tried == 1:
                         raise
                     # The error itself, so that a caller who expects its kind sees it.
@@ -55,58 +76,48 @@ class Retry:
                     error.transient = False
                     raise
                 _log.info("%s; trying again in %.2f s", error, pause_s)
-            self.sleep(pause_s)
-
-    def _pause_s(self, tried: int) -> float:
-        longest = min(_FIRST_S * 2.0 ** (tried - 1), _LONGEST_S)
-        return longest * (1 + self.jitter()) / 2
-
-
-class RetryingStorage(ObjectStorage):
-    """Another storage whose requests are tried again where it says that they may succeed."""
-
-    def __init__(self, inner: ObjectStorage, retry: Retry) -> None:
-        """Wrap ``inner``; names do not change."""
-        self._inner: Final = inner
-        self._retry: Final = retry
-        self.url = inner.url
-        self.waits = inner.waits
-
-    def put(self, name: str, data: bytes) -> None:
-        self._retry.call(lambda _: self._inner.put(name, data))
+            retry.sleep(pause_s)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """Write an object that does not exist yet.
 
         After a try that failed, the object may be the caller's own, so its content is compared.
         """
+        tries = count()
 
-        def request(tried: int) -> bool:
-            return self._inner.put_if_absent(name, data) or (tried > 0 and self._holds(name, data))
+        def request() -> bool:
+            again = next(tries) > 0
+            return self.inner.put_if_absent(name, data) or (again and self._holds(name, data))
 
-        return self._retry.call(request)
-
-    def get(self, name: str) -> bytes:
-        return self._retry.call(lambda _: self._inner.get(name))
+        return self.around("put_if_absent", name, request)
 
     def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
-        return self._retry.call(lambda _: self._inner.get_ranges(name, ranges))
-
-    def list(self, prefix: str = "") -> builtins.list[ObjectInfo]:
-        return self._retry.call(lambda _: self._inner.list(prefix))
-
-    def list_folders(self, prefix: str = "") -> builtins.list[str]:
-        return self._retry.call(lambda _: self._inner.list_folders(prefix))
+        found = self._together(ranges, lambda some: self.inner.get_ranges(name, some))
+        return found[0] if len(found) == 1 else [data for answer in found for data in answer]
 
     def delete(self, names: Iterable[str]) -> None:
-        doomed = [*names]
-        self._retry.call(lambda _: self._inner.delete(doomed))
+        self._together([*names], self.inner.delete)
 
-    def child(self, prefix: str) -> RetryingStorage:
-        return RetryingStorage(self._inner.child(prefix), self._retry)
+    def _together(
+        self, items: Sequence[S], request: Callable[[Sequence[S]], T]
+    ) -> builtins.list[T]:
+        """Ask for all at once, and where that fails in passing, one by one.
+
+        Of many some fail more often than of one; to ask for all again might never succeed.
+        """
+        parts = [items]
+        if len(items) > 1 and self._retry.budget_s:
+            try:
+                return [request(items)]
+            except StorageError as error:
+                if not error.transient:
+                    raise
+                _log.info("%s; trying again one by one", error)
+            parts = [[item] for item in items]
+        return [self.around("", "", partial(request, part)) for part in parts]
 
     def _holds(self, name: str, data: bytes) -> bool:
         try:
-            return self._inner.get(name) == data
+            return self.inner.get(name) == data
         except ObjectNotFoundError:  # it was deleted in between
             return False

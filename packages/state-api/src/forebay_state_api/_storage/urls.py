@@ -13,7 +13,6 @@ from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import url2pathname
 
-from forebay_state_api._storage.options import CLOUD_SCHEMES
 from forebay_state_api._storage.redaction import redacted
 from forebay_state_api.errors import ConfigurationError
 
@@ -21,13 +20,10 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):/")
 """How a URL begins; one letter is a Windows drive."""
 _NEARLY: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+)(?::|//)")
 """How a URL begins from which a character or two are missing."""
-_KNOWN: Final = CLOUD_SCHEMES | frozenset(
-    (
-        *("adls", "dbfs", "file", "ftp", "gcs", "hdfs", "memory", "nfs", "oci", "oss"),
-        *("s3n", "sftp", "smb", "ssh", "wasb", "wasbs", "webhdfs"),
-    )
+_FOREIGN: Final = frozenset(
+    "adls ftp gcs nfs oci oss s3n sftp smb ssh wasb wasbs".split()  # noqa: SIM905 - one line
 )
-"""Schemes that people write, whether or not something is installed that opens them."""
+"""Schemes that people write although nothing here opens them."""
 _VARIABLE: Final = re.compile(r"\$(?:\{\w*\}?|\(|[A-Za-z_]\w*)")
 _WINDOWS: Final = re.compile(r"[A-Za-z]:/|.*\\")
 _NAME_ONE: Final = "name a directory or a URL (spark.forebay.state.dir, or state_dir=)"
@@ -79,9 +75,13 @@ def _check_text(text: str) -> None:
 
 
 def _checked_path(text: str) -> str:
-    nearly = _NEARLY.match(text)
-    if nearly and nearly[1].lower() in _KNOWN:
-        raise _neither(text, nearly[1].lower())
+    # Imported here: what it imports for the hooks imports this module.
+    from forebay_state_api.plugins import plugins
+
+    if nearly := _NEARLY.match(text):
+        scheme = nearly[1].lower()
+        if scheme in _FOREIGN or scheme in plugins().storages():
+            raise _neither(text, scheme)
     if os.name != "nt" and _WINDOWS.match(text):
         msg = f"the state directory {text!r} is a path of Windows; write one of this system"
         raise ConfigurationError(msg)

@@ -7,73 +7,43 @@ taken from, and names in faults and counts are full names, as seen from the oute
 from __future__ import annotations
 
 import builtins
-import copy
 import enum
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import TYPE_CHECKING, Self, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import attrs
 
 from forebay_state_api.errors import StorageError
-from forebay_state_api.storage import ObjectInfo, ObjectStorage
+from forebay_state_api.storage import ForwardingStorage
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from forebay_state_api.storage import ObjectInfo, ObjectStorage
     from forebay_state_api.testing.clock import ManualClock
 
 T = TypeVar("T")
 
 
-class WrappedStorage(ObjectStorage):
-    """Passes every request on to another storage; subclasses say what happens around it."""
+class WrappedStorage(ForwardingStorage):
+    """Passes every request on to another storage; subclasses say what happens around it.
+
+    It waits, so that several requests come from several threads whatever it wraps, and deletes one
+    object at a time.
+    """
 
     def __init__(self, inner: ObjectStorage) -> None:
         """Wrap ``inner``; names do not change."""
-        self.inner = inner
-        self.url = inner.url
-        self._above = ""
-
-    def around(self, operation: str, name: str, request: Callable[[], T]) -> T:
-        """Carry out one request; ``operation`` is the method, ``name`` the full name."""
-        del operation, name
-        return request()
-
-    def put(self, name: str, data: bytes) -> None:
-        self.around("put", self._above + name, lambda: self.inner.put(name, data))
-
-    def put_if_absent(self, name: str, data: bytes) -> bool:
-        full = self._above + name
-        return self.around("put_if_absent", full, lambda: self.inner.put_if_absent(name, data))
-
-    def get(self, name: str) -> bytes:
-        return self.around("get", self._above + name, lambda: self.inner.get(name))
-
-    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
-        full = self._above + name
-        return self.around("get_ranges", full, lambda: self.inner.get_ranges(name, ranges))
-
-    def list(self, prefix: str = "") -> builtins.list[ObjectInfo]:
-        return self.around("list", self._above + prefix, lambda: self.inner.list(prefix))
-
-    def list_folders(self, prefix: str = "") -> builtins.list[str]:
-        full = self._above + prefix
-        return self.around("list_folders", full, lambda: self.inner.list_folders(prefix))
+        super().__init__(inner)
+        self.waits = True
 
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
             self.around("delete", self._above + name, partial(self.inner.delete, [name]))
-
-    def child(self, prefix: str) -> Self:
-        below = copy.copy(self)
-        below.inner = self.inner.child(prefix)
-        below.url = below.inner.url
-        below._above = f"{self._above}{prefix.rstrip('/')}/"  # noqa: SLF001 - one's own copy
-        return below
 
 
 class FaultKind(enum.Enum):

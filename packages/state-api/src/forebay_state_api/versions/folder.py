@@ -9,16 +9,16 @@ backend, a compactor and a cache treat them like any other name.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from forebay_state_api.storage import ObjectStorage
+from forebay_state_api.storage import ForwardingStorage
 from forebay_state_api.versions import layout
 
 if TYPE_CHECKING:
-    from forebay_state_api.storage import ObjectInfo
+    from forebay_state_api.storage import ObjectInfo, ObjectStorage
 
 FOREIGN: Final = "from/"
 """What the name of another operator's file begins with."""
@@ -26,51 +26,37 @@ _PARTS: Final = 2
 """Parts of an operator's folder: query and uid."""
 
 
-class OperatorStorage(ObjectStorage):
+class OperatorStorage(ForwardingStorage):
     """The storage of one operator's folder below a state directory."""
 
     def __init__(self, root: ObjectStorage, folder: str) -> None:
         """``root`` is the state directory, ``folder`` what `layout.operator_folder` gives."""
+        super().__init__(root.child(folder))
         self.root: Final = root
         self.folder: Final = folder
-        self._own: Final = root.child(folder)
-        self.url = self._own.url
-        self.waits = self._own.waits
 
     def sibling(self, folder: str) -> OperatorStorage:
         """The folder of another operator in the same state directory."""
         return self if folder == self.folder else OperatorStorage(self.root, folder)
 
-    def put(self, name: str, data: bytes) -> None:
-        self._own.put(name, data)
-
-    def put_if_absent(self, name: str, data: bytes) -> bool:
-        return self._own.put_if_absent(name, data)
-
     def get(self, name: str) -> bytes:
         if name.startswith(FOREIGN):
             return self.root.get(name[len(FOREIGN) :])
-        return self._own.get(name)
+        return self.inner.get(name)
 
     def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
         if name.startswith(FOREIGN):
             return self.root.get_ranges(name[len(FOREIGN) :], ranges)
-        return self._own.get_ranges(name, ranges)
+        return self.inner.get_ranges(name, ranges)
 
     def list(self, prefix: str = "") -> builtins.list[ObjectInfo]:
         if prefix.startswith(FOREIGN):
             found = self.root.list(prefix[len(FOREIGN) :])
             return [attrs.evolve(info, name=f"{FOREIGN}{info.name}") for info in found]
-        return self._own.list(prefix)
-
-    def list_folders(self, prefix: str = "") -> builtins.list[str]:
-        return self._own.list_folders(prefix)
-
-    def delete(self, names: Iterable[str]) -> None:
-        self._own.delete(names)
+        return self.inner.list(prefix)
 
     def child(self, prefix: str) -> ObjectStorage:
-        return self._own.child(prefix)
+        return self.inner.child(prefix)
 
 
 def split(name: str, own: str) -> tuple[str, str]:

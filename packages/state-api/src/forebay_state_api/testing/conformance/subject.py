@@ -36,8 +36,7 @@ _numbers = itertools.count()
 
 def memory_storage() -> ObjectStorage:
     """An empty storage of its own."""
-    store = MemoryStore()
-    return ObstoreStorage(lambda *, create: store, f"memory://kit-{next(_numbers)}")
+    return ObstoreStorage(MemoryStore(), f"memory://kit-{next(_numbers)}")
 
 
 def skip_unless_claimed(backend_class: type[StateBackend], needed: Capability) -> None:
