@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from datetime import date
 from decimal import Decimal
-from pathlib import Path
 
 import attrs
 import msgpack
@@ -28,14 +26,12 @@ from forebay_backend_heap.files import (
 )
 from forebay_backend_heap.reading import Reader
 from forebay_backend_heap.resident import Resident
-from forebay_state_api.backend import ABSENT, StateFile, StateKind
+from forebay_state_api.backend import ABSENT, StateKind
 from forebay_state_api.errors import CorruptStateError, StateMigrationError
 from forebay_state_api.keys import KeyGroupRange
 
-GOLDEN = Path(__file__).parent / "golden"
 
-
-def golden_specs(kit):
+def specs_of(kit):
     return {
         "totals": kit.spec("totals", value=tuple[int, float | None], key=tuple[str, int]),
         "log": kit.spec("log", StateKind.LIST, value=Decimal, key=tuple[str, int], ttl=True),
@@ -43,7 +39,7 @@ def golden_specs(kit):
     }
 
 
-def golden_content():
+def content():
     a, b = ("a", 1), ("b", -(1 << 40))
     return {
         "totals": {(None, a): (1, 2.5), (None, b): (1 << 70, None), ("w", a): (0, -0.5)},
@@ -52,9 +48,9 @@ def golden_content():
     }
 
 
-def write_golden(kit, job):
-    """Commits a snapshot and a delta that together hold `golden_content`; made the golden files."""
-    specs = golden_specs(kit)
+def write(kit, job):
+    """Commit a snapshot and a delta that together hold `content`."""
+    specs = specs_of(kit)
     batch = job.begin(specs.values())
     a, b = ("a", 1), ("b", -(1 << 40))
     for i in range(60):
@@ -73,32 +69,16 @@ def write_golden(kit, job):
     return job.commit(batch)
 
 
-def test_a_golden_version_stays_readable(kit, job):
-    listed = json.loads((GOLDEN / "version.json").read_text())
-    files = []
-    for name, size, meta in listed:
-        job.storage.put(name, (GOLDEN / name.rpartition("/")[2]).read_bytes())
-        files.append(
-            StateFile(name=name, size=size, range=KeyGroupRange(*meta["range"]), meta=meta)
-        )
-    assert [f.meta["role"] for f in files] == ["snapshot", "delta"]
-    descriptions = {name: spec.description() for name, spec in golden_specs(kit).items()}
-    state = kit.committed(files)
-    job.history.append([kit.Manifest("golden", KeyGroupRange(0, 15), state, descriptions)])
-    batch = job.begin(golden_specs(kit).values())
-    assert {name: batch.content(name) for name in batch.tables} == golden_content()
-
-
 def test_what_is_written_reads_back(kit, job):
-    write_golden(kit, job)
+    write(kit, job)
     kit.new_process()
-    batch = job.begin(golden_specs(kit).values())
-    assert {name: batch.content(name) for name in batch.tables} == golden_content()
+    batch = job.begin(specs_of(kit).values())
+    assert {name: batch.content(name) for name in batch.tables} == content()
 
 
 def damaged(kit, job, damage):
     """The files of a version of which one was damaged; yields a function that opens it."""
-    state = write_golden(kit, job)
+    state = write(kit, job)
     reader = Reader(job.storage, "job", "op", 2)
     for file in state.files:
         good = job.storage.get(file.name)
@@ -137,7 +117,7 @@ def test_an_altered_chunk_names_the_state(kit, job):
 def test_altered_bytes_are_found_in_a_part_too(kit, job, monkeypatch):
     monkeypatch.setattr(reading, "_WORTH_RANGES", 0)
     monkeypatch.setattr(columns, "CHUNK_CELLS", 2)
-    state = write_golden(kit, job)
+    state = write(kit, job)
     file = attrs.evolve(state.files[0], range=KeyGroupRange(0, 1))
     good = job.storage.get(file.name)
     found = 0
@@ -151,7 +131,7 @@ def test_altered_bytes_are_found_in_a_part_too(kit, job, monkeypatch):
 
 
 def test_another_file_in_its_place_is_found(kit, job):
-    state = write_golden(kit, job)
+    state = write(kit, job)
     file = state.files[0]
     other = file_bytes(Role.SNAPSHOT, 1, [])
     job.storage.put(file.name, other.data + b"x" * (file.size - len(other.data)))
@@ -160,7 +140,7 @@ def test_another_file_in_its_place_is_found(kit, job):
 
 
 def test_a_missing_file_is_corrupt_state(kit, job):
-    state = write_golden(kit, job)
+    state = write(kit, job)
     job.storage.delete([state.files[1].name])
     with pytest.raises(CorruptStateError, match="it is not there"):
         Reader(job.storage, "job", "op", 2).read_all(state.files)
@@ -227,7 +207,7 @@ def forged(plain):
 
 def test_headers_that_nobody_wrote_under_right_checksums(kit, job):
     """Opening and decoding a file ends in an error that names it, or in some cells."""
-    state = write_golden(kit, job)
+    state = write(kit, job)
     reader, named = Reader(job.storage, "job", "op", 2), 0
     for file in state.files:
         good = job.storage.get(file.name)
@@ -244,7 +224,7 @@ def test_headers_that_nobody_wrote_under_right_checksums(kit, job):
                 try:
                     resident = Resident(file.range)
                     resident.replay([reader.read(bad)])
-                    for spec in golden_specs(kit).values():
+                    for spec in specs_of(kit).values():
                         resident.table(spec)
                 except StateMigrationError:  # it describes another state
                     continue

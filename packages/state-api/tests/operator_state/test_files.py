@@ -1,10 +1,9 @@
-"""Files of operator state: the janitor leaves those that are needed, and old ones stay readable."""
+"""Files of operator state: the janitor leaves those that are needed."""
 
 from __future__ import annotations
 
 import uuid
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -24,8 +23,6 @@ from forebay_state_api.versions.janitor import Janitor
 from forebay_state_api.versions.layout import data_name
 from forebay_state_api.versions.reader import open_version
 
-GOLDEN = Path(__file__).parent / "golden"
-"""The state directory as release 0.1 leaves it after `write_golden`."""
 HOUR = timedelta(hours=1)
 RETENTION = 2
 WIDE = ListStateDescriptor("wide", bytes)
@@ -162,41 +159,3 @@ def test_files_of_another_parallelism_stay(query, parallelism):
     assert sum(len(one["wide"]) for one in found) == 3
     assert [raw for one in found for raw in one["raw"]] == [b"raw" * INLINE_BYTES] * 3
     assert sorted(s for one in found for s in one["small"]) == [*"aaabbbccc"]
-
-
-def write_golden(folder):
-    """A version of two subtasks; made the golden files."""
-    job = KeyedJob(ReferenceBackend, open_storage(str(folder)), parallelism=2)
-    job.run(Wide(), [("k1",), ("k2",)])
-
-
-def golden_content():
-    return {
-        "wide": [b"\x01" * INLINE_BYTES] * 2,
-        "small": ["a", "b", "c", "a", "b", "c"],
-        "union": [1, 2, 1, 2],
-        "map": {"x": 1, "y": None},
-        "raw": [b"raw" * INLINE_BYTES] * 2,
-    }
-
-
-def job_of(folder):
-    job = KeyedJob(ReferenceBackend, open_storage(str(folder)))
-    job.batch_id = 1
-    return job
-
-
-def copied(source, target):
-    storage, copy = open_storage(str(source)), open_storage(str(target))
-    for info in storage.list(""):
-        copy.put(info.name, storage.get(info.name))
-
-
-def test_a_golden_version_stays_readable(tmp_path):
-    copied(GOLDEN, tmp_path)
-    assert job_of(tmp_path).run(Reading(), [("k1",)]) == [golden_content()]
-
-
-def test_this_release_writes_what_the_golden_version_holds(tmp_path):
-    write_golden(tmp_path)
-    assert job_of(tmp_path).run(Reading(), [("k1",)]) == [golden_content()]

@@ -10,7 +10,7 @@ from forebay_state_api.versions import layout
 from forebay_state_api.versions.epochs import read_record, record_name
 from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.forks import release_unused
-from forebay_state_api.versions.manifest import Manifest
+from forebay_state_api.versions.manifest import FORMAT, Manifest
 from forebay_state_api.versions.markers import list_version
 from forebay_state_api.versions.pins import lasting_holders, lasting_name, list_pins, pinned_files
 from forebay_state_api.versions.savepoints import create_savepoint, list_savepoints
@@ -39,7 +39,7 @@ def test_what_an_older_release_left_out_has_its_default(payload):
 @pytest.mark.parametrize(
     ("number", "message"),
     [
-        (2, "the manifest has format 2, of a newer release of Forebay; this one reads format 1"),
+        (FORMAT + 1, f"the manifest has format {FORMAT + 1}, of a newer release of Forebay; this"),
         (0, "the manifest has format 0, which no release wrote; this one reads format 1"),
         ("x", "the manifest has format 'x', which no release wrote"),
     ],

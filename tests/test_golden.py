@@ -1,0 +1,418 @@
+"""State directories that were written once by each format: they stay readable for ever.
+
+A directory ``tests/golden/<backend>-<format>`` holds what a query left: epochs, records, manifests
+and files, with state of every kind, timers, event times, a sweep that stopped halfway, and operator
+state. `write_golden` made them; a new format gets directories of its own beside the old ones.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import attrs
+import pytest
+
+from forebay_state_api import (
+    AggregatingStateDescriptor,
+    CheckpointedFunction,
+    CleanupIncrementally,
+    KeyedCoProcessFunction,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateTtlConfig,
+    ValueStateDescriptor,
+    key_group_of,
+)
+from forebay_state_api._operator_state.blobs import INLINE_BYTES
+from forebay_state_api.backend import ABSENT
+from forebay_state_api.keys import subtask_of
+from forebay_state_api.plugins import plugins
+from forebay_state_api.storage import open_storage
+from forebay_state_api.testing import ManualClock
+from forebay_state_api.testing.conformance.subject import Mean
+from forebay_state_api.testing.job import KeyedJob
+from forebay_state_api.versions import RestoreFrom
+
+GOLDEN = Path(__file__).parent / "golden"
+STORED = sorted(path.name for path in GOLDEN.iterdir())
+STARTED = datetime(2024, 5, 1, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+LATENESS = 5 * SECOND
+KEYS = [f"key {number}" for number in range(12)]
+DELETED = "key 4"
+"""Its timers were deleted, those of the others wait or fired."""
+REGISTERED = 100_000
+"""So many seconds later a timer that fires in the first minute registers another one."""
+WATERMARK = 115
+"""Of the last micro-batch that was written: 120 of the second input, less the lateness."""
+NEXT_WATERMARK = 155
+"""Of the next one: 160 of the first subtask, less the lateness."""
+SEEN = ValueStateDescriptor(
+    "seen", int, ttl=StateTtlConfig(90 * SECOND, cleanup=(CleanupIncrementally(2),))
+)
+EXPIRED = ["key 7", "key 8"]
+"""Those of which `SEEN` had expired when the sweep stopped, which had passed none of them."""
+MIXED = MapStateDescriptor("mixed", tuple[date, int], tuple[Decimal, bytes | None])
+"""Types that are stored each in a way of its own, as keys and as values."""
+MIXED_CONTENT = {
+    (date(2024, 2, 29), 1 << 70): (Decimal("1.50"), b"\x00"),
+    (date(1, 1, 1), -1): (Decimal(-3), None),
+}
+
+
+@attrs.frozen
+class Account:
+    total: int
+    owner: str | None = None
+    history: list[float] = attrs.field(factory=list)
+
+
+class Row(NamedTuple):
+    key: str
+    second: int
+    """Its event time."""
+    what: str
+    number: int = 0
+
+
+def at(seconds: int) -> datetime:
+    return STARTED + seconds * SECOND
+
+
+def event_timer(number: int) -> int:
+    return 100 + 10 * number
+
+
+def processing_timers(number: int) -> list[int]:
+    return [30 + 60 * number, 2_600_000 + number]
+
+
+def stream(subtask: int) -> bytes:
+    """More than stands in a manifest."""
+    return b"stream %d" % subtask + bytes(INLINE_BYTES)
+
+
+class Golden(KeyedCoProcessFunction, CheckpointedFunction):
+    """Does what rows say; gives key, kind and second of each timer that fires."""
+
+    def initialize_state(self, context):
+        store = context.operator_state_store
+        self.rows = store.get_list_state(ListStateDescriptor("rows", int))
+        self.names = store.get_union_list_state(ListStateDescriptor("names", str))
+        self.rules = store.get_broadcast_state(MapStateDescriptor("rules", str, int))
+        self.streams = [stream.read() for stream in context.raw_inputs]
+        self.keyed_streams = {g: s.read() for g, s in context.raw_keyed_inputs.items()}
+        self.written = 0
+
+    def open(self, context):
+        self.subtask = context.subtask_index
+        self.groups = context.max_parallelism // context.parallelism
+        self.seen = context.get_state(SEEN)
+        self.mixed = context.get_map_state(MIXED)
+        ttls = {"": None, " ttl": StateTtlConfig(timedelta(days=1))}
+        self.states = [self.declared(context, *each) for each in ttls.items()]
+
+    def declared(self, context, suffix, ttl):
+        return [
+            context.get_state(ValueStateDescriptor(f"value{suffix}", Account, ttl=ttl)),
+            context.get_list_state(
+                ListStateDescriptor(f"list{suffix}", "n long, s string", ttl=ttl)
+            ),
+            context.get_map_state(MapStateDescriptor(f"map{suffix}", str, float, ttl=ttl)),
+            context.get_reducing_state(
+                ReducingStateDescriptor(f"sum{suffix}", lambda a, b: a + b, int, ttl=ttl)
+            ),
+            context.get_aggregating_state(
+                AggregatingStateDescriptor(f"mean{suffix}", Mean(), ttl=ttl)
+            ),
+        ]
+
+    def process_element1(self, row, ctx):
+        return getattr(self, row.what)(row, ctx)
+
+    process_element2 = process_element1
+
+    def write(self, row, ctx):
+        """Change every state of a key, in two namespaces."""
+        self.written += 1
+        self.mixed.put_all(MIXED_CONTENT)
+        for namespace in (None, "late"):
+            ctx.set_current_namespace(namespace)
+            for value, elements, entries, total, mean in self.states:
+                value.update(Account(row.number, row.key, [row.number / 2]))
+                elements.add((row.number, row.key))
+                entries.put(f"entry {row.number}", row.number / 4)
+                entries.put("none", None)
+                entries.remove(f"entry {row.number - 1}")
+                total.add(row.number)
+                mean.add(float(row.number))
+
+    def register(self, row, ctx):
+        number = KEYS.index(row.key)
+        self.seen.update(number)
+        ctx.timers.register_event_time(at(event_timer(number)))
+        for second in processing_timers(number):
+            ctx.timers.register_processing_time(at(second))
+
+    def refresh(self, row, ctx):
+        self.seen.update(row.number)
+
+    def delete(self, row, ctx):
+        number = KEYS.index(row.key)
+        ctx.timers.delete_event_time(at(event_timer(number)))
+        for second in processing_timers(number):
+            ctx.timers.delete_processing_time(at(second))
+
+    def look(self, row, ctx):
+        """An access, which earns two checks."""
+        self.seen.value()
+        return [ctx.timers.watermark]
+
+    def nothing(self, row, ctx):
+        pass
+
+    def on_timer(self, at, ctx):
+        second = (at - STARTED) // SECOND
+        if second < 60:
+            ctx.timers.register_processing_time(at + REGISTERED * SECOND)
+        return [(ctx.current_key, ctx.timers.domain.value, second)]
+
+    def snapshot_state(self, context):
+        self.rows.add(self.written)
+        self.names.update([f"subtask {self.subtask}"])
+        self.rules.put("limit", 7)
+        if not self.streams:
+            context.raw_output.write(stream(self.subtask))
+        for group in range(self.subtask * self.groups, (self.subtask + 1) * self.groups):
+            context.raw_keyed_output(group).write(b"group %d" % group)
+
+
+class Reading(Golden):
+    """Gives out all that a key has, and keeps all that the operator has."""
+
+    operator: dict[int, Any] = {}  # noqa: RUF012 - one for all copies, to be looked at afterwards
+
+    def look(self, row, ctx):
+        for namespace in (None, "late"):
+            ctx.set_current_namespace(namespace)
+            for value, elements, entries, total, mean in self.states:
+                yield (
+                    row.key,
+                    value.value(),
+                    [tuple(one) for one in elements.get()],
+                    sorted(entries.items()),
+                    total.get(),
+                    mean.get(),
+                )
+
+    def on_timer(self, at, ctx):
+        return []
+
+    def snapshot_state(self, context):
+        Reading.operator[self.subtask] = (
+            list(self.rows.get()),
+            list(self.names.get()),
+            dict(self.rules.items()),
+            self.streams,
+            self.keyed_streams,
+        )
+
+
+def write_golden(backend: str, folder: Path) -> None:
+    """Made the golden directories: three versions of two subtasks, the last of half of the keys."""
+    job = golden_job(backend, folder, parallelism=2)
+    for rows, second_input in (
+        ([Row(key, 100, "register") for key in KEYS], [Row(key, 50, "nothing") for key in KEYS]),
+        (
+            [Row(key, 150, "nothing" if key in EXPIRED else "refresh") for key in KEYS],
+            [Row(DELETED, 120, "delete")],
+        ),
+        ([Row(key, 160 + 10 * n, "look") for n, key in enumerate(readers(job))], []),
+    ):
+        number = job.batch_id
+        written = KEYS if second_input else KEYS[::2]
+        job.run(Golden(), [*rows, *(Row(k, 100, "write", number) for k in written)], second_input)
+        job.clock.advance(60 * SECOND)
+
+
+def golden_job(backend: str, folder: Path, **more: Any) -> KeyedJob:
+    return KeyedJob(
+        plugins().backend(backend),
+        open_storage(folder),
+        uid="everything",
+        key_type=str,
+        clock=ManualClock(STARTED),
+        event_time=lambda row: at(row.second),
+        **{"query": "golden", "lateness": LATENESS, **more},
+    )
+
+
+def reopened(name: str, folder: Path, **more: Any) -> KeyedJob:
+    """A job that goes on where the golden one ended, at its last time."""
+    job = golden_job(name.partition("-")[0], folder, **more)
+    job.clock.advance(120 * SECOND)
+    job.batch_id = 3
+    return job
+
+
+def readers(job: KeyedJob) -> list[str]:
+    """A key without state for each subtask of the job."""
+    names = [f"reader {number}" for number in range(100)]
+    owners = [owner(name, job) for name in names]
+    return [names[owners.index(subtask)] for subtask in range(job.parallelism)]
+
+
+def owner(key: str, job: KeyedJob) -> int:
+    group = key_group_of(key, job.max_parallelism)
+    return subtask_of(group, job.parallelism, job.max_parallelism)
+
+
+def looks(keys: Sequence[str], second: int = 0) -> list[Row]:
+    return [Row(key, second, "look") for key in keys]
+
+
+def expected(key: str, rounds: int) -> tuple[Any, ...]:
+    """What `Reading` gives of a key that was written in so many rounds."""
+    last = rounds - 1
+    return (
+        key,
+        Account(last, key, [last / 2]),
+        [(number, key) for number in range(rounds)],
+        [(f"entry {last}", last / 4), ("none", None)],
+        sum(range(rounds)),
+        sum(range(rounds)) / rounds,
+    )
+
+
+def waiting() -> set[tuple[str, str, int]]:
+    """The timers of the golden version: those that did not fire in its three micro-batches."""
+    kept = [(key, number) for number, key in enumerate(KEYS) if key != DELETED]
+    by_event = {(key, "event_time", event_timer(n)) for key, n in kept}
+    by_clock = {(key, "processing_time", s) for key, n in kept for s in processing_timers(n)}
+    by_clock.add((KEYS[0], "processing_time", processing_timers(0)[0] + REGISTERED))
+    return {t for t in by_event if t[2] > WATERMARK} | {t for t in by_clock if t[2] > 120}
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """Gives copies of golden directories, each of its own, which may be written to."""
+
+    def copy(name: str) -> Path:
+        copies = len(list(tmp_path.iterdir()))
+        return Path(shutil.copytree(GOLDEN / name, tmp_path / str(copies)))
+
+    return copy
+
+
+def test_each_backend_has_directories():
+    assert {name.partition("-")[0] for name in STORED} == {"heap", "lsm"}
+
+
+@pytest.mark.parametrize("backend", ["heap", "lsm"])
+def test_this_release_writes_what_the_golden_directories_hold(tmp_path, backend):
+    write_golden(backend, tmp_path)
+    holds_everything(reopened(backend, tmp_path))
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 4])
+@pytest.mark.parametrize("name", STORED)
+def test_a_golden_version_is_opened(copied, name, parallelism):
+    holds_everything(reopened(name, copied(name), parallelism=parallelism))
+
+
+def holds_everything(job: KeyedJob) -> None:
+    rows = job.run(Reading(), looks(KEYS))
+    found = {key: [row for row in rows if row[0] == key] for key in KEYS}
+    assert found == {k: [expected(k, 3 - n % 2)] * 4 for n, k in enumerate(KEYS)}
+    assert [job.peek(MIXED, key) for key in KEYS] == [MIXED_CONTENT] * 12
+    operator = [Reading.operator[subtask] for subtask in range(job.parallelism)]
+    assert sum(sum(own[0]) for own in operator) == 12 + 12 + 6
+    assert all(own[1] == ["subtask 0", "subtask 1"] for own in operator)
+    assert all(own[2] == {"limit": 7} for own in operator)
+    assert sorted(s for own in operator for s in own[3]) == [stream(0), stream(1)]
+    groups = {group: data for own in operator for group, data in own[4].items()}
+    assert groups == {group: b"group %d" % group for group in range(8)}
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_a_golden_version_expires_and_goes_on(copied, name):
+    job = reopened(name, copied(name), parallelism=2)
+    job.clock.advance(timedelta(days=1) - 30 * SECOND)
+    rows = job.run(Reading(), looks(KEYS[:2]))
+    kept = {row[0]: row for row in rows[0::2]}
+    assert kept == {"key 0": expected("key 0", 3), "key 1": expected("key 1", 2)}
+    assert {row[1:] == (None, [], [], None, None) for row in rows[1::2]} == {False, True}
+    job.run(Golden(), [Row("key 1", 0, "write", 2)])
+    assert job.run(Reading(), looks(["key 1"]))[0] == expected("key 1", 3)
+
+
+@pytest.mark.parametrize("backend", ["heap", "lsm"])
+@pytest.mark.parametrize("name", STORED)
+def test_a_golden_version_is_restored_from(copied, name, backend):
+    def fork() -> KeyedJob:
+        restore = RestoreFrom("golden")
+        job = golden_job(backend, copied(name), query="fork", restore=restore)
+        job.clock.advance(120 * SECOND)
+        return job
+
+    rows = fork().run(Reading(), looks(KEYS))
+    assert rows == [expected(k, 3 - n % 2) for n, k in enumerate(KEYS) for _ in range(4)]
+    fires_what_waits(fork())
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 4])
+@pytest.mark.parametrize("name", STORED)
+def test_the_timers_and_the_watermark_of_a_golden_version_go_on(copied, name, parallelism):
+    fires_what_waits(reopened(name, copied(name), parallelism=parallelism))
+
+
+def fires_what_waits(job: KeyedJob) -> None:
+    """The next micro-batches fire every stored timer at its time, once and in order."""
+    rows = job.run(Golden(), looks(["reader"], 9_000_000))
+    assert at(NEXT_WATERMARK) in rows
+    fired = [[row for row in rows if row != at(NEXT_WATERMARK)]]
+    assert {second for _, _, second in fired[0]} == {120, 130, 150}
+    for seconds in (30, 2_592_000, 10_000):
+        job.clock.advance(seconds * SECOND)
+        fired.append(job.run(Golden(), []))
+    assert {domain for _, domain, _ in fired[1]} == {"event_time", "processing_time"}
+    everything = [timer for batch in fired for timer in batch]
+    assert sorted(everything) == sorted(waiting())
+    for batch in fired:
+        for subtask in range(job.parallelism):
+            own = [timer[1:] for timer in batch if owner(timer[0], job) == subtask]
+            assert own == sorted(own), "by domain, then by time"
+    job.clock.advance(timedelta(days=365))
+    assert job.run(Golden(), []) == []
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_the_event_times_of_a_golden_version_are_kept(copied, name):
+    job = reopened(name, copied(name), parallelism=2, lateness=100 * SECOND)
+    assert at(WATERMARK) in job.run(Golden(), looks(readers(job), 10)), "it never goes back"
+    job.lateness = LATENESS
+    rows = job.run(Golden(), looks(readers(job), 10))
+    assert at(NEXT_WATERMARK) in rows, "the latest times ever seen count"
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_a_sweep_goes_on_where_the_golden_one_stopped(copied, name):
+    passed = dropped_next(reopened(name, copied(name), parallelism=2), batch_id=2)
+    dropped = dropped_next(reopened(name, copied(name), parallelism=2), batch_id=3)
+    assert len(passed) == len(dropped) == 4, "two of each subtask"
+    assert not passed & dropped
+
+
+def dropped_next(job: KeyedJob, batch_id: int) -> set[str]:
+    """The keys that a batch drops whose sweeps make two checks in each subtask."""
+    job.batch_id = batch_id
+    assert not any(job.peek(SEEN, key) is ABSENT for key in KEYS)
+    job.clock.advance(timedelta(days=2))
+    job.run(Golden(), looks(readers(job)))
+    return {key for key in KEYS if job.peek(SEEN, key) is ABSENT}
