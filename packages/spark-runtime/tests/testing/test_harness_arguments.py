@@ -312,7 +312,7 @@ def test_columns_that_rows_do_not_have(options, message):
     ("fn", "message"),
     [
         (Count, "pass an instance, not the class"),
-        (3, "neither a function class of forebay_state_api nor callable"),
+        (3, "neither callable nor of a subclass of KeyedProcessFunction"),
         (KeyedProcessFunction(), "process_element"),
     ],
 )

@@ -181,5 +181,9 @@ class RuntimeContext:
     def _declared(self, descriptor: StateDescriptor, wanted: str) -> Any:
         if type(descriptor).__name__ != wanted:
             message = f"expected a {wanted}, got {descriptor!r}"
+            kind = getattr(descriptor, "kind", None)
+            if kind is not None:
+                infix = "" if kind.value == "value" else f"_{kind.value}"
+                message += f", which is for context.get{infix}_state"
             raise TypeError(message)
         return self._declare(descriptor)

@@ -219,7 +219,7 @@ class AggregatingStateDescriptor(StateDescriptor, Generic[IN, ACC, OUT]):
         super().__init__(name, accumulator_type, ttl)
         if not isinstance(aggregate_function, AggregateFunction):
             message = (
-                f"state {name!r}: aggregate_function takes an AggregateFunction, "
+                f"state {name!r}: aggregate_function takes an instance of AggregateFunction, "
                 f"not {aggregate_function!r}"
             )
             raise ConfigurationError(message)

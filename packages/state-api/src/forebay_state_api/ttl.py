@@ -7,8 +7,9 @@ The clock is the micro-batch's own time, so a replay gives the same state. A val
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
+from typing import Any
 
 import attrs
 
@@ -96,24 +97,46 @@ Cleanup = (
 
 def _positive_duration(instance: object, attribute: object, value: timedelta) -> None:
     del instance, attribute
+    if not isinstance(value, timedelta):
+        message = f"ttl is a timedelta, such as timedelta(hours=1), not {value!r}"
+        raise TypeError(message)
     if value <= timedelta(0):
         message = f"ttl must be positive, not {value}"
         raise ValueError(message)
 
 
+def _one_of(
+    kind: type[enum.Enum],
+) -> Callable[[object, attrs.Attribute[Any], object], None]:
+    def check(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+        del instance
+        if not isinstance(value, kind):
+            message = f"{attribute.name} is one of {', '.join(map(str, kind))}, not {value!r}"
+            raise TypeError(message)
+
+    return check
+
+
 def _in_order(cleanup: Iterable[Cleanup]) -> Sequence[Cleanup]:
-    return tuple(cleanup)
+    given: Any = cleanup
+    listed = tuple(given) if isinstance(given, Iterable) else (None,)
+    if not all(isinstance(one, Cleanup) for one in listed):
+        message = f"cleanup takes a list, such as [CleanupOnRead()], not {cleanup!r}"
+        raise TypeError(message)
+    return listed
 
 
 @attrs.frozen
 class StateTtlConfig:
     """How long cells of a state live. Not part of a checkpoint: a job may restart with another."""
 
-    ttl: timedelta = attrs.field(
-        validator=[attrs.validators.instance_of(timedelta), _positive_duration]
+    ttl: timedelta = attrs.field(validator=_positive_duration)
+    update_type: UpdateType = attrs.field(
+        default=UpdateType.ON_CREATE_AND_WRITE, validator=_one_of(UpdateType)
     )
-    update_type: UpdateType = UpdateType.ON_CREATE_AND_WRITE
-    visibility: StateVisibility = StateVisibility.NEVER_RETURN_EXPIRED
+    visibility: StateVisibility = attrs.field(
+        default=StateVisibility.NEVER_RETURN_EXPIRED, validator=_one_of(StateVisibility)
+    )
     cleanup: Sequence[Cleanup] = attrs.field(
         default=(CleanupOnRead(), CleanupInBackground()), converter=_in_order
     )

@@ -138,6 +138,9 @@ class MergeableState(KeyedState):
     __slots__ = ()
 
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
+        if isinstance(sources, (str, bytes)):
+            message = f"merge_namespaces takes a list of namespaces as its sources, not {sources!r}"
+            raise TypeError(message)
         before, target = self._namespace, canonical_namespace(target)
         others = [one for one in map(canonical_namespace, sources) if one != target]
         self._merging = True

@@ -90,7 +90,10 @@ def record_methods(function: Any) -> list[RecordMethod]:
         return [_map_method("map", _with_context(function.map))]
     if callable(function) and not isinstance(function, type):
         return [_rows_method("__call__", function)]
-    message = f"{function!r} is neither a function class of forebay_state_api nor callable"
+    message = (
+        f"{function!r} is neither callable nor of a subclass of KeyedProcessFunction or another "
+        "function class of forebay_state_api"
+    )
     raise ConfigurationError(message)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay_state_api._engine.keyed import KeyedState
 from forebay_state_api.backend import ABSENT, Changes, PointChanges, Table, TableSpec
+from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.futures import AnsweredRead, StateFuture
 from forebay_state_api.states import ValueState
 
@@ -89,7 +90,11 @@ class KeyedValueState(PointState, ValueState[Any]):
     ) -> None:
         super().__init__(engine, descriptor, spec, table, codec)
         default = getattr(descriptor, "default", None)
-        self._default = None if default is None else codec.admit(default)
+        try:
+            self._default = None if default is None else codec.admit(default)
+        except (TypeError, ValueError) as error:
+            message = f"the default= of {error}"
+            raise ConfigurationError(message) from error
 
     def value(self) -> Any:
         value = self._cells.get(self._context._key, ABSENT)

@@ -48,7 +48,10 @@ def us_of(at: datetime) -> int:
         return (at - EPOCH) // MICROSECOND
     except TypeError:
         if not isinstance(at, datetime):
-            message = f"a timer's time is a datetime with a time zone, not {at!r}"
+            message = (
+                "a timer's time is a datetime with a time zone, such as "
+                f"ctx.timers.processing_time + timedelta(minutes=1), not {at!r}"
+            )
             raise TypeError(message) from None
     message = f"a timer's time needs a time zone: {at!r} may be many instants"
     raise ValueError(message)

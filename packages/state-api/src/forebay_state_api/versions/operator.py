@@ -157,7 +157,8 @@ class OperatorVersions:
                     f"the state of operator {self.uid!r} in {self.storage.url} was made by the "
                     f"backend {manifest.backend!r}, and this query asks for "
                     f"{self.backend_name!r}. Set spark.forebay.state.backend to "
-                    f"{manifest.backend!r}, or give the operator another uid to begin anew"
+                    f"{manifest.backend!r}; or have a new query, or an operator of another uid "
+                    "with new_state=True, take the state over by restore_from="
                 )
                 raise ConfigurationError(msg)
 
