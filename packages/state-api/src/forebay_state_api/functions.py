@@ -144,6 +144,17 @@ def check_bare(function: object, where: str) -> None:
         raise ConfigurationError(message)
 
 
+def called(method: Any, *arguments: Any) -> Any:
+    """What a method returns that is no record method; it may neither be async nor yield."""
+    result = method(*arguments)
+    if inspect.iscoroutine(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+        if not inspect.isasyncgen(result):
+            result.close()
+        message = f"{method.__name__} is a plain method: it neither awaits nor yields"
+        raise TypeError(message)
+    return result
+
+
 def _spelled(method: Any) -> str:
     _, *parameters = inspect.signature(method).parameters
     return f"{method.__name__}({', '.join(parameters)})"

@@ -13,7 +13,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Generator, Iterable
 from functools import partial
-from types import CoroutineType
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, overload
 
 from forebay_state_api.context import NO_KEY
@@ -34,6 +34,8 @@ _SCOPE = threading.local()
 
 _lock: Final = threading.Lock()
 """Guards the futures that another thread may complete; held for a few instructions only."""
+
+_YIELDING: Final = frozenset({AsyncGeneratorType, GeneratorType})
 
 LAST: Final = 1 << 62
 """The position of what is attached behind all that hangs on a request already."""
@@ -235,6 +237,8 @@ class StateFuture(Generic[T]):
         def apply(value: T) -> None:
             _give(after, fn(value))
 
+        if not callable(fn):
+            raise _no_function(fn)
         after: StateFuture[U] = pending()
         self._attach(apply, after)
         return after
@@ -246,9 +250,13 @@ class StateFuture(Generic[T]):
             returned = fn(value)
             if returned.__class__ is CoroutineType:
                 _give(after, _dropping(returned))
+            elif returned.__class__ in _YIELDING:
+                raise _never_run(returned)
             else:
                 after._fulfil(None)
 
+        if not callable(fn):
+            raise _no_function(fn)
         after: StateFuture[None] = pending()
         self._attach(accept, after)
         return after
@@ -265,6 +273,8 @@ class StateFuture(Generic[T]):
             else:
                 _composed(returned, "then_compose")._attach(after._fulfil, after)
 
+        if not callable(fn):
+            raise _no_function(fn)
         after: StateFuture[U] = pending()
         self._attach(compose, after)
         return after
@@ -691,6 +701,9 @@ def drive(coroutine: Coroutine[Any, Any, U], result: StateFuture[U]) -> None:
     step()
 
 
+NOT_AWAITED: Final = (
+    "it was not awaited. Write `await state.async_value()`, or chain with then_apply"
+)
 AWAIT_HELP: Final = (
     "a keyed function can await state futures only. Use combine_all([...]) for several states at "
     "once, and ordered_wait (of forebay-spark-runtime) for calls to the outside world"
@@ -724,10 +737,7 @@ async def _dropping(coroutine: Coroutine[Any, Any, Any]) -> None:
 
 def not_awaited() -> StateAccessError:
     """The error for a future that was used as its result."""
-    return StateAccessError(
-        "a StateFuture was used where its result was meant: it was not awaited. Write "
-        "`await state.async_value()`, or chain with then_apply"
-    )
+    return StateAccessError(f"a StateFuture was used where its result was meant: {NOT_AWAITED}")
 
 
 def _composed(inner: object, method: str) -> StateFuture[Any]:
@@ -739,6 +749,17 @@ def _composed(inner: object, method: str) -> StateFuture[Any]:
         "result, or completed_void_future() where there is nothing to wait for"
     )
     raise TypeError(message)
+
+
+def _no_function(given: object) -> TypeError:
+    return TypeError(f"a future is chained by a function of its result, not by {given!r:.200}")
+
+
+def _never_run(generator: Any) -> TypeError:
+    return TypeError(
+        "then_accept takes a function that returns, not one that yields: nobody would run "
+        f"{generator.__qualname__}. Give rows out by ctx.collect(row)"
+    )
 
 
 def _raise(error: BaseException) -> NoReturn:

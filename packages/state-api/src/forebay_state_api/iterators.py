@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
+from forebay_state_api.errors import StateAccessError
 from forebay_state_api.futures import (
-    AWAIT_HELP,
     StateFuture,
     combine_all,
     completed_void_future,
@@ -60,6 +60,10 @@ class StateIterator(Generic[T]):
         self._first = first
         self._first_is_last = first_is_last
         self._shape = shape
+
+    def __bool__(self) -> NoReturn:
+        message = "a StateIterator is neither true nor false: ask its is_empty()"
+        raise StateAccessError(message)
 
     def is_empty(self) -> bool:
         """True only if the loaded page is empty and nothing more is to come."""
@@ -148,10 +152,3 @@ def _as_future(returned: Any) -> StateFuture[Any]:
         f"returned {type(returned).__name__} {returned!r:.200}"
     )
     raise TypeError(message)
-
-
-def no_event_loop(error: RuntimeError) -> Exception:
-    """``asyncio`` functions fail for want of an event loop: say what to use instead."""
-    if current_scheduler() is not None and "event loop" in str(error):
-        return TypeError(f"{error}: {AWAIT_HELP}")
-    return error

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Generic, TypeVar
+from typing import Generic, NoReturn, TypeVar
 
+from forebay_state_api.errors import StateAccessError
 from forebay_state_api.futures import StateFuture
 from forebay_state_api.iterators import StateIterator
 
@@ -23,9 +24,21 @@ OUT = TypeVar("OUT")
 
 
 class State(abc.ABC):
-    """What every kind has."""
+    """What every kind has. A state is not its content: to compare it is a `StateAccessError`."""
 
     __slots__ = ()
+
+    def __bool__(self) -> NoReturn:
+        message = (
+            "a state was used where its content was meant, in a condition or a comparison: read it "
+            "by value(), get() or is_empty()"
+        )
+        raise StateAccessError(message)
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or bool(self)
 
     @abc.abstractmethod
     def clear(self) -> None:

@@ -104,9 +104,8 @@ async def swallow(self, row, ctx):
 
 @pytest.mark.parametrize("foreign", [sleep_now, sleep_later, swallow])
 def test_awaiting_something_foreign(job, foreign):
-    with pytest.raises(FunctionError, match=r"combine_all.*ordered_wait") as failure:
+    with pytest.raises(FunctionError, match=r"combine_all.*ordered_wait"):
         job.run(failing(foreign), [("k",)])
-    assert isinstance(failure.value.__cause__, TypeError)
 
 
 def test_awaiting_something_foreign_in_a_disguised_coroutine(job):

@@ -137,6 +137,32 @@ def test_timers_refuse_other_threads(run):
         run.job.run(Timed(), [("k",)])
 
 
+@pytest.mark.parametrize(
+    "use",
+    [lambda ctx: ctx.collect(("from", "elsewhere")), lambda ctx: ctx.set_current_namespace("x")],
+)
+def test_the_context_refuses_other_threads(run, use):
+    async def process(self, row, ctx):
+        end = StateFuture()
+
+        def work():
+            try:
+                use(ctx)
+            except StateAccessError as error:
+                end.complete(str(error))
+            else:
+                end.complete("no error")
+
+        threading.Thread(target=work).start()
+        said = await end
+        ctx.set_current_namespace("y")
+        ctx.collect((row[0], said))
+
+    rows = run(process, [(n,) for n in range(5)])
+    assert sorted(key for key, _ in rows) == [*range(5)]
+    assert all("was used on thread" in said for _, said in rows)
+
+
 def test_no_thread_is_watched_after_the_engine_is_closed(run):
     async def process(self, row, ctx):
         assert threading.getprofile() is not None

@@ -103,7 +103,7 @@ class TestRefused:
             async def initialize_state(self, context):
                 """Never awaited."""
 
-        with pytest.raises(FunctionError, match="plain method, not async"):
+        with pytest.raises(FunctionError, match="plain method: it neither awaits"):
             job.run(Asynchronous(listed), [])
 
     def test_rows_given_out_in_snapshot_state(self, job):

@@ -12,6 +12,7 @@ import attrs
 
 from forebay_state_api._agreement import disagreement
 from forebay_state_api._engine.declare import DeclaredState, declare
+from forebay_state_api._engine.hints import hint
 from forebay_state_api._engine.methods import (
     Adapter,
     flat_map_callable,
@@ -36,9 +37,8 @@ from forebay_state_api.errors import (
     FunctionError,
     StateAccessError,
 )
-from forebay_state_api.functions import Function
+from forebay_state_api.functions import Function, called
 from forebay_state_api.futures import enter_scheduler
-from forebay_state_api.iterators import no_event_loop
 from forebay_state_api.migration import says_more
 from forebay_state_api.settings import EngineSettings
 
@@ -72,8 +72,8 @@ FIRED_AT_ONCE: Final = 8_192
 """Timers that fire before writes may be handed over, and rows taken."""
 
 _warned: Final[set[object]] = set()
-"""Operators that were warned in this process: about synchronous accesses that wait, and, with a
-word beside the uid, about reads that were dropped."""
+"""Operators that were warned in this process: about synchronous accesses that wait, and, with the
+function's name beside the uid, about reads that were dropped."""
 
 
 class Engine:
@@ -164,8 +164,14 @@ class Engine:
                 operator.initialize(self.context)
         with _UserCode(self, "open"):
             if isinstance(self.function, Function):
-                self.function.open(self.context)
+                called(self.function.open, self.context)
         self._declaring(is_open=False)
+        if self.rows_out:
+            message = (
+                f"{function_name(self.function)} gave out {self.rows_out[0]!r:.200} before the "
+                "first record: ctx.collect is for record methods, callbacks and on_timer"
+            )
+            raise StateAccessError(message)
         if operator is not None:
             with _UserCode(self, "notify_checkpoint_complete"):
                 operator.notify()
@@ -266,7 +272,7 @@ class Engine:
         try:
             if self._opened and isinstance(self.function, Function):
                 with _UserCode(self, "close"):
-                    self.function.close()
+                    called(self.function.close)
         except ForebayError as error:
             if not failed:
                 raise
@@ -330,11 +336,18 @@ class Engine:
         return declared.state
 
     def guard(self) -> None:
-        """Have states and timers refuse other threads from now on; callable from any thread."""
+        """Have states, timers and ``ctx`` refuse other threads from now on.
+
+        Callable from any thread.
+        """
         self._guarded = True
         guarded: Any = GuardedContext(self.context, self.scheduler)
         for state in tuple(self.states.values()):
             state.state._context = guarded
+        context = self.context
+        context._set_namespace = guarded.checking(self._set_namespace, "set_current_namespace")
+        if context.collect == self.rows_out.append:
+            context.collect = guarded.checking(self.rows_out.append, "collect")
         if self.timers is not None:
             self.timers._context = guarded
 
@@ -408,12 +421,13 @@ class Engine:
         scheduler.look_at_tail()
         dropped, scheduler.dropped_reads = scheduler.dropped_reads, 0
         uid = self.context.operator_uid
-        if not dropped or (uid, "dropped") in _warned:
+        name = function_name(self.function)
+        if not dropped or (uid, name) in _warned:
             return
-        _warned.add((uid, "dropped"))
+        _warned.add((uid, name))
         message = (
-            f"operator {uid!r}: {function_name(self.function)} made {dropped} asynchronous read(s) "
-            "that were never awaited: `await state.async_value()`, or chain with then_apply"
+            f"operator {uid!r}: {name} made {dropped} asynchronous read(s) that were never "
+            "awaited: `await state.async_value()`, or chain with then_apply"
         )
         warnings.warn(message, RuntimeWarning, stacklevel=4)
 
@@ -446,12 +460,8 @@ class Engine:
 
     def blame(self, error: Exception) -> NoReturn:
         """Raise an error of user code as a `FunctionError` with the place it came from."""
-        if isinstance(error, RuntimeError):
-            explained = no_event_loop(error)
-            if explained is not error:
-                explained.__cause__ = error
-                error = explained
-        message = f"{self.where()} raised {type(error).__name__}: {error}"
+        advice = hint(error, self._running())
+        message = f"{self.where()} raised {type(error).__name__}: {error}{advice}"
         raise FunctionError(message) from error
 
 

@@ -1,4 +1,4 @@
-"""Refuses accesses to states and timers from other threads than the task thread.
+"""Refuses accesses to states, timers and the context from other threads than the task thread.
 
 The current key is that of the record whose step runs, so an access from elsewhere would go to
 whatever key that is. The check costs time in every access: it is made only where the process has
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from threading import get_ident
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -46,7 +47,8 @@ class GuardedContext:
     def _key(self) -> Any:
         if get_ident() != self._scheduler.task_thread:
             message = (
-                f"a state or timer was used on thread {threading.current_thread().name!r}: they "
+                "a state, a timer or ctx was used on thread "
+                f"{threading.current_thread().name!r}: they "
                 "belong to the record whose code runs, on the task thread of its operator. Let "
                 "the thread complete(value) or fail(error) a StateFuture, and await or chain it"
             )
@@ -59,6 +61,16 @@ class GuardedContext:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
+
+    def checking(self, method: Callable[[Any], None], name: str) -> Callable[[Any], None]:
+        """``method`` of the context, for the task thread only."""
+
+        def checked(argument: Any) -> None:
+            _ = self._key  # which refuses other threads
+            method(argument)
+
+        checked.__qualname__ = f"ctx.{name}"
+        return checked
 
 
 def others_live(task_thread: int) -> bool:

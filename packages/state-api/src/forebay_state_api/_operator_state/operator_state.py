@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import io
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from forebay_state_api._engine.methods import Adapter
@@ -22,6 +21,7 @@ from forebay_state_api.checkpointed import (
 )
 from forebay_state_api.descriptors import ListStateDescriptor
 from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.functions import called
 from forebay_state_api.versions.layout import data_name
 
 if TYPE_CHECKING:
@@ -67,16 +67,16 @@ class OperatorState:
         if self._is_list:
             self._list = self.store.get_list_state(ListStateDescriptor(LIST_CHECKPOINTED))
             if self._is_restored:
-                _called(function.restore_state, self._list.get())
+                called(function.restore_state, self._list.get())
         elif isinstance(function, CheckpointedFunction):
             initial = _Initialization(context, self.store, self._raw, restored=self._is_restored)
-            _called(function.initialize_state, initial)
+            called(function.initialize_state, initial)
 
     def notify(self) -> None:
         """Tell the function that the opened version is final."""
         opened = 0 if self._making is None else self._making.opened_version
         if opened and isinstance(self._function, CheckpointListener):
-            _called(self._function.notify_checkpoint_complete, opened)
+            called(self._function.notify_checkpoint_complete, opened)
 
     @property
     def undeclared(self) -> list[str]:
@@ -97,9 +97,13 @@ class OperatorState:
         """Let the function put into its states what the version is to hold."""
         function = self._function
         if self._is_list:
-            self._list.update(_called(function.snapshot_state, self._version))
+            given = called(function.snapshot_state, self._version)
+            if not isinstance(given, Iterable) or isinstance(given, (str, bytes, Mapping)):
+                message = f"snapshot_state of a ListCheckpointed returns a list, not {given!r:.200}"
+                raise TypeError(message)
+            self._list.update(given)
         elif isinstance(function, CheckpointedFunction):
-            _called(function.snapshot_state, _Snapshot(self._version, self._raw, self._task))
+            called(function.snapshot_state, _Snapshot(self._version, self._raw, self._task))
 
     def content(self) -> Content:
         """What the manifest is to hold, made durable."""
@@ -229,13 +233,3 @@ def _written(output: io.BytesIO) -> bytes:
     if isinstance(output, _Output) and output.closed:
         return output.written
     return output.getvalue()
-
-
-def _called(method: Any, argument: Any) -> Any:
-    """The method's result; it may not be asynchronous."""
-    result = method(argument)
-    if inspect.iscoroutine(result):
-        result.close()
-        message = f"{method.__name__} is a plain method, not async: states are in memory here"
-        raise TypeError(message)
-    return result
