@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from forebay_spark_runtime import keyed
+from forebay_spark_runtime import keyed, stored_operators
 from forebay_state_api import (
     KeyedProcessFunction,
     ListStateDescriptor,
@@ -271,9 +271,9 @@ def test_a_renamed_uid_is_said(stage):
 
 def told_of(caplog):
     logger = "forebay_spark_runtime.stored_operators"
-    for thread in threading.enumerate():
-        if thread.name == "forebay-stored":
-            thread.join(20)
+    done = threading.Event()
+    stored_operators._pool.do(done.set)
+    assert done.wait(20)
     told = [one.getMessage() for one in caplog.records if one.name == logger]
     caplog.clear()
     return told

@@ -28,11 +28,11 @@ def clear(tmp_path):
 def test_it_is_due_every_so_many_versions_in_subtask_0(clear):
     started = {version: clear(version) for version in range(1, 5)}
     assert not any(started.values())
-    assert clear(5, subtask=1) is None
-    assert clear(5).result(30) is None
+    assert not clear(5, subtask=1)
+    assert clear(5)
 
 
-def test_one_pass_at_a_time(clear, monkeypatch):
+def test_one_pass_at_a_time(clear, monkeypatch, done):
     go_on, began = threading.Event(), threading.Event()
 
     def slow(self, version):
@@ -42,28 +42,28 @@ def test_one_pass_at_a_time(clear, monkeypatch):
         raise OSError(message)
 
     monkeypatch.setattr(clearing.Janitor, "sweep", slow)
-    first = clear(5)
+    assert clear(5)
     assert began.wait(30)
-    assert clear(10) is None
+    assert not clear(10)
     go_on.set()
-    first.result(30)
-    second = clear(10)
-    second.result(30)
-    assert second is not None
+    done(clearing._pool)
+    assert clear(10)
+    done(clearing._pool)
 
 
-def test_a_failure_is_logged_and_the_next_pass_tries_again(clear, monkeypatch, caplog):
+def test_a_failure_is_logged_and_the_next_pass_tries_again(clear, monkeypatch, caplog, done):
     def broken(self, version):
         message = f"the store is away at {version}"
         raise OSError(message)
 
     monkeypatch.setattr(clearing.Janitor, "sweep", broken)
     for version in (5, 10):
-        clear(version).result(30)
+        clear(version)
+        done(clearing._pool)
         assert f"the store is away at {version}" in caplog.text
 
 
-def test_a_storage_that_refuses_is_one_line(clear, monkeypatch, caplog):
+def test_a_storage_that_refuses_is_one_line(clear, monkeypatch, caplog, done):
     """Where deleting is not permitted, for one: the error has a cause of many lines."""
 
     def refused(self, version):
@@ -71,7 +71,8 @@ def test_a_storage_that_refuses_is_one_line(clear, monkeypatch, caplog):
         raise StorageError(message) from OSError("Debug source:\nPermissionDenied {\n")
 
     monkeypatch.setattr(clearing.Janitor, "sweep", refused)
-    clear(5).result(30)
+    clear(5)
+    done(clearing._pool)
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert record.exc_info is None

@@ -50,44 +50,56 @@ def _no_pauses(monkeypatch):
 
 
 @pytest.fixture
-def follow():
-    return following.Follower().follow
+def follower():
+    made = following.Follower()
+    yield made
+    made.pool.close()
+
+
+@pytest.fixture
+def follow(follower):
+    return follower.follow
 
 
 @pytest.mark.parametrize("siblings", [None, Siblings(0)])
-def test_where_nothing_is_behind_no_thread_begins(follow, siblings):
-    assert follow(siblings) is None
+def test_where_nothing_is_behind_no_thread_begins(follower, follow, siblings):
+    follow(siblings)
+    assert not follower.pool._threads
 
 
-def test_it_looks_until_all_have_committed(follow):
+def test_it_looks_until_all_have_committed(follower, follow, done):
     siblings = Siblings(2)
-    running = follow(siblings)
-    running.result(30)
+    follow(siblings)
+    done(follower.pool)
     assert (siblings.looks, siblings.behind) == (2, False)
 
 
-def test_it_does_not_wait_for_ever(follow):
+def test_it_does_not_wait_for_ever(follower, follow, done):
     siblings = Siblings(99)
-    follow(siblings).result(30)
+    follow(siblings)
+    done(follower.pool)
     assert siblings.looks == 3
 
 
-def test_the_subtasks_of_a_process_share_one_thread_and_the_last_one_counts(follow):
+def test_the_subtasks_of_a_process_share_one_thread_and_the_last_one_counts(follower, follow, done):
     """Else each of n subtasks would list what all n have made."""
     first, second, last = Waiting(99), Siblings(99), Siblings(1)
     other = Siblings(1, path="another operator")
-    running = follow(first)
+    follow(first)
     assert first.reached.wait(30)
-    assert [follow(one) for one in (second, last, other)] == [running] * 3
+    for one in (second, last, other):
+        follow(one)
+    assert len(follower.pool._threads) == 1
     first.go_on.set()
-    running.result(30)
+    done(follower.pool)
     assert [one.looks for one in (first, second, last, other)] == [1, 0, 1, 1]
 
 
-def test_the_next_commit_begins_another_thread(follow):
+def test_the_next_commit_begins_another_thread(follower, follow, done):
     first, second = Siblings(1), Siblings(1)
-    follow(first).result(30)
-    follow(second).result(30)
+    for siblings in (first, second):
+        follow(siblings)
+        done(follower.pool)
     assert (first.looks, second.looks) == (1, 1)
 
 
@@ -105,11 +117,13 @@ def test_while_tasks_go_on_committing_it_waits_but_not_for_ever(monkeypatch):
     assert follower._await_quiet(0.05)
 
 
-def test_a_failure_is_logged(follow, caplog):
-    follow(Siblings(2, StorageError("the store is away"))).result(30)
+def test_a_failure_is_logged(follower, follow, done, caplog):
+    follow(Siblings(2, StorageError("the store is away")))
+    done(follower.pool)
     assert "the store is away" in caplog.text
     siblings = Siblings(1)
-    follow(siblings).result(30)
+    follow(siblings)
+    done(follower.pool)
     assert siblings.looks == 1
 
 

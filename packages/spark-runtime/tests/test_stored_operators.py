@@ -38,14 +38,13 @@ def plan(made, *more):
 
 
 @pytest.fixture
-def told(caplog):
+def told(caplog, done):
     caplog.set_level(logging.DEBUG, "forebay_spark_runtime.stored_operators")
 
     def log(text, query=QUERY, **how):
         caplog.clear()
-        running = stored_operators.log_kept(query, lambda: text, **how)
-        if running is not None:
-            running.result(20)
+        stored_operators.log_kept(query, lambda: text, **how)
+        done(stored_operators._pool)
         return [(one.levelname, one.getMessage()) for one in caplog.records]
 
     return log
@@ -105,16 +104,19 @@ def test_a_new_checkpoint_beside_state_of_the_uid_is_a_warning(monkeypatch, told
     monkeypatch.undo()
 
 
-def test_so_is_the_first_batch_of_for_each_batch(caplog, state_dir):
+def test_so_is_the_first_batch_of_for_each_batch(caplog, state_dir, done):
     batch = Batch(query="new", spark_query="new", batch_id=0, run_id="r")
     first = attrs.evolve(options(state_dir), batch=batch)
-    stored_operators.log_beside_batch(first).result(20)
+    stored_operators.log_beside_batch(first)
+    done(stored_operators._pool)
     assert "query new has a new checkpoint" in caplog.text
     assert repr(QUERY) in caplog.text
+    caplog.clear()
     for changed in ({"batch_id": 1}, {"spark_query": None}):
-        later = attrs.evolve(first, batch=attrs.evolve(batch, **changed))
-        assert stored_operators.log_beside_batch(later) is None
-    assert stored_operators.log_beside_batch(attrs.evolve(first, new_state=True)) is None
+        stored_operators.log_beside_batch(attrs.evolve(first, batch=attrs.evolve(batch, **changed)))
+    stored_operators.log_beside_batch(attrs.evolve(first, new_state=True))
+    done(stored_operators._pool)
+    assert caplog.text == ""
 
 
 def test_only_so_many_are_remembered(monkeypatch, told, state_dir):
@@ -129,7 +131,7 @@ def test_only_so_many_are_remembered(monkeypatch, told, state_dir):
 
 def test_where_nothing_is_stored_no_plan_is_read(monkeypatch):
     monkeypatch.setattr(stored_operators, "_homes", {})
-    assert stored_operators.log_kept(QUERY, lambda: pytest.fail("it was read")) is None
+    stored_operators.log_kept(QUERY, lambda: pytest.fail("it was read"))
 
 
 def test_a_query_without_operators(told):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 import threading
@@ -9,7 +10,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from forebay_state_api import daemons
 from forebay_state_api.daemons import DaemonPool
 
 PATIENCE_S = 30.0
@@ -26,40 +26,43 @@ def alive(name: str) -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == name]
 
 
-def test_work_is_done_in_the_order_given_and_answers_come_back() -> None:
+def settled(pool: DaemonPool) -> None:
+    """What a pool of one thread was given has been done."""
+    done = threading.Event()
+    pool.do(done.set)
+    assert done.wait(PATIENCE_S)
+
+
+def test_work_is_done_in_the_order_given() -> None:
     pool, done = DaemonPool("in-order"), []
-    futures = [pool.submit(lambda n=n: done.append(n) or n) for n in range(20)]  # type: ignore[misc]
-    assert [future.result(PATIENCE_S) for future in futures] == list(range(20)) == done
+    for number in range(20):
+        pool.do(functools.partial(done.append, number))
+    settled(pool)
+    assert done == list(range(20))
+    pool.close()
 
 
 def test_so_many_threads_as_there_is_work_and_no_more_than_allowed(go: threading.Event) -> None:
     pool = DaemonPool("limited", most=3)
     assert not alive("limited")
-    pool.do(lambda: go.wait(PATIENCE_S))
+    pool.do(go.wait)
     assert len(alive("limited")) == 1
-    futures = [pool.submit(lambda: go.wait(PATIENCE_S)) for _ in range(5)]
+    for _ in range(5):
+        pool.do(go.wait)
     assert len(alive("limited")) == 3
     go.set()
-    assert all(future.result(PATIENCE_S) for future in futures)
+    pool.close(PATIENCE_S)
+    assert not alive("limited")
 
 
-def test_a_thread_without_work_ends_and_another_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daemons, "_IDLE_S", 0.0)
-    pool = DaemonPool("idle")
-    for number in range(50):
-        assert pool.submit(lambda n=number: n).result(PATIENCE_S) == number  # type: ignore[misc]
-    for thread in alive("idle"):
-        thread.join(PATIENCE_S)
-    assert not alive("idle")
-
-
-def test_failures_are_logged_or_the_futures(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_is_logged_and_the_thread_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     pool = DaemonPool("failing")
     pool.do(lambda: 1 / 0)
-    with pytest.raises(KeyError):
-        pool.submit(lambda: {}["a"]).result(PATIENCE_S)
-    assert "work of failing failed" in caplog.text
+    pool.do(sys.exit)
+    settled(pool)
+    assert caplog.text.count("work of failing failed") == 2
     assert "ZeroDivisionError" in caplog.text
+    pool.close()
 
 
 def test_after_the_end_nothing_begins(go: threading.Event) -> None:

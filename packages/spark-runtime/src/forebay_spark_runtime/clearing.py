@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from concurrent.futures import Future
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +22,7 @@ _log = logging.getLogger(__name__)
 _at_work: Final[set[str]] = set()
 """Folders that a thread of this process is clearing."""
 _lock: Final = threading.Lock()
-_pool: Final = DaemonPool("forebay-janitor", most=4)
+_pool: Final = DaemonPool("forebay-janitor")
 
 
 def clear_if_due(
@@ -34,18 +33,18 @@ def clear_if_due(
     subtask: int,
     settings: Settings,
     opened: int | None = None,
-) -> Future[None] | None:
+) -> bool:
     """Start a pass over an operator's folder if ``version``, just committed, is one for it.
 
     ``opened`` is the version that it was made of; the one before if not given.
 
-    Returns the pass; ``None`` if none is due or the one before is still under way.
+    Returns whether it did; no pass is due before the one before has ended.
     """
     if not is_due(version, subtask, pass_every(settings["retention"]), opened=opened):
-        return None
+        return False
     with _lock:
         if storage.url in _at_work:
-            return None
+            return False
         _at_work.add(storage.url)
     janitor = Janitor(
         storage,
@@ -53,7 +52,8 @@ def clear_if_due(
         retention=settings["retention"],
         min_age=timedelta(seconds=settings["janitor.min-age"]),
     )
-    return _pool.submit(functools.partial(_sweep, janitor, storage.url, version))
+    _pool.do(functools.partial(_sweep, janitor, storage.url, version))
+    return True
 
 
 def _sweep(janitor: Janitor, url: str, version: int) -> None:

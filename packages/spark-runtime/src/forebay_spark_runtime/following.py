@@ -13,7 +13,6 @@ import os
 import sys
 import threading
 import time
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final
 
 from forebay_state_api.daemons import DaemonPool
@@ -40,25 +39,22 @@ class Follower:
         self._latest: dict[str, Siblings] = {}
         """By the operator's directory."""
         self._commits = 0
-        self._pool = DaemonPool("forebay-following")
-        self._running: Future[None] | None = None
+        self.pool = DaemonPool("forebay-following")
+        self._running = False
 
-    def follow(self, siblings: Siblings | None) -> Future[None] | None:
-        """Begin to follow, in place of those of an earlier subtask.
-
-        Returns what is under way; ``None`` if there is nothing to do.
-        """
+    def follow(self, siblings: Siblings | None) -> None:
+        """Begin to follow, in place of those of an earlier subtask."""
         if siblings is None:
-            return None
+            return
         with self._changed:
             self._latest.pop(siblings.path, None)
             if siblings.behind:
                 self._latest[siblings.path] = siblings
             self._commits += 1
             self._changed.notify_all()
-            if self._running is None and self._latest:
-                self._running = self._pool.submit(self._run)
-            return self._running
+            if self._latest and not self._running:
+                self._running = True
+                self.pool.do(self._run)
 
     def _run(self) -> None:
         try:
@@ -82,7 +78,7 @@ class Follower:
 
     def _end(self) -> None:
         self._latest.clear()
-        self._running = None
+        self._running = False
 
     def _await_quiet(self, pause_s: float) -> bool:
         """Wait until no task has committed for a pause; whether one has meanwhile."""

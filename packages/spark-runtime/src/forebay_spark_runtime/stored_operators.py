@@ -17,7 +17,6 @@ import logging
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -46,7 +45,7 @@ class _Home:
 
 
 _REMEMBERED: Final = 1000
-_pool: Final = DaemonPool("forebay-stored", most=4)
+_pool: Final = DaemonPool("forebay-stored")
 
 _homes: Final[dict[str, _Home]] = {}
 """By what was drawn for each operator that was made."""
@@ -68,31 +67,30 @@ def _home_of(state_dir: str, options: KeyedOptions) -> _Home:
     return _Home(state_dir, options.settings.storage_options(), chosen)
 
 
-def log_kept(query: str, plan: Callable[[], str], *, is_new: bool = False) -> Future[None] | None:
+def log_kept(query: str, plan: Callable[[], str], *, is_new: bool = False) -> None:
     """Log what is stored for the query of this plan, and not in it, on a thread: nothing waits.
 
     ``is_new`` says that its checkpoint is, and then warns of what other queries have of its uids.
-    Returns what is under way; ``None`` if nothing can be stored.
     """
     if not _homes:
-        return None
+        return
     observed = _OBSERVED.findall(plan())
     homes = {home.state_dir: home for _, made in observed if (home := _homes.get(made))}
     if not homes:
-        return None
+        return
     uids = {uid for uid, made in observed if not (is_new and _is_chosen(made))}
     log = _log_beside if is_new else _log_kept
-    return _pool.submit(functools.partial(log, query, uids, [*homes.values()]))
+    _pool.do(functools.partial(log, query, uids, [*homes.values()]))
 
 
-def log_beside_batch(options: KeyedOptions) -> Future[None] | None:
+def log_beside_batch(options: KeyedOptions) -> None:
     """In the first batch of a ``foreachBatch``: warn of what other queries have of the uid."""
     batch = options.batch
     if batch.batch_id != 0 or batch.query is None or batch.query != batch.spark_query:
-        return None
+        return
     if options.state_dir is None or (home := _home_of(options.state_dir, options)).is_chosen:
-        return None
-    return _pool.submit(functools.partial(_log_beside, batch.query, {options.uid}, [home]))
+        return
+    _pool.do(functools.partial(_log_beside, batch.query, {options.uid}, [home]))
 
 
 def _is_chosen(made: str) -> bool:
