@@ -8,7 +8,6 @@ from pathlib import Path
 
 import attrs
 
-from forebay_compaction_ray.declaring import declarations
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.metrics import HELP
 from forebay_compaction_ray.names import EVENTS
@@ -16,7 +15,7 @@ from forebay_spark_runtime.waiting.counts import Counts
 from forebay_state_api._engine.metrics import EngineMetrics
 from forebay_state_api.metrics import described
 from forebay_state_api.plugins import plugins
-from forebay_state_api.settings import CORE, PREFIX, Setting
+from forebay_state_api.settings import CORE, PREFIX, Setting, settings_of
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 _TABLE = re.compile(r"(<!-- table of ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -31,7 +30,7 @@ def tables() -> dict[str, list[list[str]]]:
         ],
         "limits": [
             ["limit of `compaction start`", "default", "meaning"],
-            *([f"`--{s.name}`", _default(s), s.doc] for s in declarations(GatewayLimits).values()),
+            *([f"`--{s.name}`", _default(s), s.doc] for s in settings_of(GatewayLimits).values()),
         ],
         "engine metrics": _named("number", described(EngineMetrics)),
         "counts": _named("count", described(Counts)),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import click
 
-from forebay_compaction_ray.declaring import declarations
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.settings import Setting
+from forebay_state_api.settings import Setting, options_from, settings_of
+
+_LIMITS: Final = settings_of(GatewayLimits)
 
 
 def limit_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -19,13 +20,12 @@ def limit_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def limited(**given: Any) -> None:
-        fields = {field: given.pop(field) for field in declarations(GatewayLimits)}
-        command(limits=GatewayLimits(**fields), **given)
+        limits = {name: given.pop(name.replace("-", "_")) for name in _LIMITS}
+        command(limits=options_from(GatewayLimits, limits), **given)
 
-    for field, setting in reversed(declarations(GatewayLimits).items()):
+    for name, setting in reversed(_LIMITS.items()):
         limited = click.option(
-            f"--{setting.name}",
-            field,
+            f"--{name}",
             callback=functools.partial(_checked, setting),
             default=setting.default,
             show_default=True,

@@ -9,9 +9,17 @@ from typing import Any, Final
 import attrs
 
 from forebay_compaction_ray.addresses import addresses_of
-from forebay_compaction_ray.declaring import declarations, declared
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.settings import BYTES, DURATION, LOCATION, SettingType, one_of
+from forebay_state_api.settings import (
+    BYTES,
+    DURATION,
+    LOCATION,
+    SettingType,
+    one_of,
+    option,
+    options_from,
+    settings_of,
+)
 
 PREFIX: Final = "compaction.remote"
 KEYS: Final = f"spark.forebay.{PREFIX}."
@@ -66,44 +74,42 @@ class ClientSecurity:
 class RemoteOptions:
     """The settings in force for one client; `SETTINGS` are the fields that are declared."""
 
-    addresses: tuple[str, ...] = declared(
-        "address", ADDRESSES, None, "The gateways to send compactions to."
+    addresses: tuple[str, ...] = option(
+        ADDRESSES, None, "The gateways to send compactions to.", name="address"
     )
-    request_timeout_s: float = declared(
-        "request.timeout",
+    request_timeout_s: float = option(
         DURATION,
         "300s",
         "Longest time from the submission of a compaction to its end.",
+        name="request.timeout",
     )
-    request_retries: int = declared(
-        "request.retries", int, 2, "How often a compaction that failed is tried again.", minimum=0
+    request_retries: int = option(
+        int,
+        2,
+        "How often a compaction that failed is tried again.",
+        minimum=0,
+        name="request.retries",
     )
-    failure_strategy: str = declared(
-        "request.failure-strategy",
+    failure_strategy: str = option(
         one_of(FALLBACK, FAIL),
         FALLBACK,
         "When the retries are used up: compact in the job itself, or fail the task.",
+        name="request.failure-strategy",
     )
-    connect_timeout_s: float = declared(
-        "connect-timeout", DURATION, "2s", "Longest wait for a gateway's answer."
+    connect_timeout_s: float = option(DURATION, "2s", "Longest wait for a gateway's answer.")
+    queue_timeout_s: float = option(
+        DURATION, "30s", "Longest wait in queues before compacting locally."
     )
-    queue_timeout_s: float = declared(
-        "queue-timeout", DURATION, "30s", "Longest wait in queues before compacting locally."
+    min_bytes: int = option(BYTES, "8m", "Compactions with less input stay in the job.", minimum=0)
+    storage: str = option(str, "default", "The gateway's name of the state directory.")
+    token_file: str | None = option(
+        LOCATION, None, "File with the gateway's token, on every executor."
     )
-    min_bytes: int = declared(
-        "min-bytes", BYTES, "8m", "Compactions with less input stay in the job.", minimum=0
+    tls_ca: str | None = option(LOCATION, None, "PEM file: who signed the gateway's certificate.")
+    tls_cert: str | None = option(
+        LOCATION, None, "PEM file: this side's certificate, for mutual TLS."
     )
-    storage: str = declared("storage", str, "default", "The gateway's name of the state directory.")
-    token_file: str | None = declared(
-        "token-file", LOCATION, None, "File with the gateway's token, on every executor."
-    )
-    tls_ca: str | None = declared(
-        "tls-ca", LOCATION, None, "PEM file: who signed the gateway's certificate."
-    )
-    tls_cert: str | None = declared(
-        "tls-cert", LOCATION, None, "PEM file: this side's certificate, for mutual TLS."
-    )
-    tls_key: str | None = declared("tls-key", LOCATION, None, "PEM file: the key of tls-cert.")
+    tls_key: str | None = option(LOCATION, None, "PEM file: the key of tls-cert.")
     security: ClientSecurity = attrs.field()
     """What the files hold; read here unless given."""
 
@@ -129,18 +135,17 @@ class RemoteOptions:
         """
         if unknown := sorted(given.keys() - SETTINGS.keys()):
             raise ConfigurationError(f"the compaction service 'ray' has no settings {unknown}")
-        fields = declarations(cls).items()
         value = {
-            field: setting.value_of(given[setting.name], key=f"{KEYS}{setting.name}")
-            for field, setting in fields
-            if given.get(setting.name) is not None
+            name: SETTINGS[name].value_of(text, key=f"{KEYS}{name}")
+            for name, text in given.items()
+            if text is not None
         }
-        if "addresses" not in value:
+        if "address" not in value:
             raise ConfigurationError(f"compaction.service=ray needs {KEYS}address")
-        return cls(**value)
+        return options_from(cls, value)
 
 
-SETTINGS: Final = {setting.name: setting for setting in declarations(RemoteOptions).values()}
+SETTINGS: Final = settings_of(RemoteOptions)
 """Name → declaration, as `CompactionService.options` wants it."""
 
 

@@ -88,17 +88,18 @@ def option(
     doc: str,
     *,
     minimum: float | None = None,
+    name: str = "",
 ) -> Any:
     """Declare a field of an attrs class that is a setting as well: see `settings_of`."""
-    setting = Setting("", type, default, doc, minimum=minimum)
+    setting = Setting(name, type, default, doc, minimum=minimum)
     return attrs.field(default=setting.default_value(), metadata={Setting: setting})
 
 
 def settings_of(options: type[attrs.AttrsInstance]) -> dict[str, Setting]:
     """Return the settings of an attrs class by their names: those of its fields made by `option`.
 
-    The field ``max_runs`` is the setting ``max-runs``, and ``timeout_s`` is ``timeout``. Other
-    fields are nobody's to set: constants, which tests change.
+    The field ``max_runs`` is the setting ``max-runs``, and ``timeout_s`` is ``timeout``, unless it
+    has a ``name``. Other fields are nobody's to set: constants, which tests change.
     """
     declared = [field for field in attrs.fields(options) if Setting in field.metadata]
     return {(name := _name_of(f)): attrs.evolve(f.metadata[Setting], name=name) for f in declared}
@@ -115,7 +116,9 @@ def options_from(options: type[T], given: Mapping[str, Any]) -> T:
 
 
 def _name_of(field: attrs.Attribute[Any]) -> str:
-    return field.name.replace("_", "-").removesuffix("-s")
+    setting = field.metadata.get(Setting)
+    named = "" if setting is None else setting.name
+    return named or field.name.replace("_", "-").removesuffix("-s")
 
 
 @attrs.frozen(kw_only=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from forebay_compaction_ray.declaring import declared
-from forebay_state_api.settings import BYTES, DURATION
+from forebay_state_api.settings import BYTES, DURATION, option
 
 _SOON_S = 0.001
 
@@ -14,40 +13,36 @@ _SOON_S = 0.001
 class GatewayLimits:
     """What a gateway takes, and how long it waits.
 
-    Fields that are declared are options of ``forebay compaction start``.
+    Those that are settings are options of ``forebay compaction start``.
     """
 
-    slots: int = declared("slots", int, 1, "Jobs of a worker at once.", minimum=1)
-    queue: int = declared(
-        "queue", int, 64, "Jobs that may wait; one more is told to come again.", minimum=0
-    )
-    job_bytes: int = declared(
-        "max-job-bytes",
+    slots: int = option(int, 1, "Jobs of a worker at once.", minimum=1)
+    queue: int = option(int, 64, "Jobs that may wait; one more is told to come again.", minimum=0)
+    job_bytes: int = option(
         BYTES,
         "8g",
         "Input of one job; a larger one is refused for good, and the query stops.",
         minimum=1,
+        name="max-job-bytes",
     )
-    stall_timeout_s: float = declared(
-        "stall-timeout",
+    stall_timeout_s: float = option(
         DURATION,
         "60s",
         "A worker that is silent for so long, or makes no step in a job, is killed.",
         minimum=_SOON_S,
     )
-    drain_timeout_s: float = declared(
-        "drain-timeout",
+    drain_timeout_s: float = option(
         DURATION,
         "120s",
         "Longest wait for running jobs at `drain`, `stop` and `scale`.",
         minimum=_SOON_S,
     )
-    deaths: int = declared(
-        "max-deaths",
+    deaths: int = option(
         int,
         2,
         "Workers that may die at the same work until it gets no further one.",
         minimum=1,
+        name="max-deaths",
     )
     jobs_per_client: int = 16
     """Jobs of one client that may wait or run."""
