@@ -33,6 +33,14 @@ async def values(state: ValueState[int]) -> None:
     await state.async_update("one")  # type: ignore[arg-type]
 
 
+async def in_conditions(state: ValueState[int], elements: ListState[str]) -> None:
+    """Errors when it runs; what follows is seen all the same."""
+    if state or await elements.async_get():  # type: ignore[truthy-bool]
+        state.update("one")  # type: ignore[arg-type]
+    state == 0  # type: ignore[comparison-overlap] # noqa: B015
+    state.update("one")  # type: ignore[arg-type]
+
+
 async def values_without_a_default(state: ValueState[int | None]) -> None:
     assert_type(state.value(), int | None)
     assert_type(await state.async_value(), int | None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Generic, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from forebay_state_api.errors import StateAccessError
 from forebay_state_api.futures import (
@@ -61,9 +61,11 @@ class StateIterator(Generic[T]):
         self._first_is_last = first_is_last
         self._shape = shape
 
-    def __bool__(self) -> NoReturn:
-        message = "a StateIterator is neither true nor false: ask its is_empty()"
-        raise StateAccessError(message)
+    if not TYPE_CHECKING:  # what type checkers say of it is theirs
+
+        def __bool__(self) -> bool:
+            message = "a StateIterator is neither true nor false: ask its is_empty()"
+            raise StateAccessError(message)
 
     def is_empty(self) -> bool:
         """True only if the loaded page is empty and nothing more is to come."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from forebay_state_api.errors import StateAccessError
 from forebay_state_api.futures import StateFuture
@@ -28,17 +28,19 @@ class State(abc.ABC):
 
     __slots__ = ()
 
-    def __bool__(self) -> NoReturn:
-        message = (
-            "a state was used where its content was meant, in a condition or a comparison: read it "
-            "by value(), get() or is_empty()"
-        )
-        raise StateAccessError(message)
+    if not TYPE_CHECKING:  # what type checkers say of it is theirs
 
-    __hash__ = object.__hash__
+        def __bool__(self) -> bool:
+            message = (
+                "a state was used where its content was meant, in a condition or a comparison: "
+                "read it by value(), get() or is_empty()"
+            )
+            raise StateAccessError(message)
 
-    def __eq__(self, other: object) -> bool:
-        return self is other or bool(self)
+        __hash__ = object.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            return self is other or bool(self)
 
     @abc.abstractmethod
     def clear(self) -> None:
