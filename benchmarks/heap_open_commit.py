@@ -28,7 +28,7 @@ from forebay_state_api.backend import (
     Opening,
     ParentState,
     PointChanges,
-    StateKind,
+    Shape,
     TableSpec,
 )
 from forebay_state_api.codecs import codec_for
@@ -38,7 +38,8 @@ from forebay_state_api.storage import ObjectStorage, open_storage
 GROUPS: Final = KeyGroupRange(0, 127)
 SPEC: Final = TableSpec(
     name="totals",
-    kind=StateKind.VALUE,
+    shape=Shape.POINT,
+    kind="value",
     key=codec_for(str, what="key"),
     value=codec_for(tuple[int, int], what="totals"),
 )

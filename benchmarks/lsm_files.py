@@ -33,8 +33,8 @@ from forebay_state_api.backend import (
     Opening,
     ParentState,
     PointChanges,
+    Shape,
     StateFile,
-    StateKind,
     Table,
     TableSpec,
 )
@@ -45,7 +45,8 @@ from forebay_state_api.storage import open_storage
 GROUPS: Final = KeyGroupRange(0, 127)
 SPEC: Final = TableSpec(
     name="totals",
-    kind=StateKind.VALUE,
+    shape=Shape.POINT,
+    kind="value",
     key=codec_for(str, what="key"),
     value=codec_for(bytes, what="totals"),
 )

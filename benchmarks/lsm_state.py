@@ -16,7 +16,7 @@ from forebay_state_api.backend import (
     Opening,
     ParentState,
     PointChanges,
-    StateKind,
+    Shape,
     TableSpec,
 )
 from forebay_state_api.codecs import codec_for
@@ -27,7 +27,8 @@ from forebay_state_api.testing.storage import WrappedStorage
 GROUPS: Final = KeyGroupRange(0, 127)
 SPEC: Final = TableSpec(
     name="s",
-    kind=StateKind.VALUE,
+    shape=Shape.POINT,
+    kind="value",
     key=codec_for(bytes, what="key"),
     value=codec_for(bytes, what="s"),
 )

@@ -15,10 +15,10 @@ from forebay_state_api.backend import (
     CommittedState,
     Opening,
     Scan,
+    Shape,
     Space,
     StateBackend,
     StateFile,
-    StateKind,
     Table,
     TableSpec,
 )
@@ -38,7 +38,7 @@ class ShelfBackend(StateBackend):
     """All tables of a range, on one shelf."""
 
     name: ClassVar[str] = "shelf"
-    contract_version: ClassVar[int] = 1
+    contract_version: ClassVar[int] = 2
     options: ClassVar[Mapping[str, Setting]] = {
         "level": Setting("level", int, 1, "How hard zlib compresses; 0 does not.", minimum=0)
     }
@@ -109,7 +109,7 @@ class ShelfTable(Table):
         return [self._content(namespace, key, {}).get(entry, ABSENT) for _, key, entry in cells]
 
     def scan(self, namespace: Any, group: int, key: Any) -> Scan:
-        is_map = self._spec.kind is StateKind.MAP
+        is_map = self._spec.shape is Shape.MAP
         content = self._content(namespace, key, {} if is_map else [])
         return ShelfScan(list(content.items()) if is_map else content)
 
@@ -168,7 +168,7 @@ class ShelfScan(Scan):
 
 def packed(spec: TableSpec, content: Any) -> list[bytes]:
     if spec.user_key is None:
-        return [spec.stored.pack(content if spec.kind is StateKind.LIST else [content])]
+        return [spec.stored.pack(content if spec.shape is Shape.LIST else [content])]
     original = spec.user_key.original or (lambda address: address)
     keys = spec.user_key.pack([original(address) for address in content])
     return [keys, spec.stored.pack(list(content.values()))]
@@ -177,7 +177,7 @@ def packed(spec: TableSpec, content: Any) -> list[bytes]:
 def unpacked(spec: TableSpec, content: Sequence[bytes]) -> Any:
     values = spec.stored.unpack(content[-1])
     if spec.user_key is None:
-        return values if spec.kind is StateKind.LIST else values[0]
+        return values if spec.shape is Shape.LIST else values[0]
     address = spec.user_key.address or (lambda key: key)
     return dict(zip(map(address, spec.user_key.unpack(content[0])), values, strict=True))
 

@@ -11,7 +11,7 @@ class Lengths:
     """The operator ``lengths``: ``apply(df, column, output="length int")``."""
 
     name: ClassVar[str] = "lengths"
-    contract_version: ClassVar[int] = 1
+    contract_version: ClassVar[int] = 2
 
     @staticmethod
     def apply(df: Any, column: str, output: str = "length int", **options: Any) -> Any:

@@ -22,7 +22,7 @@ from forebay_state_api.backend import (
     Opening,
     ParentState,
     PointChanges,
-    StateKind,
+    Shape,
     TableSpec,
 )
 from forebay_state_api.codecs import codec_for
@@ -44,14 +44,15 @@ def group_of(key):
     return (key if isinstance(key, int) else sum(map(ord, key))) % MAX_PARALLELISM
 
 
-def spec(name, kind=StateKind.VALUE, value=None, key=int, user_key=None, *, ttl=False):
+def spec(name, shape=Shape.POINT, value=None, key=int, user_key=None, *, ttl=False):
     """A declared state."""
     return TableSpec(
         name=name,
-        kind=kind,
+        shape=shape,
+        kind="value" if shape is Shape.POINT else shape.value,
         key=codec_for(key, what="key"),
         value=codec_for(value, what=name),
-        user_key=codec_for(user_key, what=name) if kind is StateKind.MAP else None,
+        user_key=codec_for(user_key, what=name) if shape is Shape.MAP else None,
         ttl=ttl,
     )
 
@@ -131,7 +132,7 @@ class Batch:
     def hand_over(self):
         for table in self.tables.values():
             found = defaultdict(dict)
-            member = {StateKind.LIST: "lists", StateKind.MAP: "maps"}.get(table.spec.kind, "points")
+            member = {Shape.LIST: "lists", Shape.MAP: "maps"}.get(table.spec.shape, "points")
             for namespace in list(table.namespaces()):
                 space = table.space(namespace)
                 if not space.dirty:
@@ -153,7 +154,7 @@ class Batch:
             (namespace, key): content
             for namespace in table.namespaces()
             for key, content in table.space(namespace).cells.items()
-            if table.spec.kind.is_point or content
+            if table.spec.shape is Shape.POINT or content
         }
 
 

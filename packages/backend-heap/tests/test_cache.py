@@ -12,7 +12,7 @@ import pytest
 from forebay_backend_heap import backend
 from forebay_backend_heap.backend import HeapBackend
 from forebay_backend_heap.cache import size_of
-from forebay_state_api.backend import StateKind
+from forebay_state_api.backend import Shape
 from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.keys import KeyGroupRange
 
@@ -373,18 +373,18 @@ class Point:
 
 
 SHAPES = {
-    "tuples": (StateKind.VALUE, tuple[int, int], lambda i: (i * 1000, i << 33)),
-    "blobs": (StateKind.VALUE, bytes, lambda i: b"%06d" % i * 200),
-    "objects": (StateKind.VALUE, Point, lambda i: Point(i * 1000, f"p{i}")),
-    "lists": (StateKind.LIST, int, lambda i: [i * 1000 + j for j in range(20)]),
-    "maps": (StateKind.MAP, float, lambda i: {f"k{i}-{j}": j + 0.5 for j in range(5)}),
+    "tuples": (Shape.POINT, tuple[int, int], lambda i: (i * 1000, i << 33)),
+    "blobs": (Shape.POINT, bytes, lambda i: b"%06d" % i * 200),
+    "objects": (Shape.POINT, Point, lambda i: Point(i * 1000, f"p{i}")),
+    "lists": (Shape.LIST, int, lambda i: [i * 1000 + j for j in range(20)]),
+    "maps": (Shape.MAP, float, lambda i: {f"k{i}-{j}": j + 0.5 for j in range(5)}),
 }
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_estimate_is_near_the_truth(kit, job, shape):
-    kind, value, make = SHAPES[shape]
-    spec = kit.spec("s", kind, value=value, user_key=str, key=str)
+    of_table, value, make = SHAPES[shape]
+    spec = kit.spec("s", of_table, value=value, user_key=str, key=str)
     tracemalloc.start()
     try:
         batch = job.begin([spec])

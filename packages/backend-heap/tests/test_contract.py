@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 from forebay_backend_heap import columns, reading
 from forebay_backend_heap.cache import ProcessCache
-from forebay_state_api.backend import ABSENT, StateKind
+from forebay_state_api.backend import ABSENT, Shape
 from forebay_state_api.keys import KeyGroupRange
 
 KEYS = st.integers(0, 8) | st.integers(0, 40)
@@ -64,8 +64,8 @@ def machine(kit, monkeypatch):
     monkeypatch.setattr(columns, "CHUNK_CELLS", 3)
     specs = {
         "value": kit.spec("value", value=int),
-        "list": kit.spec("list", StateKind.LIST, value=int),
-        "map": kit.spec("map", StateKind.MAP, value=int | None, user_key=str),
+        "list": kit.spec("list", Shape.LIST, value=int),
+        "map": kit.spec("map", Shape.MAP, value=int | None, user_key=str),
     }
 
     class Machine(RuleBasedStateMachine):

@@ -26,7 +26,7 @@ from forebay_backend_heap.files import (
 )
 from forebay_backend_heap.reading import Reader
 from forebay_backend_heap.resident import Resident
-from forebay_state_api.backend import ABSENT, StateKind
+from forebay_state_api.backend import ABSENT, Shape
 from forebay_state_api.errors import CorruptStateError, StateMigrationError
 from forebay_state_api.keys import KeyGroupRange
 
@@ -34,8 +34,8 @@ from forebay_state_api.keys import KeyGroupRange
 def specs_of(kit):
     return {
         "totals": kit.spec("totals", value=tuple[int, float | None], key=tuple[str, int]),
-        "log": kit.spec("log", StateKind.LIST, value=Decimal, key=tuple[str, int], ttl=True),
-        "days": kit.spec("days", StateKind.MAP, value=None, user_key=date, key=tuple[str, int]),
+        "log": kit.spec("log", Shape.LIST, value=Decimal, key=tuple[str, int], ttl=True),
+        "days": kit.spec("days", Shape.MAP, value=None, user_key=date, key=tuple[str, int]),
     }
 
 

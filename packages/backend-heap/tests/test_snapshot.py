@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forebay_backend_heap import folding
-from forebay_state_api.backend import ABSENT, StateKind
+from forebay_state_api.backend import ABSENT, Shape
 
 
 def roles(state):
@@ -159,7 +159,7 @@ def test_a_fold_takes_over_what_another_declaration_wrote(kit, storage, spec):
 
 def test_undeclared_states_survive_snapshots_and_folds(kit, storage, spec):
     job = kit.Job(storage, options={"max-deltas": 2})
-    other = kit.spec("other", StateKind.LIST, value=str)
+    other = kit.spec("other", Shape.LIST, value=str)
     batch = job.begin([spec, other])
     batch.put("s", 1, 1)
     batch.append("other", 2, ["a"])

@@ -6,12 +6,12 @@ import attrs
 import pytest
 
 from forebay_backend_heap.groups import GroupIndex
-from forebay_state_api.backend import ABSENT, StateKind
+from forebay_state_api.backend import ABSENT, Shape
 from forebay_state_api.errors import StateMigrationError
 
 
 def test_reads_answer_from_the_cells(kit, job):
-    value, mapped = kit.spec("v", value=int), kit.spec("m", StateKind.MAP, int, user_key=str)
+    value, mapped = kit.spec("v", value=int), kit.spec("m", Shape.MAP, int, user_key=str)
     batch = job.begin([value, mapped])
     batch.put("v", 1, 10)
     batch.put("v", 1, 20, "w")
@@ -25,11 +25,11 @@ def test_reads_answer_from_the_cells(kit, job):
     assert v.space(None) is v.space(None)
 
 
-@pytest.mark.parametrize("kind", [StateKind.LIST, StateKind.MAP])
-def test_a_scan_does_not_move(kit, job, kind):
-    spec = kit.spec("s", kind, value=int, user_key=int)
+@pytest.mark.parametrize("shape", [Shape.LIST, Shape.MAP])
+def test_a_scan_does_not_move(kit, job, shape):
+    spec = kit.spec("s", shape, value=int, user_key=int)
     batch = job.begin([spec])
-    if kind is StateKind.LIST:
+    if shape is Shape.LIST:
         batch.append("s", 1, range(5))
         expected = [[0, 1], [2, 3], [4]]
     else:
@@ -56,8 +56,8 @@ def test_writes_may_be_handed_over_in_parts(kit, job):
 
 def test_lists_and_maps_without_content_do_not_exist(kit, job):
     spec, mapped = (
-        kit.spec("l", StateKind.LIST, int),
-        kit.spec("m", StateKind.MAP, int, user_key=int),
+        kit.spec("l", Shape.LIST, int),
+        kit.spec("m", Shape.MAP, int, user_key=int),
     )
     batch = job.begin([spec, mapped])
     batch.append("l", 1, [], replace=True)
@@ -72,8 +72,8 @@ def test_lists_and_maps_without_content_do_not_exist(kit, job):
 def test_times_of_ttl_states_are_kept(kit, job):
     specs = [
         kit.spec("v", value=str, ttl=True),
-        kit.spec("l", StateKind.LIST, value=str, ttl=True),
-        kit.spec("m", StateKind.MAP, value=str | None, user_key=int, ttl=True),
+        kit.spec("l", Shape.LIST, value=str, ttl=True),
+        kit.spec("m", Shape.MAP, value=str | None, user_key=int, ttl=True),
     ]
     batch = job.begin(specs)
     batch.put("v", 1, (1 << 50, "x"))
@@ -111,7 +111,7 @@ def test_a_compatible_type_reads_old_values_and_new_ones(kit, job):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"kind": StateKind.LIST}, "kind value, and is declared with kind list"),
+        ({"shape": Shape.LIST}, "kind value, and is declared with kind list"),
         ({"value": str}, "stored as int, declared as str"),
         ({"key": str}, "key int, and is declared with key str"),
         ({"ttl": True}, "no TTL, and is declared with TTL"),
@@ -119,7 +119,7 @@ def test_a_compatible_type_reads_old_values_and_new_ones(kit, job):
 )
 @pytest.mark.parametrize("fresh", [True, False])
 def test_what_does_not_fit_is_refused_and_kept(kit, job, change, message, fresh):
-    declared = {"kind": StateKind.VALUE, "value": int, "key": int, "ttl": False}
+    declared = {"shape": Shape.POINT, "value": int, "key": int, "ttl": False}
     batch = job.begin([kit.spec("v", **declared)])
     batch.put("v", 1, 1)
     job.commit(batch)

@@ -19,7 +19,7 @@ from forebay_state_api.backend import (
     Opening,
     ParentState,
     PointChanges,
-    StateKind,
+    Shape,
     TableSpec,
 )
 from forebay_state_api.codecs import codec_for
@@ -41,13 +41,14 @@ def group_of(key):
     return sum(map(ord, str(key))) % 16
 
 
-def spec(name="s", kind=StateKind.VALUE, value=int, key=str, user_key=str, *, ttl=False):
+def spec(name="s", shape=Shape.POINT, value=int, key=str, user_key=str, *, ttl=False):
     return TableSpec(
         name=name,
-        kind=kind,
+        shape=shape,
+        kind="value" if shape is Shape.POINT else shape.value,
         key=codec_for(key, what="key"),
         value=codec_for(value, what=name),
-        user_key=codec_for(user_key, what=name) if kind is StateKind.MAP else None,
+        user_key=codec_for(user_key, what=name) if shape is Shape.MAP else None,
         ttl=ttl,
     )
 

@@ -16,7 +16,7 @@ from forebay_backend_lsm.addressing import (
     read_varint,
     varint,
 )
-from forebay_state_api.backend import StateKind
+from forebay_state_api.backend import Shape
 
 
 @given(st.integers(0, 1 << 40))
@@ -44,7 +44,7 @@ def test_an_address_begins_with_the_key_group(kit):
 
 
 def test_entries_lie_together_by_map(kit):
-    addressing = Addressing(kit.spec(kind=StateKind.MAP))
+    addressing = Addressing(kit.spec(shape=Shape.MAP))
     entries = addressing.entries(None, [(3, "a", str(n)) for n in range(50)])
     first = addressing.one_map(None, 3, "a")
     assert set(entries.prefixes.addresses.tolist()) == {int(first.addresses[0])}

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 
 from forebay_backend_lsm.cache import CACHE
 from forebay_backend_lsm.compactor import LsmCompactor
-from forebay_state_api.backend import ABSENT, StateKind
+from forebay_state_api.backend import ABSENT, Shape
 from forebay_state_api.compaction import CompactionPhase
 from forebay_state_api.errors import StorageError
 from forebay_state_api.testing import Crash, Fault, FaultKind, FaultyStorage, ImmediateCompaction
@@ -110,8 +110,8 @@ class Machine(RuleBasedStateMachine):
         self.root = FaultyStorage(memory_storage())
         self.specs = {
             "v": self.kit.spec("v", value=str),
-            "l": self.kit.spec("l", StateKind.LIST),
-            "m": self.kit.spec("m", StateKind.MAP, value=int | None),
+            "l": self.kit.spec("l", Shape.LIST),
+            "m": self.kit.spec("m", Shape.MAP, value=int | None),
         }
         self.now_us = MINUTE_US
         self.attempts = 0

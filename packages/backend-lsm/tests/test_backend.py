@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from forebay_backend_lsm.cache import CACHE
-from forebay_state_api.backend import ABSENT, ParentState, StateKind
+from forebay_state_api.backend import ABSENT, ParentState, Shape
 from forebay_state_api.errors import CorruptStateError, StateMigrationError, StorageError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage import MemoryStorage
@@ -19,7 +19,7 @@ KEYS = [f"key {n}" for n in range(2000)]
 
 def test_a_version_that_changed_anything_is_one_file(new_operator, kit):
     operator = new_operator()
-    value, numbers = kit.spec("v"), kit.spec("l", StateKind.LIST)
+    value, numbers = kit.spec("v"), kit.spec("l", Shape.LIST)
     for version in range(1, 4):
         operator.commit(
             (value, kit.points({"a": version})), (numbers, kit.appended({"a": [version]}))
@@ -36,7 +36,7 @@ def test_a_version_without_changes_writes_nothing(new_operator, kit):
     before = operator.last
     operator.storage.reset()
     operator.commit()
-    operator.commit((kit.spec("l", StateKind.LIST), kit.appended({"a": []})))
+    operator.commit((kit.spec("l", Shape.LIST), kit.appended({"a": []})))
     assert (operator.last.files, operator.last.bytes_written) == (before.files, 0)
     assert operator.storage.counts["put"] == 0
     assert operator.read(spec, ["a"]) == [1]
@@ -94,8 +94,8 @@ def test_changes_that_outgrow_the_memtable_become_files(new_operator, kit):
 
 def test_several_hand_overs_make_one_file(new_operator, kit):
     operator = new_operator()
-    value, numbers = kit.spec("v"), kit.spec("l", StateKind.LIST)
-    mapped = kit.spec("m", StateKind.MAP)
+    value, numbers = kit.spec("v"), kit.spec("l", Shape.LIST)
+    mapped = kit.spec("m", Shape.MAP)
     operator.commit(
         (value, kit.points({"a": 1, "b": 2})),
         (numbers, kit.appended({"a": [1]}, replaced=True)),
@@ -113,7 +113,7 @@ def test_several_hand_overs_make_one_file(new_operator, kit):
 @pytest.mark.parametrize("opened", [KeyGroupRange(0, 7), KeyGroupRange(5, 5), KeyGroupRange(8, 15)])
 def test_a_part_of_the_key_groups_is_read_of_the_same_files(new_operator, kit, opened):
     operator, spec = new_operator(), kit.spec()
-    numbers = kit.spec("l", StateKind.LIST)
+    numbers = kit.spec("l", Shape.LIST)
     operator.commit((spec, kit.points(dict.fromkeys(KEYS, 1))))
     operator.commit((numbers, kit.appended({key: [1] for key in KEYS})))
     (whole,) = operator.parents

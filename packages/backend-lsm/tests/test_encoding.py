@@ -10,7 +10,7 @@ from forebay_backend_lsm.addressing import Addressing
 from forebay_backend_lsm.encoding import cells_of, pack_elements, unpack_elements
 from forebay_backend_lsm.files import Kind
 from forebay_backend_lsm.memtable import Memtable
-from forebay_state_api.backend import ABSENT, StateKind
+from forebay_state_api.backend import ABSENT, Shape
 
 
 def cells(spec, changes):
@@ -38,7 +38,7 @@ def test_the_time_of_a_value_is_a_column_of_its_own(kit):
 
 
 def test_lists_are_appended_to_replaced_and_deleted(kit):
-    spec = kit.spec(kind=StateKind.LIST)
+    spec = kit.spec(shape=Shape.LIST)
     a, b, c = Addressing(spec).prefixes(None, ["a", "b", "c"])
     assert cells(spec, kit.appended({"a": [1, 2], "b": []})) == {
         a: [Kind.APPEND, pack_elements(spec, [1, 2]), None]
@@ -51,7 +51,7 @@ def test_lists_are_appended_to_replaced_and_deleted(kit):
 
 
 def test_a_clear_comes_before_the_entries_of_its_map(kit):
-    spec = kit.spec(kind=StateKind.MAP)
+    spec = kit.spec(shape=Shape.MAP)
     (prefix,) = Addressing(spec).prefixes(None, ["k"])
     found = cells(spec, kit.entered({"k": {"a": 1, "b": ABSENT}}, cleared=True))
     assert found == {prefix: [Kind.CLEAR, b"", None], prefix + b"\xa1a": [Kind.PUT, b"\1", None]}
@@ -62,7 +62,7 @@ def test_a_clear_comes_before_the_entries_of_its_map(kit):
 
 @pytest.mark.parametrize("ttl", [False, True])
 def test_joined_lists_come_back_in_pages(kit, ttl):
-    spec = kit.spec(kind=StateKind.LIST, ttl=ttl)
+    spec = kit.spec(shape=Shape.LIST, ttl=ttl)
 
     @given(
         st.lists(st.lists(st.integers(), min_size=1, max_size=20), max_size=5), st.integers(1, 9)

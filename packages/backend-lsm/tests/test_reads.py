@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from forebay_backend_lsm.cache import CACHE
-from forebay_state_api.backend import ABSENT, StateKind
+from forebay_state_api.backend import ABSENT, Shape
 from forebay_state_api.errors import CorruptStateError, StorageError
 from forebay_state_api.storage import MemoryStorage
 from forebay_state_api.testing import Fault, FaultKind, FaultyStorage
@@ -88,7 +88,7 @@ def test_missing_keys_cost_no_request(new_operator, kit):
 
 
 def test_entries_below_a_clear_are_gone(new_operator, kit):
-    operator, spec = new_operator(), kit.spec(kind=StateKind.MAP)
+    operator, spec = new_operator(), kit.spec(shape=Shape.MAP)
     entries = {str(n): n for n in range(300)}
     operator.commit((spec, kit.entered({"k": entries, "other": entries})))
     operator.commit((spec, kit.entered({"k": {"1": 10, "2": 20}}, cleared=True)))

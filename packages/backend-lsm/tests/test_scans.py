@@ -8,14 +8,14 @@ import random
 import pytest
 
 from forebay_backend_lsm.cache import CACHE
-from forebay_state_api.backend import ABSENT, StateKind
+from forebay_state_api.backend import ABSENT, Shape
 
 
 @pytest.mark.parametrize("ttl", [False, True])
 @pytest.mark.parametrize("cache", [0, 1 << 28])
 def test_a_list_is_what_was_appended_since_it_was_replaced(new_operator, kit, ttl, cache):
     operator = new_operator(block_cache_bytes=cache)
-    spec = kit.spec(kind=StateKind.LIST, ttl=ttl)
+    spec = kit.spec(shape=Shape.LIST, ttl=ttl)
     stored = lambda numbers: [(n, n) for n in numbers] if ttl else [*numbers]
     operator.commit((spec, kit.appended({"k": stored([99]), "other": stored(range(40))})))
     operator.commit((spec, kit.appended({"k": stored(range(3))}, replaced=True)))
@@ -28,7 +28,7 @@ def test_a_list_is_what_was_appended_since_it_was_replaced(new_operator, kit, tt
 
 
 def test_a_list_in_many_runs_is_read_at_once(new_operator, kit):
-    operator, spec = new_operator(), kit.spec(kind=StateKind.LIST)
+    operator, spec = new_operator(), kit.spec(shape=Shape.LIST)
     for n in range(6):
         operator.commit((spec, kit.appended({"k": [n]})))
     CACHE.clear()
@@ -43,7 +43,7 @@ def test_a_list_in_many_runs_is_read_at_once(new_operator, kit):
 @pytest.mark.parametrize("seed", range(5))
 def test_a_map_is_the_newest_of_its_entries(new_operator, kit, cache, seed):
     operator = new_operator(block_cache_bytes=cache)
-    spec = kit.spec(kind=StateKind.MAP, value=int)
+    spec = kit.spec(shape=Shape.MAP, value=int)
     rng = random.Random(seed)
     model = {"k": {}, "other": {}}
     for _ in range(6):
@@ -65,7 +65,7 @@ def test_a_map_is_the_newest_of_its_entries(new_operator, kit, cache, seed):
 
 
 def test_the_first_page_of_a_large_map_reads_little(new_operator, kit):
-    operator, spec = new_operator(), kit.spec(kind=StateKind.MAP)
+    operator, spec = new_operator(), kit.spec(shape=Shape.MAP)
     operator.commit((spec, kit.entered({"k": {str(n): n for n in range(5000)}})))
     CACHE.clear()
     table = operator.table(spec)
@@ -78,7 +78,7 @@ def test_the_first_page_of_a_large_map_reads_little(new_operator, kit):
 
 
 def test_maps_of_other_keys_cost_no_request(new_operator, kit):
-    operator, spec = new_operator(), kit.spec(kind=StateKind.MAP)
+    operator, spec = new_operator(), kit.spec(shape=Shape.MAP)
     operator.commit((spec, kit.entered({str(n): {"a": n} for n in range(200)})))
     CACHE.clear()
     table = operator.table(spec)
@@ -91,7 +91,7 @@ def test_maps_of_other_keys_cost_no_request(new_operator, kit):
 
 def test_a_map_of_which_nothing_else_is_near(new_operator, kit):
     """Other maps may share the address bits of one; equality of prefixes decides."""
-    operator, spec = new_operator(), kit.spec(kind=StateKind.MAP)
+    operator, spec = new_operator(), kit.spec(shape=Shape.MAP)
     keys = [str(n) for n in range(400)]
     operator.commit((spec, kit.entered({key: {f"{key}-{i}": i for i in range(3)} for key in keys})))
     for key in keys[::40]:
@@ -101,8 +101,8 @@ def test_a_map_of_which_nothing_else_is_near(new_operator, kit):
 def test_user_keys_that_were_stored_as_another_type_are_found(new_operator, kit):
     """An int became a float: its bytes, and so its address, are others now."""
     operator = new_operator()
-    old = kit.spec(kind=StateKind.MAP, user_key=int)
-    new = kit.spec(kind=StateKind.MAP, user_key=float)
+    old = kit.spec(shape=Shape.MAP, user_key=int)
+    new = kit.spec(shape=Shape.MAP, user_key=float)
     operator.commit((old, kit.entered({"k": {n: n for n in range(100)}})))
     operator.commit((new, kit.entered({"k": {1.0: 10, 2.0: ABSENT, 0.5: 5}})))
     expected = {float(n): n for n in range(100)} | {1.0: 10, 0.5: 5}

@@ -23,7 +23,7 @@ from forebay_state_api.plugins import hookimpl
 
 class Compactor:
     format = "toy"
-    contract_version = 1
+    contract_version = 2
 
     def compact(self, job, storage, cancelled):
         here = f"{job.options.get('dir', '')}/{job.id}"

@@ -208,7 +208,7 @@ class Concatenation:
     """Joins its inputs into one file; can be held up, and can be made to fail."""
 
     format: ClassVar[str] = "toy"
-    contract_version: ClassVar[int] = 1
+    contract_version: ClassVar[int] = 2
 
     def __init__(self):
         self.go = threading.Event()

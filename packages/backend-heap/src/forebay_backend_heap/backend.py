@@ -42,7 +42,7 @@ class HeapBackend(StateBackend):
     """
 
     name: ClassVar[str] = "heap"
-    contract_version: ClassVar[int] = 1
+    contract_version: ClassVar[int] = 2
     capabilities: ClassVar[Capability] = (
         Capability.RESIDENT
         | Capability.EXPORT

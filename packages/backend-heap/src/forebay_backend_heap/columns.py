@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forebay_backend_heap.files import Chunk, Groups, Op, Section, chunk_of
-from forebay_state_api.backend import StateKind, TableSpec
+from forebay_state_api.backend import Shape, TableSpec
 from forebay_state_api.codecs import codec_for, decoding
 from forebay_state_api.keys import KeyGroupRange
 
@@ -167,7 +167,7 @@ def _of_key(
     """Whose value the one at a position of the last columns is."""
     if at is None or not keys:
         return ""
-    if not reader.kind.is_point:
+    if reader.shape is not Shape.POINT:
         at = int(np.searchsorted(np.cumsum(np.frombuffer(columns[0], _NUMBER)), at, "right"))
     return f", key {keys[at]!r:.200}"
 
@@ -177,17 +177,17 @@ def oldest_time(section: Section, reader: TableSpec) -> int:
     if section.op in (Op.DELETE, Op.REMOVE):
         return _NEVER
     skipped = len(section.namespaces) > 1
-    at = skipped + {StateKind.LIST: 2, StateKind.MAP: 3}.get(reader.kind, 1)
+    at = skipped + {Shape.LIST: 2, Shape.MAP: 3}.get(reader.shape, 1)
     times = [np.frombuffer(chunk.columns()[at], _TIME) for chunk in section.chunks]
     return min((int(part.min()) for part in times if len(part)), default=_NEVER)
 
 
 def _packed(spec: TableSpec, op: Op, contents: list[Any]) -> list[bytes]:
     """The columns of what cells hold."""
-    if spec.kind.is_point:
+    if spec.shape is Shape.POINT:
         return _pack_values(spec, contents)
     lengths = np.fromiter(map(len, contents), _NUMBER, len(contents)).tobytes()
-    if spec.kind is StateKind.LIST:
+    if spec.shape is Shape.LIST:
         return [lengths, *_pack_values(spec, [*chain.from_iterable(contents)])]
     user_keys = _pack_user_keys(spec, chain.from_iterable(contents))
     if op is Op.REMOVE:
@@ -198,11 +198,11 @@ def _packed(spec: TableSpec, op: Op, contents: list[Any]) -> list[bytes]:
 
 def _unpacked(reader: TableSpec, op: Op, columns: Sequence[bytes]) -> list[Any]:
     """Inverse of `_packed`."""
-    if reader.kind.is_point:
+    if reader.shape is Shape.POINT:
         return _unpack_values(reader, columns)
     ends = np.cumsum(np.frombuffer(columns[0], _NUMBER), dtype=np.int64).tolist()
     spans = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
-    if reader.kind is StateKind.LIST:
+    if reader.shape is Shape.LIST:
         elements = _unpack_values(reader, columns[1:])
         _check_counts(sum(ends[-1:]), elements)
         return [elements[span] for span in spans]

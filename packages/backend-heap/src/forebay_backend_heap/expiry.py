@@ -11,7 +11,7 @@ from forebay_state_api.backend import (
     ListChange,
     MapChange,
     PointChanges,
-    StateKind,
+    Shape,
 )
 from forebay_state_api.compaction import running_clock
 
@@ -23,15 +23,15 @@ Places = Collection[tuple[Any, int]]
 
 
 def expired_in(
-    kind: StateKind, namespace: Any, cells: dict[Any, Any], places: Places, until_us: int
+    shape: Shape, namespace: Any, cells: dict[Any, Any], places: Places, until_us: int
 ) -> tuple[Changes, int]:
     """Remove what is of ``until_us`` or older; what that changed, and the oldest time that stays.
 
     `NEVER` stays if nothing does.
     """
-    if kind is StateKind.LIST:
+    if shape is Shape.LIST:
         return _in_lists(namespace, cells, places, until_us)
-    if kind is StateKind.MAP:
+    if shape is Shape.MAP:
         return _in_maps(namespace, cells, places, until_us)
     get, oldest_us = cells.get, NEVER
     gone: dict[Any, int] = {}

@@ -46,8 +46,8 @@ class Fold:
                 result += self._encoded(section.table, merged.pop(section.table, None))
                 result.append(section)
                 continue
-            pending = merged.setdefault(section.table, Pending(spec.kind))
-            changes = changes_of(spec.kind, section.op, decode(section, spec))
+            pending = merged.setdefault(section.table, Pending(spec.shape))
+            changes = changes_of(spec.shape, section.op, decode(section, spec))
             if (deadline := self._deadlines.get(spec.name)) is not None:
                 changes, found = without_expired(changes, deadline)
                 self._expired.setdefault(spec.name, {}).update(found)

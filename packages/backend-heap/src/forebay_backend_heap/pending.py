@@ -17,7 +17,7 @@ from forebay_state_api.backend import (
     ListChange,
     MapChange,
     PointChanges,
-    StateKind,
+    Shape,
 )
 
 Part = tuple[Any, list[Any], Groups, list[Any] | None]
@@ -29,8 +29,8 @@ class Pending:
     What is added is kept, and must not be changed afterwards.
     """
 
-    def __init__(self, kind: StateKind) -> None:
-        self._kind = kind
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
         self._points: dict[Any, list[PointChanges]] = {}
         self._lists: dict[Any, dict[Any, ListChange]] = {}
         self._maps: dict[Any, dict[Any, MapChange]] = {}
@@ -54,10 +54,10 @@ class Pending:
 
     def blocks(self) -> Iterator[tuple[Op, Block]]:
         """What the delta must contain; no cell, or entry of a map, occurs in two of the blocks."""
-        match self._kind:
-            case StateKind.LIST:
+        match self._shape:
+            case Shape.LIST:
                 split = self._split(self._lists, _of_list)
-            case StateKind.MAP:
+            case Shape.MAP:
                 split = self._split(self._maps, _of_map)
             case _:
                 split = self._split_points()
@@ -96,19 +96,19 @@ class Pending:
         return split
 
 
-def changes_of(kind: StateKind, op: Op, block: Block) -> Changes:
+def changes_of(shape: Shape, op: Op, block: Block) -> Changes:
     """The writes that a block stands for; inverse of `Pending.blocks`."""
     points: dict[Any, PointChanges] = {}
     lists: dict[Any, dict[Any, ListChange]] = {}
     maps: dict[Any, dict[Any, MapChange]] = {}
     for namespace, keys, groups, contents in block.by_namespace():
-        if kind.is_point:
+        if shape is Shape.POINT:
             values = [ABSENT] * len(keys) if contents is None else contents
             points[namespace] = PointChanges(keys, groups, values)
             continue
         rows = zip(keys, groups, [()] * len(keys) if contents is None else contents, strict=True)
         whole = op in (Op.PUT, Op.DELETE)
-        if kind is StateKind.LIST:
+        if shape is Shape.LIST:
             lists[namespace] = {k: ListChange(g, whole, list(found)) for k, g, found in rows}
         else:
             maps[namespace] = {k: MapChange(g, whole, _entries(op, found)) for k, g, found in rows}

@@ -13,7 +13,7 @@ from forebay_backend_heap.folding import Fold
 from forebay_backend_heap.options import HeapOptions
 from forebay_backend_heap.reading import Reader
 from forebay_backend_heap.resident import Resident
-from forebay_state_api.backend import StateFile
+from forebay_state_api.backend import Shape, StateFile
 from forebay_state_api.versions.layout import data_name
 
 
@@ -75,7 +75,7 @@ class Writer:
         if not chain.files:
             return True
         changed, resident = self._resident.pending, self._resident
-        points = all(table.spec.kind.is_point for table in resident.tables.values())
+        points = all(table.spec.shape is Shape.POINT for table in resident.tables.values())
         if not resident.raw and points and changed >= resident.cells:
             return True
         if not chain.deltas:

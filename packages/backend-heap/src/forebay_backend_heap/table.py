@@ -18,8 +18,8 @@ from forebay_state_api.backend import (
     MapChange,
     PointChanges,
     Scan,
+    Shape,
     Space,
-    StateKind,
     Table,
     TableSpec,
 )
@@ -42,7 +42,7 @@ class HeapTable(Table):
 
     def __init__(self, spec: TableSpec) -> None:
         self.spec = spec
-        self.pending = Pending(spec.kind)
+        self.pending = Pending(spec.shape)
         """What was applied since the table was opened."""
         self._spaces: dict[Any, Space] = {}
         self._groups = GroupIndex()
@@ -68,7 +68,7 @@ class HeapTable(Table):
 
     def scan(self, namespace: Any, group: int, key: Any) -> Scan:  # noqa: ARG002 - as declared
         content = self.space(namespace).cells.get(key, ())
-        return HeapScan(content.items() if self.spec.kind is StateKind.MAP and content else content)
+        return HeapScan(content.items() if self.spec.shape is Shape.MAP and content else content)
 
     def apply(self, changes: Changes) -> None:
         self.pending.add(changes)
@@ -93,12 +93,12 @@ class HeapTable(Table):
     def _exported(
         self, namespace: Any, page: Sequence[tuple[Any, Any]], known: Mapping[Any, int]
     ) -> Changes:
-        kind = self.spec.kind
-        if kind.is_point:
+        shape = self.spec.shape
+        if shape is Shape.POINT:
             names, values = [key for key, _ in page], [value for _, value in page]
             groups = [known[key] for key in names]
             return Changes(points={namespace: PointChanges(names, groups, values)})
-        if kind is StateKind.LIST:
+        if shape is Shape.LIST:
             lists = {
                 key: ListChange(known[key], replaced=True, elements=list(all_))
                 for key, all_ in page
@@ -121,7 +121,7 @@ class HeapTable(Table):
         if section.op in (Op.PUT, Op.MERGE):
             self._groups.add(block.keys, block.groups)
         for namespace, keys, _, contents in block.by_namespace():
-            _replay(self.spec.kind, self.space(namespace).cells, section.op, keys, contents)
+            _replay(self.spec.shape, self.space(namespace).cells, section.op, keys, contents)
 
     def content(self) -> Block | None:
         """All cells, as a snapshot holds them; ``None`` without any."""
@@ -129,7 +129,7 @@ class HeapTable(Table):
         known = self._groups.as_dict() if len(self._spaces) > 1 else None
         for namespace, space in self._spaces.items():
             cells: Mapping[Any, Any] = space.cells
-            if not self.spec.kind.is_point:
+            if self.spec.shape is not Shape.POINT:
                 cells = {key: content for key, content in cells.items() if content}
             if cells:
                 keys = list(cells)
@@ -190,10 +190,10 @@ class HeapTable(Table):
 
         Returns what that changed; it was applied too.
         """
-        dropped = Pending(self.spec.kind)
+        dropped = Pending(self.spec.shape)
         for namespace, space in self._spaces.items():
             changes, oldest_us = expired_in(
-                self.spec.kind, namespace, space.cells, places, until_us
+                self.spec.shape, namespace, space.cells, places, until_us
             )
             self._walk.saw(oldest_us)
             dropped.add(changes)
@@ -206,7 +206,7 @@ class HeapTable(Table):
 
     def settled(self) -> None:
         """Begin anew after a commit: nothing is pending, and empty namespaces are forgotten."""
-        self.pending = Pending(self.spec.kind)
+        self.pending = Pending(self.spec.shape)
         if len(self._spaces) > 1:
             self._spaces = {n: s for n, s in self._spaces.items() if n is None or s.cells}
 
@@ -237,7 +237,7 @@ def _drop_empty(cells: dict[Any, Any], changed: Iterable[Any]) -> None:
 
 
 def _replay(
-    kind: StateKind, cells: dict[Any, Any], op: Op, keys: list[Any], contents: list[Any] | None
+    shape: Shape, cells: dict[Any, Any], op: Op, keys: list[Any], contents: list[Any] | None
 ) -> None:
     if contents is None:
         for key in keys:
@@ -251,7 +251,7 @@ def _replay(
             present = cells.setdefault(key, content)
             if present is content:
                 continue
-            if kind is StateKind.LIST:
+            if shape is Shape.LIST:
                 present.extend(content)
             else:
                 present.update(content)

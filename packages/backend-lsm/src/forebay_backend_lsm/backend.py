@@ -40,7 +40,7 @@ class LsmBackend(StateBackend):
     """
 
     name: ClassVar[str] = "lsm"
-    contract_version: ClassVar[int] = 1
+    contract_version: ClassVar[int] = 2
     capabilities: ClassVar[Capability] = (
         Capability.CLEANUP_FULL_SNAPSHOT
         | Capability.CLEANUP_INCREMENTALLY

@@ -43,7 +43,7 @@ class LsmCompactor:
     """Merges sorted files. Stateless."""
 
     format: ClassVar[str] = FORMAT
-    contract_version: ClassVar[int] = 1
+    contract_version: ClassVar[int] = 2
 
     def __init__(self, clock_from: Callable[[int], Clock] = running_clock) -> None:
         """``clock_from`` makes the clock for states that ask for one, of the job's time."""

@@ -21,7 +21,7 @@ from forebay_backend_lsm.merging import Rules, merge
 from forebay_backend_lsm.merging import Run as MergingRun
 from forebay_backend_lsm.reads import Reads
 from forebay_backend_lsm.runs import FileRun, MemoryRun, Run
-from forebay_state_api.backend import StateKind, TableSpec
+from forebay_state_api.backend import Shape, TableSpec
 
 END: Final = 1 << 64
 """No address is so high."""
@@ -124,7 +124,7 @@ class Sweep:
             yield Cells.concat(parts) if parts else _NO_CELLS[run.residence.has_times]
 
     def _expired(self, lanes: Sequence[Cells]) -> Cells:
-        if self._spec.kind is StateKind.LIST:
+        if self._spec.shape is Shape.LIST:
             return self._of_lists(lanes)
         found = [_NO_CELLS[True]]
         for cells in lanes:

@@ -32,8 +32,8 @@ from forebay_state_api.backend import (
     MapChange,
     PointChanges,
     Scan,
+    Shape,
     Space,
-    StateKind,
     Table,
     TableSpec,
 )
@@ -91,7 +91,7 @@ class LsmTable(Table):
         return self._fill(answers, entries.cells, self._floors(entries))
 
     def scan(self, namespace: Any, group: int, key: Any) -> Scan:
-        if self.spec.kind is StateKind.LIST:
+        if self.spec.shape is Shape.LIST:
             return ListScan(self.spec, self._reads(), self._addressing.one(namespace, group, key))
         return MapScan(self.spec, self._reads(), self._addressing.one_map(namespace, group, key))
 
@@ -120,7 +120,7 @@ class LsmTable(Table):
                     yield self._exported(namespace, group, names)
 
     def _exported(self, namespace: Any, group: int, keys: Sequence[Any]) -> Changes:
-        if self.spec.kind.is_point:
+        if self.spec.shape is Shape.POINT:
             values = self.get_many(namespace, [(group, key) for key in keys])
             pairs = [(k, v) for k, v in zip(keys, values, strict=True) if v is not ABSENT]
             points = PointChanges(
@@ -131,7 +131,7 @@ class LsmTable(Table):
             key: [one for page in self.scan(namespace, group, key).pages(_PAGE) for one in page]
             for key in keys
         }
-        if self.spec.kind is StateKind.LIST:
+        if self.spec.shape is Shape.LIST:
             lists = {
                 k: ListChange(group, replaced=True, elements=all_)
                 for k, all_ in contents.items()

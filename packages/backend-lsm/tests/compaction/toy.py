@@ -56,7 +56,7 @@ class ToyCompactor:
     """Merges toy files into files of at most ``target_bytes`` cells."""
 
     format: ClassVar[str] = "toy"
-    contract_version: ClassVar[int] = 1
+    contract_version: ClassVar[int] = 2
 
     def __init__(self) -> None:
         self.jobs: list[CompactionJob] = []

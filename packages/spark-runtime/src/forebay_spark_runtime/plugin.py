@@ -16,7 +16,7 @@ class Process:
     """The operator ``process``: a keyed function over a keyed DataFrame."""
 
     name: ClassVar[str] = "process"
-    contract_version: ClassVar[int] = 1
+    contract_version: ClassVar[int] = 2
 
     @staticmethod
     def apply(keyed_df: Any, fn: Any, schema: Any) -> Any:

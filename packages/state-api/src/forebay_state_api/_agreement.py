@@ -34,8 +34,8 @@ _SHOWN: Final = 400
 
 def disagreement(known: StateDescriptor, other: StateDescriptor) -> str | None:
     """In what two descriptors differ, for a message; ``None`` if they declare one state."""
-    if known.kind is not other.kind:
-        return f"kind ({known.kind.value} and {other.kind.value})"
+    if known.kind != other.kind:
+        return f"kind ({known.kind} and {other.kind})"
     ours, theirs = known.aspects(), other.aspects()
     told = [
         _told(name, ours[name], theirs[name])

@@ -1,11 +1,12 @@
 """The backend contract: what stores the cells of one operator, for one range of key groups.
 
 A backend stores *tables*, one per declared state, of *cells*. A cell is addressed by (key group,
-key, namespace), in a map table also by a user key. The state objects (Value, List, Map, Reducing,
-Aggregating, TTL) are written once, on top of tables, and keep what the current micro-batch reads
-and writes in a `Space`; so a backend answers batched reads of what was there before and takes
-batched writes, and need not know anything about records, futures or order. Keys and namespaces
-that are equal come in one form (see `canonical_key`), and may be found by what they are encoded as.
+key, namespace), in a map table also by a user key. A table has one of three shapes (`Shape`). The
+kinds of state, with TTL or without, are written once, on top of tables, and keep what the current
+micro-batch reads and writes in a `Space`; so a backend answers batched reads of what was there
+before and takes batched writes, and need not know anything about kinds, records, futures or order.
+Keys and namespaces that are equal come in one form (see `canonical_key`), and may be found by what
+they are encoded as.
 
 Life of a backend object, all in one worker process::
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from forebay_state_api.storage import ObjectStorage
     from forebay_state_api.ttl import CleanupInCompaction, CleanupIncrementally
 
-CONTRACT_VERSION: Final = 1
+CONTRACT_VERSION: Final = 2
 """The version of this contract. A backend states the one it implements as ``contract_version``."""
 
 
@@ -58,19 +59,15 @@ NO_TIME: Final = -(1 << 62)
 """`Opening.now_us` of a subtask that was given no row and so no time: earlier than every time."""
 
 
-class StateKind(enum.Enum):
-    """The five kinds of keyed state."""
+class Shape(enum.Enum):
+    """What a table holds under each key and namespace, whatever kind of state uses it."""
 
-    VALUE = "value"
+    POINT = "point"
+    """One value."""
     LIST = "list"
+    """Elements, in the order in which they were appended."""
     MAP = "map"
-    REDUCING = "reducing"
-    AGGREGATING = "aggregating"
-
-    @property
-    def is_point(self) -> bool:
-        """One cell per key and namespace: Value, Reducing and Aggregating."""
-        return self not in (StateKind.LIST, StateKind.MAP)
+    """Entries, each under a user key."""
 
 
 class Capability(enum.Flag):
@@ -95,14 +92,15 @@ class TableSpec:
 
     name: str
     """The descriptor's name, unique in the operator."""
-    kind: StateKind
+    shape: Shape
+    kind: str
+    """The kind of state that uses the table, for `description` only."""
     key: ValueCodec
     """Codec of the operator's key."""
     value: ValueCodec
-    """Codec of the value, the list element, the map's value (which may be ``None``) or the
-    accumulator."""
+    """Codec of the value, of list elements, or of the map's values, which may be ``None``."""
     user_key: ValueCodec | None = None
-    """Codec of the map's user key; ``None`` for every other kind."""
+    """Codec of the map's user key; ``None`` for the other shapes."""
     ttl: bool = False
     """The state has a time to live: cells, list elements and map entries are pairs ``(last access
     in µs, value)``. A backend packs them with `stored`, or the two parts apart."""
@@ -136,7 +134,7 @@ class TableSpec:
         generation = {"generation": len(self.generations) - 1} if len(self.generations) > 1 else {}
         return {
             "name": self.name,
-            "kind": self.kind.value,
+            "kind": self.kind,
             "key": self.key.description,
             "value": self.value.description,
             "user_key": None if self.user_key is None else self.user_key.description,
@@ -289,7 +287,7 @@ class MapChange:
 class Changes:
     """Writes to one table since the last `Table.apply`, by namespace.
 
-    Only the member that fits the table's kind is filled, and all of it is the backend's from now
+    Only the member that fits the table's shape is filled, and all of it is the backend's from now
     on (the keys, values and lists in it are not changed any more). Of a resident table (one whose
     spaces are complete) the cells have already changed when this arrives.
     """

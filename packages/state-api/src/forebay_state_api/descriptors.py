@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar, cast, overload
+from typing import Any, ClassVar, Generic, TypeVar, cast, overload
 
-from forebay_state_api.backend import StateKind
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.functions import AggregateFunction, ReduceFunction, check_bare, check_defined
 from forebay_state_api.ttl import StateTtlConfig
@@ -26,7 +25,10 @@ OUT = TypeVar("OUT")
 class StateDescriptor:
     """What all descriptors have: a name, unique in the operator, and an optional time to live."""
 
-    kind: StateKind
+    kind: ClassVar[str]
+    """The name of the engine's row for it, stored in descriptions."""
+    key_type: Any = None
+    """The type of user keys, of kinds that are stored as maps."""
 
     def __init__(self, name: str, value_type: Any, ttl: StateTtlConfig | None) -> None:
         if not (name and isinstance(name, str)):
@@ -54,7 +56,7 @@ class ValueStateDescriptor(StateDescriptor, Generic[T]):
     default.
     """
 
-    kind = StateKind.VALUE
+    kind = "value"
 
     @overload
     def __init__(
@@ -101,7 +103,7 @@ class ValueStateDescriptor(StateDescriptor, Generic[T]):
 class ListStateDescriptor(StateDescriptor, Generic[T]):
     """Describes a `ListState` by the type of its elements."""
 
-    kind = StateKind.LIST
+    kind = "list"
 
     @overload
     def __init__(
@@ -128,7 +130,7 @@ class ListStateDescriptor(StateDescriptor, Generic[T]):
 class MapStateDescriptor(StateDescriptor, Generic[K, V]):
     """Describes a `MapState` by the types of its user keys and values."""
 
-    kind = StateKind.MAP
+    kind = "map"
 
     @overload
     def __init__(
@@ -175,7 +177,7 @@ class MapStateDescriptor(StateDescriptor, Generic[K, V]):
 class ReducingStateDescriptor(StateDescriptor, Generic[T]):
     """Describes a `ReducingState`: ``reduce_function`` is a `ReduceFunction` or a callable."""
 
-    kind = StateKind.REDUCING
+    kind = "reducing"
 
     def __init__(
         self,
@@ -206,7 +208,7 @@ class ReducingStateDescriptor(StateDescriptor, Generic[T]):
 class AggregatingStateDescriptor(StateDescriptor, Generic[IN, ACC, OUT]):
     """Describes an `AggregatingState`; ``accumulator_type`` is the type of what is stored."""
 
-    kind = StateKind.AGGREGATING
+    kind = "aggregating"
 
     def __init__(
         self,

@@ -117,8 +117,8 @@ def reader_of(stored: Mapping[str, Any], spec: TableSpec) -> TableSpec:
     """
     if stored == spec.description():
         return spec
-    if stored["kind"] != spec.kind.value:
-        raise _refused(spec, f"kind {stored['kind']}", f"kind {spec.kind.value}")
+    if stored["kind"] != spec.kind:
+        raise _refused(spec, f"kind {stored['kind']}", f"kind {spec.kind}")
     if stored["ttl"] != spec.ttl:
         raise _refused(spec, _ttl(stored["ttl"]), _ttl(spec.ttl))
     if stored["key"] != spec.key.description:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from forebay_state_api._engine.engine import Engine
-from forebay_state_api.backend import Opening, ParentState, StateBackend, StateKind
+from forebay_state_api._engine.kinds import KINDS
+from forebay_state_api.backend import Opening, ParentState, StateBackend
 from forebay_state_api.context import RuntimeContext
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.functions import KeyedProcessFunction
@@ -20,14 +21,6 @@ if TYPE_CHECKING:
     from forebay_state_api.storage import ObjectStorage
     from forebay_state_api.versions.manifest import Manifest
     from forebay_state_api.versions.reader import VersionReader
-
-_READS: Final[Mapping[StateKind, Callable[[Any], Any]]] = {
-    StateKind.VALUE: lambda state: state.value(),
-    StateKind.LIST: lambda state: state.get(),
-    StateKind.MAP: lambda state: dict(state.items()),
-    StateKind.REDUCING: lambda state: state.get(),
-    StateKind.AGGREGATING: lambda state: state.get(),
-}
 
 
 class _Read(KeyedProcessFunction[Any, Any, Any]):
@@ -43,7 +36,7 @@ class _Read(KeyedProcessFunction[Any, Any, Any]):
     def process_element(self, row: Any, ctx: RuntimeContext) -> Any:  # noqa: ARG002 - the contract
         if self._namespace is not None:
             ctx.set_current_namespace(self._namespace)
-        return [_READS[self._descriptor.kind](self._state)]
+        return [KINDS[self._descriptor.kind].read(self._state)]
 
 
 def read_state(

@@ -43,7 +43,7 @@ class StoredState:
 
     name: str
     kind: str
-    """Of keyed state one of the five kinds; else how it is shared out."""
+    """Of keyed state as in its descriptor; else how it is shared out."""
     type: str
     """Of values, elements or accumulators; of maps ``user key → value``."""
     ttl: bool = False

@@ -1,4 +1,4 @@
-"""The five kinds of keyed state, as a function sees them.
+"""The kinds of keyed state, as a function sees them.
 
 Every access belongs to the current key and namespace. Synchronous methods answer at once, waiting
 for storage if they must; their ``async_`` twins give a `StateFuture` and never wait. Per key all

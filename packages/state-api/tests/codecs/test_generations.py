@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import attrs
 import pytest
 
-from forebay_state_api.backend import StateKind, TableSpec
+from forebay_state_api.backend import Shape, TableSpec
 from forebay_state_api.codecs import Alias, Codec, MigratedFrom, codec_for
 from forebay_state_api.codecs.generations import shape_of
 from forebay_state_api.errors import StateMigrationError
@@ -20,7 +20,7 @@ KEY = codec_for(str, what="the key")
 
 def spec_of(declared: Any) -> TableSpec:
     value = codec_for(declared, what="x")
-    return TableSpec(name="s", kind=StateKind.VALUE, key=KEY, value=value)
+    return TableSpec(name="s", shape=Shape.POINT, kind="value", key=KEY, value=value)
 
 
 def through(*types: Any) -> tuple[TableSpec, list[TableSpec]]:

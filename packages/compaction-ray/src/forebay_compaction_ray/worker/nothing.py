@@ -14,7 +14,7 @@ class NothingCompactor:
     """Does jobs without inputs; their results name no outputs."""
 
     format: ClassVar[str] = "nothing-1"
-    contract_version: ClassVar[int] = 1
+    contract_version: ClassVar[int] = 2
 
     def compact(
         self, job: CompactionJob, storage: ObjectStorage, cancelled: Callable[[], bool]

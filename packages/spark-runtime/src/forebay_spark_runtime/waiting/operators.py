@@ -153,7 +153,7 @@ class OrderedWait:
     """The operator ``ordered_wait``."""
 
     name: ClassVar[str] = "ordered_wait"
-    contract_version: ClassVar[int] = 1
+    contract_version: ClassVar[int] = 2
     apply = staticmethod(ordered_wait)
 
 
@@ -161,7 +161,7 @@ class UnorderedWait:
     """The operator ``unordered_wait``."""
 
     name: ClassVar[str] = "unordered_wait"
-    contract_version: ClassVar[int] = 1
+    contract_version: ClassVar[int] = 2
     apply = staticmethod(unordered_wait)
 
 

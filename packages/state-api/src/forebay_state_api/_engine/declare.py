@@ -4,32 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from forebay_state_api._engine.cleanup import Cleanups, Sweep, counting
-from forebay_state_api._engine.keyed import KeyedState
-from forebay_state_api._engine.lists import KeyedListState
-from forebay_state_api._engine.maps import KeyedMapState
-from forebay_state_api._engine.merging import KeyedAggregatingState, KeyedReducingState
-from forebay_state_api._engine.point import KeyedValueState
-from forebay_state_api._engine.ttl import TTL_STATES
-from forebay_state_api.backend import StateKind, TableSpec
+from forebay_state_api._engine.kinds import KINDS
+from forebay_state_api.backend import Shape, TableSpec
 from forebay_state_api.codecs import ValueCodec, codec_for
 from forebay_state_api.codecs.derived import optional_codec
-from forebay_state_api.descriptors import MapStateDescriptor
 from forebay_state_api.migration import continued
 
 if TYPE_CHECKING:
     from forebay_state_api._engine.engine import Engine
     from forebay_state_api.descriptors import StateDescriptor
-
-STATES: Final[Mapping[StateKind, type[KeyedState]]] = {
-    StateKind.VALUE: KeyedValueState,
-    StateKind.LIST: KeyedListState,
-    StateKind.MAP: KeyedMapState,
-    StateKind.REDUCING: KeyedReducingState,
-    StateKind.AGGREGATING: KeyedAggregatingState,
-}
 
 
 class DeclaredState:
@@ -48,7 +34,8 @@ class DeclaredState:
         self.spec = spec
         self.table = engine.backend.table(spec)
         self._sweep = sweep
-        state = (STATES if descriptor.ttl is None else TTL_STATES)[spec.kind]
+        kind = KINDS[descriptor.kind]
+        state = kind.state if descriptor.ttl is None else kind.state_with_ttl
         if sweep is not None and sweep.per_access:
             state = counting(state)
         self.state = state(engine, descriptor, spec, self.table, codec)
@@ -56,7 +43,7 @@ class DeclaredState:
     @property
     def reads_ahead(self) -> bool:
         """A point state whose cells are not all in memory."""
-        return self.spec.kind.is_point and not self.state.space_of(None).complete
+        return self.spec.shape is Shape.POINT and not self.state.space_of(None).complete
 
     def read_ahead(self, wanted: Mapping[Any, int], batch_size: int, executor: Executor) -> int:
         """Fetch the cells of ``wanted`` (key → key group) that are not known yet."""
@@ -107,13 +94,15 @@ def spec_of(
     Without what clean-up the backend is to do, and without what is stored of the state.
     """
     what = f"state {descriptor.name!r} of operator {uid!r}"
+    shape = KINDS[descriptor.kind].shape
     codec = codec_for(descriptor.value_type, what=what)
     user_key = None
-    if isinstance(descriptor, MapStateDescriptor):
+    if shape is Shape.MAP:
         codec = optional_codec(codec)
         user_key = codec_for(descriptor.key_type, what=f"user key of {what}")
     spec = TableSpec(
         name=descriptor.name,
+        shape=shape,
         kind=descriptor.kind,
         key=key_codec,
         value=codec,

@@ -19,7 +19,7 @@ from forebay_state_api.backend import (
     Changes,
     MapChange,
     PointChanges,
-    StateKind,
+    Shape,
     Table,
     TableSpec,
 )
@@ -54,13 +54,16 @@ def timer_specs(key_codec: ValueCodec) -> tuple[TableSpec, TableSpec]:
     cell = codec_for(tuple[int, int, int], what="a place of timers")
     timers = TableSpec(
         name=TIMERS,
-        kind=StateKind.MAP,
+        shape=Shape.MAP,
+        kind="map",
         key=cell,
         value=codec_for(bool, what="a timer"),
         user_key=stamped_codec(key_codec),
     )
     leaves = codec_for(list[int], what="numbers of leaves")
-    return timers, TableSpec(name=DIRECTORY, kind=StateKind.VALUE, key=cell, value=leaves)
+    return timers, TableSpec(
+        name=DIRECTORY, shape=Shape.POINT, kind="value", key=cell, value=leaves
+    )
 
 
 class TimerCells:

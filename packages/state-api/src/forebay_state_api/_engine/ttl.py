@@ -8,8 +8,8 @@ drops what has expired, unless clean-up on read is switched off; with
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from forebay_state_api._engine.keyed import KeyedState
 from forebay_state_api._engine.lists import KeyedListState
@@ -18,7 +18,7 @@ from forebay_state_api._engine.merging import KeyedAggregatingState, KeyedReduci
 from forebay_state_api._engine.pages import Content, ScannedContent, identity, load_whole
 from forebay_state_api._engine.point import KeyedValueState
 from forebay_state_api._engine.times import NEVER
-from forebay_state_api.backend import ABSENT, ListChange, Space, StateKind
+from forebay_state_api.backend import ABSENT, ListChange, Space
 from forebay_state_api.futures import ReadPromise, StateFuture
 from forebay_state_api.iterators import StateIterator
 from forebay_state_api.ttl import StateTtlConfig, StateVisibility, UpdateType
@@ -412,12 +412,3 @@ def _log_dropped(state: Any) -> None:
         state._spec.name,
         state._context._operator_uid,
     )
-
-
-TTL_STATES: Final[Mapping[StateKind, type[KeyedState]]] = {
-    StateKind.VALUE: TtlValueState,
-    StateKind.LIST: TtlListState,
-    StateKind.MAP: TtlMapState,
-    StateKind.REDUCING: TtlReducingState,
-    StateKind.AGGREGATING: TtlAggregatingState,
-}

@@ -51,7 +51,7 @@ class CloudStorage(ObstoreStorage):
     seconds, is ours for the client's ``timeout``.
     """
 
-    contract_version: ClassVar[int] = 1
+    contract_version: ClassVar[int] = 2
     schemes: ClassVar[tuple[str, ...]]
     prefix: ClassVar[str] = ""
     """How the store's own names may begin, those of its HTTP client among them."""

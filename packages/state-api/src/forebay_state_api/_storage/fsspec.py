@@ -42,7 +42,7 @@ _MILLISECONDS: Final = 1e11
 class FsspecStorage(ObjectStorage):
     """A folder of an fsspec file system."""
 
-    contract_version: ClassVar[int] = 1
+    contract_version: ClassVar[int] = 2
     schemes: ClassVar[tuple[str, ...]] = ("dbfs", "hdfs", "webhdfs")
     """The URL schemes that fsspec opens for Forebay: file systems on which one rival wins."""
 

@@ -223,7 +223,7 @@ def _refuse(url: str, options: Mapping[str, Any] | None) -> None:
 class MemoryStorage(ObstoreStorage):
     """Objects in this process's memory; everyone who opens the same URL sees the same objects."""
 
-    contract_version: ClassVar[int] = 1
+    contract_version: ClassVar[int] = 2
     schemes: ClassVar[tuple[str, ...]] = ("memory",)
     _stores: ClassVar[dict[str, MemoryStore]] = {}
 
@@ -251,7 +251,7 @@ class LocalStorage(ObstoreStorage):
     longer than a small file does. Whatever goes wrong is left to obstore, which tells what it is.
     """
 
-    contract_version: ClassVar[int] = 1
+    contract_version: ClassVar[int] = 2
     schemes: ClassVar[tuple[str, ...]] = ("file",)
     waits = False
     _no_permission: ClassVar[str] = NO_PERMISSION

@@ -20,7 +20,7 @@ from typing import Any, Final
 from forebay_state_api._engine.declare import spec_of
 from forebay_state_api._engine.engine import EngineSettings
 from forebay_state_api._engine.timers import us_of
-from forebay_state_api.backend import Changes, Opening, StateBackend, Table, TableSpec
+from forebay_state_api.backend import Changes, Opening, Shape, StateBackend, Table, TableSpec
 from forebay_state_api.codecs import codec_for
 from forebay_state_api.compaction import CompactionService
 from forebay_state_api.descriptors import StateDescriptor
@@ -280,7 +280,7 @@ def _names(changes: Changes) -> Iterator[tuple[Any, Any]]:
 
 
 def _content(spec: TableSpec, table: Table, namespace: Any, group: int, key: Any) -> Any:
-    if spec.kind.is_point:
+    if spec.shape is Shape.POINT:
         return table.get_many(namespace, [(group, key)])[0]
     pages = table.scan(namespace, group, key).pages(100)
     elements = list(itertools.chain.from_iterable(pages))

@@ -23,10 +23,10 @@ from forebay_state_api.backend import (
     Opening,
     PointChanges,
     Scan,
+    Shape,
     Space,
     StateBackend,
     StateFile,
-    StateKind,
     Table,
     TableSpec,
 )
@@ -51,7 +51,7 @@ class ReferenceBackend(StateBackend):
     """Objects in a dictionary, one object on storage per commit."""
 
     name: ClassVar[str] = "reference"
-    contract_version: ClassVar[int] = 1
+    contract_version: ClassVar[int] = 2
     capabilities: ClassVar[Capability] = Capability.EXPORT
     options: ClassVar[Mapping[str, Setting]] = {
         "read-latency": Setting(
@@ -169,14 +169,14 @@ class ReferenceTable(Table):
                 yield self._exported(namespace, page)
 
     def _exported(self, namespace: Any, page: Sequence[tuple[Any, tuple[int, Any]]]) -> Changes:
-        kind = self.spec.kind
-        if kind is StateKind.LIST:
+        shape = self.spec.shape
+        if shape is Shape.LIST:
             lists = {
                 key: ListChange(group, replaced=True, elements=[*all_])
                 for key, (group, all_) in page
             }
             return Changes(lists={namespace: lists})
-        if kind is StateKind.MAP:
+        if shape is Shape.MAP:
             maps = {
                 key: MapChange(group, cleared=True, entries={**all_}) for key, (group, all_) in page
             }
@@ -211,7 +211,7 @@ class ReferenceTable(Table):
     def _set(self, namespace: Any, key: Any, group: int, content: Any) -> None:
         """Replace a content, never change it: a scan may be looking at it."""
         cells = self._cells.setdefault(namespace, {})
-        if content is ABSENT or (not content and not self.spec.kind.is_point):
+        if content is ABSENT or (not content and self.spec.shape is not Shape.POINT):
             cells.pop(key, None)
         else:
             cells[key] = (group, content)
@@ -232,7 +232,7 @@ class ReferenceScan(Scan):
 
 def _packed(spec: TableSpec, content: Any) -> bytes:
     if spec.user_key is None:
-        return spec.stored.pack(content if spec.kind is StateKind.LIST else [content])
+        return spec.stored.pack(content if spec.shape is Shape.LIST else [content])
     original = spec.user_key.original
     entries = [key if original is None else original(key) for key in content]
     return _pair(spec.user_key.pack(entries), spec.stored.pack(list(content.values())))
@@ -241,7 +241,7 @@ def _packed(spec: TableSpec, content: Any) -> bytes:
 def _unpacked(spec: TableSpec, content: bytes) -> Any:
     if spec.user_key is None:
         elements = spec.stored.unpack(content)
-        return elements if spec.kind is StateKind.LIST else elements[0]
+        return elements if spec.shape is Shape.LIST else elements[0]
     entries, values = _unpair(content)
     address = spec.user_key.address
     keys = spec.user_key.unpack(entries)

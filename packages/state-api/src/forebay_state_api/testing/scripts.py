@@ -11,7 +11,6 @@ import enum
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from forebay_state_api.backend import StateKind
 from forebay_state_api.context import RuntimeContext
 from forebay_state_api.descriptors import StateDescriptor
 from forebay_state_api.functions import KeyedProcessFunction
@@ -147,15 +146,7 @@ def script_function(style: Style, descriptors: Sequence[StateDescriptor]) -> Scr
 
 def declared(context: RuntimeContext, descriptor: Any) -> Any:
     """The state of a descriptor of any kind."""
-    getters = {
-        StateKind.VALUE: context.get_state,
-        StateKind.LIST: context.get_list_state,
-        StateKind.MAP: context.get_map_state,
-        StateKind.REDUCING: context.get_reducing_state,
-        StateKind.AGGREGATING: context.get_aggregating_state,
-    }
-    getter: Any = getters[descriptor.kind]
-    return getter(descriptor)
+    return context._declare(descriptor)  # noqa: SLF001 - what all getters call
 
 
 def _loaded(result: Any) -> StateFuture[Any]:

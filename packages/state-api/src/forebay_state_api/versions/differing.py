@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from forebay_state_api._engine.kinds import KINDS
 from forebay_state_api._restoring import default_options
-from forebay_state_api.backend import Capability, Changes, Opening, StateKind, TableSpec
+from forebay_state_api.backend import Capability, Changes, Opening, TableSpec
 from forebay_state_api.codecs import raw_codec
 from forebay_state_api.errors import ForebayError
 from forebay_state_api.keys import KeyGroupRange
@@ -131,7 +132,8 @@ def _spec(description: Mapping[str, Any]) -> TableSpec:
     user_key = description["user_key"]
     return TableSpec(
         name=description["name"],
-        kind=StateKind(description["kind"]),
+        shape=KINDS[description["kind"]].shape,
+        kind=description["kind"],
         key=raw_codec(description["key"]),
         value=raw_codec(description["value"]),
         user_key=None if user_key is None else raw_codec(user_key),

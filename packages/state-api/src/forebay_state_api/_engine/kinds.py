@@ -1,0 +1,52 @@
+"""The kinds of keyed state, a row for each; backends know their shapes only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from operator import methodcaller
+from typing import Any, Final
+
+import attrs
+
+from forebay_state_api._engine.keyed import KeyedState
+from forebay_state_api._engine.lists import KeyedListState
+from forebay_state_api._engine.maps import KeyedMapState
+from forebay_state_api._engine.merging import KeyedAggregatingState, KeyedReducingState
+from forebay_state_api._engine.point import KeyedValueState
+from forebay_state_api._engine.ttl import (
+    TtlAggregatingState,
+    TtlListState,
+    TtlMapState,
+    TtlReducingState,
+    TtlValueState,
+)
+from forebay_state_api.backend import Shape
+
+
+@attrs.frozen
+class StateKind:
+    """What the engine makes of a descriptor."""
+
+    name: str
+    """`StateDescriptor.kind`; stored with the state, so it never changes."""
+    shape: Shape
+    """The shape of the table."""
+    state: type[KeyedState]
+    """The object that a function uses."""
+    state_with_ttl: type[KeyedState]
+    read: Callable[[Any], Any]
+    """Gives what a state object holds under the current key, as plain data."""
+
+
+_get: Final = methodcaller("get")
+
+KINDS: Final[Mapping[str, StateKind]] = {
+    kind.name: kind
+    for kind in (
+        StateKind("value", Shape.POINT, KeyedValueState, TtlValueState, methodcaller("value")),
+        StateKind("list", Shape.LIST, KeyedListState, TtlListState, _get),
+        StateKind("map", Shape.MAP, KeyedMapState, TtlMapState, lambda state: dict(state.items())),
+        StateKind("reducing", Shape.POINT, KeyedReducingState, TtlReducingState, _get),
+        StateKind("aggregating", Shape.POINT, KeyedAggregatingState, TtlAggregatingState, _get),
+    )
+}
