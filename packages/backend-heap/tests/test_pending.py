@@ -55,7 +55,7 @@ def expect(shape, old, change):
 @given(data=st.data())
 def test_blocks_amount_to_the_changes(shape, data):
     parts = data.draw(st.lists(st.dictionaries(CELLS, PARTS[shape], max_size=3), max_size=4))
-    pending, again = Pending(shape), Pending(shape)
+    pending, again = Pending(), Pending()
     expected = {cell: copy.deepcopy(OLD[shape]) for cell in [(None, 1), ("w", 1)]}
     for part in parts:
         pending.add(as_changes(shape, part))

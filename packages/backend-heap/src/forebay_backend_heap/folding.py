@@ -46,7 +46,7 @@ class Fold:
                 result += self._encoded(section.table, merged.pop(section.table, None))
                 result.append(section)
                 continue
-            pending = merged.setdefault(section.table, Pending(spec.shape))
+            pending = merged.setdefault(section.table, Pending())
             changes = changes_of(spec.shape, section.op, decode(section, spec))
             if (deadline := self._deadlines.get(spec.name)) is not None:
                 changes, found = without_expired(changes, deadline)

@@ -29,8 +29,7 @@ class Pending:
     What is added is kept, and must not be changed afterwards.
     """
 
-    def __init__(self, shape: Shape) -> None:
-        self._shape = shape
+    def __init__(self) -> None:
         self._points: dict[Any, list[PointChanges]] = {}
         self._lists: dict[Any, dict[Any, ListChange]] = {}
         self._maps: dict[Any, dict[Any, MapChange]] = {}
@@ -54,16 +53,11 @@ class Pending:
 
     def blocks(self) -> Iterator[tuple[Op, Block]]:
         """What the delta must contain; no cell, or entry of a map, occurs in two of the blocks."""
-        match self._shape:
-            case Shape.LIST:
-                split = self._split(self._lists, _of_list)
-            case Shape.MAP:
-                split = self._split(self._maps, _of_map)
-            case _:
-                split = self._split_points()
-        for op, parts in split.items():
-            if parts:
-                yield op, Block.joined(parts)
+        lists, maps = self._split(self._lists, _of_list), self._split(self._maps, _of_map)
+        for split in (self._split_points(), lists, maps):
+            for op, parts in split.items():
+                if parts:
+                    yield op, Block.joined(parts)
 
     def _split_points(self) -> dict[Op, list[Part]]:
         puts: list[Part] = []

@@ -16,7 +16,6 @@ from forebay_state_api.backend import (
     Changes,
     ListChange,
     MapChange,
-    PointChanges,
     Scan,
     Shape,
     Space,
@@ -42,7 +41,7 @@ class HeapTable(Table):
 
     def __init__(self, spec: TableSpec) -> None:
         self.spec = spec
-        self.pending = Pending(spec.shape)
+        self.pending = Pending()
         """What was applied since the table was opened."""
         self._spaces: dict[Any, Space] = {}
         self._groups = GroupIndex()
@@ -88,29 +87,8 @@ class HeapTable(Table):
         for namespace, space in self._spaces.items():
             cells = iter(space.cells.items())
             while page := list(islice(cells, keys)):
-                yield self._exported(namespace, page, known)
-
-    def _exported(
-        self, namespace: Any, page: Sequence[tuple[Any, Any]], known: Mapping[Any, int]
-    ) -> Changes:
-        shape = self.spec.shape
-        if shape is Shape.POINT:
-            names, values = [key for key, _ in page], [value for _, value in page]
-            groups = [known[key] for key in names]
-            return Changes(points={namespace: PointChanges(names, groups, values)})
-        if shape is Shape.LIST:
-            lists = {
-                key: ListChange(known[key], replaced=True, elements=list(all_))
-                for key, all_ in page
-                if all_
-            }
-            return Changes(lists={namespace: lists})
-        maps = {
-            key: MapChange(known[key], cleared=True, entries=dict(all_))
-            for key, all_ in page
-            if all_
-        }
-        return Changes(maps={namespace: maps})
+                rows = [(key, known[key], content) for key, content in page]
+                yield Changes.whole(self.spec.shape, namespace, rows)
 
     def replay(self, section: Section) -> None:
         """Do what a file says; raises `StateMigrationError` if the spec does not fit it."""
@@ -190,7 +168,7 @@ class HeapTable(Table):
 
         Returns what that changed; it was applied too.
         """
-        dropped = Pending(self.spec.shape)
+        dropped = Pending()
         for namespace, space in self._spaces.items():
             changes, oldest_us = expired_in(
                 self.spec.shape, namespace, space.cells, places, until_us
@@ -206,7 +184,7 @@ class HeapTable(Table):
 
     def settled(self) -> None:
         """Begin anew after a commit: nothing is pending, and empty namespaces are forgotten."""
-        self.pending = Pending(self.spec.shape)
+        self.pending = Pending()
         if len(self._spaces) > 1:
             self._spaces = {n: s for n, s in self._spaces.items() if n is None or s.cells}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any, Final
 
 import numpy as np
@@ -28,9 +28,6 @@ from forebay_backend_lsm.sweeping import Sweep
 from forebay_state_api.backend import (
     ABSENT,
     Changes,
-    ListChange,
-    MapChange,
-    PointChanges,
     Scan,
     Shape,
     Space,
@@ -121,29 +118,13 @@ class LsmTable(Table):
 
     def _exported(self, namespace: Any, group: int, keys: Sequence[Any]) -> Changes:
         if self.spec.shape is Shape.POINT:
-            values = self.get_many(namespace, [(group, key) for key in keys])
-            pairs = [(k, v) for k, v in zip(keys, values, strict=True) if v is not ABSENT]
-            points = PointChanges(
-                [k for k, _ in pairs], [group] * len(pairs), [v for _, v in pairs]
-            )
-            return Changes(points={namespace: points})
-        contents = {
-            key: [one for page in self.scan(namespace, group, key).pages(_PAGE) for one in page]
-            for key in keys
-        }
-        if self.spec.shape is Shape.LIST:
-            lists = {
-                k: ListChange(group, replaced=True, elements=all_)
-                for k, all_ in contents.items()
-                if all_
-            }
-            return Changes(lists={namespace: lists})
-        maps = {
-            k: MapChange(group, cleared=True, entries=dict(all_))
-            for k, all_ in contents.items()
-            if all_
-        }
-        return Changes(maps={namespace: maps})
+            contents = self.get_many(namespace, [(group, key) for key in keys])
+        else:
+            contents = [
+                [one for page in self.scan(namespace, group, key).pages(_PAGE) for one in page]
+                for key in keys
+            ]
+        return Changes.whole(self.spec.shape, namespace, zip(keys, repeat(group), contents))
 
     def sweep(self, checks: int, until_us: int) -> int:
         """As `Table.sweep` says; lists and the entries of maps are looked at one by one.

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import abc
 import enum
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import attrs
@@ -296,6 +296,31 @@ class Changes:
     lists: Mapping[Any, Mapping[Any, ListChange]] = attrs.field(factory=dict)
     maps: Mapping[Any, Mapping[Any, MapChange]] = attrs.field(factory=dict)
 
+    @classmethod
+    def whole(cls, shape: Shape, namespace: Any, cells: Iterable[tuple[Any, int, Any]]) -> Changes:
+        """What makes each of ``cells``, (key, key group, content), hold its content and no more.
+
+        A content is a value, the elements of a list or the entries of a map; the latter two are
+        copied. Cells that do not exist are left out: ``ABSENT``, empty lists and empty maps.
+        """
+        if shape is Shape.POINT:
+            rows = [row for row in cells if row[2] is not ABSENT]
+            columns = [[row[part] for row in rows] for part in range(3)]
+            return cls(points={namespace: PointChanges(*columns)})
+        if shape is Shape.LIST:
+            lists = {
+                key: ListChange(group, replaced=True, elements=list(content))
+                for key, group, content in cells
+                if content
+            }
+            return cls(lists={namespace: lists})
+        maps = {
+            key: MapChange(group, cleared=True, entries=dict(content))
+            for key, group, content in cells
+            if content
+        }
+        return cls(maps={namespace: maps})
+
     def __bool__(self) -> bool:
         return bool(self.points or self.lists or self.maps)
 
@@ -354,9 +379,9 @@ class Table(abc.ABC):
     def export(self, keys: int) -> Iterator[Changes]:
         """Give out all cells, as changes that make an empty table of the same spec hold them.
 
-        Each key and namespace comes once, about ``keys`` of them at a time, in any order: points
-        with their values, lists as replaced, maps as cleared. Called on the task thread, on a
-        table that nothing was applied to; may block. Needs `Capability.EXPORT`.
+        Each key and namespace comes once, about ``keys`` of them at a time, in any order, as
+        `Changes.whole` makes them. Called on the task thread, on a table that nothing was applied
+        to; may block. Needs `Capability.EXPORT`.
         """
         message = f"{type(self).__name__} cannot hand its {keys} cells to another backend"
         raise NotImplementedError(message)

@@ -18,10 +18,7 @@ from forebay_state_api.backend import (
     Capability,
     Changes,
     CommittedState,
-    ListChange,
-    MapChange,
     Opening,
-    PointChanges,
     Scan,
     Shape,
     Space,
@@ -166,25 +163,8 @@ class ReferenceTable(Table):
         for namespace, cells in self._cells.items():
             every = iter(cells.items())
             while page := list(islice(every, keys)):
-                yield self._exported(namespace, page)
-
-    def _exported(self, namespace: Any, page: Sequence[tuple[Any, tuple[int, Any]]]) -> Changes:
-        shape = self.spec.shape
-        if shape is Shape.LIST:
-            lists = {
-                key: ListChange(group, replaced=True, elements=[*all_])
-                for key, (group, all_) in page
-            }
-            return Changes(lists={namespace: lists})
-        if shape is Shape.MAP:
-            maps = {
-                key: MapChange(group, cleared=True, entries={**all_}) for key, (group, all_) in page
-            }
-            return Changes(maps={namespace: maps})
-        points = PointChanges(
-            [key for key, _ in page], [cell[0] for _, cell in page], [cell[1] for _, cell in page]
-        )
-        return Changes(points={namespace: points})
+                rows = [(key, group, content) for key, (group, content) in page]
+                yield Changes.whole(self.spec.shape, namespace, rows)
 
     def load(self, cells: Sequence[Cell], reader: TableSpec, where: str) -> None:
         """Take what is stored at ``where``; ``reader``'s codecs know how it was written."""
