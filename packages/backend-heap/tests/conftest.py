@@ -9,7 +9,6 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import HealthCheck, settings
 
 from forebay_backend_heap.backend import HeapBackend
 from forebay_backend_heap.cache import ProcessCache
@@ -28,10 +27,6 @@ from forebay_state_api.backend import (
 from forebay_state_api.codecs import codec_for
 from forebay_state_api.keys import KeyGroupRange, key_group_range_of
 from forebay_state_api.storage import MemoryStorage, ObjectStorage
-
-# A slow machine is no defect of the code.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
 
 MAX_PARALLELISM = 16
 _numbers = itertools.count()

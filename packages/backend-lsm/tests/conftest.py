@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import attrs
 import pytest
-from hypothesis import HealthCheck, settings
 
 from forebay_backend_lsm.backend import LsmBackend
 from forebay_backend_lsm.cache import CACHE
@@ -26,10 +25,6 @@ from forebay_state_api.codecs import codec_for
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage import MemoryStorage
 from forebay_state_api.testing import CountingStorage
-
-# A slow machine is no defect of the code.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
 
 GROUPS = KeyGroupRange(0, 15)
 LOOSE = {"max-runs": 1000, "space-amplification": 1e9, "block-bytes": 512}

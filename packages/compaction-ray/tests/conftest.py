@@ -10,15 +10,10 @@ from pathlib import Path
 
 import pytest
 import trustme
-from hypothesis import HealthCheck, settings
 
 from forebay_compaction_ray.client.service import RemoteCompactionService
 from forebay_compaction_ray.options import RemoteOptions
 from forebay_state_api.storage import open_storage
-
-# A slow machine is no defect of the code.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
 
 
 def _importable(name):

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 
 import numpy as np
+import pytest
 import rocksdict
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -179,6 +180,7 @@ def apply(cells, rows):
             cells.pop(key, None)
 
 
+@pytest.mark.hypothesis
 def test_files_say_what_rocksdb_says(model):
     machine = type("Bound", (Machine,), {"model": model})
     run_state_machine_as_test(

@@ -86,6 +86,7 @@ TYPED = [
 ]
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize(("type_info", "values"), TYPED, ids=lambda part: str(part)[:40])
 def test_typed_values_come_back(type_info, values):
     codec = codec_for(type_info, what="state 'x'")
@@ -98,6 +99,7 @@ def test_typed_values_come_back(type_info, values):
     check()
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize(("type_info", "values"), TYPED, ids=lambda part: str(part)[:40])
 def test_undeclared_state_passes_through_byte_for_byte(type_info, values):
     codec = codec_for(type_info, what="state 'x'")
