@@ -61,6 +61,11 @@ def chains(job: KeyedJob) -> list[list[str]]:
         return [[file.meta["role"] for file in parent.files] for parent in reader.parents]
 
 
+def check(job: KeyedJob, model: Model, keys: list[str]) -> None:
+    found = {key: [job.peek(state, key) for state in STATES] for key in keys}
+    assert found == {key: model.holds(key) for key in keys}
+
+
 @pytest.mark.parametrize("steps", [(1, 2, 1), (2, 1, 2), (1, 3, 2)])
 @pytest.mark.parametrize("same_process", [True, False])
 def test_the_newest_value_is_found_after_every_step(
@@ -90,9 +95,10 @@ def test_the_newest_value_is_found_after_every_step(
         before = len(folds)
         for _ in range(BATCHES):
             number = next(numbers)
-            job.scripts([model.call(chance, key, number) for key in chance.sample(KEYS, 9)])
-            found = {key: [job.peek(state, key) for state in STATES] for key in KEYS}
-            assert found == {key: model.holds(key) for key in KEYS}
+            changed = chance.sample(KEYS, 9)
+            job.scripts([model.call(chance, key, number) for key in changed])
+            check(job, model, changed)
             assert all(chain.count("delta") <= MAX_DELTAS for chain in chains(job))
+        check(job, model, KEYS)
         assert len(folds) > before, "nothing was folded at this step"
     CACHE.clear()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
+import contextlib
+import multiprocessing
+import runpy
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
@@ -27,43 +25,59 @@ MAX_RUNS = 4
 WORKER = Path(__file__).with_name("worker.py")
 
 
+PROCESSES = multiprocessing.get_context("forkserver")
+# They begin with what they need imported.
+PROCESSES.set_forkserver_preload(["forebay_backend_lsm.backend", "forebay_state_api.testing"])
+
+
 class Worker:
     """A process that runs `worker.py`."""
 
     def __init__(self, **told: Any) -> None:
-        command = [sys.executable, str(WORKER), json.dumps(told)]
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
-        self.said: list[list[str]] = []
+        hear, self.tell = PROCESSES.Pipe(duplex=False)
+        self.hear, say = PROCESSES.Pipe(duplex=False)
+        given = {"GIVEN": (told, hear, say)}
+        self.process = PROCESSES.Process(
+            target=runpy.run_path, args=(str(WORKER), given, "__main__")
+        )
+        self.process.start()
+        hear.close()
+        say.close()
+        self.said: list[tuple[Any, ...]] = []
 
-    def until(self, *wanted: str) -> list[str]:
-        """Read on until each of the words was said; what follows the first of them."""
-        assert self.process.stdout is not None
-        while not set(wanted) <= {line[0] for line in self.said}:
-            line = self.process.stdout.readline()
-            assert line, self.process.communicate()[1]
-            self.said.append(line.split())
-        return next(line for line in self.said if line[0] == wanted[0])[1:]
+    def until(self, *wanted: str) -> tuple[Any, ...]:
+        """Listen until each of the words was said; what follows the first of them."""
+        while not set(wanted) <= {words[0] for words in self.said}:
+            self.said.append(self.hear.recv())
+        return next(words for words in self.said if words[0] == wanted[0])[1:]
 
     def end(self) -> None:
         """Let it go on, and wait until it has ended well."""
-        out, err = self.process.communicate("go\n" * 3, timeout=60)
-        self.said += [line.split() for line in out.splitlines()]
-        assert self.process.returncode == 0, err
+        with contextlib.suppress(BrokenPipeError):  # it has ended
+            for _ in range(3):
+                self.tell.send("go")
+        self._ended()
+        assert self.process.exitcode == 0
 
     def kill(self) -> None:
-        os.kill(self.process.pid, signal.SIGKILL)
-        self.process.communicate()
+        self.process.kill()
+        self._ended()
+
+    def _ended(self) -> None:
+        with contextlib.suppress(EOFError):
+            while True:
+                self.said.append(self.hear.recv())
+        self.process.join()
 
     @property
     def runs(self) -> list[int]:
         """Runs on the longest read path after each batch."""
-        return [int(line[2]) for line in self.said if line[0] == "BATCH"]
+        return [words[2] for words in self.said if words[0] == "BATCH"]
 
     @property
     def batches(self) -> list[int]:
         """The batches that were committed."""
-        return [int(line[1]) for line in self.said if line[0] == "BATCH"]
+        return [words[1] for words in self.said if words[0] == "BATCH"]
 
 
 @pytest.fixture
@@ -79,8 +93,9 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Worker]]:
 
     yield begin
     for worker in started:
-        if worker.process.poll() is None:
-            worker.kill()
+        worker.kill()
+        worker.tell.close()
+        worker.hear.close()
 
 
 @pytest.fixture

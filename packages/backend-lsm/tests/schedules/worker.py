@@ -1,17 +1,16 @@
 """A worker process for tests that kill it: runs micro-batches or the janitor, and says so.
 
-Told by one argument, JSON. Before or after a request that matches ``stop`` it prints ``STOPPED``
-and waits until it is killed or reads a line.
+It is run with the variable ``GIVEN``: what it is told, and the ends of two pipes. Before or after a
+request that matches ``stop`` it says ``STOPPED`` and waits until it is killed or hears something.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 import threading
 from collections.abc import Callable
 from datetime import timedelta
 from fnmatch import fnmatchcase
+from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 import attrs
@@ -28,19 +27,28 @@ from forebay_state_api.versions.reader import open_version
 
 T = TypeVar("T")
 
+TOLD: dict[str, Any] = globals()["GIVEN"][0]
+HEAR: Connection = globals()["GIVEN"][1]
+SAY: Connection = globals()["GIVEN"][2]
+
 COUNT = ValueStateDescriptor("n", int)
 MAX_RUNS = 4
 OPTIONS = {"max-runs": MAX_RUNS, "job-timeout": 600.0}
 
 
-_speaking = threading.Lock()
+_speaking, _hearing = threading.Lock(), threading.Lock()
 
 
 def say(*words: object) -> None:
-    """Print one line, whichever thread does."""
+    """Whichever thread does."""
     with _speaking:
-        sys.stdout.write(" ".join(map(str, words)) + "\n")
-        sys.stdout.flush()
+        SAY.send(words)
+
+
+def wait() -> None:
+    """For the next thing that is said to any thread."""
+    with _hearing:
+        HEAR.recv()
 
 
 class Stopping(WrappedStorage):
@@ -71,7 +79,7 @@ class Stopping(WrappedStorage):
 
     def _wait(self, name: str) -> None:
         say("STOPPED", name)
-        sys.stdin.readline()
+        wait()
 
 
 class Watched(LocalCompactionService):
@@ -113,7 +121,7 @@ def batches(storage: ObjectStorage, told: dict[str, Any]) -> None:
         say("BATCH", number, runs)
     say("DONE")
     if told.get("linger"):
-        sys.stdin.readline()
+        wait()
         service.settle()
     service.close()
 
@@ -132,9 +140,8 @@ def sweeps(storage: ObjectStorage, told: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    told = json.loads(sys.argv[1])
-    storage = Stopping(open_storage(told["directory"]), told.get("stop"))
-    {"batches": batches, "janitor": sweeps}[told["what"]](storage, told)
+    storage = Stopping(open_storage(TOLD["directory"]), TOLD.get("stop"))
+    {"batches": batches, "janitor": sweeps}[TOLD["what"]](storage, TOLD)
 
 
 if __name__ == "__main__":
