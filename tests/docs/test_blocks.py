@@ -1,18 +1,19 @@
 """Every block of every README and of the docs: Python runs, settings parse, commands exist.
 
-The Python blocks of a page are one program: they run in order, in a process of their own, in an
-empty directory. A block whose first line is ``# not run: <reason>`` is compiled only. Pages that
-need a session are marked ``spark``.
+The Python blocks of a page are one program: they run in order, as a script, in an empty directory.
+A block whose first line is ``# not run: <reason>`` is compiled only. All pages run in one process;
+those that need a session share one, and are marked ``spark``.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import metadata
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +23,7 @@ import pytest
 from forebay_state_api.plugins import plugins
 
 ROOT = Path(__file__).parents[2]
+JOB = ROOT / "tests" / "jobs" / "pages.py"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CHECKED = {"python", "toml", "sh", "text", "mermaid", ""}
 NOT_RUN = "# not run: "
@@ -68,23 +70,44 @@ def program(page: Path) -> str:
 def programs() -> Iterator[object]:
     for page in pages():
         if text := program(page):
-            marks = [pytest.mark.spark] if "spark" in text else []
+            marks = [pytest.mark.spark] if "SparkSession" in text else []
             yield pytest.param(page, marks=marks, id=str(page.relative_to(ROOT)))
 
 
+@pytest.fixture(scope="module")
+def run_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path, Path], None]]:
+    log = tmp_path_factory.mktemp("pages") / "log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, str(JOB)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=out,
+            text=True,
+        )
+    assert process.stdin
+    assert process.stdout
+
+    def run(file: Path, folder: Path) -> None:
+        process.stdin.write(f"{json.dumps([str(file), str(folder)])}\n")
+        process.stdin.flush()
+        said = json.loads(process.stdout.readline() or '"the process has ended"')
+        assert said is None, f"{said}\n{log.read_text(errors='replace')[-4000:]}"
+
+    yield run
+    with process:  # closes its input, at which it ends
+        pass
+
+
 @pytest.mark.parametrize("page", list(programs()))
-def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+def test_the_python_of_a_page_runs(
+    page: Path, run_page: Callable[[Path, Path], None], tmp_path: Path
+) -> None:
     file = tmp_path / f"{page.stem}.py"
     file.write_text(program(page), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, str(file)],
-        cwd=tmp_path,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=110,
-    )
-    assert done.returncode == 0, f"{page.relative_to(ROOT)}\n{done.stdout}\n{done.stderr}"
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    run_page(file, folder)
 
 
 @pytest.mark.parametrize("block", all_of("python"), ids=place)
