@@ -16,7 +16,7 @@ SPEC.loader.exec_module(reference_tables)
 
 PAGES = {
     path.name: path.read_text(encoding="utf-8")
-    for path in SCRIPT.parents[1].glob("docs/reference/*.md")
+    for path in sorted(SCRIPT.parents[1].glob("docs/reference/*.md"))
 }
 
 

@@ -56,8 +56,7 @@ def test_ending_what_has_ended_is_no_error():
 
 @pytest.fixture
 def storage():
-    store = MemoryStore()
-    return ObstoreStorage(lambda *, create: store, "memory://kill-test")
+    return ObstoreStorage(MemoryStore(), "memory://kill-test")
 
 
 def attempt(version, number):
