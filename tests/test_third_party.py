@@ -52,10 +52,11 @@ def run(*command, check=True, **options):
 class Environment:
     """A virtual environment and the wheels that go into it."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, wheels=None):
         self.folder = folder
-        self.wheels = folder / "wheels"
+        self.wheels = wheels or folder / "wheels"
         self.python = folder / "venv" / "bin" / "python"
+        run(UV, "venv", "--quiet", "--python", sys.executable, folder / "venv")
 
     def build(self, project):
         """Build the wheel of a project; its path."""
@@ -84,7 +85,6 @@ def bare(tmp_path_factory):
     if UV is None:
         pytest.skip("uv is not installed")
     environment = Environment(tmp_path_factory.mktemp("bare"))
-    run(UV, "venv", "--quiet", "--python", sys.executable, environment.folder / "venv")
     for name in OURS:
         environment.build(ROOT / "packages" / name)
     project = environment.folder / "shelf"
@@ -99,6 +99,55 @@ def bare(tmp_path_factory):
         f"pandas=={version('pandas')}",
     )
     return environment
+
+
+USERS_TEST = """
+from importlib.util import find_spec
+from typing import NamedTuple
+
+import pytest
+
+from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
+from forebay_state_api.testing import FunctionHarness
+
+
+class Visit(NamedTuple):
+    user: str
+
+
+class Visits(KeyedProcessFunction):
+    def open(self, context):
+        self.count = context.get_state(ValueStateDescriptor("count", int, default=0))
+
+    async def process_element(self, row, ctx):
+        count = await self.count.async_value() + 1
+        await self.count.async_update(count)
+        yield row.user, count
+
+
+def test_a_rescale(tmp_path):
+    rows = [Visit("ann"), {"user": "ann"}]
+    with FunctionHarness(Visits(), key_by="user", state_dir=tmp_path) as harness:
+        assert harness.process(rows) == [("ann", 1), ("ann", 2)]
+        assert harness.restart(parallelism=3).process(rows) == [("ann", 3), ("ann", 4)]
+
+
+def test_the_fixture(harness):
+    assert harness(Visits(), key_by="user").process([Visit("ann")]) == [("ann", 1)]
+
+
+@pytest.mark.parametrize("package", ["pyspark", "pyarrow", "pandas", "forebay_spark_runtime"])
+def test_what_is_not_needed(package):
+    assert find_spec(package) is None
+"""
+
+
+def test_functions_are_tested_without_spark(bare, tmp_path):
+    environment = Environment(tmp_path, bare.wheels)
+    environment.install("forebay-state-api[testing]", "forebay-backend-heap")
+    (tmp_path / "test_visits.py").write_text(USERS_TEST)
+    text = environment.run("-m", "pytest", "-q", "-W", "error", "test_visits.py")
+    assert "6 passed" in text
 
 
 def count_users(bare, folder, *backends):

@@ -14,10 +14,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import Row
 
-from forebay_spark_runtime.rows_in import RowReader, column_reader, row_class
+from forebay_spark_runtime.rows_in import RowReader, column_reader
 from forebay_spark_runtime.rows_out import RowOrder, RowWriter
 from forebay_state_api.codecs import codec_for
 from forebay_state_api.errors import OutputSchemaError
+from forebay_state_api.rows import row_class
 
 UTC = datetime.UTC
 NOON = datetime.datetime(2024, 7, 1, 12)  # noqa: DTZ001 - naive is what is tested

@@ -23,7 +23,6 @@ from forebay_spark_runtime.feeding import Layout
 from forebay_spark_runtime.input_types import check_readable, schema_of
 from forebay_spark_runtime.key_columns import KeyColumns, key_columns
 from forebay_spark_runtime.options import KeyedOptions
-from forebay_spark_runtime.pickling import pickled_function
 from forebay_spark_runtime.plan import Hidden, Input, output_schema, plan
 from forebay_spark_runtime.reduce import running_reduce
 from forebay_spark_runtime.shipping import shipped
@@ -37,6 +36,7 @@ from forebay_state_api._engine.engine import (
     record_methods,
     timer_method,
 )
+from forebay_state_api.arguments import checked_restore
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.functions import (
     FlatMapFunction,
@@ -47,6 +47,7 @@ from forebay_state_api.functions import (
     ReduceFunction,
     check_defined,
 )
+from forebay_state_api.pickling import pickled_function
 from forebay_state_api.ttl import StateTtlConfig
 from forebay_state_api.versions import RestoreFrom
 
@@ -207,9 +208,7 @@ def keyed(
         batch_id=batch_id,
         order_by=order_by,
         new_state=new_state,
-        restore=checks.checked_restore(
-            restore_from, allow_non_restored=allow_non_restored, uid=uid
-        ),
+        restore=checked_restore(restore_from, allow_non_restored=allow_non_restored, uid=uid),
         overrides={
             "state.dir": state_dir,
             "state.backend": backend,
@@ -274,7 +273,7 @@ def _apply(sides: Sequence[KeyedDataFrame], fn: Any, schema: Any) -> Any:
     inputs = [Input(side.df, side.keys, side.options.order_by) for side in sides]
     job = SubtaskJob(
         options=options,
-        function=pickled_function(fn, options.uid),
+        function=pickled_function(fn, options.uid, cloudpickle.dumps),
         function_name=function_name(fn),
         key_type=cloudpickle.dumps(first.keys.key_type()),
         layout=_layout(sides, inputs),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import Any, Final
 
 import attrs
@@ -17,14 +16,21 @@ from pyspark.sql.types import (
 )
 
 from forebay_spark_runtime import session as sessions
+from forebay_state_api.arguments import (
+    checked_flag,
+    checked_lateness,
+    checked_max_parallelism,
+    checked_parallelism,
+    checked_uid,
+    is_count,
+    no_event_time,
+)
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.plugins import plugins
-from forebay_state_api.settings import PREFIX, Setting, Settings, resolve_settings
+from forebay_state_api.settings import PREFIX, Settings, resolve_settings
 from forebay_state_api.storage import located, open_storage
 from forebay_state_api.versions import Checkpoint, RestoreFrom
 from forebay_state_api.versions.layout import escaped
-
-MAX_PARALLELISM: Final = 32_768
 
 
 @attrs.frozen(kw_only=True)
@@ -81,6 +87,8 @@ def operator_options(
     plugins().backend(settings["state.backend"])
     plugins().compaction_service(settings["compaction.service"])
     most = checked_max_parallelism(max_parallelism, uid)
+    if parallelism is None:
+        parallelism = min(sessions.default_parallelism(session), most)
     batch = checked_batch(df, query, batch_id, uid)
     directory = checked_directory(df, settings, batch, uid)
     if restore is not None and directory is None:
@@ -91,7 +99,7 @@ def operator_options(
         raise ConfigurationError(message)
     return KeyedOptions(
         uid=uid,
-        parallelism=checked_parallelism(session, parallelism, most, uid),
+        parallelism=checked_parallelism(parallelism, most, uid),
         max_parallelism=most,
         batch=batch,
         state_dir=directory,
@@ -100,12 +108,6 @@ def operator_options(
         restore=restore,
         settings=settings,
     )
-
-
-def checked_flag(given: object, name: str, uid: object) -> bool:
-    """An argument that is true or false, written as settings are."""
-    flag: bool = Setting(name, bool, None, "").value_of(given, key=f"operator {uid!r}: {name}")
-    return flag
 
 
 def checked_dataframe(df: object) -> None:
@@ -118,67 +120,6 @@ def checked_dataframe(df: object) -> None:
         raise ConfigurationError(message)
 
 
-def checked_uid(uid: object) -> str:
-    """The operator's name in its query."""
-    if not isinstance(uid, str) or not uid:
-        message = (
-            "keyed() needs uid=: a name that the operator's state is found under after a restart, "
-            f"not {uid!r}"
-        )
-        raise ConfigurationError(message)
-    escaped(uid, "the uid")
-    return uid
-
-
-def checked_restore(
-    given: object, *, allow_non_restored: object, uid: object
-) -> RestoreFrom | None:
-    """What ``restore_from=`` and ``allow_non_restored=`` say together."""
-    allowed = checked_flag(allow_non_restored, "allow_non_restored", uid)
-    if given is None:
-        if allowed:
-            message = f"operator {uid!r}: allow_non_restored= says something with restore_from="
-            raise ConfigurationError(message)
-        return None
-    asked = RestoreFrom(given) if isinstance(given, str) else given
-    if not isinstance(asked, RestoreFrom):
-        message = (
-            f"operator {uid!r}: restore_from= is a query's id or name, or a RestoreFrom, "
-            f"not {given!r}"
-        )
-        raise ConfigurationError(message)
-    return attrs.evolve(asked, allow_non_restored=True) if allowed else asked
-
-
-def checked_max_parallelism(given: object, uid: str) -> int:
-    """The number of key groups."""
-    if not isinstance(given, int) or not _is_count(given) or given > MAX_PARALLELISM:
-        message = f"operator {uid!r}: max_parallelism is 1 … {MAX_PARALLELISM}, not {given!r}"
-        raise ConfigurationError(message)
-    return given
-
-
-def checked_parallelism(session: Any, given: object, max_parallelism: int, uid: str) -> int:
-    """The number of subtasks; the default parallelism of Spark, if there is one, unless given."""
-    if given is None and session is not None:
-        return min(sessions.default_parallelism(session), max_parallelism)
-    if not isinstance(given, int) or not _is_count(given):
-        message = f"operator {uid!r}: parallelism is a positive number, not {given!r}"
-        raise ConfigurationError(message)
-    if given > max_parallelism:
-        message = (
-            f"operator {uid!r}: parallelism {given} is above max_parallelism {max_parallelism}; a "
-            "subtask owns at least one key group. Lower parallelism (the number of key groups is "
-            "fixed for the life of the state)"
-        )
-        raise ConfigurationError(message)
-    return given
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
-
-
 def checked_batch(df: Any, query: Any, batch_id: Any, uid: str) -> sessions.Batch:
     """What ``query`` and ``batch_id`` say, completed by what Spark says on this thread."""
     if query is not None and not (isinstance(query, str) and query):
@@ -186,7 +127,7 @@ def checked_batch(df: Any, query: Any, batch_id: Any, uid: str) -> sessions.Batc
         raise ConfigurationError(message)
     if query is not None:
         escaped(query, f"operator {uid!r}: query=")
-    if batch_id is not None and not (_is_count(batch_id) or batch_id == 0):
+    if batch_id is not None and not (is_count(batch_id) or batch_id == 0):
         message = f"operator {uid!r}: batch_id is a number from 0, not {batch_id!r}"
         raise ConfigurationError(message)
     given = sessions.Batch(query=query, batch_id=batch_id)
@@ -269,27 +210,6 @@ def checked_event_time(
         )
         raise ConfigurationError(message)
     return event_time, checked_lateness(allowed_lateness, uid)
-
-
-def no_event_time(uid: str) -> ConfigurationError:
-    """Lateness was given alone."""
-    return ConfigurationError(
-        f"operator {uid!r}: allowed_lateness= goes with event_time=, a column"
-    )
-
-
-def checked_lateness(allowed_lateness: Any, uid: str) -> int:
-    """How late rows may be, in µs."""
-    lateness = allowed_lateness if allowed_lateness is not None else timedelta(0)
-    if isinstance(lateness, (int, float)) and not isinstance(lateness, bool):
-        lateness = timedelta(seconds=lateness)
-    if not isinstance(lateness, timedelta) or lateness < timedelta(0):
-        message = (
-            f"operator {uid!r}: allowed_lateness is a timedelta or a number of seconds, and not "
-            f"negative: not {allowed_lateness!r}"
-        )
-        raise ConfigurationError(message)
-    return lateness // timedelta(microseconds=1)
 
 
 _UNORDERED: Final = ("map", "struct", "array", "variant")

@@ -7,7 +7,7 @@ Columns are built directly; a value that does not fit is looked for only after a
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final, NoReturn
 
@@ -17,6 +17,7 @@ from forebay_spark_runtime.reasons import plain_reason
 from forebay_spark_runtime.values_out import escaped, infinities, value_kind, wide_type
 from forebay_state_api.errors import OutputSchemaError
 from forebay_state_api.futures import StateFuture
+from forebay_state_api.rows import not_awaited
 
 _MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError)
 
@@ -152,7 +153,7 @@ class RowWriter:
         for row in rows:
             value = row[position]
             if isinstance(value, StateFuture):
-                raise _not_awaited(f"column {field.name!r}: {self._function}")
+                raise not_awaited(f"column {field.name!r}: {self._function}")
             try:
                 self._array(position, [value])
             except _MISFITS as why:
@@ -175,18 +176,3 @@ class RowWriter:
             f"schema has {self._width} columns: {', '.join(self._names)}"
         )
         raise OutputSchemaError(message)
-
-
-def check_awaited(rows: Iterable[Any], function: str) -> None:
-    """Refuse rows with a `StateFuture` in them, where no schema does."""
-    for row in rows:
-        values = row.values() if isinstance(row, Mapping) else row if isinstance(row, tuple) else ()
-        if any(isinstance(value, StateFuture) for value in values):
-            raise _not_awaited(function)
-
-
-def _not_awaited(where: str) -> OutputSchemaError:
-    return OutputSchemaError(
-        f"{where} gave out a StateFuture that was not awaited: `await state.async_value()`, or "
-        "give the row out in a callback of then_accept"
-    )

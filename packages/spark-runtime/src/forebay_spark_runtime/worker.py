@@ -15,13 +15,13 @@ from pyspark import TaskContext
 from forebay_spark_runtime.collecting import begin_task, loading
 from forebay_spark_runtime.feeding import Feeder, Layout
 from forebay_spark_runtime.options import KeyedOptions
-from forebay_spark_runtime.pickling import unpickled
 from forebay_spark_runtime.place import Place
 from forebay_spark_runtime.rows_out import RowWriter
 from forebay_spark_runtime.subtasks import OperatorTask
 from forebay_spark_runtime.task_errors import ready_for_spark
 from forebay_state_api.backend import NO_TIME
 from forebay_state_api.codecs import codec_for
+from forebay_state_api.pickling import unpickled
 
 if TYPE_CHECKING:
     from forebay_state_api.subtask import Subtask

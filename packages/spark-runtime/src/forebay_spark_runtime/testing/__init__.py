@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from forebay_spark_runtime.testing.harness import FunctionHarness
-from forebay_state_api.testing.clock import ManualClock
+from forebay_state_api.testing import ManualClock
 
 __all__ = ["FunctionHarness", "ManualClock"]

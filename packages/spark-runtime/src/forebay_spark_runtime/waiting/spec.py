@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import attrs
+from pyspark import cloudpickle
 
-from forebay_spark_runtime import pickling
 from forebay_spark_runtime.waiting.arguments import Batch, Rate, Retry, seconds, whole
 from forebay_spark_runtime.waiting.caller import CallPolicy
+from forebay_state_api import pickling
 from forebay_state_api._engine.engine import function_name
 from forebay_state_api.errors import ConfigurationError
 
@@ -213,4 +214,4 @@ def _check_together(spec: WaitSpec) -> None:
 def pickled(value: Any, name: str) -> bytes:
     """``value`` for the workers, or a `ConfigurationError` that says why it cannot travel."""
     advice = "Open clients in resources=, not outside of the function"
-    return pickling.pickled(value, f"{name}: what it is made of", advice)
+    return pickling.pickled(value, f"{name}: what it is made of", advice, cloudpickle.dumps)

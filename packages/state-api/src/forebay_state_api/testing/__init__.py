@@ -1,4 +1,4 @@
-"""The conformance kit: what authors of backends and storages test against.
+"""What authors of jobs test with, `FunctionHarness`, and authors of backends, the conformance kit.
 
 A backend passes when this does::
 
@@ -13,7 +13,8 @@ empties what the backend keeps between batches in this process, as a new process
 The class attributes ``machine_examples`` and ``machine_steps`` say how long the state machine
 searches. `StateBackend.capabilities` decides what more is asked of a backend.
 
-The kit needs pytest and hypothesis (``forebay-state-api[testing]``); everything else here does not.
+The kit needs pytest and hypothesis, `FunctionHarness` cloudpickle (``forebay-state-api[testing]``);
+everything else here needs neither.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay_state_api.testing.clock import ManualClock
 from forebay_state_api.testing.compaction import ImmediateCompaction
+from forebay_state_api.testing.harness import FunctionHarness
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.late_backend import late_backend
 from forebay_state_api.testing.scripts import Style
@@ -46,6 +48,7 @@ __all__ = [
     "Fault",
     "FaultKind",
     "FaultyStorage",
+    "FunctionHarness",
     "ImmediateCompaction",
     "KeyedJob",
     "ManualClock",

@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+import attrs
+
 from forebay_state_api._engine.declare import spec_of
 from forebay_state_api._engine.engine import EngineSettings
 from forebay_state_api._engine.timers import us_of
@@ -24,7 +26,13 @@ from forebay_state_api.backend import Changes, Opening, Shape, StateBackend, Tab
 from forebay_state_api.codecs import codec_for
 from forebay_state_api.compaction import CompactionService
 from forebay_state_api.descriptors import StateDescriptor
-from forebay_state_api.keys import KeyGroupRange, canonical_key, key_group_of, key_group_range_of
+from forebay_state_api.keys import (
+    KeyGroupRange,
+    canonical_key,
+    key_group_of,
+    key_group_range_of,
+    subtask_of,
+)
 from forebay_state_api.migration import continued, lineages_of
 from forebay_state_api.storage import ObjectStorage
 from forebay_state_api.subtask import Subtask, SubtaskIdentity, SubtaskReport
@@ -43,6 +51,19 @@ from forebay_state_api.versions.layout import random_id
 from forebay_state_api.versions.reader import open_version
 
 MICROSECOND: Final = timedelta(microseconds=1)
+
+
+@attrs.frozen
+class KeyedRow:
+    """A row, and where it belongs."""
+
+    row: Any
+    key: Any
+    group: int
+    side: int
+    """The input that it came from."""
+    at_us: int | None = None
+    """Its event time, if it has one."""
 
 
 class KeyedJob:
@@ -67,14 +88,16 @@ class KeyedJob:
         find_backend: Callable[[str], type[StateBackend]] | None = None,
         forget: Callable[[], None] = lambda: None,
         compaction: CompactionService | None = None,
-        event_time: Callable[[Any], datetime] | None = None,
+        event_time: Callable[[Any], datetime | None] | None = None,
         lateness: timedelta = timedelta(0),
+        fresh: Callable[[Any], Any] = copy.copy,
     ) -> None:
         """``storage`` is the state directory; ``forget`` empties the caches of the process.
 
         ``compaction`` runs the backend's jobs, each as soon as it is submitted if not given;
         ``restore`` is what the first version is made of, and ``find_backend`` finds what stored it.
-        ``event_time`` gives the event time of a row, ``lateness`` how late rows may be.
+        ``event_time`` gives the event time of a row, ``lateness`` how late rows may be; ``fresh``
+        makes a subtask's copy of the function.
         """
         self.backend_class = backend_class
         self.operator = operator_folder(query, uid)
@@ -86,7 +109,7 @@ class KeyedJob:
         self.options = options or {}
         self.parallelism = parallelism
         self.max_parallelism = max_parallelism
-        self.key_codec = codec_for(key_type, what="the key")
+        self.key_codec = codec_for(key_type, what=f"key of operator {uid!r}")
         self.clock = clock or ManualClock()
         self.uid = uid
         self.restore = restore
@@ -98,6 +121,7 @@ class KeyedJob:
         self.batch_id = 0
         self.reports: list[SubtaskReport] = []
         """What the subtasks of the last micro-batch reported."""
+        self._fresh = fresh
         self._forget = forget
         self._attempts = itertools.count()
         self._run = _new_run()
@@ -112,14 +136,24 @@ class KeyedJob:
         When it fails, nothing that was done can be seen by the next one, which is the same batch
         again. With ``crash`` every subtask dies after its last record, before its commit.
         """
-        rows, other = list(rows), list(other)
+        records = [*self.keyed(rows), *self.keyed(other, 1)]
+        return self.process(function, records, crash=crash)
+
+    def process(
+        self,
+        function: Any,
+        records: Sequence[KeyedRow],
+        *,
+        given_out: Callable[[list[Any]], list[Any]] = list,
+        crash: bool = False,
+    ) -> list[Any]:
+        """As `run`, of rows that have their keys; ``given_out`` checks what a subtask gives out."""
         out, reports = [], []
-        for subtask in range(self.parallelism):
-            with self.subtask(function, subtask) as running:
-                self._process(running, rows, 0)
-                self._process(running, other, 1)
+        for number, mine in enumerate(self._routed(records)):
+            with self.subtask(function, number) as running:
+                self.feed(running, mine)
                 running.drain()
-                out += running.take_rows()
+                out += given_out(running.take_rows())
                 if not crash:
                     reports.append(running.commit())
         if not crash:
@@ -127,10 +161,28 @@ class KeyedJob:
             self.batch_id += 1
         return out
 
+    def keyed(self, rows: Iterable[Any], side: int = 0) -> Iterator[KeyedRow]:
+        """Rows of one input that begin with their key."""
+        for row in rows:
+            group = key_group_of(row[0], self.max_parallelism)
+            at = None if self.event_time is None else self.event_time(row)
+            at_us = None if at is None else us_of(at)
+            yield KeyedRow(row, canonical_key(row[0]), group, side, at_us)
+
+    def feed(self, running: Subtask, records: Iterable[KeyedRow]) -> None:
+        """Hand rows to their subtask, in this order."""
+        for side, some in itertools.groupby(records, key=lambda one: one.side):
+            rows = list(some)
+            times = [one.at_us for one in rows if one.at_us is not None]
+            if times:
+                running.saw_event_time(max(times), side)
+            keys, groups = [one.key for one in rows], [one.group for one in rows]
+            running.process([one.row for one in rows], keys, groups, side)
+
     def subtask(self, function: Any, subtask: int = 0, *, new_state: bool = False) -> Subtask:
         """A subtask of the next micro-batch, with a copy of ``function`` of its own."""
         return Subtask(
-            copy.copy(function),
+            self._fresh(function),
             self.backend_class,
             self._identity(subtask),
             versions=self.versions(),
@@ -257,18 +309,16 @@ class KeyedJob:
     def _streamed(self) -> dict[str, Any]:
         return {"checkpoint": self.checkpoint, "consecutive": True}
 
-    def _process(self, running: Subtask, rows: Sequence[Any], side: int) -> None:
-        groups = [key_group_of(row[0], self.max_parallelism) for row in rows]
-        own = [n for n, group in enumerate(groups) if group in running.task.range]
-        keys, mine = [canonical_key(rows[n][0]) for n in own], [rows[n] for n in own]
-        if mine:
-            if self.event_time is not None:
-                running.saw_event_time(us_of(max(map(self.event_time, mine))), side)
-            running.process(mine, keys, [groups[n] for n in own], side)
+    def _routed(self, records: Iterable[KeyedRow]) -> list[list[KeyedRow]]:
+        """The rows of each subtask."""
+        routed: list[list[KeyedRow]] = [[] for _ in range(self.parallelism)]
+        for one in records:
+            routed[subtask_of(one.group, self.parallelism, self.max_parallelism)].append(one)
+        return routed
 
 
 def _new_run() -> RunIdentity:
-    return RunIdentity(keyed_uuid=random_id(), app_id="app", run_id=None)
+    return RunIdentity(keyed_uuid=random_id(), app_id=None, run_id=None)
 
 
 def _names(changes: Changes) -> Iterator[tuple[Any, Any]]:

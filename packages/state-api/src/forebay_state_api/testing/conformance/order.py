@@ -202,7 +202,7 @@ class OrderTests(BackendSubject):
         with job.subtask(script_function(job.style, job.descriptors)) as running:
             for turn in range(3):
                 rows = [Script(key, 100 * turn + key, [*adds, *reads]) for key in range(20)]
-                job._process(running, rows, 0)  # noqa: SLF001 - several chunks of one batch
+                job.feed(running, job.keyed(rows))  # several chunks of one batch
             running.drain()
             results = dict(running.take_rows())
             running.commit()

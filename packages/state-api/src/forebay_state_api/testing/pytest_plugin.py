@@ -1,5 +1,6 @@
 """pytest plugin: the fixture ``harness``, once for each installed backend.
 
+It is loaded wherever forebay-state-api is installed.
 ``harness(fn, key_by=…, …)`` makes a `FunctionHarness` on the backend at hand and closes it after
 the test. ``pytest --forebay-backend=heap`` (repeatable) runs the tests on the named backends only,
 ``pytest --forebay-late=1`` with ``late_answers=1``.
@@ -8,12 +9,14 @@ the test. ``pytest --forebay-backend=heap`` (repeatable) runs the tests on the n
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from forebay_spark_runtime.testing.harness import FunctionHarness
-from forebay_state_api.plugins import plugins
+if TYPE_CHECKING:
+    from forebay_state_api.testing.harness import FunctionHarness
 
 
 class MakeHarness(Protocol):
@@ -41,7 +44,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test that asks for ``harness`` once for each backend."""
-    if "harness" in metafunc.fixturenames:
+    if "forebay_backend" in metafunc.fixturenames:
+        from forebay_state_api.plugins import plugins
+
         names = metafunc.config.getoption("--forebay-backend") or sorted(plugins().backends())
         metafunc.parametrize("forebay_backend", names, indirect=True)
 
@@ -58,10 +63,14 @@ def harness(forebay_backend: str, request: pytest.FixtureRequest) -> Iterator[Ma
     """Makes harnesses on the backend at hand."""
     made: list[FunctionHarness] = []
     late = request.config.getoption("--forebay-late")
+    # Where Spark is installed, the harness that takes a schema.
+    with_spark = find_spec("forebay_spark_runtime") is not None
+    package = "forebay_spark_runtime" if with_spark else "forebay_state_api"
+    harness_class = import_module(f"{package}.testing").FunctionHarness
 
     def make(fn: Any, key_by: Any, **options: Any) -> FunctionHarness:
         options.setdefault("late_answers", late)
-        made.append(FunctionHarness(fn, key_by, backend=forebay_backend, **options))
+        made.append(harness_class(fn, key_by, backend=forebay_backend, **options))
         return made[-1]
 
     yield make

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from typing import Any, Final
-
-from pyspark import cloudpickle
 
 from forebay_state_api._engine.engine import function_name
 from forebay_state_api.errors import ConfigurationError
@@ -15,19 +14,21 @@ _IN_OPEN: Final = (
 )
 
 
-def pickled(value: Any, what: str, advice: str) -> bytes:
-    """``value`` for the workers; `ConfigurationError` with ``advice`` if it cannot travel."""
+def pickled(value: Any, what: str, advice: str, dumps: Callable[[Any], bytes]) -> bytes:
+    """``value`` for the workers; `ConfigurationError` with ``advice`` if it cannot travel.
+
+    ``dumps`` is that of a cloudpickle: Spark's workers have a copy of their own.
+    """
     try:
-        data: bytes = cloudpickle.dumps(value)
+        return dumps(value)
     except Exception as error:
         message = f"{what} cannot be sent to the workers: {_shown(error)}. {advice}"
         raise ConfigurationError(message) from error
-    return data
 
 
-def pickled_function(fn: Any, uid: str) -> bytes:
+def pickled_function(fn: Any, uid: str, dumps: Callable[[Any], bytes]) -> bytes:
     """An operator's function for the workers."""
-    return pickled(fn, f"operator {uid!r}: {function_name(fn)}", _IN_OPEN)
+    return pickled(fn, f"operator {uid!r}: {function_name(fn)}", _IN_OPEN, dumps)
 
 
 def unpickled(data: bytes, what: str) -> Any:

@@ -7,27 +7,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import attrs
-from pyspark.sql import Row
 
-from forebay_spark_runtime.rows_in import row_class
 from forebay_state_api._engine.timers import us_of
 from forebay_state_api.codecs import ValueCodec
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import canonical_key, key_group_of
-
-Columns = str | Sequence[str]
-"""A column's name, or several."""
-
-
-@attrs.frozen
-class KeyedRow:
-    """A row, and where it belongs."""
-
-    row: Any
-    key: Any
-    group: int
-    side: int
-    """The input that it came from."""
+from forebay_state_api.rows import row_class
+from forebay_state_api.testing.job import KeyedRow
 
 
 @attrs.frozen(kw_only=True)
@@ -42,12 +28,14 @@ class InputRows:
     order_by: Sequence[str]
 
     def keyed(self, rows: Iterable[Any], side: int) -> list[KeyedRow]:
-        """All rows of one input, with their keys and key groups."""
+        """All rows of one input, with their keys, key groups and event times."""
         keyed = []
         for position, row in enumerate(named_rows(rows)):
+            at_us = self._time_of(row)
             try:
                 key = canonical_key(self.key_codec.admit(self.key_of(row)))
-                keyed.append(KeyedRow(row, key, key_group_of(key, self.max_parallelism), side))
+                group = key_group_of(key, self.max_parallelism)
+                keyed.append(KeyedRow(row, key, group, side, at_us))
             except (ValueError, TypeError) as error:
                 where = _where(position, side, row)
                 message = (
@@ -58,7 +46,7 @@ class InputRows:
         return keyed
 
     def ordered(self, rows: list[KeyedRow]) -> list[KeyedRow]:
-        """The rows of one subtask in the order in which they run."""
+        """Rows in the order in which their subtasks run them."""
         if not self.order_by:
             return rows
         try:
@@ -71,21 +59,14 @@ class InputRows:
     def _order_of(self, row: Any) -> list[Any]:
         return [column_of(row, name, "to order by", self.uid) for name in self.order_by]
 
-    def event_time_us(self, rows: Iterable[KeyedRow]) -> int | None:
-        """The latest event time of some rows, in µs; nulls tell nothing."""
-        if self.event_time_of is None:
-            return None
-        return max((at for one in rows if (at := self._time_of(one)) is not None), default=None)
-
-    def _time_of(self, one: KeyedRow) -> int | None:
-        assert self.event_time_of is not None
-        at = self.event_time_of(one.row)
-        if at is None:
+    def _time_of(self, row: Any) -> int | None:
+        """The event time in µs; a null tells nothing."""
+        if self.event_time_of is None or (at := self.event_time_of(row)) is None:
             return None
         if not isinstance(at, datetime) or at.tzinfo is None:
             message = (
                 f"operator {self.uid!r}: event times are datetimes with a time zone, and that of "
-                f"{one.row!r:.300} is {at!r}"
+                f"{row!r:.300} is {at!r}"
             )
             raise ConfigurationError(message)
         return us_of(at)
@@ -106,13 +87,14 @@ def _in_utc(value: Any) -> Any:
         return value if value.tzinfo is None else _instant(value)
     if type(value) is dict:
         return {_in_utc(key): _in_utc(part) for key, part in value.items()}
-    if isinstance(value, Row):
-        parts = [_in_utc(part) for part in value]
-        return Row(*value.__fields__)(*parts) if hasattr(value, "__fields__") else Row(*parts)
     if type(value) in (list, tuple):
         return type(value)([_in_utc(part) for part in value])
-    if isinstance(value, tuple) and hasattr(value, "_make"):
-        return value._make([_in_utc(part) for part in value])
+    make: Any = type(value)
+    if isinstance(value, tuple) and hasattr(make, "_make"):
+        return make._make([_in_utc(part) for part in value])
+    if isinstance(value, tuple) and hasattr(make, "asDict"):  # a Row of pyspark
+        parts = [_in_utc(part) for part in value]
+        return make(*value.__fields__)(*parts) if hasattr(value, "__fields__") else make(*parts)
     return value
 
 

@@ -1,0 +1,102 @@
+"""What operators and harnesses are told, checked: errors name the argument and what it takes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Final
+
+import attrs
+
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.settings import Setting
+from forebay_state_api.versions import RestoreFrom
+from forebay_state_api.versions.layout import escaped
+
+MAX_PARALLELISM: Final = 32_768
+
+
+def checked_flag(given: object, name: str, uid: object) -> bool:
+    """An argument that is true or false, written as settings are."""
+    flag: bool = Setting(name, bool, None, "").value_of(given, key=f"operator {uid!r}: {name}")
+    return flag
+
+
+def checked_uid(uid: object) -> str:
+    """The operator's name in its query."""
+    if not isinstance(uid, str) or not uid:
+        message = (
+            "keyed() needs uid=: a name that the operator's state is found under after a restart, "
+            f"not {uid!r}"
+        )
+        raise ConfigurationError(message)
+    escaped(uid, "the uid")
+    return uid
+
+
+def checked_restore(
+    given: object, *, allow_non_restored: object, uid: object
+) -> RestoreFrom | None:
+    """What ``restore_from=`` and ``allow_non_restored=`` say together."""
+    allowed = checked_flag(allow_non_restored, "allow_non_restored", uid)
+    if given is None:
+        if allowed:
+            message = f"operator {uid!r}: allow_non_restored= says something with restore_from="
+            raise ConfigurationError(message)
+        return None
+    asked = RestoreFrom(given) if isinstance(given, str) else given
+    if not isinstance(asked, RestoreFrom):
+        message = (
+            f"operator {uid!r}: restore_from= is a query's id or name, or a RestoreFrom, "
+            f"not {given!r}"
+        )
+        raise ConfigurationError(message)
+    return attrs.evolve(asked, allow_non_restored=True) if allowed else asked
+
+
+def checked_max_parallelism(given: object, uid: str) -> int:
+    """The number of key groups."""
+    if not isinstance(given, int) or not is_count(given) or given > MAX_PARALLELISM:
+        message = f"operator {uid!r}: max_parallelism is 1 … {MAX_PARALLELISM}, not {given!r}"
+        raise ConfigurationError(message)
+    return given
+
+
+def checked_parallelism(given: object, max_parallelism: int, uid: str) -> int:
+    """The number of subtasks."""
+    if not isinstance(given, int) or not is_count(given):
+        message = f"operator {uid!r}: parallelism is a positive number, not {given!r}"
+        raise ConfigurationError(message)
+    if given > max_parallelism:
+        message = (
+            f"operator {uid!r}: parallelism {given} is above max_parallelism {max_parallelism}; a "
+            "subtask owns at least one key group. Lower parallelism (the number of key groups is "
+            "fixed for the life of the state)"
+        )
+        raise ConfigurationError(message)
+    return given
+
+
+def is_count(value: object) -> bool:
+    """Whether this is a whole number from 1."""
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def no_event_time(uid: str) -> ConfigurationError:
+    """Lateness was given alone."""
+    return ConfigurationError(
+        f"operator {uid!r}: allowed_lateness= goes with event_time=, a column"
+    )
+
+
+def checked_lateness(allowed_lateness: Any, uid: str) -> int:
+    """How late rows may be, in µs."""
+    lateness = allowed_lateness if allowed_lateness is not None else timedelta(0)
+    if isinstance(lateness, (int, float)) and not isinstance(lateness, bool):
+        lateness = timedelta(seconds=lateness)
+    if not isinstance(lateness, timedelta) or lateness < timedelta(0):
+        message = (
+            f"operator {uid!r}: allowed_lateness is a timedelta or a number of seconds, and not "
+            f"negative: not {allowed_lateness!r}"
+        )
+        raise ConfigurationError(message)
+    return lateness // timedelta(microseconds=1)

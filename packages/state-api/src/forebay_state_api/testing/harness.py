@@ -1,0 +1,358 @@
+"""`FunctionHarness`: runs a keyed function micro-batch by micro-batch, as Spark would.
+
+Each `FunctionHarness.process` is one micro-batch: rows go to their subtasks by key group, each
+subtask works on a fresh copy of the function, and all commit. Restarts, other parallelism and older
+versions go through the same protocol as on Spark.
+"""
+
+from __future__ import annotations
+
+import pickle
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Protocol, Self, cast
+
+from forebay_state_api._engine.engine import (
+    EngineMetrics,
+    function_name,
+    record_methods,
+    timer_method,
+)
+from forebay_state_api._operator_state.reading import OperatorDescriptor, read_operator_state
+from forebay_state_api._restoring import default_options
+from forebay_state_api.arguments import (
+    checked_lateness,
+    checked_max_parallelism,
+    checked_parallelism,
+    checked_restore,
+    checked_uid,
+    no_event_time,
+)
+from forebay_state_api.descriptors import StateDescriptor
+from forebay_state_api.errors import ConfigurationError, StateAccessError
+from forebay_state_api.metrics import total
+from forebay_state_api.pickling import pickled_function
+from forebay_state_api.plugins import plugins
+from forebay_state_api.reading import read_state
+from forebay_state_api.rows import check_awaited
+from forebay_state_api.settings import EngineSettings, Settings, options_from, resolve_settings
+from forebay_state_api.storage import open_storage
+from forebay_state_api.testing.input_rows import InputRows, column_names, extractor
+from forebay_state_api.testing.job import KeyedJob
+from forebay_state_api.testing.late_backend import late_backend
+from forebay_state_api.testing.stored import Stored
+from forebay_state_api.versions import OperatorStorage, RestoreFrom
+from forebay_state_api.versions.epochs import list_epochs
+from forebay_state_api.versions.timeline import newest_complete
+
+QUERY: Final = "harness"
+"""The query id under which a harness keeps its state."""
+
+
+class Clock(Protocol):
+    """Where a harness takes the time of a micro-batch from."""
+
+    @property
+    def now_us(self) -> int:
+        """The time in µs since 1970."""
+
+
+class FunctionHarness:
+    """A keyed function on a real backend, without Spark.
+
+    :param fn: what ``keyed(...).process`` takes: a function class, of one or two inputs, or a
+        callable ``fn(row, ctx)``; `MapFunction` and `FlatMapFunction` work as well.
+    :param key_by: a column name, several, or a callable from a row to its key.
+    :param schema: what ``process`` takes: rows given out are checked against it, and come as rows
+        with its names, which another harness can take. Without it they come as the function made
+        them. For the harness of ``forebay_spark_runtime.testing``, which knows Spark's types.
+    :param key_type: the type of keys, as descriptors take types; a tuple type for several columns.
+        Keys of any type are taken if not given. State that a job on Spark stored has typed keys.
+    :param state_dir: where state is kept; in memory if not given. A directory that holds state is
+        opened at its newest version.
+    :param query: the query id under which state is kept.
+    :param restore_from: what the first version is made of, as ``keyed`` takes it; another harness
+        on the same ``state_dir`` makes it.
+    :param allow_non_restored: let ``restore_from`` leave states that the function does not declare.
+    :param backend_options: settings of the backend, by their names without ``spark.forebay.`` and
+        the backend's name.
+    :param compaction: name of the compaction service, for a backend that compacts.
+    :param clock: what micro-batches take their time from; a `ManualClock` if not given. All
+        subtasks are told it, also those without rows. Operators in a chain share one.
+    :param order_by: columns by which each subtask sorts the rows of a micro-batch before it runs
+        them, those of both inputs together.
+    :param event_time: a column name, or a callable from a row to its event time.
+    :param allowed_lateness: how long the watermark stays behind the latest event time, as a
+        timedelta or in seconds; nothing if not given.
+    :param late_answers: a seed. Nothing is read ahead, and each read of a cell that the micro-batch
+        has neither read nor written yet is answered late, in an order that the seed decides:
+        records of several keys overlap, and callbacks run when they would on slow storage. One
+        seed always gives the same run.
+
+    The other arguments are the settings of the same names; see ``forebay config``. Raises
+    `ConfigurationError` for whatever cannot work, as ``keyed`` does.
+    """
+
+    def __init__(
+        self,
+        fn: Any,
+        key_by: str | Sequence[str] | Callable[[Any], Any],
+        *,
+        schema: Any = None,
+        key_type: Any = None,
+        uid: str = "test",
+        backend: str = "heap",
+        backend_options: Mapping[str, Any] | None = None,
+        compaction: str = "local",
+        state_dir: str | Path | None = None,
+        query: str = QUERY,
+        restore_from: str | RestoreFrom | None = None,
+        allow_non_restored: bool = False,
+        parallelism: int = 1,
+        max_parallelism: int = 128,
+        clock: Clock | None = None,
+        order_by: str | Sequence[str] | None = None,
+        event_time: str | Callable[[Any], datetime] | None = None,
+        allowed_lateness: timedelta | float | None = None,
+        in_flight_limit: int | None = None,
+        batch_size: int | None = None,
+        page_size: int | None = None,
+        read_ahead: bool | None = None,
+        drain_timeout: float | str | None = None,
+        late_answers: int | None = None,
+    ) -> None:
+        self._uid = uid = checked_uid(uid)
+        self._schema = schema
+        found = plugins().backend(backend)
+        if late_answers is not None:
+            found = late_backend(found, late_answers)
+            batch_size, read_ahead = 1, False
+        settings = _settings(
+            found,
+            backend_options or {},
+            {
+                "in-flight-limit": in_flight_limit,
+                "batch-size": batch_size,
+                "page-size": page_size,
+                "read-ahead": read_ahead,
+                "drain-timeout": drain_timeout,
+            },
+        )
+        directory = f"memory://forebay-harness-{uuid.uuid4()}" if state_dir is None else state_dir
+        root = open_storage(directory)
+        event_time_of = None
+        if event_time is not None:
+            event_time_of = extractor(event_time, "event_time=", "of event times", uid)
+        self._job = KeyedJob(
+            found,
+            root,
+            settings=options_from(EngineSettings, settings),
+            options=settings.backend_options(),
+            max_parallelism=checked_max_parallelism(max_parallelism, uid),
+            key_type=key_type,
+            clock=cast("Any", clock),
+            query=query,
+            uid=uid,
+            restore=checked_restore(restore_from, allow_non_restored=allow_non_restored, uid=uid),
+            event_time=event_time_of,
+            lateness=_lateness(event_time, allowed_lateness, uid),
+            fresh=pickle.loads,
+        )
+        self._storage = OperatorStorage(root, self._job.operator)
+        self._rows = InputRows(
+            uid=uid,
+            max_parallelism=max_parallelism,
+            key_codec=self._job.key_codec,
+            key_of=extractor(key_by, "key_by", "to key by", uid),
+            event_time_of=event_time_of,
+            order_by=() if order_by is None else column_names(order_by, "order_by=", uid),
+        )
+        self.clock: Any = self._job.clock
+        self._closed = False
+        self._configure(fn, parallelism)
+        if state_dir is not None:
+            self._job.batch_id = self._newest()
+        if self.version:
+            self._stored().check_key(self._job.key_codec)
+        self._job.compaction = plugins().compaction_service(compaction).open(root, {})
+
+    # -- running ------------------------------------------------------------------------------
+
+    def process(self, rows: Iterable[Any], other: Iterable[Any] | None = None) -> list[Any]:
+        """Run one micro-batch and commit it; the rows given out, subtask by subtask.
+
+        Rows are NamedTuples, ``Row``s or dicts; the function gets their datetimes in UTC, as on
+        Spark. ``other`` are those of the second input, which come
+        after those of the first; without it the second input has none in this micro-batch. A
+        failure raises `FunctionError` with the user's error as its cause, and commits nothing; so
+        does what cannot be a key, which is a `ConfigurationError`.
+        """
+        if self._closed:
+            message = "the harness is closed"
+            raise StateAccessError(message)
+        if other is not None and self._inputs == 1:
+            message = "the function has one input; rows of a second one cannot be processed"
+            raise ConfigurationError(message)
+        if self.version == 0 and self._job.restore is not None:
+            self._stored().check_key(self._job.key_codec)
+        records = self._rows.keyed(rows, 0)
+        records += self._rows.keyed(() if other is None else other, 1)
+        records = self._rows.ordered(records)
+        return self._job.process(self._pickled, records, given_out=self._given_out)
+
+    def restart(
+        self,
+        function: Any = None,
+        parallelism: int | None = None,
+        version: int | None = None,
+    ) -> Self:
+        """Go on as a new run would: from the newest version, or from an older one.
+
+        ``function`` and ``parallelism`` stay as they are if not given. Returns the harness.
+        """
+        if version is not None:
+            if not 0 <= version <= self.version:
+                message = f"version {version} was not made yet; the newest one is {self.version}"
+                raise ConfigurationError(message)
+            self._job.batch_id = version
+        fn = pickle.loads(self._pickled) if function is None else function  # noqa: S301 - our own
+        self._configure(fn, self._job.parallelism if parallelism is None else parallelism)
+        return self
+
+    def close(self) -> None:
+        """End the harness; what is in ``state_dir`` stays."""
+        self._closed = True
+        self._job.compaction.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- looking ------------------------------------------------------------------------------
+
+    @property
+    def version(self) -> int:
+        """The version that the next micro-batch starts from: as many batches were made."""
+        return self._job.batch_id
+
+    def state(self, descriptor: StateDescriptor, key: Any, namespace: Any = None) -> Any:
+        """The committed value, list or dict of a state under ``key``, at the current version.
+
+        What is not set reads as it does in the function, before the first micro-batch as well: a
+        value as its default, a list or a map as an empty one, anything else as ``None``. With
+        ``restore_from``, the version before the first micro-batch is the one that it names.
+        """
+        stored, job = self._stored(), self._job
+        stored.check_key(job.key_codec)
+        backend, options = job.backend_class, job.options
+        if self.version == 0 and stored.version != 0:
+            with stored.opened() as reader:
+                name = reader.manifests[0].backend
+            if name != backend.name:
+                backend = plugins().backend(name)
+                options = default_options(backend)
+        return read_state(
+            stored.storage,
+            descriptor,
+            key,
+            backend=backend,
+            options=options,
+            key_codec=job.key_codec,
+            max_parallelism=job.max_parallelism,
+            now_us=self.clock.now_us,
+            namespace=namespace,
+            **stored.where(),
+        )
+
+    def operator_state(self, descriptor: OperatorDescriptor | None = None) -> list[Any]:
+        """What each subtask has committed of an operator state, at the current version.
+
+        A list for each subtask, or a dict if the state is broadcast; without a descriptor that of
+        a `ListCheckpointed`. Empty before the first micro-batch, without ``restore_from``.
+        """
+        stored = self._stored()
+        if stored.version == 0:
+            return []
+        return read_operator_state(stored.storage, descriptor, **stored.where())
+
+    @property
+    def metrics(self) -> EngineMetrics:
+        """The engine's metrics of the last micro-batch that was committed, of all subtasks."""
+        found = [report.metrics for report in self._job.reports]
+        if not found:
+            message = "metrics are those of the last micro-batch; none has run yet"
+            raise ConfigurationError(message)
+        return total(EngineMetrics, found)
+
+    # -- parts --------------------------------------------------------------------------------
+
+    def _configure(self, fn: Any, parallelism: int) -> None:
+        checked_parallelism(parallelism, self._job.max_parallelism, self._uid)
+        if isinstance(fn, type):
+            message = f"the harness takes a function, not {fn!r}; pass an instance, not the class"
+            raise ConfigurationError(message)
+        self._inputs = len(record_methods(fn))
+        if self._job.event_time is not None and timer_method(fn) is None:
+            message = f"event_time= is for functions with timers; {fn!r} has no on_timer method"
+            raise ConfigurationError(message)
+        self._pickled = self._pickle(fn)
+        self._function_name = function_name(fn)
+        self._check: Callable[[list[Any]], list[Any]]
+        self._check = list if self._schema is None else self._schema_check(self._schema)
+        self._job.restart(parallelism=parallelism, same_process=True)
+
+    def _pickle(self, fn: Any) -> bytes:
+        """``fn`` as it would travel to the workers."""
+        try:
+            from cloudpickle import dumps
+        except ImportError as error:
+            message = "a harness copies functions: pip install 'forebay-state-api[testing]'"
+            raise ConfigurationError(message) from error
+        return pickled_function(fn, self._uid, dumps)
+
+    def _schema_check(self, schema: Any) -> Callable[[list[Any]], list[Any]]:
+        """What checks rows given out, and gives them the schema's names and types."""
+        message = (
+            f"schema={schema!r:.300} is checked with the types of Spark: import FunctionHarness "
+            "from forebay_spark_runtime.testing (pip install forebay-spark-runtime)"
+        )
+        raise ConfigurationError(message)
+
+    def _given_out(self, rows: list[Any]) -> list[Any]:
+        rows = self._check(rows)
+        check_awaited(rows, self._function_name)
+        return rows
+
+    def _newest(self) -> int:
+        """The newest version of the directory; 0 also where no micro-batch has succeeded yet."""
+        newest = newest_complete(self._storage, list_epochs(self._storage))
+        return 0 if newest is None else newest.version
+
+    def _stored(self) -> Stored:
+        """What the next micro-batch begins with."""
+        if self.version == 0 and self._job.restore is not None:
+            return Stored.source_of(self._storage, self._job.restore, self._uid)
+        return Stored(storage=self._storage, uid=self._uid, version=self.version)
+
+
+def _lateness(event_time: Any, allowed_lateness: Any, uid: str) -> timedelta:
+    if event_time is None and allowed_lateness is not None:
+        raise no_event_time(uid)
+    return timedelta(microseconds=checked_lateness(allowed_lateness, uid))
+
+
+def _settings(backend: Any, options: Mapping[str, Any], given: Mapping[str, Any]) -> Settings:
+    """What is given, checked as `keyed` does; ``options`` are those of the backend."""
+    own = {f"{backend.name}.{name}": value for name, value in options.items()}
+    overrides = {"state.backend": backend.name, **own, **given}
+    return resolve_settings({}, overrides=overrides, backends={backend.name: backend})
