@@ -20,7 +20,7 @@ from typing import Any, Final
 import click
 import numpy as np
 
-from benchmarks.report import Line, finish_lines
+from benchmarks.report import Line, benchmark
 from forebay_backend_lsm.compactor import LsmCompactor
 from forebay_backend_lsm.files import Cells, Kind, TableHeader, write_file
 from forebay_compaction_ray.client.gateway import Gateway
@@ -227,18 +227,15 @@ def measure(state_dir: str, *, trips: int, jobs: int, cells: int, merges: int) -
     return [*lines, memory]
 
 
-@click.command()
+@benchmark("compaction-gateway")
 @click.option("--trips", default=500, show_default=True)
 @click.option("--jobs", default=2000, show_default=True, help="Empty jobs of one repetition.")
 @click.option("--cells", default=150_000, show_default=True, help="Of each of the merged files.")
 @click.option("--merges", default=3, show_default=True, help="Merges of one repetition.")
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write figures here.")
-@click.option("--write-readme", is_flag=True, help="Put the table into benchmarks/README.md.")
-def main(*, json_path: Path | None, write_readme: bool, **sizes: int) -> None:
-    """Measure the compaction service; end with status 1 if a target is missed."""
+def main(**sizes: int) -> list[Line]:
+    """Measure the compaction service."""
     with tempfile.TemporaryDirectory() as state_dir, connected("local", cpus=2):
-        lines = measure(state_dir, **sizes)
-    finish_lines("compaction-gateway", lines, json_path=json_path, readme=write_readme)
+        return measure(state_dir, **sizes)
 
 
 if __name__ == "__main__":

@@ -28,15 +28,7 @@ import click
 
 from benchmarks.cpu_by_process import CpuOfTrees
 from benchmarks.offload_chart import Samples, chart, rates
-from benchmarks.report import (
-    Line,
-    as_data,
-    environment_text,
-    finish,
-    lines_table,
-    table,
-    write_section,
-)
+from benchmarks.report import Line, Result, benchmark, table, write_section
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PAGE: Final = ROOT / "docs" / "explanation" / "remote-compaction.md"
@@ -298,7 +290,7 @@ def run_pair(load: Load, folder: Path | None) -> tuple[Run, Run]:
         shutil.rmtree(work, ignore_errors=True)
 
 
-@click.command()
+@benchmark(SECTION)
 @click.option("--keys", default=1_300_000, show_default=True)
 @click.option("--rows", default=100_000, show_default=True, help="Of a micro-batch.")
 @click.option("--batches", default=40, show_default=True)
@@ -306,42 +298,29 @@ def run_pair(load: Load, folder: Path | None) -> tuple[Run, Run]:
 @click.option("--pairs", default=1, show_default=True, help="Runs of each.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Where to work [default: /tmp].")
 @click.option("--picture", type=click.Path(path_type=Path), help="Draw the chart here (SVG).")
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write figures here.")
-@click.option(
-    "--write-readme",
-    is_flag=True,
-    help="Put the tables into benchmarks/README.md, and with the chart into the docs.",
-)
-def main(
-    *,
-    pairs: int,
-    folder: Path | None,
-    picture: Path | None,
-    json_path: Path | None,
-    write_readme: bool,
-    **of_load: int,
-) -> None:
-    """Measure what remote compaction takes off a job; end with status 1 if a target is missed."""
+def main(*, pairs: int, folder: Path | None, picture: Path | None, **of_load: int) -> Result:
+    """Measure what remote compaction takes off a job; --write-readme writes to the docs too."""
     load = Load(**of_load)
     found = [run_pair(load, folder) for _ in range(pairs)]
     runs = [run for pair in found for run in pair]
-    measured = lines(found)
     about = (
         f"{load.batches} micro-batches of {load.rows:,} random keys of {load.keys:,}, values of "
         f"{load.value_bytes} bytes. The job has one core, the service the other; what is said of "
         "micro-batches holds for that."
     )
-    parts = [lines_table(measured), runs_table(runs), about, environment_text()]
-    text = "\n\n".join(parts) + "\n"
     if picture is not None:
         picture.write_text(drawn(*found[0]), encoding="utf-8")
-    if write_readme:
+
+    def to_docs(text: str) -> None:
         PICTURE.write_text(drawn(*found[0]), encoding="utf-8")
         write_section(PAGE, SECTION, f"![CPU over time]({PICTURE.name})\n\n{text}")
-    data = {"lines": [as_data(line) for line in measured], "runs": [attrs.asdict(r) for r in runs]}
-    finish(SECTION, text, data, json_path=json_path, readme=write_readme)
-    if not all(line.met for line in measured):
-        raise SystemExit(1)
+
+    return Result(
+        lines=lines(found),
+        notes=[runs_table(runs), about],
+        data={"runs": [attrs.asdict(run) for run in runs]},
+        elsewhere=to_docs,
+    )
 
 
 if __name__ == "__main__":

@@ -9,16 +9,15 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import attrs
 import click
 
 from benchmarks.data import Event, rows_in_memory
-from benchmarks.engine_drive import EngineDrive, open_heap
+from benchmarks.engine_drive import EngineDrive
 from benchmarks.functions import CountChained, CountCoroutine, CountSync
-from benchmarks.report import Line, finish_lines
+from benchmarks.report import Line, benchmark
 
 KEYS: Final = (100_000, 1_000)
 ROWS: Final = 83_334
@@ -69,9 +68,9 @@ def compare(keys: int, pairs: int, count: int) -> list[Line]:
     rows = rows_in_memory(keys, ROWS * count)
     took: dict[str, list[float]] = {"bare": [], **{form: [] for form in BOUNDS}}
     with (
-        EngineDrive(CountSync(), open_heap("memory://bench-sync")) as sync,
-        EngineDrive(CountCoroutine(), open_heap("memory://bench-coroutine")) as coroutine,
-        EngineDrive(CountChained(), open_heap("memory://bench-chained")) as chained,
+        EngineDrive(CountSync(), "memory://bench-sync") as sync,
+        EngineDrive(CountCoroutine(), "memory://bench-coroutine") as coroutine,
+        EngineDrive(CountChained(), "memory://bench-chained") as chained,
     ):
         parts = [rows[start : start + ROWS] for start in range(0, len(rows), ROWS)]
         batches = [Batch(part, *sync.columns_of(part)) for part in parts]
@@ -110,22 +109,15 @@ def _line(keys: int, form: str, took: Mapping[str, Sequence[float]], rows: int) 
     )
 
 
-@click.command()
+@benchmark("engine")
 @click.option("--pairs", default=5, show_default=True, help="Ratios.")
 @click.option("--batches", default=6, show_default=True, help="Micro-batches of 83,334 rows each.")
 @click.option("--quick", is_flag=True, help="One pair over one micro-batch: does it all work?")
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write figures here.")
-@click.option("--write-readme", is_flag=True, help="Put the table into benchmarks/README.md.")
-def main(
-    *, pairs: int, batches: int, quick: bool, json_path: Path | None, write_readme: bool
-) -> None:
-    """Measure the engine against the bare loop; end with status 1 if a target is missed."""
-    if quick and write_readme:
-        raise click.UsageError("--quick gives no figures to quote: leave out --write-readme")
+def main(*, pairs: int, batches: int, quick: bool) -> list[Line]:
+    """Measure the engine against the bare loop."""
     if quick:
         pairs, batches = 1, 1
-    lines = [line for keys in KEYS for line in compare(keys, pairs, batches)]
-    finish_lines("engine", lines, json_path=json_path, readme=write_readme)
+    return [line for keys in KEYS for line in compare(keys, pairs, batches)]
 
 
 if __name__ == "__main__":

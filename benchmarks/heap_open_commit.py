@@ -12,14 +12,13 @@ import random
 import statistics
 import tempfile
 import time
-from pathlib import Path
 from typing import Any, Final, Self
 
 import attrs
 import click
 
 from benchmarks.memory import in_fresh_process, user
-from benchmarks.report import Line, finish_lines
+from benchmarks.report import Line, benchmark
 from forebay_backend_heap import HeapBackend
 from forebay_spark_runtime.collecting import begin_task
 from forebay_state_api.backend import (
@@ -232,16 +231,12 @@ def catch_up(large: State, held: Version, newest: Version) -> float:
     return seconds
 
 
-@click.command()
+@benchmark("heap")
 @click.option("--keys", default=1_000_000, show_default=True)
 @click.option("--changed", default=10_000, show_default=True, help="Keys changed by a commit.")
 @click.option("--cycles", default=3, show_default=True, help="Snapshots awaited, of each state.")
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write figures here.")
-@click.option("--write-readme", is_flag=True, help="Put the table into benchmarks/README.md.")
-def main(
-    *, keys: int, changed: int, cycles: int, json_path: Path | None, write_readme: bool
-) -> None:
-    """Measure commit and open of heap states; end with status 1 if a target is missed."""
+def main(*, keys: int, changed: int, cycles: int) -> list[Line]:
+    """Measure commit and open of heap states."""
     with tempfile.TemporaryDirectory() as folder:
         small = State.of(f"{folder}/small", keys // 10)
         large = State.of(f"{folder}/large", keys)
@@ -250,7 +245,7 @@ def main(
             large.commit(large.draw(changed))
         lines.append(measure_opening(large, cycles))
         lines.append(measure_catching_up(large, changed, cycles))
-    finish_lines("heap", lines, json_path=json_path, readme=write_readme)
+    return lines
 
 
 if __name__ == "__main__":

@@ -9,15 +9,14 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from benchmarks.data import Event, rows_in_memory
-from benchmarks.engine_drive import EngineDrive, open_heap
+from benchmarks.engine_drive import EngineDrive
 from benchmarks.functions import CountCoroutine, CountRow
-from benchmarks.report import environment_text, finish, table
+from benchmarks.report import Line, Result, benchmark
 from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
 
 KEYS: Final = 100_000
@@ -46,7 +45,7 @@ def latencies_ms(function: Any, runs: int) -> list[float]:
     """Time ``runs`` single records, from being handed to the engine until their output is there."""
     rows = rows_in_memory(KEYS, KEYS + runs)
     took = []
-    with EngineDrive(function, open_heap("memory://bench-latency")) as drive:
+    with EngineDrive(function, "memory://bench-latency") as drive:
         drive(rows[:KEYS], *drive.columns_of(rows[:KEYS]))
         for row in rows[KEYS:]:
             columns = drive.columns_of([row])
@@ -64,32 +63,27 @@ def percentile(values: Sequence[float], percent: int) -> float:
     return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
 
 
-def row_of(form: str, took: Sequence[float]) -> list[str]:
-    """One form of the function as a row of the table."""
-    met = percentile(took, 99) < BOUND_MS
-    figures = [percentile(took, 50), percentile(took, 90), percentile(took, 99), max(took)]
-    return [
-        form,
-        *(f"{figure:.3f}" for figure in figures),
-        f"< {BOUND_MS:g} at 99 %",
-        "pass" if met else "**fail**",
-    ]
+def line_of(form: str, took: Sequence[float]) -> Line:
+    """One form of the function."""
+    half, most = percentile(took, 50), percentile(took, 90)
+    return Line(
+        what=f"one record, read then write: {form}, 99 % within",
+        values=[percentile(took, 99)],
+        bound=BOUND_MS,
+        at_least=False,
+        unit="ms",
+        detail=f"50 % {half:.3f}, 90 % {most:.3f}, slowest {max(took):.3f} ms",
+    )
 
 
-@click.command()
+@benchmark("latency")
 @click.option("--runs", default=200, show_default=True, help="Records for each form.")
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write figures here.")
-@click.option("--write-readme", is_flag=True, help="Put the table into benchmarks/README.md.")
-def main(*, runs: int, json_path: Path | None, write_readme: bool) -> None:
-    """Measure the time of single records; end with status 1 if the target is missed."""
+def main(*, runs: int) -> Result:
+    """Measure the time of single records."""
     forms = {"coroutine": CountCoroutine(), "callbacks": CountCallbacks()}
     took = {form: latencies_ms(function, runs) for form, function in forms.items()}
-    header = ["one record, read then write", "50 % ms", "90 %", "99 %", "slowest", "target", ""]
-    rows = [row_of(form, values) for form, values in took.items()]
-    text = f"{table(rows, header)}\n\n{environment_text()}\n"
-    finish("latency", text, {"latency_ms": took}, json_path=json_path, readme=write_readme)
-    if any(percentile(values, 99) >= BOUND_MS for values in took.values()):
-        raise SystemExit(1)
+    lines = [line_of(form, values) for form, values in took.items()]
+    return Result(lines=lines, data={"latency_ms": took})
 
 
 if __name__ == "__main__":

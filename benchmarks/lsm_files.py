@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import Any, Final
 
 import attrs
@@ -23,7 +22,7 @@ import numpy as np
 import rocksdict
 
 from benchmarks.lsm_merge import job_of, peak_mb
-from benchmarks.report import Line, finish_lines
+from benchmarks.report import Line, benchmark
 from forebay_backend_lsm import LsmBackend
 from forebay_backend_lsm.compactor import LsmCompactor
 from forebay_backend_lsm.files import Cells, Kind, TableHeader, addresses_of, write_file
@@ -297,24 +296,19 @@ def measure_lookups(keys: int, pairs: int, folder: str) -> list[Line]:
     ]
 
 
-@click.command()
+@benchmark("lsm-files")
 @click.option("--keys", default=1_000_000, show_default=True)
 @click.option("--memory-keys", default=10_000_000, show_default=True)
 @click.option("--pairs", default=5, show_default=True)
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write figures here.")
-@click.option("--write-readme", is_flag=True, help="Put the table into benchmarks/README.md.")
-def main(
-    *, keys: int, memory_keys: int, pairs: int, json_path: Path | None, write_readme: bool
-) -> None:
-    """Measure sorted files against RocksDB; end with status 1 if a target is missed."""
+def main(*, keys: int, memory_keys: int, pairs: int) -> list[Line]:
+    """Measure sorted files against RocksDB."""
     with tempfile.TemporaryDirectory() as folder:
-        lines = [
+        return [
             measure_flush(keys // 10, pairs, f"{folder}/flush"),
             measure_compaction(keys, pairs, f"{folder}/compaction"),
             *measure_lookups(keys, pairs, folder),
             measure_memory(memory_keys, f"{folder}/memory"),
         ]
-    finish_lines("lsm-files", lines, json_path=json_path, readme=write_readme)
 
 
 if __name__ == "__main__":

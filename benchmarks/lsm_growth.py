@@ -11,41 +11,17 @@ import random
 import statistics
 import tempfile
 import time
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import click
 
-from benchmarks.lsm_state import State
-from benchmarks.report import Line, finish_lines
+from benchmarks.lsm_state import Served, State
+from benchmarks.report import Line, benchmark
 from forebay_backend_lsm.layers import layers_of
-from forebay_state_api.backend import Opening
-from forebay_state_api.compaction import CompactionService, service_of
-from forebay_state_api.storage import ObjectStorage, open_storage
 
-OPERATOR: Final = "query/operator"
 AROUND: Final = 10
 """Commits around the tenth and the last one whose median counts."""
-
-
-@attrs.define
-class Growing(State):
-    """A state whose jobs run on a thread of this process."""
-
-    @property
-    def service(self) -> CompactionService:
-        """The process's own."""
-        return service_of("local", open_storage(self.folder))
-
-    def opening(self, storage: ObjectStorage | None = None, **options: Any) -> Opening:
-        """How to open the newest version, and where its jobs run."""
-        root = open_storage(self.folder)
-        return attrs.evolve(
-            super().opening(storage or root.child(OPERATOR), **options),
-            compaction=self.service,
-            operator=OPERATOR,
-        )
 
 
 @attrs.define
@@ -59,7 +35,7 @@ class Course:
     """Bytes by commits, those that had to compact among them."""
 
 
-def grow(state: Growing, keys: int, changed: int, versions: int, pause_s: float) -> Course:
+def grow(state: Served, keys: int, changed: int, versions: int, pause_s: float) -> Course:
     """Write all keys, then update some in each version."""
     chance = random.Random(1)
     course = Course()
@@ -106,32 +82,21 @@ def lines(course: Course, live: int) -> list[Line]:
     ]
 
 
-@click.command()
+@benchmark("lsm-growth")
 @click.option("--keys", default=100_000, show_default=True)
 @click.option("--changed", default=1_000, show_default=True, help="Keys updated by a version.")
 @click.option("--versions", default=1_000, show_default=True)
 @click.option("--pause", default=0.02, show_default=True, help="Seconds between two commits.")
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write figures here.")
-@click.option("--write-readme", is_flag=True, help="Put the table into benchmarks/README.md.")
-def main(
-    keys: int,
-    changed: int,
-    versions: int,
-    pause: float,
-    json_path: Path | None,
-    *,
-    write_readme: bool,
-) -> None:
-    """Measure the growth of a state; end with status 1 if a target is missed."""
+def main(*, keys: int, changed: int, versions: int, pause: float) -> list[Line]:
+    """Measure the growth of a state."""
     with tempfile.TemporaryDirectory() as folder:
         alone = State(f"{folder}/alone")
         alone.commit(range(keys))
         live = sum(file.size for file in alone.state.files)
-        state = Growing(f"{folder}/state")
+        state = Served(f"{folder}/state")
         course = grow(state, keys, changed, versions, pause)
         state.service.close()
-    measured = lines(course, live)
-    finish_lines("lsm-growth", measured, json_path=json_path, readme=write_readme)
+    return lines(course, live)
 
 
 if __name__ == "__main__":

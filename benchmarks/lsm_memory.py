@@ -13,25 +13,19 @@ import resource
 import statistics
 import tempfile
 import time
-from pathlib import Path
 from typing import Any, Final
 
-import attrs
 import click
 
-from benchmarks.lsm_state import GROUPS, SPEC, State, asked, group_of, key_of, value_of
+from benchmarks.lsm_state import GROUPS, SPEC, Served, asked, group_of, key_of, value_of
 from benchmarks.memory import in_fresh_process
-from benchmarks.report import Line, finish_lines
+from benchmarks.report import Line, benchmark
 from forebay_backend_lsm import LsmBackend
 from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
 from forebay_state_api._engine.engine import Engine
-from forebay_state_api.backend import Opening
 from forebay_state_api.codecs import codec_for
-from forebay_state_api.compaction import service_of
 from forebay_state_api.context import RuntimeContext
-from forebay_state_api.storage import open_storage
 
-OPERATOR: Final = "query/operator"
 CACHE: Final = {"block-cache-bytes": 128 << 20}
 ROWS: Final = 83_333
 """In a micro-batch."""
@@ -51,24 +45,6 @@ class Rewrite(KeyedProcessFunction[bytes, int, int]):
         value = self.state.value()
         self.state.update(row.to_bytes(8, "big") + value[8:])
         return [row]
-
-
-@attrs.define
-class Served(State):
-    """A state whose jobs run on a thread of this process."""
-
-    def opening(self, *arguments: Any, **options: Any) -> Opening:
-        """As of any state, with the local service."""
-        opening = State.opening(self, *arguments, **options)
-        root = open_storage(self.folder)
-        return attrs.evolve(
-            opening,
-            storage=root.child(OPERATOR),
-            path=f"{self.folder}/{OPERATOR}",
-            compaction=service_of("local", root),
-            operator=OPERATOR,
-            now_us=time.time_ns() // 1000,
-        )
 
 
 def built(folder: str, keys: int) -> Served:
@@ -131,17 +107,15 @@ def measure(folder: str, keys: int, batches: int) -> tuple[float, int, int]:
     return rate, peak, state.state.bytes_total
 
 
-@click.command()
+@benchmark("lsm-memory")
 @click.option("--keys", default=10_000_000, show_default=True, help="Of the larger state.")
 @click.option("--batches", default=12, show_default=True, help="Micro-batches of each state.")
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write figures here.")
-@click.option("--write-readme", is_flag=True, help="Put the table into benchmarks/README.md.")
-def main(*, keys: int, batches: int, json_path: Path | None, write_readme: bool) -> None:
-    """Measure a state larger than the cache; end with status 1 if a target is missed."""
+def main(*, keys: int, batches: int) -> list[Line]:
+    """Measure a state larger than the cache."""
     with tempfile.TemporaryDirectory() as folder:
         small = measure(f"{folder}/small", keys // 10, batches)
         large = measure(f"{folder}/large", keys, batches)
-    lines = [
+    return [
         Line(
             what=f"rows/s over {keys:,} keys ÷ over {keys // 10:,}, cache of 128 MiB",
             values=[large[0] / small[0]],
@@ -158,7 +132,6 @@ def main(*, keys: int, batches: int, json_path: Path | None, write_readme: bool)
             detail=f"{small[1] / 1e6:.0f} MB with {keys // 10:,} keys",
         ),
     ]
-    finish_lines("lsm-memory", lines, json_path=json_path, readme=write_readme)
 
 
 if __name__ == "__main__":

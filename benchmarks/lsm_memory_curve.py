@@ -12,15 +12,14 @@ import resource
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import click
 
 from benchmarks.memory import in_fresh_process
-from benchmarks.report import Line, finish_lines
-from forebay_spark_runtime.testing import FunctionHarness
+from benchmarks.report import Line, benchmark
 from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
+from forebay_state_api.testing import FunctionHarness
 
 BATCH: Final = 100_000
 MEMTABLE_MIB: Final = 32
@@ -100,7 +99,7 @@ def curve(cache_mib: int, keys: Sequence[int], most: int | None) -> Line:
     )
 
 
-@click.command()
+@benchmark("lsm-memory-curve")
 @click.option(
     "--keys",
     type=click.IntRange(min=2_000_000),
@@ -108,13 +107,10 @@ def curve(cache_mib: int, keys: Sequence[int], most: int | None) -> Line:
     show_default=True,
     help="In the end.",
 )
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write figures here.")
-@click.option("--write-readme", is_flag=True, help="Put the table into benchmarks/README.md.")
-def main(*, keys: int, json_path: Path | None, write_readme: bool) -> None:
-    """Measure how memory grows with the state; end with status 1 if a target is missed."""
+def main(*, keys: int) -> list[Line]:
+    """Measure how memory grows with the state."""
     marks = [keys * tenths // 10 // BATCH * BATCH for tenths in (1, 3, 6, 10)]
-    lines = [curve(cache, marks, most) for cache in (1, 96) for most in (None, 1)]
-    finish_lines("lsm-memory-curve", lines, json_path=json_path, readme=write_readme)
+    return [curve(cache, marks, most) for cache in (1, 96) for most in (None, 1)]
 
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@ import random
 import statistics
 import tempfile
 import time
-from pathlib import Path
 from typing import Any, Final
 
+import attrs
 import click
 
 from benchmarks.lsm_state import (
@@ -27,16 +27,15 @@ from benchmarks.lsm_state import (
     key_of,
 )
 from benchmarks.memory import in_fresh_process
-from benchmarks.report import Line, as_data, environment_text, finish, lines_table
+from benchmarks.report import Line, Result, benchmark
 from forebay_backend_lsm import LsmBackend
 from forebay_backend_lsm.cache import CACHE
 from forebay_state_api import KeyedProcessFunction, MapStateDescriptor, ValueStateDescriptor
-from forebay_state_api._engine.engine import Engine, EngineSettings
-from forebay_state_api.backend import ABSENT, Opening, ParentState
-from forebay_state_api.codecs import codec_for
-from forebay_state_api.context import RuntimeContext
+from forebay_state_api._engine.engine import EngineSettings
+from forebay_state_api.backend import ABSENT, Opening
 from forebay_state_api.storage import ObjectStorage, open_storage
-from forebay_state_api.testing.storage import CountingStorage
+from forebay_state_api.subtask import Subtask
+from forebay_state_api.testing import CountingStorage, KeyedJob
 
 COLD_KEYS: Final = 1_000
 LIMITS: Final = (1, 10, 100, 1_000, 6_000)
@@ -83,19 +82,12 @@ def open_once(opening: Opening) -> tuple[float, int, int]:
     """Seconds of opening with the table ready for reading, bytes read and bytes of the state."""
     storage = CountingStorage(opening.storage)
     start = time.perf_counter()
-    backend = LsmBackend.open(opened_on(opening, storage))
+    backend = LsmBackend.open(attrs.evolve(opening, storage=storage))
     backend.table(SPEC)
     seconds = time.perf_counter() - start
     backend.close()
     files = [file for parent in opening.parents for file in parent.files]
     return seconds, storage.bytes_read, sum(file.size for file in files)
-
-
-def opened_on(opening: Opening, storage: ObjectStorage) -> Opening:
-    """The same opening through another storage."""
-    import attrs
-
-    return attrs.evolve(opening, storage=storage)
 
 
 def open_in_process(folder: str, state: State) -> tuple[float, int, int]:
@@ -155,58 +147,43 @@ class Filled(Chosen):
         return []
 
 
-def driven(
-    function: Any, opening: Opening, numbers: list[int], limit: int
-) -> tuple[float, list[int], Any]:
-    """Seconds and output of one function over some keys, and the state that a commit gives."""
-    backend = LsmBackend.open(opening)
-    context = RuntimeContext(
-        operator_uid="bench",
-        subtask_index=0,
-        parallelism=1,
+def job_on(storage: ObjectStorage, limit: int) -> KeyedJob:
+    """A job with so many records in flight, which keeps no blocks in memory."""
+    return KeyedJob(
+        LsmBackend,
+        storage,
         max_parallelism=len(GROUPS),
-        attempt_number=0,
-        batch_id=0,
+        key_type=bytes,
+        settings=EngineSettings(read_ahead=False, in_flight_limit=limit),
+        options={"block-cache-bytes": 0},
     )
-    settings = EngineSettings(read_ahead=False, in_flight_limit=limit)
-    codec = codec_for(bytes, what="the key")
-    engine = Engine(function, backend, context, key_codec=codec, now_us=0, settings=settings)
-    engine.open()
-    keys = [key_of(number) for number in numbers]
-    start = time.perf_counter()
-    engine.process(numbers, keys, [group_of(number) for number in numbers])
-    engine.drain()
-    seconds = time.perf_counter() - start
-    rows = engine.take_rows()
-    engine.finish()
-    committed = backend.commit(opening.version + 1) if isinstance(function, Filled) else None
-    described = engine.descriptions()
-    engine.close()
-    backend.close()
-    return seconds, rows, (committed, described)
+
+
+def feed(running: Subtask, numbers: list[int]) -> None:
+    """Run records to their end."""
+    keys, groups = [key_of(number) for number in numbers], list(map(group_of, numbers))
+    running.process(numbers, keys, groups)
+    running.drain()
 
 
 def measure_asynchrony(
     folder: str, keys: int, repetitions: int
 ) -> tuple[list[Line], dict[int, float]]:
     """Coroutine against synchronous calls, in turn; and rates by the in-flight limit."""
-    blank = State(folder, options={"block-cache-bytes": 0})
-    _, _, (committed, described) = driven(Filled(), blank.opening(), list(range(keys)), 6_000)
-    parent = ParentState(
-        manifest_id="1",
-        range=GROUPS,
-        whole=True,
-        files=committed.files,
-        meta=committed.meta,
-        descriptions=described,
-    )
+    with job_on(open_storage(folder), 6_000).subtask(Filled()) as running:
+        feed(running, list(range(keys)))
+        running.commit()
     slow = SlowStorage(open_storage(folder))
 
     def rate(function: Any, count: int, limit: int, seed: int) -> float:
-        opening = blank.opening(slow)
-        opening = opened_version(opening, parent)
+        job = job_on(slow, limit)
+        job.batch_id = 1
         numbers = random.Random(seed).sample(range(keys), count)
-        seconds, rows, _ = driven(function, opening, numbers, limit)
+        with job.subtask(function) as running:
+            start = time.perf_counter()
+            feed(running, numbers)
+            seconds = time.perf_counter() - start
+            rows = running.take_rows()
         if sorted(rows) != sorted(number + number % ENTRIES for number in numbers):
             raise RuntimeError("wrong values were read")
         return count / seconds
@@ -230,42 +207,21 @@ def measure_asynchrony(
     return [line], rates
 
 
-def opened_version(opening: Opening, parent: ParentState) -> Opening:
-    """Version 1, made of ``parent``."""
-    import attrs
-
-    return attrs.evolve(opening, version=1, parents=[parent])
-
-
-@click.command()
+@benchmark("lsm-remote")
 @click.option("--keys", default=1_000_000, show_default=True, help="Of the cold batch.")
 @click.option("--large", default=12_000_000, show_default=True, help="Keys of the opened state.")
 @click.option("--maps", default=20_000, show_default=True, help="Keys with a map each.")
 @click.option("--repetitions", default=5, show_default=True)
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write figures here.")
-@click.option("--write-readme", is_flag=True, help="Put the table into benchmarks/README.md.")
-def main(
-    *,
-    keys: int,
-    large: int,
-    maps: int,
-    repetitions: int,
-    json_path: Path | None,
-    write_readme: bool,
-) -> None:
-    """Measure reads of remote state; end with status 1 if a target is missed."""
+def main(*, keys: int, large: int, maps: int, repetitions: int) -> Result:
+    """Measure reads of remote state."""
     with tempfile.TemporaryDirectory() as folder:
         lines = measure_cold(f"{folder}/cold", keys, repetitions) if keys else []
         lines += [measure_opening(f"{folder}/large", large, repetitions)] if large else []
         more, rates = measure_asynchrony(f"{folder}/maps", maps, repetitions)
         lines += more
     shown = ", ".join(f"{limit:,}: {rate:,.0f}" for limit, rate in rates.items())
-    text = f"{lines_table(lines)}\n\nRecords/s by in-flight limit: {shown}.\n\n"
-    text += f"{environment_text()}\n"
-    data = {"lines": [as_data(line) for line in lines], "rates": rates}
-    finish("lsm-remote", text, data, json_path=json_path, readme=write_readme)
-    if not all(line.met for line in lines):
-        raise SystemExit(1)
+    note = f"Records/s by in-flight limit: {shown}."
+    return Result(lines=lines, notes=[note], data={"rates": rates})
 
 
 if __name__ == "__main__":

@@ -13,14 +13,13 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from benchmarks.lsm_state import key_of, value_of
 from benchmarks.memory import in_fresh_process
-from benchmarks.report import Line, as_data, environment_text, finish, lines_table
+from benchmarks.report import Line, benchmark
 from forebay_backend_lsm import LsmBackend
 from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
 from forebay_state_api.keys import key_group_of, subtask_of
@@ -141,20 +140,13 @@ def _line(keys: int, after: int, taken: dict[int, list[float]]) -> Line:
     )
 
 
-@click.command()
+@benchmark("lsm-restart")
 @click.option("--keys", default=1_000_000, show_default=True)
 @click.option("--pairs", default=5, show_default=True, help="Ratios.")
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write figures here.")
-@click.option("--write-readme", is_flag=True, help="Put the table into benchmarks/README.md.")
-def main(*, keys: int, pairs: int, json_path: Path | None, write_readme: bool) -> None:
-    """Measure restarts with other parallelism; end with status 1 if a target is missed."""
+def main(*, keys: int, pairs: int) -> list[Line]:
+    """Measure restarts with other parallelism."""
     with tempfile.TemporaryDirectory() as folder:
-        lines = measure(folder, keys, pairs)
-    text = f"{lines_table(lines)}\n\n{environment_text()}\n"
-    data = {"lines": [as_data(line) for line in lines]}
-    finish("lsm-restart", text, data, json_path=json_path, readme=write_readme)
-    if not all(line.met for line in lines):
-        raise SystemExit(1)
+        return measure(folder, keys, pairs)
 
 
 if __name__ == "__main__":

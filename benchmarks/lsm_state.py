@@ -20,10 +20,12 @@ from forebay_state_api.backend import (
     TableSpec,
 )
 from forebay_state_api.codecs import codec_for
+from forebay_state_api.compaction import CompactionService, service_of
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage import ObjectStorage, open_storage
 from forebay_state_api.testing.storage import WrappedStorage
 
+OPERATOR: Final = "query/operator"
 GROUPS: Final = KeyGroupRange(0, 127)
 SPEC: Final = TableSpec(
     name="s",
@@ -108,6 +110,25 @@ class State:
         backend.installed(str(self.version))
         backend.close()
         return seconds
+
+
+@attrs.define
+class Served(State):
+    """A state whose jobs run on a thread of this process."""
+
+    @property
+    def service(self) -> CompactionService:
+        """The process's own."""
+        return service_of("local", open_storage(self.folder))
+
+    def opening(self, storage: ObjectStorage | None = None, **options: Any) -> Opening:
+        """How to open the newest version, and where its jobs run."""
+        root = open_storage(self.folder)
+        return attrs.evolve(
+            super().opening(storage or root.child(OPERATOR), **options),
+            compaction=self.service,
+            operator=OPERATOR,
+        )
 
 
 def points(numbers: Sequence[int]) -> Changes:

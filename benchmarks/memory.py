@@ -19,7 +19,7 @@ from typing import Any, Final
 import click
 
 from benchmarks.data import Event
-from benchmarks.report import Line, finish_lines
+from benchmarks.report import Line, benchmark
 
 BOUND: Final = 2.0
 SLICE: Final = 50_000
@@ -44,26 +44,26 @@ def dict_bytes(keys: int) -> int:
     return resident_bytes() - before if state else 0
 
 
-def make_version(url: str, keys: int) -> Any:
-    """Commit a version that holds what `dict_bytes` holds; give its description."""
-    from benchmarks.engine_drive import EngineDrive, open_heap, parent_of
+def make_version(url: str, keys: int) -> None:
+    """Commit a version that holds what `dict_bytes` holds."""
+    from benchmarks.engine_drive import EngineDrive
     from benchmarks.functions import CountSync
 
-    with EngineDrive(CountSync(), open_heap(url)) as drive:
+    with EngineDrive(CountSync(), url) as drive:
         for start in range(0, keys, SLICE):
             numbers = range(start, min(start + SLICE, keys))
             rows = [Event(user(number), 1_000 + number, number) for number in numbers]
             drive(rows, *drive.columns_of(rows))
-        return parent_of(drive, drive.commit())
+        drive.subtask.commit()
 
 
-def heap_bytes(url: str, parent: Any, keys: int) -> int:
+def heap_bytes(url: str, keys: int) -> int:
     """Resident bytes of the opened version, with its table ready for reading."""
-    from benchmarks.engine_drive import EngineDrive, open_heap
+    from benchmarks.engine_drive import EngineDrive
     from benchmarks.functions import CountSync
 
     before = resident_bytes()
-    with EngineDrive(CountSync(), open_heap(url, parent)) as drive:
+    with EngineDrive(CountSync(), url, versions=1) as drive:
         after = resident_bytes()
         probe = [Event(user(keys - 1), 1, 0)]
         if drive(probe, *drive.columns_of(probe))[0][2] != 2:
@@ -78,27 +78,26 @@ def in_fresh_process(work: Callable[..., Any], *arguments: Any) -> Any:
         return pool.submit(work, *arguments).result()
 
 
-@click.command()
+@benchmark("memory")
 @click.option("--keys", default=1_000_000, show_default=True)
 @click.option("--pairs", default=3, show_default=True, help="Ratios.")
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write figures here.")
-@click.option("--write-readme", is_flag=True, help="Put the table into benchmarks/README.md.")
-def main(*, keys: int, pairs: int, json_path: Path | None, write_readme: bool) -> None:
-    """Measure the memory of a heap state; end with status 1 if the target is missed."""
+def main(*, keys: int, pairs: int) -> list[Line]:
+    """Measure the memory of a heap state."""
     heap, plain = [], []
     with tempfile.TemporaryDirectory() as folder:
-        parent = in_fresh_process(make_version, folder, keys)
+        in_fresh_process(make_version, folder, keys)
         for _ in range(pairs):
             plain.append(in_fresh_process(dict_bytes, keys))
-            heap.append(in_fresh_process(heap_bytes, folder, parent, keys))
-    line = Line(
-        what=f"memory, {keys:,} keys: heap state ÷ plain dict",
-        values=[ours / bare for ours, bare in zip(heap, plain, strict=True)],
-        bound=BOUND,
-        at_least=False,
-        detail=f"{median(heap) / keys:.0f} / {median(plain) / keys:.0f} bytes a key",
-    )
-    finish_lines("memory", [line], json_path=json_path, readme=write_readme)
+            heap.append(in_fresh_process(heap_bytes, folder, keys))
+    return [
+        Line(
+            what=f"memory, {keys:,} keys: heap state ÷ plain dict",
+            values=[ours / bare for ours, bare in zip(heap, plain, strict=True)],
+            bound=BOUND,
+            at_least=False,
+            detail=f"{median(heap) / keys:.0f} / {median(plain) / keys:.0f} bytes a key",
+        )
+    ]
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from typing import Any, Final
 import click
 
 from benchmarks.memory import resident_bytes
-from benchmarks.report import Line, as_data, environment_text, finish, lines_table, table
+from benchmarks.report import Line, Result, benchmark, table
 from benchmarks.wait_engine import (
     Way,
     at_once,
@@ -164,21 +164,12 @@ def spark_lines() -> tuple[list[Line], str]:
     return [line], note
 
 
-@click.command()
+@benchmark("wait")
 @click.option("--repeat", default=5, show_default=True, help="Runs of each thing.")
 @click.option("--flink-python", help="A Python that has apache-flink.")
 @click.option("--spark/--no-spark", default=True, show_default=True)
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write figures here.")
-@click.option("--write-readme", is_flag=True, help="Put the tables into benchmarks/README.md.")
-def main(
-    *,
-    repeat: int,
-    flink_python: str | None,
-    spark: bool,
-    json_path: Path | None,
-    write_readme: bool,
-) -> None:
-    """Measure; end with status 1 if a target is missed."""
+def main(*, repeat: int, flink_python: str | None, spark: bool) -> Result:
+    """Measure the ordered wait."""
     measured = Measured(repeat)
     measured.per_record("answers at once, bare", 0.5)
     measured.per_record("answers at once, both timeouts, retry, on_error", 3.0, **GUARDS)
@@ -196,16 +187,9 @@ def main(
         told.append(note)
     header = ["10,000 calls", "by", "seconds", "÷ ideal"]
     loop = "uvloop" if UV else "asyncio's own loop"
-    parts = [
-        lines_table(lines),
-        table(measured.peers, header),
-        f"On {loop} unless it says otherwise; those written by hand ran once. " + " ".join(told),
-        environment_text(),
-    ]
-    data = {"lines": [as_data(line) for line in lines], "peers": measured.peers, "notes": told}
-    finish("wait", "\n\n".join(parts) + "\n", data, json_path=json_path, readme=write_readme)
-    if not all(line.met for line in lines):
-        raise SystemExit(1)
+    about = f"On {loop} unless it says otherwise; those written by hand ran once. "
+    notes = [table(measured.peers, header), about + " ".join(told)]
+    return Result(lines=lines, notes=notes, data={"peers": measured.peers})
 
 
 if __name__ == "__main__":

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import platform
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
+import click
 from rich.console import Console
 from rich.markdown import Markdown
 
@@ -101,29 +103,62 @@ def environment_text() -> str:
     return "Measured on: " + ", ".join(parts) + "."
 
 
-def finish(
-    section: str, text: str, data: Mapping[str, Any], *, json_path: Path | None, readme: bool
-) -> None:
-    """Show the result, write the JSON file if one is named, and the README's section if asked."""
-    Console().print(Markdown(text))
-    if json_path is not None:
-        json_path.parent.mkdir(parents=True, exist_ok=True)
-        content = {"environment": environment(), **data}
-        json_path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-    if readme:
-        write_section(README, section, text)
+@attrs.frozen(kw_only=True)
+class Result:
+    """What a command has measured."""
+
+    lines: Sequence[Line]
+    notes: Sequence[str] = ()
+    """Tables and text below the lines."""
+    data: Mapping[str, Any] = attrs.field(factory=dict)
+    """What goes into the JSON file besides."""
+    elsewhere: Callable[[str], None] | None = None
+    """Puts the text into other pages, with ``--write-readme``."""
 
 
-def finish_lines(
-    section: str, lines: Sequence[Line], *, json_path: Path | None, readme: bool, note: str = ""
-) -> None:
-    """As `finish`, of lines and a ``note``; ends the process with status 1 on a missed target."""
-    parts = [lines_table(lines), note, environment_text()]
-    text = "\n\n".join(part for part in parts if part) + "\n"
-    data = {"lines": [as_data(line) for line in lines], "note": note}
-    finish(section, text, data, json_path=json_path, readme=readme)
-    if not all(line.met for line in lines):
-        raise SystemExit(1)
+def benchmark(section: str) -> Callable[[Callable[..., Any]], click.Command]:
+    """Make a command of a function that measures and gives lines, or a `Result`.
+
+    It shows them, writes the JSON file and the README's ``section`` if asked, and ends with status
+    1 if a target is missed. What gives ``None`` has shown something else.
+    """
+
+    def command_of(measure: Callable[..., Any]) -> click.Command:
+        @click.command()
+        @click.option(
+            "--json", "json_path", type=click.Path(path_type=Path), help="Write figures here."
+        )
+        @click.option(
+            "--write-readme", is_flag=True, help="Put the tables into benchmarks/README.md."
+        )
+        @functools.wraps(measure)
+        def command(*, json_path: Path | None, write_readme: bool, **options: Any) -> None:
+            if write_readme and options.get("quick"):
+                message = "--quick gives no figures to quote: leave out --write-readme"
+                raise click.UsageError(message)
+            found = measure(**options)
+            if found is None:
+                return
+            result = found if isinstance(found, Result) else Result(lines=found)
+            parts = [lines_table(result.lines), *result.notes, environment_text()]
+            text = "\n\n".join(parts) + "\n"
+            Console().print(Markdown(text))
+            if json_path is not None:
+                json_path.parent.mkdir(parents=True, exist_ok=True)
+                lines = [as_data(line) for line in result.lines]
+                told = {"lines": lines, "notes": list(result.notes), **result.data}
+                content = {"environment": environment(), **told}
+                json_path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+            if write_readme:
+                write_section(README, section, text)
+                if result.elsewhere is not None:
+                    result.elsewhere(text)
+            if not all(line.met for line in result.lines):
+                raise SystemExit(1)
+
+        return command
+
+    return command_of
 
 
 def write_section(path: Path, section: str, text: str) -> None:

@@ -21,7 +21,7 @@ from rich.console import Console
 
 from benchmarks.data import Dataset, default_folder, materialise
 from benchmarks.machine import ForeignLoad
-from benchmarks.report import Line, as_data, environment_text, finish, lines_table, table
+from benchmarks.report import Line, Result, benchmark, table
 
 OURS: Final = ("ours-sync", "ours-coroutine")
 WITH_TTL: Final = "ours-sync-ttl"
@@ -231,7 +231,7 @@ def _speeds(runs: Sequence[Measured], job: str) -> list[float]:
     return [run.events_per_s for run in runs if run.job == job]
 
 
-@click.command()
+@benchmark("streaming")
 @click.option("--pairs", default=5, show_default=True, help="Rounds: ratios for each pair of jobs.")
 @click.option("--quick", is_flag=True, help="One round of a few micro-batches: does it all work?")
 @click.option(
@@ -255,8 +255,6 @@ def _speeds(runs: Sequence[Measured], job: str) -> list[float]:
     type=click.Path(path_type=Path, exists=True),
     help="What --json wrote of other scenarios: goes into the tables too.",
 )
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write all runs here.")
-@click.option("--write-readme", is_flag=True, help="Put the tables into benchmarks/README.md.")
 def main(
     *,
     pairs: int,
@@ -265,13 +263,8 @@ def main(
     only: tuple[str, ...],
     data_dir: Path,
     earlier: tuple[Path, ...],
-    json_path: Path | None,
-    write_readme: bool,
-) -> None:
-    """Measure ours and the peers in turn; end with status 1 if a target is missed."""
-    if quick and write_readme:
-        message = "--quick gives no figures to quote: leave out --write-readme"
-        raise click.UsageError(message)
+) -> Result:
+    """Measure ours and the peers in turn."""
     before = [Measured(**run) for path in earlier for run in json.loads(path.read_text())["runs"]]
     known = {run.scenario for run in before}
     runs: list[Measured] = []
@@ -286,11 +279,8 @@ def main(
             of_scenario = _run_and_show(scenario, 1 if quick else pairs, data_dir)
         runs += of_scenario
         lines += judge(scenario, of_scenario)
-    text = f"{lines_table(lines)}\n\n{absolute(runs)}\n\n{environment_text()}\n"
-    data = {"lines": [as_data(line) for line in lines], "runs": [attrs.asdict(run) for run in runs]}
-    finish("streaming", text, data, json_path=json_path, readme=write_readme)
-    if not all(line.met for line in lines):
-        raise SystemExit(1)
+    data = {"runs": [attrs.asdict(run) for run in runs]}
+    return Result(lines=lines, notes=[absolute(runs)], data=data)
 
 
 def _restricted(scenario: Scenario, only: Sequence[str]) -> Scenario:

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.memory import in_fresh_process
-from benchmarks.report import Line, finish_lines
+from benchmarks.report import Line, benchmark
 from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
 
 FEW: Final = 16
@@ -68,7 +68,7 @@ class Count(KeyedProcessFunction[Any, Any, Any]):
 
 def harness_ms(backend: str, subtasks: int) -> float:
     """CPU time of one subtask of a warm micro-batch, in ms."""
-    from forebay_spark_runtime.testing import FunctionHarness
+    from forebay_state_api.testing import FunctionHarness
 
     rows = [Row(str(number)) for number in range(ROWS_EACH * subtasks)]
     repeats = max(1, MEASURED // subtasks)
@@ -202,29 +202,20 @@ def run_job(job: str, subtasks: int) -> float:
     return statistics.median(took[COLD:])
 
 
-@click.command()
+@benchmark("subtasks")
 @click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True)
 @click.option("--spark", "with_spark", is_flag=True, help="Micro-batches on Spark besides.")
 @click.option("--job", type=click.Choice(["ours", "dict", "tws"]), help="One run; prints its ms.")
 @click.option("--subtasks", type=click.Choice(list(BATCHES)), default=128, show_default=True)
-@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--write-readme", is_flag=True)
-def main(  # noqa: PLR0917 - click passes them by name
-    rounds: int,
-    with_spark: bool,  # noqa: FBT001 - click passes it by name
-    job: str | None,
-    subtasks: int,
-    json_path: Path | None,
-    write_readme: bool,  # noqa: FBT001 - click passes it by name
-) -> None:
+def main(*, rounds: int, with_spark: bool, job: str | None, subtasks: int) -> list[Line] | None:
     """Measure what a subtask costs by the number of subtasks."""
     if job is not None:
         click.echo(json.dumps(run_job(job, subtasks)))
-        return
+        return None
     lines = [flatness(backend, rounds) for backend in ("heap", "lsm")]
     if with_spark:
         lines += [small_batches(number, rounds) for number in SPARK_BOUNDS]
-    finish_lines("subtasks", lines, json_path=json_path, readme=write_readme)
+    return lines
 
 
 if __name__ == "__main__":

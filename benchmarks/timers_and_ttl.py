@@ -11,13 +11,12 @@ import itertools
 import statistics
 import time
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from benchmarks.memory import SLICE, in_fresh_process, resident_bytes, user
-from benchmarks.report import Line, finish_lines
+from benchmarks.report import Line, Result, benchmark
 from forebay_backend_heap import HeapBackend
 from forebay_state_api import (
     CleanupIncrementally,
@@ -144,22 +143,18 @@ def seconds_without_and_with_ttl(keys: int, batches: int) -> tuple[float, float]
     return plain, with_ttl
 
 
-@click.command()
+@benchmark("timers")
 @click.option("--timers", default=1_000_000, show_default=True)
 @click.option("--keys", default=200_000, show_default=True, help="Of a generation.")
 @click.option("--repetitions", default=3, show_default=True)
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write figures here.")
-@click.option("--write-readme", is_flag=True, help="Put the table into benchmarks/README.md.")
-def main(
-    *, timers: int, keys: int, repetitions: int, json_path: Path | None, write_readme: bool
-) -> None:
-    """Measure timers and TTL; end with status 1 if a target is missed."""
+def main(*, timers: int, keys: int, repetitions: int) -> Result:
+    """Measure timers and TTL."""
     lines = [
         _timers_line(timers, repetitions),
         _turnover_line(keys, repetitions),
     ]
     note = _ttl_note(keys // 2, repetitions)
-    finish_lines("timers", lines, note=note, json_path=json_path, readme=write_readme)
+    return Result(lines=lines, notes=[note])
 
 
 def _timers_line(timers: int, repetitions: int) -> Line:

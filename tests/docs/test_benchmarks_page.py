@@ -9,7 +9,7 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 EXPLANATION = FOLDER.parent / "docs" / "explanation" / "remote-compaction.md"
-FINISHED = re.compile(r'\bfinish(?:_lines)?\(\s*(?:"([a-z-]+)"|SECTION)')
+MEASURES = re.compile(r'^@benchmark\((?:"([a-z-]+)"|SECTION)\)', re.MULTILINE)
 SECTION = re.compile(r'^SECTION: Final = "([a-z-]+)"', re.MULTILINE)
 
 
@@ -18,7 +18,7 @@ def sections() -> dict[str, str]:
     found = {}
     for file in FOLDER.glob("*.py"):
         text = file.read_text(encoding="utf-8")
-        if file.stem != "report" and (match := FINISHED.search(text)):
+        if match := MEASURES.search(text):
             found[file.stem] = match[1] or SECTION.findall(text)[0]
     return found
 
