@@ -183,7 +183,7 @@ class RuntimeContext:
             message = f"expected a {wanted}, got {descriptor!r}"
             kind = getattr(descriptor, "kind", None)
             if kind is not None:
-                infix = "" if kind.value == "value" else f"_{kind.value}"
+                infix = "" if kind == "value" else f"_{kind}"
                 message += f", which is for context.get{infix}_state"
             raise TypeError(message)
         return self._declare(descriptor)
