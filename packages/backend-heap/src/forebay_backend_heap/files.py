@@ -72,11 +72,6 @@ class Chunk:
         """Bytes of all columns."""
         return sum(self.lengths)
 
-    @property
-    def is_part(self) -> bool:
-        """Its bytes are those of a file, which stays in memory as long as they do."""
-        return isinstance(self.data, memoryview)
-
     def detached(self) -> Chunk:
         """The same, with bytes of its own."""
         return attrs.evolve(self, data=bytes(self.data)) if self.data is not None else self
@@ -234,12 +229,6 @@ def parse_head(head: bytes, where: str) -> list[Section]:
         )
     with decoding(lambda _: where):
         return _sections(msgpack.unpackb(header)["sections"])
-
-
-def head_bytes(start: bytes) -> int:
-    """The length of prefix and header, from at least the prefix."""
-    length: int = _PREFIX.unpack_from(start)[2]
-    return _PREFIX.size + length
 
 
 def _sections(headers: Iterable[Mapping[str, Any]]) -> list[Section]:

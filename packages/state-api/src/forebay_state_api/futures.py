@@ -59,9 +59,6 @@ def _scheduler_of_a_record() -> Scheduler | None:
     return None if scheduler is None or scheduler.context._key is NO_KEY else scheduler
 
 
-_Callback = tuple["Record | None", Any, Callable[[Any], object], "StateFuture[Any] | None"]
-
-
 class StateFuture(Generic[T]):
     """The result of an asynchronous state access, now or later.
 

@@ -164,11 +164,6 @@ class Scheduler:
             self.counters.largest_in_flight = max(self.counters.largest_in_flight, in_flight)
         return record
 
-    @property
-    def has_key(self) -> bool:
-        """Whether the code of a record runs, held or not."""
-        return self.context._key is not NO_KEY
-
     def hold(self) -> Record:
         """The current record, with one more step to come."""
         record = self.keep_order()

@@ -66,8 +66,3 @@ def read_blob(storage: ObjectStorage, blob: Blob, what: str) -> bytes:
         message = f"{place}, was altered: its checksum does not fit its content"
         raise CorruptStateError(message)
     return data
-
-
-def file_of(blob: Blob) -> str | None:
-    """The file that must live as long as the manifest."""
-    return None if isinstance(blob, bytes) else blob.name
