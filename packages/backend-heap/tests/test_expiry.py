@@ -9,7 +9,7 @@ import pytest
 
 from forebay_backend_heap.backend import HeapBackend
 from forebay_backend_heap.cache import CACHE
-from forebay_backend_heap.expiry import NEVER, Deadline, Walk
+from forebay_backend_heap.expiry import NEVER, Walk
 from forebay_backend_heap.groups import GroupIndex
 from forebay_state_api import (
     CleanupInCompaction,
@@ -119,20 +119,6 @@ def test_a_process_that_holds_an_ancestor_drops_it_too(job):
     job.clock.advance(-TTL)
     job.restart(same_process=True)
     assert job.do("old", ("v.value",), ("l.get",), ("m.items",)) == [None, [], []]
-
-
-def test_a_deadline_reads_the_clock_again():
-    times = iter([200, 150])
-    deadline = Deadline(10, 100, every=2, clock=lambda: next(times))
-    assert [next(deadline) for _ in range(6)] == [90, 90, 190, 190, 190, 190]
-    assert [next(Deadline(10, 100)) for _ in range(3)] == [90] * 3
-
-
-def test_the_clock_of_a_fold_goes_on_from_the_micro_batch():
-    deadline = Deadline(10_000_000, 100, every=1)
-    readings = [next(deadline) for _ in range(3)]
-    assert readings == sorted(readings)
-    assert readings[-1] < 60_000_000, "the machine's own clock is at 1,700,000,000,000,000 µs"
 
 
 def test_sweeps_look_again_when_something_may_have_expired():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
+from forebay_state_api.expiry import Expiry
 from forebay_state_api.testing.compaction import ImmediateCompaction
 
 
@@ -16,7 +17,8 @@ def test_the_job_names_ttl_and_clock(kit, new_operator, monkeypatch, ttl_us, eve
     monkeypatch.setattr(
         type(operator), "opening", lambda self, **given: opening(self, compaction=service, **given)
     )
-    spec = attrs.evolve(kit.spec(ttl=True), compaction_ttl_us=ttl_us, compaction_clock_every=every)
+    expiry = None if ttl_us is None else Expiry(ttl_us)
+    spec = attrs.evolve(kit.spec(ttl=True), compaction_expiry=expiry, compaction_clock_every=every)
     while not service.submitted:
         assert operator.version < 10
         operator.commit((spec, kit.points({"a": (operator.version, 1)})))

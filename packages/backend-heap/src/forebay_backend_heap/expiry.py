@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain, repeat
+from typing import Any, Final, TypeVar
 
 from forebay_state_api.backend import (
     ABSENT,
@@ -13,7 +14,9 @@ from forebay_state_api.backend import (
     PointChanges,
     Shape,
 )
-from forebay_state_api.compaction import running_clock
+from forebay_state_api.expiry import Deadline
+
+T = TypeVar("T")
 
 NEVER: Final = 1 << 62
 """Later than every time."""
@@ -127,41 +130,6 @@ class Walk:
         self._oldest_us, self._seen_us = self._seen_us, NEVER
 
 
-class Deadline:
-    """Tells until when what comes would have expired; of a fold that may read the clock again."""
-
-    def __init__(
-        self,
-        ttl_us: int,
-        now_us: int,
-        every: int | None = None,
-        clock: Callable[[], int] | None = None,
-    ) -> None:
-        """``now_us`` counts for the first ``every`` cells; then ``clock`` is read, and so on.
-
-        If not given, it goes on from ``now_us``.
-        """
-        self._ttl_us: Final = ttl_us
-        self._now_us = now_us
-        self._every: Final = every
-        self._clock: Final = clock or running_clock(now_us)
-        self._left = every or 0
-
-    def __next__(self) -> int:
-        """For one more cell."""
-        if self._every is not None:
-            if not self._left:
-                self._now_us = max(self._now_us, self._clock())
-                self._left = self._every
-            self._left -= 1
-        return self.until_us
-
-    @property
-    def until_us(self) -> int:
-        """What is of this time, or older, has expired."""
-        return self._now_us - self._ttl_us
-
-
 def without_expired(changes: Changes, deadline: Deadline) -> tuple[Changes, dict[Any, int]]:
     """``changes`` of a delta without what has expired, which older files may hold too.
 
@@ -174,22 +142,26 @@ def without_expired(changes: Changes, deadline: Deadline) -> tuple[Changes, dict
     return Changes(points=points, lists=lists, maps=maps), found
 
 
+def _with_deadline(cells: Collection[T], deadline: Deadline) -> Iterable[tuple[T, int]]:
+    """Each of ``cells``, and until when it is dead."""
+    untils = (repeat(until_us, count) for count, until_us in deadline.steps(len(cells)))
+    return zip(cells, chain.from_iterable(untils), strict=True)
+
+
 def _live_points(points: PointChanges, deadline: Deadline, found: dict[Any, int]) -> PointChanges:
-    values: list[Any] = []
-    for key, group, value in zip(points.keys, points.groups, points.values, strict=True):
-        if value is not ABSENT and value[0] <= next(deadline):
-            found[key] = group
-            values.append(ABSENT)
-        else:
-            values.append(value)
+    values = [
+        ABSENT if value is ABSENT or value[0] <= until_us else value
+        for value, until_us in _with_deadline(points.values, deadline)
+    ]
+    rows = zip(points.keys, points.groups, points.values, values, strict=True)
+    found.update((key, group) for key, group, value, live in rows if value is not live)
     return PointChanges(points.keys, points.groups, values)
 
 
 def _live_lists(
     lists: Mapping[Any, ListChange], deadline: Deadline, found: dict[Any, int]
 ) -> Iterator[tuple[Any, ListChange]]:
-    for key, change in lists.items():
-        until_us = next(deadline)
+    for (key, change), until_us in _with_deadline(lists.items(), deadline):
         live = [element for element in change.elements if element[0] > until_us]
         if len(live) < len(change.elements):
             found[key] = change.group
@@ -199,12 +171,10 @@ def _live_lists(
 def _live_maps(
     maps: Mapping[Any, MapChange], deadline: Deadline, found: dict[Any, int]
 ) -> Iterator[tuple[Any, MapChange]]:
-    for key, change in maps.items():
-        until_us = next(deadline)
-        entries = {
-            address: ABSENT if entry is ABSENT or entry[0] <= until_us else entry
-            for address, entry in change.entries.items()
-        }
-        if entries != change.entries:
+    for (key, change), until_us in _with_deadline(maps.items(), deadline):
+        entries = change.entries.items()
+        gone = [a for a, entry in entries if entry is not ABSENT and entry[0] <= until_us]
+        if gone:
             found[key] = change.group
-        yield key, MapChange(change.group, change.cleared, entries)
+        live = {**change.entries, **dict.fromkeys(gone, ABSENT)}
+        yield key, MapChange(change.group, change.cleared, live)

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from forebay_backend_heap.columns import decode, encode, oldest_time
-from forebay_backend_heap.expiry import Deadline, without_expired
+from forebay_backend_heap.expiry import without_expired
 from forebay_backend_heap.files import Section
 from forebay_backend_heap.pending import Pending, changes_of
 from forebay_backend_heap.resident import Resident
-from forebay_state_api.backend import NO_TIME, TableSpec
+from forebay_state_api.backend import TableSpec
+from forebay_state_api.expiry import Deadline
 
 MERGE_BELOW: Final = 4096
 """Cells of a section from which on a fold takes it over as it is."""
@@ -29,9 +30,9 @@ class Fold:
         """``now_us`` is the micro-batch's time, `NO_TIME` where it has none."""
         self._resident = resident
         self._deadlines = {
-            name: Deadline(ttl_us, now_us, table.spec.compaction_clock_every)
+            name: Deadline(expiry, now_us, table.spec.compaction_clock_every)
             for name, table in resident.tables.items()
-            if (ttl_us := table.spec.compaction_ttl_us) is not None and now_us != NO_TIME
+            if (expiry := table.spec.compaction_expiry) is not None
         }
         self._expired: dict[str, dict[object, int]] = {}
         """Table → the keys, with their groups, of cells that had something expired."""

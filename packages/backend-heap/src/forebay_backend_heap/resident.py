@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator
 
 from forebay_backend_heap.collector import paused
 from forebay_backend_heap.columns import encode
-from forebay_backend_heap.expiry import Deadline, Places
+from forebay_backend_heap.expiry import Places
 from forebay_backend_heap.files import Op, Section
 from forebay_backend_heap.table import HeapTable
-from forebay_state_api.backend import NO_TIME, TableSpec
+from forebay_state_api.backend import TableSpec
 from forebay_state_api.codecs import ValueCodec
+from forebay_state_api.expiry import Deadline
 from forebay_state_api.keys import KeyGroupRange
 
 _log = logging.getLogger(__name__)
@@ -61,8 +62,6 @@ class Resident:
 
         Returns the sections that do the same to whoever held the version before.
         """
-        if now_us == NO_TIME:
-            return []
         return [
             section
             for table in self.tables.values()
@@ -128,16 +127,13 @@ def _expiring(table: HeapTable, now_us: int) -> Iterator[tuple[Places, int]]:
     They come in parts where the clock is to be read in between.
     """
     spec = table.spec
-    if spec.compaction_ttl_us is None or spec.compaction_clock_every is None:
-        ttl_us = spec.compaction_ttl_us if spec.snapshot_ttl_us is None else spec.snapshot_ttl_us
-        if ttl_us is not None:
-            yield table.places(), now_us - ttl_us
+    expiry = spec.compaction_expiry or spec.snapshot_expiry
+    if expiry is None:
         return
-    places = [*table.places()]
-    every = spec.compaction_clock_every
-    deadline = Deadline(spec.compaction_ttl_us, now_us, 1)
-    for start in range(0, len(places), every):
-        yield places[start : start + every], next(deadline)
+    places, start = [*table.places()], 0
+    for cells, until_us in Deadline(expiry, now_us, spec.compaction_clock_every).steps(len(places)):
+        yield places[start : start + cells], until_us
+        start += cells
 
 
 def _interchangeable(held: TableSpec, spec: TableSpec) -> bool:

@@ -132,8 +132,8 @@ class LsmBackend(StateBackend):
         return {
             "compression": self._options.compression,
             "block_bytes": self._options.block_bytes,
-            "ttl": {s.name: s.compaction_ttl_us for s in specs if s.compaction_ttl_us is not None},
-            "full_ttl": {s.name: s.snapshot_ttl_us for s in specs if s.snapshot_ttl_us is not None},
+            "ttl": {s.name: s.compaction_expiry.plain for s in specs if s.compaction_expiry},
+            "full_ttl": {s.name: s.snapshot_expiry.plain for s in specs if s.snapshot_expiry},
             "clock_every": {
                 s.name: s.compaction_clock_every
                 for s in specs

@@ -11,15 +11,15 @@ from typing import Any, ClassVar, Final
 import attrs
 import numpy as np
 
-from forebay_backend_lsm.expiry import Clock, Expiry
 from forebay_backend_lsm.files.cells import Cells, Kind
 from forebay_backend_lsm.files.reading import FileTable, SortedFile, check_present
 from forebay_backend_lsm.files.writing import TableHeader
 from forebay_backend_lsm.merging import Merged, Rules, Run, merge
 from forebay_backend_lsm.outputs import Outputs
 from forebay_state_api.backend import StateFile
-from forebay_state_api.compaction import CompactionJob, CompactionResult, running_clock
+from forebay_state_api.compaction import CompactionJob, CompactionResult
 from forebay_state_api.errors import CorruptStateError, StorageError
+from forebay_state_api.expiry import Clock, Deadline, Expiry, running_clock
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage import ObjectStorage
 
@@ -55,8 +55,8 @@ class LsmCompactor:
         """As `forebay_state_api.compaction.Compactor.compact` says.
 
         Options of the job: ``bottom`` (no older run lies below the inputs, so that tombstones may
-        go; required), ``ttl`` (state name → µs, of states whose expired cells are to go),
-        ``clock_every`` (state name → after how many of its cells the clock is read again; of
+        go; required), ``ttl`` (state name → `Expiry.plain`, of states whose expired cells are to
+        go), ``clock_every`` (state name → after how many of its cells the clock is read again; of
         others the job's clock decides to the end), ``compression``, ``block_bytes``. Memory is
         bounded by some tens of megabytes, twice the target file size, the indexes of inputs and
         the filters of outputs. Outputs of one ``lane`` (in their meta) are disjoint by address
@@ -104,7 +104,7 @@ class _Compaction:
         self._cancelled: Final = cancelled
         self._clock: Final = clock
         self._bottom: Final[bool] = job.options["bottom"]
-        self._ttl: Final[Mapping[str, int]] = job.options.get("ttl", {})
+        self._ttl: Final[Mapping[str, Any]] = job.options.get("ttl", {})
         self._clock_every: Final[Mapping[str, int]] = job.options.get("clock_every", {})
         self._outputs: Final = Outputs(job, storage, self._check)
         self._deleted = self._expired = 0
@@ -167,29 +167,31 @@ class _Compaction:
 
     def _merged(self, sources: Sequence[_Source], *, bottom: bool) -> Iterator[Merged]:
         header = sources[0].header
-        expiry = self._expiry(header)
         rules = Rules(
             bottom=bottom,
-            expiry=expiry,
+            deadline=self._deadline(header),
             stamped_lists=header.has_stamps,
         )
         least, most = _PART_BYTES
         size = min(max(_READ_AHEAD_BYTES // len(sources), least), most)
-        yield from merge([Run(self._parts(source, size), source.lane) for source in sources], rules)
-        if expiry is not None and expiry.dropped:
+        runs = [Run(self._parts(source, size), source.lane) for source in sources]
+        aged = 0
+        for merged in merge(runs, rules):
+            aged += merged.dropped.aged
+            yield merged
+        if aged:
             _log.debug(
                 "ttl: compaction dropped expired parts of %d cells of state %r, operator %r",
-                expiry.dropped,
+                aged,
                 header.name,
                 self._job.operator,
             )
 
-    def _expiry(self, header: TableHeader) -> Expiry | None:
-        ttl_us = self._ttl.get(header.name) if header.ttl else None
-        if ttl_us is None:
+    def _deadline(self, header: TableHeader) -> Deadline | None:
+        if not header.ttl or header.name not in self._ttl:
             return None
         every = self._clock_every.get(header.name)
-        return Expiry(ttl_us, self._job.now_us, every, self._clock)
+        return Deadline(Expiry.of(self._ttl[header.name]), self._job.now_us, every, self._clock)
 
     def _parts(self, source: _Source, size: int) -> Iterator[tuple[int, Cells]]:
         """The cells of an input, some blocks at a time, for `Run`."""

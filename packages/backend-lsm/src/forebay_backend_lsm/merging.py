@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forebay_backend_lsm.expiry import Expiry
 from forebay_backend_lsm.files.arrow import (
     binary_array,
     binary_from,
@@ -36,6 +35,7 @@ from forebay_backend_lsm.files.cells import (
     order_of,
 )
 from forebay_backend_lsm.files.lists import Stamps, without_expired
+from forebay_state_api.expiry import Deadline
 
 _MAP_PREFIX_SHIFT: Final = np.uint64(24)
 """The cells of one map have the address bits above these in common."""
@@ -47,7 +47,7 @@ class Rules:
 
     bottom: bool
     """No older run lies below: what only hides older cells may go."""
-    expiry: Expiry | None = None
+    deadline: Deadline | None = None
     """Says what has expired; ``None`` in a table without TTL, or without clean-up of it."""
     stamped_lists: bool = False
     """Values are lists whose elements have times."""
@@ -60,6 +60,8 @@ class Dropped:
     deleted: int = 0
     """Hid older cells, and no older run lies below; or were empty appends."""
     expired: int = 0
+    aged: int = 0
+    """Of how many cells something has expired, also of those that were not left out."""
 
 
 @attrs.frozen(eq=False)
@@ -200,11 +202,15 @@ class _Window:
         cells = attrs.evolve(cells, kinds=kinds)
         stays = _needed(cells, rules)
         deleted = gone = len(cells) - int(stays.sum())
-        if rules.expiry is not None:
-            cells = _expire(cells, rules.expiry, stamped_lists=rules.stamped_lists)
-            stays = _needed(cells, rules)
-            gone = len(cells) - int(stays.sum())
-        dropped = Dropped(deleted=deleted, expired=gone - deleted)
+        aged = 0
+        if rules.deadline is not None:
+            until = _untils(rules.deadline, len(cells))
+            old = expired(cells, until, stamped_lists=rules.stamped_lists)
+            if aged := int(old.sum()):
+                cells = _without(cells, old, until, stamped_lists=rules.stamped_lists)
+                stays = _needed(cells, rules)
+                gone = len(cells) - int(stays.sum())
+        dropped = Dropped(deleted=deleted, expired=gone - deleted, aged=aged)
         if stays.all():
             return cells, lanes, dropped
         return cells.take(np.flatnonzero(stays)), lanes[stays], dropped
@@ -246,32 +252,31 @@ def _folded(cells: Cells, heads: Mask) -> Cells:
     return Cells(cells.addresses[at], kinds, times, taken(cells.keys, at), values)
 
 
-def _expire(cells: Cells, expiry: Expiry, *, stamped_lists: bool) -> Cells:
-    """Turn what has expired into tombstones, and leave expired elements out of lists."""
-    until = expiry.until(len(cells))
+def expired(cells: Cells, until: I64, *, stamped_lists: bool) -> Mask:
+    """Which cells hold something of their time in ``until``, or older."""
     if stamped_lists:
-        return _expire_elements(cells, until, expiry)
+        return Stamps.of(cells.values).expired(until)
     assert cells.times is not None
-    gone = (cells.kinds == Kind.PUT) & (cells.times <= until)
-    if not gone.any():
-        return cells
-    expiry.dropped += int(gone.sum())
+    answer: Mask = (cells.kinds == Kind.PUT) & (cells.times <= until)
+    return answer
+
+
+def _untils(deadline: Deadline, count: int) -> I64:
+    """Of each of the next ``count`` cells: until when it is dead."""
+    steps = np.array([*deadline.steps(count)], np.int64).reshape(-1, 2)
+    return np.repeat(steps[:, 1], steps[:, 0])
+
+
+def _without(cells: Cells, old: Mask, until: I64, *, stamped_lists: bool) -> Cells:
+    """Turn what has expired into tombstones, and leave expired elements out of lists."""
+    kept, gone = [b""] * int(old.sum()), old & (cells.kinds == Kind.PUT)
+    if stamped_lists:
+        found = taken(cells.values, np.flatnonzero(old)).to_pylist()
+        kept = [without_expired(*one) for one in zip(found, until[old].tolist(), strict=True)]
+    values = _replaced(cells.values, old, kept)
+    if stamped_lists:
+        gone &= _empty(values)
     kinds = np.where(gone, np.uint8(Kind.DELETE), cells.kinds)
-    values = _replaced(cells.values, gone, [b""] * int(gone.sum()))
-    return attrs.evolve(cells, kinds=kinds, values=values)
-
-
-def _expire_elements(cells: Cells, until: I64, expiry: Expiry) -> Cells:
-    expired = Stamps.of(cells.values).expired(until)
-    if not expired.any():
-        return cells
-    expiry.dropped += int(expired.sum())
-    found = taken(cells.values, np.flatnonzero(expired)).to_pylist()
-    times = until[expired].tolist()
-    kept = [without_expired(value, time) for value, time in zip(found, times, strict=True)]
-    values = _replaced(cells.values, expired, kept)
-    kinds = cells.kinds.copy()
-    kinds[expired & (kinds == Kind.PUT) & _empty(values)] = Kind.DELETE
     return attrs.evolve(cells, kinds=kinds, values=values)
 
 

@@ -16,8 +16,8 @@ import numpy as np
 from forebay_backend_lsm.encoding import pack_elements, unpack_elements
 from forebay_backend_lsm.files import Cells, Kind
 from forebay_backend_lsm.files.arrow import binary_array
-from forebay_backend_lsm.files.lists import Stamps
-from forebay_backend_lsm.merging import Rules, merge
+from forebay_backend_lsm.files.cells import Positions
+from forebay_backend_lsm.merging import Rules, expired, merge
 from forebay_backend_lsm.merging import Run as MergingRun
 from forebay_backend_lsm.reads import Reads
 from forebay_backend_lsm.runs import FileRun, MemoryRun, Run
@@ -126,13 +126,7 @@ class Sweep:
     def _expired(self, lanes: Sequence[Cells]) -> Cells:
         if self._spec.shape is Shape.LIST:
             return self._of_lists(lanes)
-        found = [_NO_CELLS[True]]
-        for cells in lanes:
-            assert cells.times is not None
-            gone = np.flatnonzero((cells.kinds == Kind.PUT) & (cells.times <= self._until_us))
-            if len(gone):
-                found.append(cells.take(gone))
-        old = Cells.concat(found)
+        old = Cells.concat([_NO_CELLS[True], *(c.take(self._expired_in(c)) for c in lanes)])
         nothing = binary_array([b""] * len(old))
         kinds = np.full(len(old), Kind.DELETE, np.uint8)
         times = np.zeros(len(old), np.int64)
@@ -140,28 +134,33 @@ class Sweep:
 
     def _of_lists(self, lanes: Sequence[Cells]) -> Cells:
         """Lists that have an expired element, without those; parts of one are in several lanes."""
-        expired: dict[tuple[int, bytes], list[tuple[TableSpec, bytes]]] = {}
+        found: dict[tuple[int, bytes], list[tuple[TableSpec, bytes]]] = {}
         for cells in lanes:
-            limits = np.full(len(cells), self._until_us, np.int64)
-            for at in np.flatnonzero(Stamps.of(cells.values).expired(limits)).tolist():
-                expired[int(cells.addresses[at]), cells.keys[at].as_py()] = []
-        if not expired:
+            for at in self._expired_in(cells).tolist():
+                found[int(cells.addresses[at]), cells.keys[at].as_py()] = []
+        if not found:
             return _NO_CELLS[False]
         readers = self._readers()
         for cells, reader in zip(lanes, readers, strict=True):
-            addresses = np.array([address for address, _ in expired], np.uint64)
+            addresses = np.array([address for address, _ in found], np.uint64)
             for at in np.flatnonzero(np.isin(cells.addresses, addresses)).tolist():
                 place = int(cells.addresses[at]), cells.keys[at].as_py()
-                if place in expired:
-                    expired[place].append((reader, cells.values[at].as_py()))
-        values = [self._without_expired(parts) for parts in expired.values()]
+                if place in found:
+                    found[place].append((reader, cells.values[at].as_py()))
+        values = [self._without_expired(parts) for parts in found.values()]
         kinds = [Kind.PUT if value else Kind.DELETE for value in values]
         return Cells.of(
-            np.array([address for address, _ in expired], np.uint64),
+            np.array([address for address, _ in found], np.uint64),
             np.array(kinds, np.uint8),
-            [key for _, key in expired],
+            [key for _, key in found],
             values,
         )
+
+    def _expired_in(self, cells: Cells) -> Positions:
+        """The positions of cells that hold something expired."""
+        until = np.full(len(cells), self._until_us, np.int64)
+        stamped = self._spec.shape is Shape.LIST
+        return np.flatnonzero(expired(cells, until, stamped_lists=stamped))
 
     def _without_expired(self, parts: Sequence[tuple[TableSpec, bytes]]) -> bytes:
         live = [

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay_backend_lsm.compactor import LsmCompactor
-from forebay_backend_lsm.expiry import Expiry
 from forebay_backend_lsm.files import SortedFile
 from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.keys import KeyGroupRange
@@ -218,13 +217,6 @@ def test_the_clock_is_read_again_every_so_many_cells(model, storage, kind, every
         assert not [*times]
     first, second = (storage.get(f"{prefix}0000") for prefix in ("first/", "second/"))
     assert first == second
-
-
-def test_the_clock_counts_cells_from_window_to_window():
-    times = iter([200, 300])
-    expiry = Expiry(10, 100, 3, lambda: next(times))
-    parts = [expiry.until(count).tolist() for count in (2, 0, 3, 1, 2)]
-    assert parts == [[90, 90], [], [90, 190, 190], [190], [290, 290]]
 
 
 def test_a_state_without_clean_up_keeps_what_has_expired(model, storage):

@@ -36,6 +36,7 @@ from forebay_state_api.codecs.derived import stamped_codec
 if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.compaction import CompactionService
+    from forebay_state_api.expiry import Expiry
     from forebay_state_api.keys import KeyGroupRange
     from forebay_state_api.storage import ObjectStorage
     from forebay_state_api.ttl import CleanupInCompaction, CleanupIncrementally
@@ -104,17 +105,17 @@ class TableSpec:
     ttl: bool = False
     """The state has a time to live: cells, list elements and map entries are pairs ``(last access
     in µs, value)``. A backend packs them with `stored`, or the two parts apart."""
-    compaction_ttl_us: int | None = None
-    """After so many µs compaction drops what expired; ``None`` where it was not asked to.
+    compaction_expiry: Expiry | None = None
+    """Compaction drops what is dead by this; ``None`` where it was not asked to.
 
-    Not part of the description: a job may restart with another time.
+    Not part of the description: a job may restart with another one.
     """
     compaction_clock_every: int | None = None
     """After so many cells compaction reads the clock again; ``None``: it never does."""
-    snapshot_ttl_us: int | None = None
-    """After so many µs a full snapshot drops what expired; ``None`` where it was not asked to.
+    snapshot_expiry: Expiry | None = None
+    """A full snapshot drops what is dead by this; ``None`` where it was not asked to.
 
-    Not part of the description, as ``compaction_ttl_us``.
+    Not part of the description, as ``compaction_expiry``.
     """
     generations: Sequence[Mapping[str, Any]] = ()
     """How value and user key were declared since the state is stored, once for each change of a

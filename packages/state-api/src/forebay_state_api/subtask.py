@@ -61,8 +61,6 @@ _log = logging.getLogger(__name__)
 DEFAULT_CACHE_BYTES: Final = 1 << 30
 """What backends of a process may keep between batches, unless the job says otherwise."""
 
-_MOST_US: Final = (1 << 63) - 1
-"""As much as plain data hold."""
 TTL_US: Final = "ttl_us"
 """Among what a manifest tells people: state name → time to live in µs."""
 
@@ -454,7 +452,7 @@ class Subtask:
         states = self.engine.states.values()
         durations = {s.spec.name: s.descriptor.ttl.ttl_us for s in states if s.descriptor.ttl}
         if durations:
-            told[TTL_US] = {name: min(ttl_us, _MOST_US) for name, ttl_us in durations.items()}
+            told[TTL_US] = durations
         if self._compaction is not None and (service := self._compaction.metrics()):
             told["compaction"] = dict(service)
         if counted := nonzero(self.metrics):

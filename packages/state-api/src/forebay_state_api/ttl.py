@@ -9,9 +9,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import attrs
+
+from forebay_state_api.expiry import Expiry
+
+_ENDLESS_US: Final = 1 << 62
+"""Longer than from the first to the last `datetime`."""
 
 
 class UpdateType(enum.Enum):
@@ -145,8 +150,13 @@ class StateTtlConfig:
 
     @property
     def ttl_us(self) -> int:
-        """The time to live in µs."""
-        return self.ttl // timedelta(microseconds=1)
+        """The time to live in µs, or a time that is never over."""
+        return min(self.ttl // timedelta(microseconds=1), _ENDLESS_US)
+
+    @property
+    def expiry(self) -> Expiry:
+        """When what is stored is dead."""
+        return Expiry(self.ttl_us)
 
     @property
     def cleans_on_read(self) -> bool:

@@ -14,6 +14,7 @@ from forebay_state_api import (
     ValueStateDescriptor,
 )
 from forebay_state_api.backend import Capability
+from forebay_state_api.expiry import Expiry
 from forebay_state_api.testing.reference import ReferenceBackend
 
 TTL = timedelta(seconds=5)
@@ -61,4 +62,5 @@ def test_the_backend_is_told_ttl_and_clock(new_job, monkeypatch, cleanup, ttl_us
     monkeypatch.setattr(Compacting, "asked", asked, raising=False)
     new_job(Compacting).run(Keeping(*cleanup), [("a", 1)])
     (spec,) = asked
-    assert (spec.compaction_ttl_us, spec.compaction_clock_every) == (ttl_us, every)
+    expiry = None if ttl_us is None else Expiry(ttl_us)
+    assert (spec.compaction_expiry, spec.compaction_clock_every) == (expiry, every)

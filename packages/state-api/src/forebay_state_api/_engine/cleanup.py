@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from forebay_state_api._engine.keyed import KeyedState
     from forebay_state_api.backend import StateBackend
     from forebay_state_api.descriptors import StateDescriptor
+    from forebay_state_api.expiry import Expiry
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ def needed_by(cleanup: Cleanup) -> Capability:
 class Cleanups:
     """What a descriptor asks of one backend."""
 
-    ttl_us: int | None
+    expiry: Expiry | None
     """``None``: the state has no TTL."""
     asked: tuple[Cleanup, ...] = ()
     """What was asked for by name."""
@@ -69,32 +70,30 @@ class Cleanups:
         wanted = any(isinstance(one, CleanupInBackground) for one in ttl.cleanup)
         if not wanted or any(type(one) is type(own) for one in ttl.cleanup):
             own = None
-        return cls(ttl.ttl_us, tuple(ttl.cleanup), own)
+        return cls(ttl.expiry, tuple(ttl.cleanup), own)
 
     def added_to(self, spec: TableSpec) -> TableSpec:
         """``spec`` with what the table has to know."""
-        compaction = self._one(CleanupInCompaction, self.asked) or self._one(
-            CleanupInCompaction, (self.background,)
-        )
+        compaction = self._one(CleanupInCompaction, (*self.asked, self.background))
         snapshot = self._one(CleanupFullSnapshot, self.asked)
         return attrs.evolve(
             spec,
-            compaction_ttl_us=None if compaction is None else self.ttl_us,
+            compaction_expiry=None if compaction is None else self.expiry,
             compaction_clock_every=None if compaction is None else compaction.clock_every,
-            snapshot_ttl_us=None if snapshot is None else self.ttl_us,
+            snapshot_expiry=None if snapshot is None else self.expiry,
         )
 
     def sweep(self, state: str, uid: str) -> Sweep | None:
         """What is checked incrementally."""
         asked = self._one(CleanupIncrementally, self.asked)
         own = self._one(CleanupIncrementally, (self.background,))
-        if self.ttl_us is None or (asked is None and own is None):
+        if self.expiry is None or (asked is None and own is None):
             return None
         per_access = 0 if asked is None else asked.entries
         per_record = own.entries if own is not None else 0
         if asked is not None and asked.every_record:
             per_record = asked.entries
-        return Sweep(state, uid, self.ttl_us, per_access, per_record)
+        return Sweep(state, uid, self.expiry, per_access, per_record)
 
     @staticmethod
     def _one(kind: type[C], among: tuple[Any, ...]) -> C | None:
@@ -107,14 +106,14 @@ class Sweep:
 
     state: str
     uid: str
-    ttl_us: int
+    expiry: Expiry
     per_access: int
     per_record: int
 
     def run(self, table: Table, records: int, accesses: int, now_us: int) -> None:
         """Make the checks that so many records and accesses have earned."""
         checks = self.per_access * accesses + self.per_record * records
-        if checks and (dropped := table.sweep(checks, now_us - self.ttl_us)):
+        if checks and (dropped := table.sweep(checks, self.expiry.until_us(now_us))):
             _log.debug(
                 "ttl: swept %d expired parts of state %r, operator %r",
                 dropped,

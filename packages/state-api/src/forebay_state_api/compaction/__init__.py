@@ -7,7 +7,6 @@ deletes: a finished job leaves a result object under its own prefix, and whichev
 state next installs it in the manifest that it commits. A service is asked for progress only.
 """
 
-from forebay_state_api.compaction.clock import running_clock
 from forebay_state_api.compaction.compactor import Compactor, VerifyingCompactor, perform
 from forebay_state_api.compaction.job import CompactionJob, CompactionResult
 from forebay_state_api.compaction.local import LocalCompactionService
@@ -31,6 +30,5 @@ __all__ = [
     "VerifyingCompactor",
     "close_services",
     "perform",
-    "running_clock",
     "service_of",
 ]
