@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay_state_api._engine.cleanup import Cleanups, Sweep, counting
 from forebay_state_api._engine.kinds import KINDS
+from forebay_state_api._engine.ttl import with_ttl
 from forebay_state_api.backend import Shape, TableSpec
 from forebay_state_api.codecs import ValueCodec, codec_for
 from forebay_state_api.codecs.derived import optional_codec
@@ -35,7 +36,7 @@ class DeclaredState:
         self.table = engine.backend.table(spec)
         self._sweep = sweep
         kind = KINDS[descriptor.kind]
-        state = kind.state if descriptor.ttl is None else kind.state_with_ttl
+        state = kind.state if descriptor.ttl is None else with_ttl(kind.state)
         if sweep is not None and sweep.per_access:
             state = counting(state)
         self.state = state(engine, descriptor, spec, self.table, codec)

@@ -13,13 +13,6 @@ from forebay_state_api._engine.lists import KeyedListState
 from forebay_state_api._engine.maps import KeyedMapState
 from forebay_state_api._engine.merging import KeyedAggregatingState, KeyedReducingState
 from forebay_state_api._engine.point import KeyedValueState
-from forebay_state_api._engine.ttl import (
-    TtlAggregatingState,
-    TtlListState,
-    TtlMapState,
-    TtlReducingState,
-    TtlValueState,
-)
 from forebay_state_api.backend import Shape
 
 
@@ -32,8 +25,7 @@ class StateKind:
     shape: Shape
     """The shape of the table."""
     state: type[KeyedState]
-    """The object that a function uses."""
-    state_with_ttl: type[KeyedState]
+    """The object that a function uses; `with_ttl` makes the one of a descriptor with a TTL."""
     read: Callable[[Any], Any]
     """Gives what a state object holds under the current key, as plain data."""
 
@@ -43,10 +35,10 @@ _get: Final = methodcaller("get")
 KINDS: Final[Mapping[str, StateKind]] = {
     kind.name: kind
     for kind in (
-        StateKind("value", Shape.POINT, KeyedValueState, TtlValueState, methodcaller("value")),
-        StateKind("list", Shape.LIST, KeyedListState, TtlListState, _get),
-        StateKind("map", Shape.MAP, KeyedMapState, TtlMapState, lambda state: dict(state.items())),
-        StateKind("reducing", Shape.POINT, KeyedReducingState, TtlReducingState, _get),
-        StateKind("aggregating", Shape.POINT, KeyedAggregatingState, TtlAggregatingState, _get),
+        StateKind("value", Shape.POINT, KeyedValueState, methodcaller("value")),
+        StateKind("list", Shape.LIST, KeyedListState, _get),
+        StateKind("map", Shape.MAP, KeyedMapState, lambda state: dict(state.items())),
+        StateKind("reducing", Shape.POINT, KeyedReducingState, _get),
+        StateKind("aggregating", Shape.POINT, KeyedAggregatingState, _get),
     )
 }

@@ -1,20 +1,21 @@
-"""The five kinds with a time to live: stored is ``(last access in µs, value)``.
+"""Time to live: stored is ``(time, value)``, and one policy says what a read makes of it.
 
-The clock is the micro-batch's own time. A cell expires when ``last access + ttl <= now``. A read
-drops what has expired, unless clean-up on read is switched off; with
-``RETURN_EXPIRED_IF_NOT_CLEANED_UP`` it hands it out that once.
+The policy is the same for a point state's cell, a list's element and a map's entry, and knows the
+modes. The classes here know the shapes: where a cell lies, and how it is written back. `with_ttl`
+puts one of them in front of a kind of state.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
 
 from forebay_state_api._engine.keyed import KeyedState
 from forebay_state_api._engine.lists import KeyedListState
 from forebay_state_api._engine.maps import KeyedMapState
-from forebay_state_api._engine.merging import KeyedAggregatingState, KeyedReducingState
+from forebay_state_api._engine.merging import MergingState
 from forebay_state_api._engine.pages import Content, ScannedContent, identity, load_whole
 from forebay_state_api._engine.point import KeyedValueState
 from forebay_state_api._engine.times import NEVER
@@ -27,53 +28,92 @@ if TYPE_CHECKING:
     from forebay_state_api._engine.engine import Engine
 
 _log = logging.getLogger(__name__)
+_time_of: Final = itemgetter(0)
 
 
-class _Clock:
-    """What a descriptor's TTL says about stored cells, at the time of one micro-batch."""
+class TtlPolicy:
+    """What a TTL makes of cells, elements and entries, at the time of one micro-batch."""
 
-    __slots__ = ("cleans", "now", "refreshes", "returns_expired", "ttl_us")
+    __slots__ = ("_drops", "_shows", "now", "plain_after", "until", "writes")
 
-    def __init__(self, engine: Engine, ttl: StateTtlConfig) -> None:
-        self.now = engine.now_us
-        self.ttl_us = ttl.ttl_us
-        self.refreshes = ttl.update_type is UpdateType.ON_READ_AND_WRITE
-        self.returns_expired = ttl.visibility is StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
-        self.cleans = ttl.cleans_on_read or self.returns_expired
+    def __init__(self, ttl: StateTtlConfig, now_us: int) -> None:
+        self.now: Final = now_us
+        """The time of what is written."""
+        self.until: Final = ttl.expiry.until_us(now_us)
+        """What is of this time or older is dead."""
+        renews = ttl.update_type is UpdateType.ON_READ_AND_WRITE
+        self.plain_after: Final = NEVER if renews else self.until
+        """A read of what is later sees it and leaves it; of what lives but is not, it renews it."""
+        self._shows = ttl.visibility is StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
+        self._drops = ttl.cleans_on_read or self._shows
+        self.writes: Final = renews or self._drops
+        """Whether a read may leave something else than it has found."""
 
-    def expired(self, stored: tuple[int, Any]) -> bool:
-        return stored[0] + self.ttl_us <= self.now
+    def seen(self, cell: Any) -> tuple[Any, Any]:
+        """What a read sees of a cell, and what it leaves in its place; ``None``: the cell."""
+        if cell is ABSENT or cell[0] > self.plain_after:
+            return cell, None
+        if cell[0] > self.until:
+            return cell, (self.now, cell[1])
+        return cell if self._shows else ABSENT, ABSENT if self._drops else None
 
-    @property
-    def writes_on_read(self) -> bool:
-        """Whether a read may renew or drop what it sees."""
-        return self.refreshes or self.cleans
+    def seen_all(self, cells: list[Any]) -> tuple[list[Any], list[Any] | None]:
+        """What a read sees of several, and what it leaves in their place; ``None``: them all."""
+        if min(map(_time_of, cells), default=NEVER) > self.plain_after:
+            return cells, None
+        visible: list[Any] = []
+        left: list[Any] = []
+        changed = False
+        for cell in cells:
+            seen, instead = self.seen(cell)
+            if seen is not ABSENT:
+                visible.append(seen)
+            if instead is None:
+                left.append(cell)
+                continue
+            changed = True
+            if instead is not ABSENT:
+                left.append(instead)
+        return visible, left if changed else None
+
+    def live(self, cell: Any) -> Any:
+        """The cell, unless it is dead: for whoever may neither show nor change it."""
+        return ABSENT if cell is ABSENT or cell[0] <= self.until else cell
 
 
-def _clock_of(state: KeyedState) -> _Clock:
-    ttl = state._descriptor.ttl
-    assert ttl is not None  # these classes are made for descriptors with a TTL
-    return _Clock(state._engine, ttl)
+class _TtlCells(KeyedState):
+    """What `with_ttl` gives every state."""
+
+    __slots__ = ()
+
+    _policy: TtlPolicy
+    _now: int
+    """`TtlPolicy.now`."""
+    _plain_after: int
+    """`TtlPolicy.plain_after`."""
+
+    def _live_of(self, cells: Iterable[Any]) -> list[Any]:
+        until = self._policy.until
+        return [cell for cell in cells if cell[0] > until]
+
+    def _log_dropped(self) -> None:
+        _log.debug(
+            "ttl: dropped expired data of state %r, operator %r",
+            self._spec.name,
+            self._context._operator_uid,
+        )
+
+    def _load(self, content: Content, arrive: Callable[[list[Any]], Any]) -> StateFuture[Any]:
+        """``arrive`` of all elements of what is not in memory, read on a backend thread."""
+        wanted = (content, self._engine.settings.page_size)
+        # Not for the state as their owner: they would go out in one call with its reads of cells.
+        return self._scheduler.read(load_whole, load_whole, None, wanted, arrive)
 
 
-def _load(engine: Engine, content: Content, arrive: Callable[[list[Any]], Any]) -> StateFuture[Any]:
-    """``arrive`` of all elements of a content that is not in memory, read on a backend thread."""
-    wanted = (content, engine.settings.page_size)
-    # Not for the state as their owner: they would go out in one call with its reads of cells.
-    return engine.scheduler.read(load_whole, load_whole, None, wanted, arrive)
-
-
-class TtlValueState(KeyedValueState):
+class TtlValueState(_TtlCells, KeyedValueState):
     """`ValueState` with TTL. The default of the descriptor is not used."""
 
-    __slots__ = ("_clock", "_now", "_plain_after")
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        clock = self._clock = _clock_of(self)
-        self._now = clock.now
-        self._plain_after = NEVER if clock.refreshes else clock.now - clock.ttl_us
-        """A read of what was written later is that of a state without TTL."""
+    __slots__ = ()
 
     def value(self) -> Any:
         stored = self._cells.get(self._context._key, ABSENT)
@@ -96,65 +136,100 @@ class TtlValueState(KeyedValueState):
 
     def async_value(self) -> StateFuture[Any]:
         stored = self._cells.get(self._context._key, ABSENT)
-        if stored is ABSENT and not self._known_absent():
+        if stored is ABSENT:
+            if self._known_absent():
+                return self._answer(None)
             namespace = self._namespace
             return self._request(
                 lambda value: self._within(namespace, lambda: self._read_late(value))
             )
+        if stored[0] > self._plain_after:
+            return self._answer(stored[1] if self._hand_out is None else self._hand_out(stored[1]))
         return self._answer(self._read(stored))
 
     def async_update(self, value: Any) -> StateFuture[None]:
         self.update(value)
         return self._write()
 
-    def _store(self, value: Any) -> None:
-        context = self._context
-        self._cells[context._key] = (self._now, value)
-        self._dirty[context._key] = context._group
-
     def _read_late(self, stored: Any) -> Any:
         """A reply that came after a write of the same record reads without touching the cell."""
         if self._cells.get(self._context._key, ABSENT) is stored:
             return self._read(stored)
-        return None if stored is ABSENT or self._clock.expired(stored) else self._seen(stored[1])
+        live = self._policy.live(stored)
+        return None if live is ABSENT else self._seen(live[1])
 
     def _read(self, stored: Any) -> Any:
-        if stored is ABSENT:
-            return None
-        clock = self._clock
-        if not clock.expired(stored):
-            if clock.refreshes:
-                self._store(stored[1])
-            return self._seen(stored[1])
-        if clock.cleans:
-            _log_dropped(self)
+        """What a read sees of the current key's cell, after it has dropped or renewed it."""
+        seen, left = self._policy.seen(stored)
+        if left is ABSENT:
+            self._log_dropped()
             self.clear()
-        return self._seen(stored[1]) if clock.returns_expired else None
+        elif left is not None:
+            context = self._context
+            self._cells[context._key] = left
+            self._dirty[context._key] = context._group
+        return None if seen is ABSENT else self._seen(seen[1])
 
 
-class TtlListState(KeyedListState):
+class TtlMergingState(_TtlCells, MergingState):
+    """Merging states with TTL: an addition to an expired cell starts afresh."""
+
+    __slots__ = ()
+
+    def get(self) -> Any:
+        context = self._context
+        return self._read(self._space(), context._key, context._group, self._cell())
+
+    def async_get(self) -> StateFuture[Any]:
+        context = self._context
+        space, key, group = self._space(), context._key, context._group
+        cell = space.cells.get(key, ABSENT)
+        if (cell is ABSENT or self._pending) and self._must_defer():
+            return self._defer(
+                lambda: self._read(space, key, group, space.cells.get(key, ABSENT)), ReadPromise
+            )
+        return self._answer(self._read(space, key, group, cell))
+
+    def _merged(self, cell: Any, value: Any) -> Any:
+        return super()._merged(self._live(cell), value)
+
+    def _live(self, cell: Any) -> Any:
+        return ABSENT if cell is ABSENT or cell[0] <= self._policy.until else cell[1]
+
+    def _store(self, space: Space, key: Any, group: int, cell: Any) -> None:
+        space.cells[key] = (self._now, self._admit(cell))
+        space.dirty[key] = group
+
+    def _read(self, space: Space, key: Any, group: int, cell: Any) -> Any:
+        seen, left = self._policy.seen(cell)
+        result = self._result(ABSENT if seen is ABSENT else seen[1])
+        if left is None:
+            return result
+        space.dirty[key] = group
+        space.cells[key] = left
+        if left is ABSENT:
+            self._log_dropped()
+            if space.complete:
+                del space.cells[key]
+        return result
+
+
+class TtlListState(_TtlCells, KeyedListState):
     """`ListState` with TTL: every element has its own time."""
 
-    __slots__ = ("_clock",)
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._clock = _clock_of(self)
+    __slots__ = ()
 
     def get(self) -> list[Any]:
-        known = self._known()
-        visible = self._visible(known)
-        self._after_read(known)
-        return self._seen(visible)
+        return self._seen(self._read(self._known()))
 
     def _admitted(self, method: str, values: Iterable[Any]) -> list[Any]:
-        now = self._clock.now
+        now = self._now
         return [(now, element) for element in super()._admitted(method, values)]
 
     def add(self, value: Any) -> None:
         if value is None:
             raise self._refused("add(None)")
-        self._append([(self._clock.now, self._admit(value))])
+        self._append([(self._now, self._admit(value))])
 
     def _shape(self) -> Any:
         hand_out = self._hand_out
@@ -162,47 +237,19 @@ class TtlListState(KeyedListState):
             return lambda stored: stored[1]
         return lambda stored: hand_out(stored[1])
 
-    def _visible(self, elements: list[Any]) -> list[Any]:
-        if self._clock.returns_expired:
-            return list(elements)
-        return [stored for stored in elements if not self._clock.expired(stored)]
-
-    def _after_read(self, elements: list[Any]) -> None:
-        """Drop what has expired, where reads clean up, and renew the rest, where they renew.
-
-        The elements that a record adds after the read change neither: the same is stored whether
-        the record waited for the read or not.
-        """
-        clock = self._clock
-        live = [stored for stored in elements if not clock.expired(stored)]
-        drops = clock.cleans and len(live) < len(elements)
-        if drops:
-            _log_dropped(self)
-            elements = live
-        if clock.refreshes and live:
-            keeps = len(live) < len(elements)
-            elements = [
-                stored if keeps and clock.expired(stored) else (clock.now, stored[1])
-                for stored in elements
-            ]
-        elif not drops:
-            return
-        self._replace(elements)
-
     def _mergeable(self, elements: list[Any]) -> list[Any]:
-        return [stored for stored in elements if not self._clock.expired(stored)]
+        return self._live_of(elements)
 
     def async_get(self) -> StateFuture[StateIterator[Any]]:
-        content = super()._content()
+        content = self._content()
         if content.in_memory:
-            return self._iterator(self._read(content.elements), self._shape())
+            return self._iterator(Content(self._read(content.elements)), self._shape())
         assert isinstance(content, ScannedContent)  # the only other content
-        if not self._clock.writes_on_read:
-            return self._iterator(content.only(self._visible), self._shape())
+        if not self._policy.writes:
+            return self._iterator(content.only(self._live_of), self._shape())
         # What a read changes can be known only from the elements: they are loaded.
         namespace, appended = self._namespace, len(content.elements)
-        return _load(
-            self._engine,
+        return self._load(
             content,
             lambda elements: self._within(namespace, lambda: self._loaded(elements, appended)),
         )
@@ -212,28 +259,29 @@ class TtlListState(KeyedListState):
         change: ListChange | None = self._dirty.get(self._context._key)
         if self._context._key in self._cells or (change is not None and change.replaced):
             # Another request of the record was first: it has renewed, dropped or replaced them.
-            live = [stored for stored in elements if not self._clock.expired(stored)]
-            return self._loaded_iterator(Content(live), self._shape())
-        visible = self._visible(elements)
+            return self._loaded_iterator(Content(self._live_of(elements)), self._shape())
         later = [] if change is None else change.elements[appended:]
-        known = self._cells[self._context._key] = [*elements, *later]
-        self._after_read(known)
-        return self._loaded_iterator(Content(visible), self._shape())
+        self._cells[self._context._key] = [*elements, *later]
+        return self._loaded_iterator(Content(self._read(elements, later)), self._shape())
 
-    def _read(self, elements: list[Any]) -> Content:
-        visible = Content(self._visible(elements))
-        self._after_read(elements)
+    def _read(self, elements: list[Any], later: Iterable[Any] = ()) -> list[Any]:
+        """What a read sees of ``elements``, after it has dropped or renewed some.
+
+        Those that the record has added ``later`` stay as they are: the same is stored whether the
+        record waited for the read or not.
+        """
+        visible, left = self._policy.seen_all(elements)
+        if left is not None:
+            if len(left) < len(elements):
+                self._log_dropped()
+            self._replace([*left, *later])
         return visible
 
 
-class TtlMapState(KeyedMapState):
+class TtlMapState(_TtlCells, KeyedMapState):
     """`MapState` with TTL: every entry has its own time."""
 
-    __slots__ = ("_clock",)
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._clock = _clock_of(self)
+    __slots__ = ()
 
     def get(self, key: Any) -> Any:
         address = self._addressed(key)
@@ -252,7 +300,7 @@ class TtlMapState(KeyedMapState):
         return self._async_touched(address, self._is_live)
 
     def _admitted(self, value: Any) -> Any:
-        return (self._clock.now, self._admit(value))
+        return (self._now, self._admit(value))
 
     def _seen(self, stored: Any) -> Any:
         return super()._seen(ABSENT if stored is ABSENT else stored[1])
@@ -272,21 +320,19 @@ class TtlMapState(KeyedMapState):
         known, current = self._known_entry(address)
         if not known or current is stored:
             return self._touched(address, stored)
-        return ABSENT if stored is ABSENT or self._clock.expired(stored) else stored
+        return self._policy.live(stored)
 
     def _touched(self, address: Any, stored: Any) -> Any:
         """What a read sees of an entry, after it dropped or renewed it."""
-        if stored is ABSENT:
-            return ABSENT
-        clock = self._clock
-        if not clock.expired(stored):
-            if clock.refreshes:
-                self._put(address, (clock.now, stored[1]))
+        if stored is ABSENT or stored[0] > self._plain_after:
             return stored
-        if clock.cleans:
-            _log_dropped(self)
+        seen, left = self._policy.seen(stored)
+        if left is ABSENT:
+            self._log_dropped()
             self._remove(address)
-        return stored if clock.returns_expired else ABSENT
+        elif left is not None:
+            self._put(address, left)
+        return seen
 
     def _iterate(
         self,
@@ -297,7 +343,7 @@ class TtlMapState(KeyedMapState):
         if content.in_memory:
             return self._iterator(self._read(content.elements), shape, ask)
         assert isinstance(content, ScannedContent)  # the only other content
-        if not self._clock.writes_on_read:
+        if not self._policy.writes:
             return self._iterator(content.only(self._unexpired), shape, ask)
         # What a read changes can be known only from the entries: they are loaded.
         namespace = self._namespace
@@ -306,7 +352,7 @@ class TtlMapState(KeyedMapState):
             visible = self._within(namespace, lambda: self._read(entries))
             return ask(self._loaded_iterator(visible, shape))
 
-        return _load(self._engine, content, loaded)
+        return self._load(content, loaded)
 
     def _live_entries(self) -> Iterable[tuple[Any, Any]]:
         return self._read(list(super()._live_entries())).elements
@@ -316,99 +362,35 @@ class TtlMapState(KeyedMapState):
         return Content([entry for entry in entries if self._touched_late(*entry) is not ABSENT])
 
     def _unexpired(self, entries: list[Any]) -> list[Any]:
-        if self._clock.returns_expired:
-            return entries
-        return [entry for entry in entries if not self._clock.expired(entry[1])]
+        until = self._policy.until
+        return [entry for entry in entries if entry[1][0] > until]
 
 
-class _TtlMerging:
-    """What TTL adds to a merging state: an expired cell counts as none.
-
-    It stands before that state's class among the bases, which is what its ``super()`` is.
-    """
-
-    __slots__ = ()
-
-    _clock: _Clock
-
-    def _merged(self, cell: Any, value: Any) -> Any:
-        return super()._merged(self._live(cell), value)  # type: ignore[misc]  # of the state
-
-    def _live(self, cell: Any) -> Any:
-        return ABSENT if cell is ABSENT or self._clock.expired(cell) else cell[1]
-
-    def _result(self, cell: Any) -> Any:
-        if cell is ABSENT or (self._clock.expired(cell) and not self._clock.returns_expired):
-            return super()._result(ABSENT)  # type: ignore[misc]  # of the state
-        return super()._result(cell[1])  # type: ignore[misc]  # of the state
-
-    def _store(self, space: Space, key: Any, group: int, cell: Any) -> None:
-        state: Any = self
-        space.cells[key] = (self._clock.now, state._admit(cell))
-        space.dirty[key] = group
-
-    def _after_read(self, space: Space, key: Any, group: int) -> None:
-        """Drop an expired cell or renew a live one, as the TTL says."""
-        cell = space.cells.get(key, ABSENT)
-        if cell is ABSENT:
-            return
-        if not self._clock.expired(cell):
-            if self._clock.refreshes:
-                self._store(space, key, group, cell[1])
-        elif self._clock.cleans:
-            _log_dropped(self)
-            if space.complete:
-                del space.cells[key]
-            else:
-                space.cells[key] = ABSENT
-            space.dirty[key] = group
-
-    def get(self) -> Any:
-        state: Any = self
-        result = super().get()  # type: ignore[misc]  # of the state
-        self._after_read(state._space(), state._context._key, state._context._group)
-        return result
-
-    def async_get(self) -> StateFuture[Any]:
-        state: Any = self
-        space, key, group = state._space(), state._context._key, state._context._group
-
-        def read() -> Any:
-            result = self._result(space.cells.get(key, ABSENT))
-            self._after_read(space, key, group)
-            return result
-
-        cell = space.cells.get(key, ABSENT)
-        if (cell is ABSENT or state._pending) and state._must_defer():
-            deferred: StateFuture[Any] = state._defer(read, ReadPromise)
-            return deferred
-        answer: StateFuture[Any] = state._answer(read())
-        return answer
+_IN_FRONT: Final[Mapping[type[KeyedState], type[KeyedState]]] = {
+    KeyedValueState: TtlValueState,
+    MergingState: TtlMergingState,
+    KeyedListState: TtlListState,
+    KeyedMapState: TtlMapState,
+}
 
 
-class TtlReducingState(_TtlMerging, KeyedReducingState):
-    """`ReducingState` with TTL: an addition to an expired cell starts afresh."""
-
-    __slots__ = ("_clock",)
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._clock = _clock_of(self)
+_made: Final[dict[type[KeyedState], type[KeyedState]]] = {}
 
 
-class TtlAggregatingState(_TtlMerging, KeyedAggregatingState):
-    """`AggregatingState` with TTL: an addition to an expired cell starts afresh."""
-
-    __slots__ = ("_clock",)
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._clock = _clock_of(self)
+def with_ttl(state: type[KeyedState]) -> type[KeyedState]:
+    """``state`` for descriptors with a TTL; the same class each time."""
+    if state not in _made:
+        _made[state] = _class_with_ttl(state)
+    return _made[state]
 
 
-def _log_dropped(state: Any) -> None:
-    _log.debug(
-        "ttl: dropped expired data of state %r, operator %r",
-        state._spec.name,
-        state._context._operator_uid,
-    )
+def _class_with_ttl(state: type[KeyedState]) -> type[KeyedState]:
+    front = next(ttl for base, ttl in _IN_FRONT.items() if issubclass(state, base))
+
+    def begin(self: Any, engine: Engine, descriptor: Any, *arguments: Any) -> None:
+        state.__init__(self, engine, descriptor, *arguments)
+        policy = self._policy = TtlPolicy(descriptor.ttl, engine.now_us)
+        self._now, self._plain_after = policy.now, policy.plain_after
+
+    members = {"__slots__": ("_now", "_plain_after", "_policy"), "__init__": begin}
+    return type(f"Ttl{state.__name__}", (front, state), members)
