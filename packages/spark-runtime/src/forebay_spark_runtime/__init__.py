@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from forebay_spark_runtime.diagnosis import Diagnosis, Place, doctor
     from forebay_spark_runtime.keyed_dataframe import ConnectedDataFrame, KeyedDataFrame, keyed
     from forebay_spark_runtime.waiting.arguments import Batch, Rate, Retry
     from forebay_spark_runtime.waiting.current import Call, current_call
@@ -24,19 +25,23 @@ __all__ = [
     "Call",
     "ClientBrokenError",
     "ConnectedDataFrame",
+    "Diagnosis",
     "KeyedDataFrame",
+    "Place",
     "Rate",
     "RestoreFrom",
     "Retry",
     "RetryLaterError",
     "WaitMetrics",
     "current_call",
+    "doctor",
     "keyed",
     "ordered_wait",
     "unordered_wait",
 ]
 
 _HOMES: Final = {
+    "diagnosis": ("Diagnosis", "Place", "doctor"),
     "keyed_dataframe": ("ConnectedDataFrame", "KeyedDataFrame", "RestoreFrom", "keyed"),
     "waiting.arguments": ("Batch", "Rate", "Retry"),
     "waiting.current": ("Call", "current_call"),
