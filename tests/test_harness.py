@@ -468,10 +468,10 @@ class Gaps(KeyedProcessFunction):
         last = self.last.value()
         self.last.update(row.at)
         ctx.timers.register_event_time(row.at + timedelta(minutes=10))
-        yield None if last is None else (row.at - last).total_seconds()
+        yield (None if last is None else (row.at - last).total_seconds(),)
 
     def on_timer(self, at, ctx):
-        yield at
+        yield (at,)
 
 
 class CoGaps(KeyedCoProcessFunction):
@@ -491,13 +491,13 @@ def test_rows_of_a_dst_switch_are_instants(fn, backend, switch):
         return Event("ann", here, [{"at": here}])
 
     with FunctionHarness(fn, "user", backend=backend, event_time="at") as harness:
-        assert harness.process([event(first)]) == [None]
+        assert harness.process([event(first)]) == [(None,)]
         second = [event(first + gap)]
         given = (second, None) if isinstance(fn, Gaps) else ([], second)
-        assert harness.process(*given) == [gap.total_seconds()]
+        assert harness.process(*given) == [(gap.total_seconds(),)]
         due = first + timedelta(minutes=10)
         out = [*harness.process([event(max(due, first + gap))]), *harness.process([])]
-        assert [(at, at.tzinfo) for at in out if isinstance(at, datetime)] == [(due, UTC)]
+        assert [(at, at.tzinfo) for (at,) in out if isinstance(at, datetime)] == [(due, UTC)]
 
 
 @pytest.mark.parametrize("make", [Event, sql.Row, dict], ids=["named", "Row", "dict"])

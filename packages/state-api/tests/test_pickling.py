@@ -26,6 +26,34 @@ def test_what_cannot_be_sent(value):
         pickled(value, "Totals", "Do this", pickle.dumps)
 
 
+SESSION = NotSent()
+
+
+def test_what_cannot_be_sent_is_named():
+    lock = NotSent()
+
+    class Held:
+        def __init__(self):
+            self.client, self.name = NotSent(), "fine"
+
+        def asks(self):
+            return SESSION, lock
+
+    with pytest.raises(ConfigurationError) as failure:
+        pickled(Held(), "Totals", "Do this", sends_none_of_it)
+    said = ", in its field 'client', variable 'SESSION', variable 'lock'. Do this"
+    assert str(failure.value).endswith(said)
+    with pytest.raises(ConfigurationError, match=r"no, in its variable 'lock'\. Do this$"):
+        pickled(lambda row: lock, "Totals", "Do this", sends_none_of_it)
+
+
+def sends_none_of_it(value):
+    """As cloudpickle, which goes on into functions and into classes of a job's main module."""
+    if type(value) not in (str, type):
+        raise ValueError("no")
+    return pickle.dumps(value)
+
+
 def test_what_cannot_be_made_in_a_worker():
     data = pickled(NotMade(), "Totals", "Do this", pickle.dumps)
     with pytest.raises(ConfigurationError, match=r"^Totals arrived .* ZeroDivisionError: div") as e:

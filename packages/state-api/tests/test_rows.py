@@ -28,6 +28,9 @@ def test_a_row_gives_columns_by_name_as_sparks_does():
     with pytest.raises(KeyError, match="no column 'name'; the columns are user, odd name, parts"):
         row["name"]
     assert row_class(("asDict", "x"))._make((1, 2)).asDict == 1
+    assert "odd name" in row
+    assert "name" not in row
+    assert 5 not in row
 
 
 def test_odd_column_names_are_read_by_getattr():

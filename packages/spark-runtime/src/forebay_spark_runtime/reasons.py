@@ -12,7 +12,7 @@ _PLAIN: Final = (
     ),
     (
         re.compile("Rescaling .* data loss"),
-        "it has more digits than the type, after the point or before it",
+        "it has more digits than the type, after the point or before it; quantize() rounds",
     ),
     (
         re.compile("too large to (fit in|convert to) C |too big to convert"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import NamedTuple
 
 import pytest
@@ -333,3 +334,105 @@ def test_lateness_is_a_timedelta_or_seconds():
     for lateness in (timedelta(seconds=10), 10, 10.0):
         with FunctionHarness(Timed(), "user", event_time="at", allowed_lateness=lateness) as one:
             assert one.process([Click("a"), Click("a", at=None)]) == [("a", 1), ("a", 2)]
+
+
+# -- what is no row, no key, no descriptor --------------------------------------------------------
+
+
+@pytest.mark.parametrize("row", ["abc", 1, None, [("a", 1)]])
+@pytest.mark.parametrize("form", ["returned", "yielded", "collected", "coroutine"])
+def test_what_is_given_out_and_is_no_row(row, form):
+    def returned(_, ctx):
+        return [row]
+
+    def yielded(_, ctx):
+        yield row
+
+    def collected(_, ctx):
+        ctx.collect(row)
+
+    async def coroutine(_, ctx):
+        return [row]
+
+    fn = {"returned": returned, "yielded": yielded, "collected": collected}.get(form, coroutine)
+    with (
+        FunctionHarness(fn, "user") as harness,
+        pytest.raises(OutputSchemaError, match="; a row is a tuple, a NamedTuple, a Row or a dict"),
+    ):
+        harness.process([Click("a")])
+
+
+@pytest.mark.parametrize(
+    ("give", "said"),
+    [
+        (lambda state: [state.async_value()], "was not awaited"),
+        (lambda state: {"n": state.async_value()}, "was not awaited"),
+        (lambda state: state, "what it holds goes out"),
+        (lambda state: ((state,),), "what it holds goes out"),
+    ],
+    ids=["in a list", "in a dict", "state", "state in tuples"],
+)
+def test_what_no_column_could_hold(give, said):
+    class Gives(Count):
+        def process_element(self, row, ctx):
+            yield "a", give(self.n)
+
+    with (
+        FunctionHarness(Gives(), "user") as harness,
+        pytest.raises(OutputSchemaError, match=said),
+    ):
+        harness.process([Click("a")])
+
+
+@pytest.mark.parametrize("rows", [Click("a"), {"user": "a"}, "a", None])
+def test_one_row_in_place_of_a_list(rows):
+    with (
+        FunctionHarness(Count(), "user") as harness,
+        pytest.raises(ConfigurationError, match="process takes a list of rows, not"),
+    ):
+        harness.process(rows)
+
+
+def test_plain_tuples_are_no_rows():
+    with (
+        FunctionHarness(Count(), "user") as harness,
+        pytest.raises(ConfigurationError, match="rows are named tuples, Rows or dicts, and one is"),
+    ):
+        harness.process([("a", 1)])
+
+
+@pytest.mark.parametrize("descriptor", ["n", Count()])
+def test_a_state_is_asked_for_by_its_descriptor(descriptor):
+    with (
+        FunctionHarness(Count(), "user") as harness,
+        pytest.raises(ConfigurationError, match="the descriptor that the function declares"),
+    ):
+        harness.state(descriptor, "a")
+
+
+@pytest.mark.parametrize("key", [5, 1.0, ("a",), b"a"])
+def test_a_key_such_as_no_row_had(key):
+    with FunctionHarness(Count(), "user") as harness:
+        assert harness.state(COUNT, key) == 0
+        harness.process([Click("a")])
+        assert harness.state(COUNT, "b") == 0
+        with pytest.raises(ConfigurationError, match=r"the rows had keys such as 'a'; .* is none"):
+            harness.state(COUNT, key)
+
+
+def test_a_clock_that_is_none():
+    with pytest.raises(ConfigurationError, match="clock= takes a ManualClock"):
+        FunctionHarness(Count(), "user", clock=START)
+
+
+def test_a_clock_is_moved_by_a_timedelta():
+    with pytest.raises(TypeError, match="advance takes a timedelta, such as"):
+        ManualClock().advance(60)
+
+
+def test_a_decimal_that_has_to_be_rounded():
+    with (
+        FunctionHarness(lambda row, ctx: [(1 / Decimal(3),)], "user", schema="d decimal(9,2)") as h,
+        pytest.raises(OutputSchemaError, match=r"quantize\(\) rounds"),
+    ):
+        h.process([Click("a")])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from forebay_state_api._engine.engine import function_name
@@ -22,8 +23,29 @@ def pickled(value: Any, what: str, advice: str, dumps: Callable[[Any], bytes]) -
     try:
         return dumps(value)
     except Exception as error:
-        message = f"{what} cannot be sent to the workers: {_shown(error)}. {advice}"
+        unfit = ", ".join(name for name, one in _held(value) if not _fits(one, dumps))
+        where = f", in its {unfit}" if unfit else ""
+        message = f"{what} cannot be sent to the workers: {_shown(error)}{where}. {advice}"
         raise ConfigurationError(message) from error
+
+
+def _held(function: Any) -> Iterator[tuple[str, Any]]:
+    """What a function takes along, by name: fields, and variables that its code reads."""
+    yield from ((f"field {name!r}", one) for name, one in getattr(function, "__dict__", {}).items())
+    for code in (function, *vars(type(function)).values()):
+        if inspect.isfunction(code):
+            found = inspect.getclosurevars(code)
+            for name, one in {**found.globals, **found.nonlocals}.items():
+                if not name.startswith("__"):
+                    yield f"variable {name!r}", one
+
+
+def _fits(value: Any, dumps: Callable[[Any], bytes]) -> bool:
+    try:
+        dumps(value)
+    except Exception:  # noqa: BLE001 - any code of the user's may stand there
+        return False
+    return True
 
 
 def pickled_function(fn: Any, uid: str, dumps: Callable[[Any], bytes]) -> bytes:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
 from forebay_state_api.codecs.structs import tuple_class
 from forebay_state_api.errors import OutputSchemaError
 from forebay_state_api.futures import StateFuture
+from forebay_state_api.iterators import StateIterator
+from forebay_state_api.states import State
 
 
 @lru_cache(maxsize=256)
 def row_class(names: tuple[str, ...]) -> Any:
     """A NamedTuple class with a field for each column; ``_fields`` are the columns' names.
 
-    Like Spark's it also gives ``row["name"]``, for any name, and ``row.asDict()``.
+    Like Spark's it also gives ``row["name"]``, for any name, ``"name" in row`` and
+    ``row.asDict()``.
     """
     made = tuple_class("Row", names)
     made.__getitem__ = _item
+    made.__contains__ = lambda row, name: name in row._fields
     if "asDict" not in names:
         made.asDict = _as_dict
     return made
@@ -50,12 +54,32 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def check_awaited(rows: Iterable[Any], function: str) -> None:
-    """Refuse rows with a `StateFuture` in them, where no schema does."""
+def check_rows(rows: Iterable[Any], function: str) -> None:
+    """Refuse what is no row, and what no column could hold, where no schema does."""
     for row in rows:
-        values = row.values() if isinstance(row, Mapping) else row if isinstance(row, tuple) else ()
-        if any(isinstance(value, StateFuture) for value in values):
-            raise not_awaited(function)
+        if not isinstance(row, (tuple, Mapping)):
+            message = (
+                f"{function} gave out {type(row).__name__} {row!r:.200}; a row is a tuple, a "
+                "NamedTuple, a Row or a dict"
+            )
+            raise OutputSchemaError(message)
+        for value in _flat(row):
+            if isinstance(value, StateFuture):
+                raise not_awaited(function)
+            if isinstance(value, (State, StateIterator, Coroutine)):
+                message = f"{function} gave out {value!r:.100} in a row; what it holds goes out"
+                raise OutputSchemaError(message)
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    """The values of a row, and those in its lists, tuples and dicts."""
+    if isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _flat(part)
+    elif isinstance(value, Mapping):
+        yield from _flat(list(value.values()))
+    else:
+        yield value
 
 
 def not_awaited(where: str) -> OutputSchemaError:

@@ -30,6 +30,9 @@ class ManualClock:
 
     def advance(self, by: timedelta) -> None:
         """Move the time by ``by``, which may be negative."""
+        if not isinstance(by, timedelta):
+            msg = f"advance takes a timedelta, such as timedelta(minutes=1), not {by!r}"
+            raise TypeError(msg)
         self._now += by
 
     def set(self, now: datetime) -> None:

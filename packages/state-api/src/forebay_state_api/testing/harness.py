@@ -37,7 +37,7 @@ from forebay_state_api.metrics import total
 from forebay_state_api.pickling import pickled_function
 from forebay_state_api.plugins import plugins
 from forebay_state_api.reading import read_state
-from forebay_state_api.rows import check_awaited
+from forebay_state_api.rows import check_rows
 from forebay_state_api.settings import EngineSettings, Settings, options_from, resolve_settings
 from forebay_state_api.storage import open_storage
 from forebay_state_api.testing.input_rows import InputRows, column_names, extractor
@@ -161,6 +161,9 @@ class FunctionHarness:
             lateness=_lateness(event_time, allowed_lateness, uid),
             fresh=pickle.loads,
         )
+        if not hasattr(self._job.clock, "now_us"):
+            message = f"clock= takes a ManualClock, or another object with now_us, not {clock!r}"
+            raise ConfigurationError(message)
         self._storage = OperatorStorage(root, self._job.operator)
         self._rows = InputRows(
             uid=uid,
@@ -194,7 +197,9 @@ class FunctionHarness:
             message = "the harness is closed"
             raise StateAccessError(message)
         if other is not None and self._inputs == 1:
-            message = "the function has one input; rows of a second one cannot be processed"
+            message = (
+                "the function has one input; rows of a second one are for a KeyedCoProcessFunction"
+            )
             raise ConfigurationError(message)
         if self.version == 0 and self._job.restore is not None:
             self._stored().check_key(self._job.key_codec)
@@ -252,8 +257,15 @@ class FunctionHarness:
         value as its default, a list or a map as an empty one, anything else as ``None``. With
         ``restore_from``, the version before the first micro-batch is the one that it names.
         """
+        if not isinstance(descriptor, StateDescriptor):
+            message = (
+                "state takes the descriptor that the function declares, such as "
+                f"ValueStateDescriptor('n', int), not {descriptor!r}"
+            )
+            raise ConfigurationError(message)
         stored, job = self._stored(), self._job
         stored.check_key(job.key_codec)
+        self._rows.check_alike(key)
         backend, options = job.backend_class, job.options
         if self.version == 0 and stored.version != 0:
             with stored.opened() as reader:
@@ -330,7 +342,7 @@ class FunctionHarness:
 
     def _given_out(self, rows: list[Any]) -> list[Any]:
         rows = self._check(rows)
-        check_awaited(rows, self._function_name)
+        check_rows(rows, self._function_name)
         return rows
 
     def _newest(self) -> int:

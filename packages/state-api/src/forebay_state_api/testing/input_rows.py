@@ -26,15 +26,21 @@ class InputRows:
     key_codec: ValueCodec
     event_time_of: Callable[[Any], Any] | None
     order_by: Sequence[str]
+    _kinds: dict[Any, Any] = attrs.field(factory=dict, init=False)
+    """A key of each kind that rows had."""
 
     def keyed(self, rows: Iterable[Any], side: int) -> list[KeyedRow]:
         """All rows of one input, with their keys, key groups and event times."""
+        if isinstance(rows, (str, Mapping)) or hasattr(rows, "_fields") or rows is None:
+            message = f"operator {self.uid!r}: process takes a list of rows, not {rows!r:.300}"
+            raise ConfigurationError(message)
         keyed = []
         for position, row in enumerate(named_rows(rows)):
             at_us = self._time_of(row)
             try:
                 key = canonical_key(self.key_codec.admit(self.key_of(row)))
                 group = key_group_of(key, self.max_parallelism)
+                self._kinds.setdefault(_kind(key), key)
                 keyed.append(KeyedRow(row, key, group, side, at_us))
             except (ValueError, TypeError) as error:
                 where = _where(position, side, row)
@@ -44,6 +50,16 @@ class InputRows:
                 )
                 raise ConfigurationError(message) from error
         return keyed
+
+    def check_alike(self, key: Any) -> None:
+        """Refuse a key such as no row had; where none came yet, any may be stored."""
+        kind = _kind(canonical_key(self.key_codec.admit(key)))
+        if self._kinds and kind not in self._kinds:
+            had = ", ".join(f"{one!r:.100}" for one in self._kinds.values())
+            message = (
+                f"operator {self.uid!r}: the rows had keys such as {had}; {key!r:.100} is none"
+            )
+            raise ConfigurationError(message)
 
     def ordered(self, rows: list[KeyedRow]) -> list[KeyedRow]:
         """Rows in the order in which their subtasks run them."""
@@ -146,14 +162,23 @@ def column_of(row: Any, name: str, purpose: str, uid: str) -> Any:
         return getattr(row, name)
     except AttributeError:
         columns = getattr(row, "_fields", None) or getattr(row, "__fields__", None)
-        shown = f"the columns are {', '.join(columns)}" if columns else f"the row is {row!r:.300}"
+        shown = f"the columns are {', '.join(columns)}" if columns else _no_row(row)
         message = f"operator {uid!r}: there is no column {name!r} {purpose}; {shown}"
         raise ConfigurationError(message) from None
+
+
+def _kind(key: Any) -> Any:
+    """What keys have in common that one of them may equal."""
+    return tuple(map(_kind, key)) if isinstance(key, tuple) else type(key)
 
 
 def _rank(value: Any) -> tuple[bool, Any]:
     """Nulls come last, as on Spark's workers."""
     return value is None, value
+
+
+def _no_row(given: Any) -> str:
+    return f"rows are named tuples, Rows or dicts, and one is {given!r:.300}"
 
 
 def _where(position: int, side: int, row: Any) -> str:
