@@ -187,8 +187,7 @@ class Golden(KeyedCoProcessFunction, CheckpointedFunction):
         self.rows.add(self.written)
         self.names.update([f"subtask {self.subtask}"])
         self.rules.put("limit", 7)
-        if not self.streams:
-            context.raw_output.write(stream(self.subtask))
+        context.raw_output.write(stream(self.subtask))
         for group in range(self.subtask * self.groups, (self.subtask + 1) * self.groups):
             context.raw_keyed_output(group).write(b"group %d" % group)
 
