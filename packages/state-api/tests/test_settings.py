@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import attrs
 import pytest
 
 from forebay_state_api.errors import ConfigurationError
@@ -20,7 +21,10 @@ from forebay_state_api.settings import (
     Setting,
     Settings,
     one_of,
+    option,
+    options_from,
     resolve_settings,
+    settings_of,
 )
 
 HEAP = SimpleNamespace(
@@ -59,6 +63,24 @@ def test_arguments_go_over_configuration_over_defaults() -> None:
     assert sources[PREFIX + "batch-size"] == "argument"
     assert sources[PREFIX + "page-size"] == "configuration"
     assert sources[PREFIX + "in-flight-limit"] == "default"
+
+
+@attrs.frozen(kw_only=True)
+class Options:
+    max_runs: int = option(int, 4, "How many.", minimum=1)
+    grace_s: float = option(DURATION, "2min", "How long.")
+    factor: float = 1.5
+    """A constant."""
+
+
+def test_options_are_settings_that_are_declared_once() -> None:
+    declared = settings_of(Options)
+    assert declared["max-runs"] == Setting("max-runs", int, 4, "How many.", minimum=1)
+    assert (declared.keys(), declared["grace"].default) == ({"max-runs", "grace"}, "2min")
+    assert Options() == Options(max_runs=4, grace_s=120.0, factor=1.5)
+    found = options_from(Options, {"grace": 5.0, "another's": 1})
+    assert found == Options(grace_s=5.0)
+    assert options_from(Options, {"factor": 3.0}).factor == 3.0
 
 
 def test_other_configuration_is_ignored() -> None:
