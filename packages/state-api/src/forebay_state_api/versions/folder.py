@@ -39,6 +39,14 @@ class OperatorStorage(ForwardingStorage):
         """The folder of another operator in the same state directory."""
         return self if folder == self.folder else OperatorStorage(self.root, folder)
 
+    # What each micro-batch asks for goes straight to its folder.
+
+    def put(self, name: str, data: bytes) -> None:
+        self.inner.put(name, data)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        return self.inner.put_if_absent(name, data)
+
     def get(self, name: str) -> bytes:
         if name.startswith(FOREIGN):
             return self.root.get(name[len(FOREIGN) :])
