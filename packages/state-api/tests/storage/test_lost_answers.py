@@ -67,6 +67,25 @@ def test_one_of_rivals_wins_whoever_loses_answers(server: StandIn, n: int) -> No
         assert server.objects[f"state/r/{i}"].data == b"%d" % winners[0]
 
 
+def test_the_store_tries_nothing_again_by_itself(server: StandIn) -> None:
+    """What was sent before would not be known."""
+    storage = open_storage(server.url("state"), {**server.options, "retry-budget": 0.0})
+    server.busy = lambda _: True
+    for request in (
+        lambda: storage.put("one", b"1"),
+        lambda: storage.put_if_absent("one", b"1"),
+        lambda: storage.get("one"),
+        lambda: storage.get_ranges("one", [(0, 1)]),
+        storage.list,
+        storage.list_folders,
+        lambda: storage.delete(["one"]),
+    ):
+        server.seen.clear()
+        with pytest.raises(StorageError, match="503"):
+            request()
+        assert len(server.seen) == 1
+
+
 def test_conditional_puts_that_met_are_sent_again() -> None:
     """S3 answers one of them so; it is not that the object exists."""
     with stand_in(S3) as server:
