@@ -126,7 +126,9 @@ def test_of_many_ranges_only_those_that_failed_are_asked_for_again(server: Stand
     server.seen.clear()
     ranges = [(start, 2) for start in range(0, 240, 8)]
     assert storage.get_ranges("one", ranges) == [bytes([start, start + 1]) for start, _ in ranges]
-    assert server.seen.count("get") <= 2 * len(ranges)
+    assert server.seen.count("get") <= 2.5 * len(ranges), (
+        "all at once, then each, and a fifth again"
+    )
 
 
 def test_of_many_objects_only_those_that_failed_are_deleted_again(server: StandIn) -> None:
@@ -139,7 +141,7 @@ def test_of_many_objects_only_those_that_failed_are_deleted_again(server: StandI
     server.seen.clear()
     storage.delete(names)
     assert server.objects == {}
-    assert server.seen.count("delete") <= 2 * len(names)
+    assert server.seen.count("delete") <= 2.5 * len(names)
 
 
 def test_an_answer_that_breaks_off_is_asked_for_again(server: StandIn) -> None:

@@ -53,6 +53,7 @@ class CloudStorage(ObstoreStorage):
 
     contract_version: ClassVar[int] = 2
     schemes: ClassVar[tuple[str, ...]]
+    _is_remote: ClassVar[bool] = True
     prefix: ClassVar[str] = ""
     """How the store's own names may begin, those of its HTTP client among them."""
 

@@ -53,8 +53,8 @@ are few; several are under way at once."""
 class ObstoreStorage(ObjectStorage):
     """A store that obstore opens."""
 
-    _no_permission: ClassVar[str] = CREDENTIALS
-    """The advice where a request is refused."""
+    _is_remote: ClassVar[bool] = False
+    """Whether errors without a number may be the network's."""
 
     def __init__(self, store: ObjectStore | None, url: str, prefix: str = "") -> None:
         """``prefix`` is the folder in ``store``, which is ``None`` until `_opened` gives it."""
@@ -166,10 +166,12 @@ class ObstoreStorage(ObjectStorage):
         number, status = (int(m[1]) if (m := p.search(text)) else None for p in (_ERRNO, _STATUS))
         passing = True if _CONFLICT in text else None
         if passing is number is status is None and isinstance(error, (GenericError, JoinError)):
-            passing = self.waits  # of a directory, nothing passes that has no number
+            passing = self._is_remote
         denied = isinstance(error, (PermissionDeniedError, UnauthenticatedError))
-        advice = self._no_permission if denied else ""
-        return Fault.of(error, number=number, status=status, passing=passing, denied=advice)
+        advice = CREDENTIALS if self._is_remote else NO_PERMISSION
+        return Fault.of(
+            error, number=number, status=status, passing=passing, denied=advice if denied else ""
+        )
 
     def _delete_singly(self, store: ObjectStore, paths: Iterable[str]) -> None:
         # One name was gone already, which ends a bulk deletion of local files half-way.
@@ -254,7 +256,6 @@ class LocalStorage(ObstoreStorage):
     contract_version: ClassVar[int] = 2
     schemes: ClassVar[tuple[str, ...]] = ("file",)
     waits = False
-    _no_permission: ClassVar[str] = NO_PERMISSION
 
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
         """``url`` is an absolute path, which `located` makes of others and of ``file:`` URLs."""
