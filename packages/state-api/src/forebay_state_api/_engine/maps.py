@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from forebay_state_api.descriptors import StateDescriptor
 
 
-class KeyedMapState(KeyedState, MapState[Any, Any]):
-    """`MapState` without TTL.
+class EntriesState(KeyedState):
+    """Entries under user keys, for each key and namespace.
 
     ``_cells[key]`` holds the entries by user key address: all of them in a complete space, else
     those that are known, ``ABSENT`` for an entry known not to exist. ``_dirty[key]`` is what was
@@ -47,21 +47,10 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
         maps = {name: dict(space.dirty) for name, space in self.spaces.items() if space.dirty}
         return Changes(maps=maps)
 
-    # Synchronous.
-
-    def get(self, key: Any) -> Any:
-        return self._seen(self._entry(self._addressed(key)))
+    # What every kind has that is stored as a map.
 
     def contains(self, key: Any) -> bool:
         return self._is_live(self._entry(self._addressed(key)))
-
-    def put(self, key: Any, value: Any) -> None:
-        self._put(self._addressed(key), self._admitted(value))
-
-    def put_all(self, entries: Mapping[Any, Any]) -> None:
-        admitted = [(self._addressed(key), self._admitted(entries[key])) for key in entries]
-        for address, value in admitted:
-            self._put(address, value)
 
     def remove(self, key: Any) -> None:
         self._remove(self._addressed(key))
@@ -76,33 +65,11 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
             self._cells[key] = {}
         self._dirty[key] = MapChange(context._group, cleared=True)
 
-    def items(self) -> list[tuple[Any, Any]]:
-        return [self._item(entry) for entry in self._live_entries()]
-
-    def keys(self) -> list[Any]:
-        return [self._key(entry) for entry in self._live_entries()]
-
-    def values(self) -> list[Any]:
-        return [self._value(entry) for entry in self._live_entries()]
-
     def is_empty(self) -> bool:
         return next(iter(self._live_entries()), None) is None
 
-    # Asynchronous.
-
-    def async_get(self, key: Any) -> StateFuture[Any]:
-        return self._async_entry(self._addressed(key), self._seen)
-
     def async_contains(self, key: Any) -> StateFuture[bool]:
         return self._async_entry(self._addressed(key), self._is_live)
-
-    def async_put(self, key: Any, value: Any) -> StateFuture[None]:
-        self.put(key, value)
-        return self._write()
-
-    def async_put_all(self, entries: Mapping[Any, Any]) -> StateFuture[None]:
-        self.put_all(entries)
-        return self._write()
 
     def async_remove(self, key: Any) -> StateFuture[None]:
         self.remove(key)
@@ -112,15 +79,6 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
         self.clear()
         return self._write()
 
-    def async_items(self) -> StateFuture[StateIterator[tuple[Any, Any]]]:
-        return self._iterate(self._item)
-
-    def async_keys(self) -> StateFuture[StateIterator[Any]]:
-        return self._iterate(self._key)
-
-    def async_values(self) -> StateFuture[StateIterator[Any]]:
-        return self._iterate(self._value)
-
     def async_is_empty(self) -> StateFuture[bool]:
         return self._iterate(self._key, StateIterator.is_empty)
 
@@ -128,7 +86,8 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
 
     def _addressed(self, key: Any) -> Any:
         if key is None:
-            message = f"map state {self._spec.name!r}: None is no user key; nothing was changed"
+            what = f"{self._spec.kind} state {self._spec.name!r}"
+            message = f"{what}: None is no user key; nothing was changed"
             raise ValueError(message)
         key = self._admit_key(key)
         return key if self._address is None else self._address(key)
@@ -146,12 +105,6 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
 
     def _key(self, entry: tuple[Any, Any]) -> Any:
         return entry[0] if self._original is None else self._original(entry[0])
-
-    def _value(self, entry: tuple[Any, Any]) -> Any:
-        return self._seen(entry[1])
-
-    def _item(self, entry: tuple[Any, Any]) -> tuple[Any, Any]:
-        return self._key(entry), self._seen(entry[1])
 
     # Cells.
 
@@ -198,8 +151,10 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
 
     def _entry(self, address: Any) -> Any:
         known, stored = self._known_entry(address)
-        if known:
-            return stored
+        return stored if known else self._fetched(address)
+
+    def _fetched(self, address: Any) -> Any:
+        """An entry that memory does not know; waits."""
         self._waits()
         context = self._context
         cell = (context._group, context._key, address)
@@ -252,6 +207,58 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
             return Content(added)
         scan = self._table.scan(self._namespace, context._group, key)
         return ScannedContent(scan, _without(frozenset(written)), added)
+
+
+class KeyedMapState(EntriesState, MapState[Any, Any]):
+    """`MapState` without TTL."""
+
+    __slots__ = ()
+
+    def get(self, key: Any) -> Any:
+        return self._seen(self._entry(self._addressed(key)))
+
+    def put(self, key: Any, value: Any) -> None:
+        self._put(self._addressed(key), self._admitted(value))
+
+    def put_all(self, entries: Mapping[Any, Any]) -> None:
+        admitted = [(self._addressed(key), self._admitted(entries[key])) for key in entries]
+        for address, value in admitted:
+            self._put(address, value)
+
+    def items(self) -> list[tuple[Any, Any]]:
+        return [self._item(entry) for entry in self._live_entries()]
+
+    def keys(self) -> list[Any]:
+        return [self._key(entry) for entry in self._live_entries()]
+
+    def values(self) -> list[Any]:
+        return [self._value(entry) for entry in self._live_entries()]
+
+    def async_get(self, key: Any) -> StateFuture[Any]:
+        return self._async_entry(self._addressed(key), self._seen)
+
+    def async_put(self, key: Any, value: Any) -> StateFuture[None]:
+        self.put(key, value)
+        return self._write()
+
+    def async_put_all(self, entries: Mapping[Any, Any]) -> StateFuture[None]:
+        self.put_all(entries)
+        return self._write()
+
+    def async_items(self) -> StateFuture[StateIterator[tuple[Any, Any]]]:
+        return self._iterate(self._item)
+
+    def async_keys(self) -> StateFuture[StateIterator[Any]]:
+        return self._iterate(self._key)
+
+    def async_values(self) -> StateFuture[StateIterator[Any]]:
+        return self._iterate(self._value)
+
+    def _value(self, entry: tuple[Any, Any]) -> Any:
+        return self._seen(entry[1])
+
+    def _item(self, entry: tuple[Any, Any]) -> tuple[Any, Any]:
+        return self._key(entry), self._seen(entry[1])
 
 
 def _without(hidden: frozenset[Any]) -> Filter | None:

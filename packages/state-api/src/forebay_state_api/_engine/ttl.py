@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from forebay_state_api._engine.keyed import KeyedState
 from forebay_state_api._engine.lists import KeyedListState
-from forebay_state_api._engine.maps import KeyedMapState
+from forebay_state_api._engine.maps import EntriesState
 from forebay_state_api._engine.merging import MergingState
 from forebay_state_api._engine.pages import Content, ScannedContent, identity, load_whole
 from forebay_state_api._engine.point import KeyedValueState
@@ -278,26 +278,10 @@ class TtlListState(_TtlCells, KeyedListState):
         return visible
 
 
-class TtlMapState(_TtlCells, KeyedMapState):
-    """`MapState` with TTL: every entry has its own time."""
+class TtlEntriesState(_TtlCells, EntriesState):
+    """What is stored as a map with TTL: every entry has its own time."""
 
     __slots__ = ()
-
-    def get(self, key: Any) -> Any:
-        address = self._addressed(key)
-        return self._seen(self._touched(address, self._entry(address)))
-
-    def contains(self, key: Any) -> bool:
-        address = self._addressed(key)
-        return self._touched(address, self._entry(address)) is not ABSENT
-
-    def async_get(self, key: Any) -> StateFuture[Any]:
-        address = self._addressed(key)
-        return self._async_touched(address, self._seen)
-
-    def async_contains(self, key: Any) -> StateFuture[bool]:
-        address = self._addressed(key)
-        return self._async_touched(address, self._is_live)
 
     def _admitted(self, value: Any) -> Any:
         return (self._now, self._admit(value))
@@ -305,10 +289,13 @@ class TtlMapState(_TtlCells, KeyedMapState):
     def _seen(self, stored: Any) -> Any:
         return super()._seen(ABSENT if stored is ABSENT else stored[1])
 
-    def _async_touched(self, address: Any, see: Callable[[Any], Any]) -> StateFuture[Any]:
-        """``see`` of what a read sees of an entry; as `_touched`, once the entry is there."""
+    def _entry(self, address: Any) -> Any:
+        known, stored = self._known_entry(address)
+        return self._touched(address, stored if known else self._fetched(address))
+
+    def _async_entry(self, address: Any, see: Callable[[Any], Any]) -> StateFuture[Any]:
         namespace = self._namespace
-        return self._async_entry(
+        return super()._async_entry(
             address,
             lambda stored: see(
                 self._within(namespace, lambda: self._touched_late(address, stored))
@@ -370,7 +357,7 @@ _IN_FRONT: Final[Mapping[type[KeyedState], type[KeyedState]]] = {
     KeyedValueState: TtlValueState,
     MergingState: TtlMergingState,
     KeyedListState: TtlListState,
-    KeyedMapState: TtlMapState,
+    EntriesState: TtlEntriesState,
 }
 
 
