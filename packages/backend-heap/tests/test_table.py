@@ -111,7 +111,7 @@ def test_a_compatible_type_reads_old_values_and_new_ones(kit, job):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"shape": Shape.LIST}, "kind value, and is declared with kind list"),
+        ({"shape": Shape.LIST}, "kind points, and is declared with kind lists"),
         ({"value": str}, "stored as int, declared as str"),
         ({"key": str}, "key int, and is declared with key str"),
         ({"ttl": True}, "no TTL, and is declared with TTL"),

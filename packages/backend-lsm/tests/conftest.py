@@ -40,7 +40,7 @@ def spec(name="s", shape=Shape.POINT, value=int, key=str, user_key=str, *, ttl=F
     return TableSpec(
         name=name,
         shape=shape,
-        kind="value" if shape is Shape.POINT else shape.value,
+        kind=f"{shape.value}s",  # by which no backend may go
         key=codec_for(key, what="key"),
         value=codec_for(value, what=name),
         user_key=codec_for(user_key, what=name) if shape is Shape.MAP else None,

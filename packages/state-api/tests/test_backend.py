@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from forebay_state_api.backend import (
     ABSENT,
     Changes,
@@ -9,7 +11,9 @@ from forebay_state_api.backend import (
     MapChange,
     PointChanges,
     Shape,
+    TableSpec,
 )
+from forebay_state_api.codecs import codec_for
 
 
 def test_whole_cells_replace_what_was_there_and_leave_out_what_does_not_exist():
@@ -21,3 +25,22 @@ def test_whole_cells_replace_what_was_there_and_leave_out_what_does_not_exist():
     assert lists == Changes(lists={None: {"a": ListChange(1, True, [1, 2])}})
     maps = Changes.whole(Shape.MAP, None, [("a", 1, [("x", None)]), ("b", 2, {})])
     assert maps == Changes(maps={None: {"a": MapChange(1, True, {"x": None})}})
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "says"),
+    [
+        (Shape.POINT, "value", None),
+        (Shape.POINT, "reducing", None),
+        (Shape.LIST, "list", None),
+        (Shape.MAP, "map", None),
+        (Shape.LIST, "queue", "list"),
+        (Shape.MAP, "set", "map"),
+        (Shape.POINT, "list", "point"),
+    ],
+)
+def test_a_description_says_the_shape_where_the_kind_does_not(shape, kind, says):
+    codec = codec_for(int, what="v")
+    spec = TableSpec(name="s", shape=shape, kind=kind, key=codec, value=codec)
+    assert spec.description().get("shape") == says
+    assert Shape.of(spec.description()) is shape

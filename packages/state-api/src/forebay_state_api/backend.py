@@ -70,6 +70,12 @@ class Shape(enum.Enum):
     MAP = "map"
     """Entries, each under a user key."""
 
+    @classmethod
+    def of(cls, description: Mapping[str, Any]) -> Shape:
+        """The shape of a table by its `TableSpec.description`."""
+        told = description.get("shape", description["kind"])
+        return cls(told) if told in ("list", "map") else cls.POINT
+
 
 class Capability(enum.Flag):
     """What a backend can do beyond the core; the conformance kit tests exactly what is claimed."""
@@ -133,6 +139,8 @@ class TableSpec:
         descriptions: a backend must not join them.
         """
         generation = {"generation": len(self.generations) - 1} if len(self.generations) > 1 else {}
+        # Kinds that are called like their shape, or stored as points, need not tell it.
+        shape = {} if Shape.of({"kind": self.kind}) is self.shape else {"shape": self.shape.value}
         return {
             "name": self.name,
             "kind": self.kind,
@@ -140,6 +148,7 @@ class TableSpec:
             "value": self.value.description,
             "user_key": None if self.user_key is None else self.user_key.description,
             "ttl": self.ttl,
+            **shape,
             **generation,
         }
 

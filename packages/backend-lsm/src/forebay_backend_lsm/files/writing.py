@@ -22,7 +22,7 @@ from forebay_backend_lsm.files.cells import U64, Cells, Kind, Positions
 from forebay_backend_lsm.files.filter import Filter
 from forebay_backend_lsm.files.layout import MAGIC, BlockIndex, Section, Tail, seal_of
 from forebay_backend_lsm.files.lists import Stamps
-from forebay_state_api.backend import StateFile
+from forebay_state_api.backend import Shape, StateFile
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage import ObjectStorage
 
@@ -43,9 +43,14 @@ class TableHeader:
     ttl: bool = False
 
     @property
+    def shape(self) -> Shape:
+        """The table's."""
+        return Shape.of(self.description)
+
+    @property
     def has_times(self) -> bool:
         """Whether cells have a time; list elements have theirs in the value."""
-        return self.ttl and self.description.get("kind") != "list"
+        return self.ttl and self.shape is not Shape.LIST
 
     @property
     def has_stamps(self) -> bool:
@@ -251,7 +256,7 @@ class _SectionWriter:
         self._last_address = int(cells.addresses[-1])
         self.taken += len(cells)
         self._addresses.append(cells.addresses)
-        if self.header.description.get("kind") == "map":
+        if self.header.shape is Shape.MAP:
             # So that a filter can tell of a whole map whether anything of it is there.
             self._addresses.append(np.unique(cells.addresses & _MAP_BITS))
         self._counts[:] += np.bincount(cells.kinds, minlength=len(Kind))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from forebay_state_api._engine.kinds import KINDS
 from forebay_state_api._restoring import default_options
-from forebay_state_api.backend import Capability, Changes, Opening, TableSpec
+from forebay_state_api.backend import Capability, Changes, Opening, Shape, TableSpec
 from forebay_state_api.codecs import raw_codec
 from forebay_state_api.errors import ForebayError
 from forebay_state_api.keys import KeyGroupRange
@@ -132,7 +131,7 @@ def _spec(description: Mapping[str, Any]) -> TableSpec:
     user_key = description["user_key"]
     return TableSpec(
         name=description["name"],
-        shape=KINDS[description["kind"]].shape,
+        shape=Shape.of(description),
         kind=description["kind"],
         key=raw_codec(description["key"]),
         value=raw_codec(description["value"]),
