@@ -76,6 +76,13 @@ def test_what_is_no_pair_is_named(harness, result):
     assert "flat_map_with_state returns (rows, value)" in str(caught.value.__cause__)
 
 
+@pytest.mark.parametrize("out", ["a", 1, None, [("a", 1)]])
+def test_a_row_without_the_value_is_told_from_both(harness, out):
+    made = harness(WithState(lambda row, value: (out, 1), many=False), "user")
+    with pytest.raises(FunctionError, match=r"map_with_state returns \(row, value\), and returned"):
+        made.process([Row("a", 1)])
+
+
 def failing(row, value):
     return 1 / 0
 

@@ -7,7 +7,7 @@ what goes out together with the value to be kept; ``None`` clears it.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from forebay_state_api._engine.engine import Adapter
@@ -55,6 +55,8 @@ class WithState(Adapter, KeyedProcessFunction[Any, Any, Any]):
         if type(result) is not tuple or len(result) != 2:  # noqa: PLR2004 - what goes out, what stays
             raise TypeError(self._misfit(result))
         out, value = result
+        if not self._many and not isinstance(out, (tuple, Mapping)):
+            raise TypeError(self._misfit(result))
         self._state.update(value)
         return out if self._many else [out]
 
