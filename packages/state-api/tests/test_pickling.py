@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from types import SimpleNamespace
 
 import pytest
 
@@ -43,8 +44,13 @@ def test_what_cannot_be_sent_is_named():
         pickled(Held(), "Totals", "Do this", sends_none_of_it)
     said = ", in its field 'client', variable 'SESSION', variable 'lock'. Do this"
     assert str(failure.value).endswith(said)
-    with pytest.raises(ConfigurationError, match=r"no, in its variable 'lock'\. Do this$"):
-        pickled(lambda row: lock, "Totals", "Do this", sends_none_of_it)
+
+    def asks(row):
+        return asks, lock
+
+    for held in (asks, SimpleNamespace(fn=asks, name="fine")):
+        with pytest.raises(ConfigurationError, match=r"no, in its variable 'lock'\. Do this$"):
+            pickled(held, "Totals", "Do this", sends_none_of_it)
 
 
 def sends_none_of_it(value):

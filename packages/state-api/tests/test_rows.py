@@ -27,6 +27,8 @@ def test_a_row_gives_columns_by_name_as_sparks_does():
     }
     with pytest.raises(KeyError, match="no column 'name'; the columns are user, odd name, parts"):
         row["name"]
+    with pytest.raises(AttributeError, match="no column 'name'; the columns are user, odd name"):
+        _ = row.name
     assert row_class(("asDict", "x"))._make((1, 2)).asDict == 1
     assert "odd name" in row
     assert "name" not in row

@@ -251,12 +251,22 @@ def test_what_cannot_be_opened_is_named_and_tried_again_by_the_next_task(run):
     def failing():
         raise OSError("no route")
 
+    async def undecorated():
+        return object()
+
+    async def generator():
+        yield object()
+
     async def scenario():
         clients = Clients()
         with pytest.raises(FunctionError, match="resources of ask raised OSError: no route"):
             await clients.acquire("ask", "digest", failing)
         with pytest.raises(ConfigurationError, match="returned int, which is no context manager"):
             await clients.acquire("ask", "other", lambda: 5)
+        with pytest.raises(ConfigurationError, match=r"coroutine, .* contextlib\.asynccontextman"):
+            await clients.acquire("ask", "undecorated", undecorated)
+        with pytest.raises(ConfigurationError, match=r"async_generator, .* contextlib\.asyncc"):
+            await clients.acquire("ask", "generator", generator)
         kept = await clients.acquire("ask", "third", opener)
         assert kept.current is opener.opened[0]
 

@@ -477,3 +477,20 @@ def test_a_function_that_would_end_the_process_fails_the_batch(drive, ending, po
     driven = drive(fn, range(20), **policy)
     assert isinstance(driven.error, FunctionError)
     assert f"raised {type(ending).__name__}" in str(driven.error)
+
+
+@pytest.mark.parametrize(
+    ("name", "ask"),
+    [
+        ("on", lambda policy: policy.delay_s(ValueError("no"), RecordTries())),
+        ("on_result", lambda policy: policy.refusal("answer")),
+    ],
+)
+def test_a_policy_that_fails_is_named_with_its_lines(name, ask):
+    def fails(about):
+        raise KeyError("boom")
+
+    said = rf"^Retry\.{name} raised KeyError: 'boom' for "
+    with pytest.raises(FunctionError, match=said) as failure:
+        ask(RetryPolicy(Retry(1, **{name: fails})))
+    assert str(failure.value).splitlines()[-1].strip() == 'raise KeyError("boom")'

@@ -23,10 +23,20 @@ def pickled(value: Any, what: str, advice: str, dumps: Callable[[Any], bytes]) -
     try:
         return dumps(value)
     except Exception as error:
-        unfit = ", ".join(name for name, one in _held(value) if not _fits(one, dumps))
+        unfit = ", ".join(dict.fromkeys(_unfit(value, dumps)))
         where = f", in its {unfit}" if unfit else ""
         message = f"{what} cannot be sent to the workers: {_shown(error)}{where}. {advice}"
         raise ConfigurationError(message) from error
+
+
+def _unfit(
+    value: Any, dumps: Callable[[Any], bytes], seen: frozenset[int] = frozenset()
+) -> Iterator[str]:
+    """What cannot be sent of ``value``; of functions that it holds what they take along."""
+    seen |= {id(value)}
+    for name, one in _held(value):
+        if id(one) not in seen and not _fits(one, dumps):
+            yield from (_unfit(one, dumps, seen) if inspect.isfunction(one) else (name,))
 
 
 def _held(function: Any) -> Iterator[tuple[str, Any]]:

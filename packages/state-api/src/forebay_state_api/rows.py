@@ -22,6 +22,7 @@ def row_class(names: tuple[str, ...]) -> Any:
     """
     made = tuple_class("Row", names)
     made.__getitem__ = _item
+    made.__getattr__ = _missing
     made.__contains__ = lambda row, name: name in row._fields
     if "asDict" not in names:
         made.asDict = _as_dict
@@ -36,6 +37,11 @@ def _item(row: Any, which: Any) -> Any:
         message = f"there is no column {which!r}; the columns are {', '.join(row._fields)}"
         raise KeyError(message)
     return tuple.__getitem__(row, row._fields.index(which))
+
+
+def _missing(row: Any, name: str) -> Any:
+    message = f"there is no column {name!r}; the columns are {', '.join(row._fields)}"
+    raise AttributeError(message, name=name, obj=row)
 
 
 def _as_dict(row: Any, recursive: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002 - as Spark's

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -305,3 +306,21 @@ def test_another_kind_of_descriptor_is_told_its_method(job, getter, descriptor, 
             getattr(context, getter)(descriptor)
 
     assert said_of_it in said(job, Wrong())
+
+
+def test_an_error_of_forebays_has_the_lines_of_the_user_too(job):
+    class Late(Base):
+        def process_element(self, row, ctx):
+            ctx.get_state(ValueStateDescriptor("late", int))
+
+    with pytest.raises(ConfigurationError, match=r"in open\(\)") as failure:
+        job.run(Late(), ROWS)
+    (note,) = failure.value.__notes__
+    where, *frames = note.splitlines()
+    assert "Late.process_element (operator 'operator', key 'a', batch 0, partition 0)" in where
+    assert frames[-1].strip() == 'ctx.get_state(ValueStateDescriptor("late", int))'
+
+
+def test_the_end_of_the_process_is_blamed_as_an_error_is(job):
+    for function in of(lambda self, row, ctx: sys.exit(3)):
+        assert "raised SystemExit: 3" in said(job, function)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import inspect
 import logging
 import os
 import traceback
@@ -90,8 +91,14 @@ async def _entered(resources: Resources, name: str) -> AsyncIterator[Any]:
         with manager as client:
             yield client
     else:
+        advice = ""
+        if inspect.iscoroutine(manager):
+            manager.close()
+        if inspect.iscoroutine(manager) or inspect.isasyncgen(manager):
+            advice = ": decorate it with contextlib.asynccontextmanager, and yield the client"
         raise ConfigurationError(
             f"resources of {name} returned {type(manager).__name__}, which is no context manager"
+            f"{advice}"
         )
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 
 from forebay_spark_runtime.waiting.arguments import Duration, Retry, Verdict, seconds
-from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.errors import ConfigurationError, FunctionError
 
 _TOO_MANY: Final = 429
 _UNAVAILABLE: Final = 503
@@ -94,6 +94,12 @@ class RecordTries:
         self.laters = 0
 
 
+def _failed(name: str, raised: Exception, about: object) -> FunctionError:
+    """A function of the policy failed, which is no matter of retries."""
+    said = f"{type(raised).__name__}: {raised}"
+    return FunctionError(f"Retry.{name} raised {said} for {reprlib.repr(about)}")
+
+
 class RetryPolicy:
     """A `Retry`, ready for use; holds nothing that changes."""
 
@@ -109,7 +115,10 @@ class RetryPolicy:
         """The error for an answer that ``on_result`` does not take, and what it said."""
         if self._retry is None or self._retry.on_result is None:
             return None
-        verdict = self._retry.on_result(answer)
+        try:
+            verdict = self._retry.on_result(answer)
+        except Exception as raised:
+            raise _failed("on_result", raised, answer) from raised
         if verdict is False:
             return None
         return ValueError(f"on_result refused the answer {reprlib.repr(answer)}"), verdict
@@ -145,7 +154,10 @@ class RetryPolicy:
         on: Any = self._retry.on
         if isinstance(on, type | tuple):
             return isinstance(error, on)
-        verdict = on(error)
+        try:
+            verdict = on(error)
+        except Exception as raised:
+            raise _failed("on", raised, error) from raised
         if not isinstance(verdict, bool | int | float | timedelta):
             raise ConfigurationError(
                 f"Retry.on returned {verdict!r}; it returns a bool, or a delay in seconds"

@@ -41,6 +41,7 @@ from forebay_state_api.functions import Function, called
 from forebay_state_api.futures import enter_scheduler
 from forebay_state_api.migration import says_more
 from forebay_state_api.settings import EngineSettings
+from forebay_state_api.tracebacks import users_frames
 
 if TYPE_CHECKING:
     from forebay_state_api._operator_state.operator_state import OperatorState
@@ -458,7 +459,7 @@ class Engine:
         side = self.scheduler.side if record is None else record.side
         return self._methods[side].name
 
-    def blame(self, error: Exception) -> NoReturn:
+    def blame(self, error: BaseException) -> NoReturn:
         """Raise an error of user code as a `FunctionError` with the place it came from."""
         advice = hint(error, self._running())
         message = f"{self.where()} raised {type(error).__name__}: {error}{advice}"
@@ -489,8 +490,8 @@ class _UserCode:
             if isinstance(error, FunctionError):
                 return
             if isinstance(error, ForebayError):
-                error.add_note(f"in {engine.where()}")
-            elif isinstance(error, Exception):
+                error.add_note(f"in {engine.where()}{users_frames(error)}")
+            elif isinstance(error, (Exception, SystemExit)):
                 engine.blame(error)
         finally:
             engine._phase = self._phase_before

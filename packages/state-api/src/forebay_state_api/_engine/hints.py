@@ -45,7 +45,7 @@ _PUBLIC: Final = frozenset(module.__name__ for module in (checkpointed, context,
 """Modules of what user code is handed: the classes behind it may be others."""
 
 
-def hint(error: Exception, running: str) -> str:
+def hint(error: BaseException, running: str) -> str:
     """What to write instead, behind a dash; nothing where the error says it or nobody knows.
 
     ``running`` is the method of the function that runs.
@@ -61,7 +61,7 @@ def hint(error: Exception, running: str) -> str:
     return "" if found is None else f" - {found}"
 
 
-def _does_not_take(error: Exception) -> bool:
+def _does_not_take(error: BaseException) -> bool:
     """Whether the function cannot be called as it is: none of its own lines has run."""
     is_of_call = isinstance(error, TypeError) and "positional argument" in str(error)
     return is_of_call and not users_frames(error)
@@ -84,8 +84,10 @@ def _members(used: Any) -> str | None:
     for cls in type(used).__mro__:
         if cls.__module__ in _PUBLIC:
             return _members_of(cls)
-    fields = getattr(type(used), "_fields", None)
-    return f"its columns are {', '.join(fields)}" if isinstance(used, tuple) and fields else None
+    if not isinstance(used, tuple) or hasattr(used, "__getattr__"):  # which has said it
+        return None
+    fields = getattr(used, "_fields", ())
+    return f"its columns are {', '.join(fields)}" if fields else None
 
 
 def _members_of(cls: type) -> str:
