@@ -128,9 +128,6 @@ class ShelfTable(Table):
                 after = {k: v for k, v in (before | entries.entries).items() if v is not ABSENT}
                 self._put(namespace, key, entries.group, after or ABSENT)
 
-    def namespaces(self) -> Iterator[Any]:
-        return iter(list(self._cells))
-
     def load(self, reader: TableSpec, cells: Sequence[Any]) -> None:
         for group, namespace, key, content in cells:
             named = self._cells.setdefault(NAMESPACES.unpack_one(namespace), {})

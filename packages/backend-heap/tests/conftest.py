@@ -128,7 +128,7 @@ class Batch:
         for table in self.tables.values():
             found = defaultdict(dict)
             member = {Shape.LIST: "lists", Shape.MAP: "maps"}.get(table.spec.shape, "points")
-            for namespace in list(table.namespaces()):
+            for namespace in list(table._spaces):
                 space = table.space(namespace)
                 if not space.dirty:
                     continue
@@ -147,7 +147,7 @@ class Batch:
         table = self.tables[name]
         return {
             (namespace, key): content
-            for namespace in table.namespaces()
+            for namespace in table._spaces
             for key, content in table.space(namespace).cells.items()
             if table.spec.shape is Shape.POINT or content
         }

@@ -20,7 +20,6 @@ def test_reads_answer_from_the_cells(kit, job):
     assert v.get_many(None, [(1, 1), (2, 2)]) == [10, ABSENT]
     assert v.get_many("w", [(1, 1)]) == [20]
     assert m.get_entries(None, [(1, 1, "a"), (1, 1, "b"), (2, 2, "a")]) == [1, ABSENT, ABSENT]
-    assert set(v.namespaces()) == {None, "w"}
     assert v.space(None).complete
     assert v.space(None) is v.space(None)
 
@@ -196,7 +195,7 @@ def test_emptied_namespaces_are_forgotten_after_the_commit(kit, job):
     batch = job.begin([spec])
     batch.put("v", 1, ABSENT, "w")
     job.commit(batch)
-    assert list(job.begin([spec]).tables["v"].namespaces()) == [None]
+    assert list(job.begin([spec]).tables["v"]._spaces) == [None]
 
 
 def test_group_index_knows_keys_that_came_again(monkeypatch):

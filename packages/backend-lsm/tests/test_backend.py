@@ -198,15 +198,6 @@ def test_a_damaged_index_is_found_at_the_opening(new_operator, kit):
         operator.open()
 
 
-def test_namespaces_are_those_of_all_runs(new_operator, kit):
-    operator, spec = new_operator(), kit.spec()
-    operator.commit((spec, kit.points({"a": 1}, "w1")))
-    operator.commit((spec, kit.points({"a": 1})))
-    table = operator.table(spec)
-    table.apply(kit.points({"a": 1}, ("w", 2)))
-    assert set(table.namespaces()) == {None, "w1", ("w", 2)}
-
-
 def test_an_uncommitted_batch_leaves_nothing(new_operator, kit):
     operator, spec = new_operator(), kit.spec()
     operator.commit((spec, kit.points({"a": 1})))

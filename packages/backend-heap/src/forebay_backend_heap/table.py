@@ -79,9 +79,6 @@ class HeapTable(Table):
             self._groups.add(list(cells), [change.group for change in cells.values()])
             _drop_empty(self.space(namespace).cells, cells)
 
-    def namespaces(self) -> Iterator[Any]:
-        return iter(list(self._spaces))
-
     def export(self, keys: int) -> Iterator[Changes]:
         known = self._groups.as_dict()
         for namespace, space in self._spaces.items():

@@ -96,12 +96,6 @@ class LsmTable(Table):
         self.memtable.add(self._addressing, changes)
         self._applied()
 
-    def namespaces(self) -> Iterator[Any]:
-        found = dict.fromkeys(self._spaces)
-        for key in self._cell_keys():
-            found[namespace_of(key)] = None
-        return iter(found)
-
     def export(self, keys: int) -> Iterator[Changes]:
         """Key group by key group: the keys of one are in memory at a time."""
         groups = {group for run in self.files for group in run.groups}

@@ -212,7 +212,8 @@ class Opening:
     """The micro-batch's time, µs since the epoch: the only clock that decides about state.
     `NO_TIME` where the subtask knows none: then nothing expires."""
     cache_bytes: int
-    """Budget of this process for what backends keep between batches, all operators together."""
+    """Budget of this process for what backends keep between batches, all operators together: with 0
+    nothing is kept."""
     compaction: CompactionService | None = None
     """Where compaction jobs run, one per process and state directory; ``None`` where none may be
     submitted, as for state that is only read."""
@@ -364,11 +365,17 @@ class Table(abc.ABC):
 
     @abc.abstractmethod
     def get_many(self, namespace: Any, keys: Sequence[tuple[int, Any]]) -> list[Any]:
-        """Point tables: the values of ``(key group, key)`` cells, in order; ``ABSENT`` for none."""
+        """Point tables: the values of ``(key group, key)`` cells, in order; ``ABSENT`` for none.
+
+        Of any number of cells. The engine does not change the values.
+        """
 
     @abc.abstractmethod
     def get_entries(self, namespace: Any, cells: Sequence[tuple[int, Any, Any]]) -> list[Any]:
-        """Map tables: the values of ``(key group, key, user key address)`` cells, in order."""
+        """Map tables: the values of ``(key group, key, user key address)`` cells, in order.
+
+        As `get_many`.
+        """
 
     @abc.abstractmethod
     def scan(self, namespace: Any, group: int, key: Any) -> Scan:
@@ -381,10 +388,6 @@ class Table(abc.ABC):
     @abc.abstractmethod
     def apply(self, changes: Changes) -> None:
         """Take writes. They are seen by later reads, and durable only after `commit`."""
-
-    @abc.abstractmethod
-    def namespaces(self) -> Iterator[Any]:
-        """The namespaces that hold cells or did so when the table was opened."""
 
     def export(self, keys: int) -> Iterator[Changes]:
         """Give out all cells, as changes that make an empty table of the same spec hold them.
@@ -462,7 +465,9 @@ class StateBackend(abc.ABC):
         """Make everything applied so far durable as files of ``version``.
 
         Data of states that were not asked for by `table` is kept. When nothing changed, no file is
-        written. Called once, after the last `Table.apply`, on the task thread.
+        written; what is written does not add up over the commits. A write that fails is raised.
+        The same changes give the same content, in whatever bytes. Called once, after the last
+        `Table.apply`, on the task thread.
         """
 
     def installed(self, manifest_id: str) -> None:  # noqa: B027 - a hook that need not be used
@@ -470,4 +475,4 @@ class StateBackend(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Release what is held. Safe to call twice, and after any failure."""
+        """Release what is not kept. Safe to call twice, and after any failure."""

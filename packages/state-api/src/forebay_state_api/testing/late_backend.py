@@ -126,9 +126,6 @@ class LateTable(Table):
             _write(self._inner, changes)
         self._inner.apply(changes)
 
-    def namespaces(self) -> Iterator[Any]:
-        return self._inner.namespaces()
-
     def export(self, keys: int) -> Iterator[Changes]:
         return self._inner.export(keys)
 

@@ -156,9 +156,6 @@ class ReferenceTable(Table):
                 kept = {entry: value for entry, value in merged.items() if value is not ABSENT}
                 self._set(namespace, key, entries.group, kept)
 
-    def namespaces(self) -> Iterator[Any]:
-        return iter(list(self._cells))
-
     def export(self, keys: int) -> Iterator[Changes]:
         for namespace, cells in self._cells.items():
             every = iter(cells.items())
