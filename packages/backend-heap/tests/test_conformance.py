@@ -7,9 +7,11 @@ import pytest
 from forebay_backend_heap.backend import HeapBackend
 from forebay_backend_heap.cache import CACHE
 from forebay_state_api.testing import StateBackendTests, late_backend
+from forebay_state_api.testing.conformance import PropertyTests
+from forebay_state_api.testing.conformance.search import fresh_seed
 
 
-class TestHeapBackend(StateBackendTests):
+class OfHeap:
     @pytest.fixture
     def names_files(self):
         return True
@@ -21,6 +23,19 @@ class TestHeapBackend(StateBackendTests):
     @pytest.fixture
     def forget(self):
         return CACHE.clear
+
+
+class TestHeapBackend(OfHeap, StateBackendTests):
+    """With its defaults."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+class TestSearch(OfHeap, PropertyTests):
+    """Examples that nobody has seen."""
+
+    example_seed = fresh_seed()
+    example_factor = 20
 
 
 @pytest.mark.slow

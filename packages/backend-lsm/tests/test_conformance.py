@@ -12,14 +12,18 @@ import pytest
 from forebay_backend_lsm.backend import LsmBackend
 from forebay_backend_lsm.cache import CACHE
 from forebay_state_api.storage import open_storage
-from forebay_state_api.testing import FaultyStorage, StateBackendTests, late_backend
+from forebay_state_api.testing import FaultyStorage, StateBackendTests, Style, late_backend
+from forebay_state_api.testing.conformance import PropertyTests
 from forebay_state_api.testing.conformance.futures import FutureTests
 from forebay_state_api.testing.conformance.iterators import IteratorTests
 from forebay_state_api.testing.conformance.kinds import KindTests
 from forebay_state_api.testing.conformance.machine import BatchMachine
 from forebay_state_api.testing.conformance.order import OrderTests
-from forebay_state_api.testing.conformance.subject import ENGINES, memory_storage
+from forebay_state_api.testing.conformance.rescale import RescaleTests
+from forebay_state_api.testing.conformance.search import fresh_seed
+from forebay_state_api.testing.conformance.subject import ENGINES, MANNERS, memory_storage
 from forebay_state_api.testing.conformance.ttl import TtlTests
+from forebay_state_api.testing.conformance.versions import VersionTests
 
 
 def slow_kit(cls):
@@ -30,7 +34,7 @@ def slow_kit(cls):
 TINY = {"block-cache-bytes": 1 << 16, "block-bytes": 512}
 
 
-class OfLsm(StateBackendTests):
+class OfLsm:
     @pytest.fixture
     def names_files(self):
         return True
@@ -68,14 +72,33 @@ class Uncached(OfLsm):
         return {"block-cache-bytes": 0}
 
 
-class TestLsmBackend(OfLsm):
-    """With its defaults, in memory."""
+class TestTiny(TinyCache, OnLocalStorage, StateBackendTests):
+    """With a tiny cache, on local storage: it spills, evicts and compacts."""
 
 
-class TestTiny(TinyCache, OnLocalStorage):
-    """With a tiny cache, on local storage."""
+class TestDefaults(OfLsm, PropertyTests, VersionTests, RescaleTests):
+    """With its defaults, in memory: histories, versions and rescales."""
 
-    machine_examples = 10
+
+@slow_kit
+class TestAllDefaults(OfLsm, StateBackendTests):
+    """The rest with its defaults."""
+
+
+@slow_kit
+class TestSearch(OfLsm, PropertyTests):
+    """Examples that nobody has seen."""
+
+    example_seed = fresh_seed()
+    example_factor = 20
+
+
+@slow_kit
+class TestSearchTiny(TinyCache, OnLocalStorage, PropertyTests):
+    """Examples that nobody has seen, with a tiny cache."""
+
+    example_seed = fresh_seed()
+    example_factor = 10
 
 
 @slow_kit
@@ -92,12 +115,12 @@ class TestLate(FutureTests, IteratorTests, KindTests, OrderTests, TtlTests):
 
 
 @slow_kit
-class TestLocal(OnLocalStorage):
+class TestLocal(OnLocalStorage, StateBackendTests):
     """With its defaults, on local storage."""
 
 
 @slow_kit
-class TestUncached(Uncached, OnLocalStorage):
+class TestUncached(Uncached, OnLocalStorage, StateBackendTests):
     """Without a cache, on local storage."""
 
 
@@ -109,6 +132,14 @@ class OnSlowStorage(OfLsm):
     @pytest.fixture
     def engine_settings(self):
         return ENGINES["defaults"]
+
+    @pytest.fixture
+    def some_manner(self):
+        return MANNERS["coroutine"]
+
+    @pytest.fixture(params=[style.value for style in Style])
+    def manner(self, request):
+        return MANNERS[request.param]
 
     @pytest.fixture
     def storage(self):
@@ -127,15 +158,15 @@ def slow(storage):
 
 
 @slow_kit
-class TestOnSlowStorage(OnSlowStorage):
+class TestOnSlowStorage(OnSlowStorage, StateBackendTests):
     """With the defaults."""
 
 
 @slow_kit
-class TestOnSlowStorageTiny(TinyCache, OnSlowStorage):
+class TestOnSlowStorageTiny(TinyCache, OnSlowStorage, StateBackendTests):
     """With a tiny cache."""
 
 
 @slow_kit
-class TestOnSlowStorageUncached(Uncached, OnSlowStorage):
+class TestOnSlowStorageUncached(Uncached, OnSlowStorage, StateBackendTests):
     """Without a cache."""

@@ -10,8 +10,9 @@ A backend passes when this does::
 Further fixtures to override, where the defaults do not fit: ``backend_options`` (its settings),
 ``storage`` (the state directory, in memory unless overridden) and ``forget`` (a callable that
 empties what the backend keeps between batches in this process, as a new process would find it).
-The class attributes ``machine_examples`` and ``machine_steps`` say how long the state machine
-searches. `StateBackend.capabilities` decides what more is asked of a backend.
+What is drawn is the same in each run: ``example_seed`` and ``example_factor`` of a class that is
+not run by default make it search further. `StateBackend.capabilities` decides what more is asked of
+a backend. A failure says which promise was broken, and the history that shows it.
 
 The kit needs pytest and hypothesis, `FunctionHarness` cloudpickle (``forebay-state-api[testing]``);
 everything else here needs neither.

@@ -35,7 +35,12 @@ from forebay_state_api.keys import (
 )
 from forebay_state_api.migration import continued, lineages_of
 from forebay_state_api.storage import ObjectStorage
-from forebay_state_api.subtask import Subtask, SubtaskIdentity, SubtaskReport
+from forebay_state_api.subtask import (
+    DEFAULT_CACHE_BYTES,
+    Subtask,
+    SubtaskIdentity,
+    SubtaskReport,
+)
 from forebay_state_api.testing.clock import ManualClock
 from forebay_state_api.testing.compaction import ImmediateCompaction
 from forebay_state_api.testing.scripts import Access, Script, Style, script_function
@@ -91,13 +96,15 @@ class KeyedJob:
         event_time: Callable[[Any], datetime | None] | None = None,
         lateness: timedelta = timedelta(0),
         fresh: Callable[[Any], Any] = copy.copy,
+        cache_bytes: int = DEFAULT_CACHE_BYTES,
     ) -> None:
         """``storage`` is the state directory; ``forget`` empties the caches of the process.
 
         ``compaction`` runs the backend's jobs, each as soon as it is submitted if not given;
         ``restore`` is what the first version is made of, and ``find_backend`` finds what stored it.
         ``event_time`` gives the event time of a row, ``lateness`` how late rows may be; ``fresh``
-        makes a subtask's copy of the function.
+        makes a subtask's copy of the function. ``cache_bytes`` is what the backend may keep
+        between micro-batches.
         """
         self.backend_class = backend_class
         self.operator = operator_folder(query, uid)
@@ -116,6 +123,7 @@ class KeyedJob:
         self.find_backend = find_backend
         self.event_time = event_time
         self.lateness = lateness
+        self.cache_bytes = cache_bytes
         self.checkpoint: Checkpoint | None = None
         """What the query's checkpoint says: set it for a job that runs like a stream."""
         self.batch_id = 0
@@ -190,6 +198,7 @@ class KeyedJob:
             now_us=self.clock.now_us,
             settings=self.settings,
             backend_options=self.options,
+            cache_bytes=self.cache_bytes,
             new_state=new_state,
             restore=self.restore,
             find_backend=self.find_backend,

@@ -1,4 +1,7 @@
-"""The conformance kit, one file per part of the contract; `StateBackendTests` is all of it.
+"""The conformance kit, one file per part of the contract.
+
+`StateBackendTests` is all that a backend has a part in. What the engine decides before a backend is
+asked is in `EngineTests`, which need to run on one backend only.
 
 Its assertions are rewritten by pytest, as those of any test are, which has to be asked for before
 the files are imported.
@@ -23,7 +26,9 @@ _PARTS = (
     "operator_state",
     "order",
     "replay",
+    "reporting",
     "rescale",
+    "search",
     "steps",
     "subject",
     "tables",
@@ -44,7 +49,11 @@ from forebay_state_api.testing.conformance.futures import FutureTests
 from forebay_state_api.testing.conformance.generations import GenerationTests
 from forebay_state_api.testing.conformance.histories import HistoryTests
 from forebay_state_api.testing.conformance.iterators import IteratorTests
-from forebay_state_api.testing.conformance.kinds import KeysOfMapsTests, KindTests
+from forebay_state_api.testing.conformance.kinds import (
+    KeysOfMapsTests,
+    KindRefusalTests,
+    KindTests,
+)
 from forebay_state_api.testing.conformance.machine import StateMachineTests
 from forebay_state_api.testing.conformance.operator_state import (
     CheckpointListenerTests,
@@ -53,19 +62,29 @@ from forebay_state_api.testing.conformance.operator_state import (
 from forebay_state_api.testing.conformance.order import OrderTests
 from forebay_state_api.testing.conformance.replay import ReplayTests
 from forebay_state_api.testing.conformance.rescale import RescaleTests
-from forebay_state_api.testing.conformance.steps import StepTests
+from forebay_state_api.testing.conformance.steps import ProgramTests, StepTests
+from forebay_state_api.testing.conformance.subject import MANNERS, Manner
 from forebay_state_api.testing.conformance.tables import CommitTests, TableTests
 from forebay_state_api.testing.conformance.timelines import TimelineTests
 from forebay_state_api.testing.conformance.timer_histories import (
     TimerHistoryTests,
 )
-from forebay_state_api.testing.conformance.timers import TimerTests
+from forebay_state_api.testing.conformance.timers import TimerRefusalTests, TimerTests
 from forebay_state_api.testing.conformance.ttl import TtlDeclarationTests, TtlTests
 from forebay_state_api.testing.conformance.versions import (
+    MigrationRefusalTests,
     MigrationTests,
     VerificationTests,
     VersionTests,
 )
+
+
+class PropertyTests(ProgramTests, StateMachineTests, HistoryTests, TimerHistoryTests):
+    """What is tried with drawn examples, against models and against each other.
+
+    Set ``example_seed`` and ``example_factor`` in a class that is not run by default, for a search
+    among examples that nobody has seen.
+    """
 
 
 class StateBackendTests(
@@ -76,11 +95,9 @@ class StateBackendTests(
     KindTests,
     KeysOfMapsTests,
     AliasingTests,
-    DeclarationTests,
     OrderTests,
     StepTests,
     TtlTests,
-    TtlDeclarationTests,
     CleanupTests,
     ReplayTests,
     RescaleTests,
@@ -92,13 +109,26 @@ class StateBackendTests(
     GenerationTests,
     ForkTests,
     TimelineTests,
-    OperatorStateTests,
-    CheckpointListenerTests,
-    StateMachineTests,
-    HistoryTests,
-    TimerHistoryTests,
+    PropertyTests,
 ):
     """Everything that a state backend has to do; see `forebay_state_api.testing`."""
 
 
-__all__ = ["StateBackendTests"]
+class EngineTests(
+    DeclarationTests,
+    KindRefusalTests,
+    TtlDeclarationTests,
+    TimerRefusalTests,
+    MigrationRefusalTests,
+    OperatorStateTests,
+    CheckpointListenerTests,
+):
+    """What the engine decides whatever the backend: name it first, before `StateBackendTests`."""
+
+    @pytest.fixture(params=list(MANNERS))
+    def some_manner(self, request: pytest.FixtureRequest) -> Manner:
+        """Every manner, since styles are the engine's business."""
+        return MANNERS[request.param]
+
+
+__all__ = ["EngineTests", "PropertyTests", "StateBackendTests"]

@@ -70,9 +70,12 @@ class AliasingTests(BackendSubject):
         mutable.run(function, [("k",)])
         assert _read_all(mutable) == EXPECTED
 
-    def test_changing_what_was_handed_out_changes_nothing(self, mutable: KeyedJob) -> None:
+    @pytest.mark.parametrize("crash", [False, True], ids=["committed", "killed"])
+    def test_changing_what_was_handed_out_changes_nothing(
+        self, mutable: KeyedJob, *, crash: bool
+    ) -> None:
         mutable.run(Recorded(_declare(mutable), _pass_and_change), [("k",)])
-        mutable.run(Recorded(_declare(mutable), _read_and_change), [("k",)])
+        mutable.run(Recorded(_declare(mutable), _read_and_change), [("k",)], crash=crash)
         assert _read_all(mutable) == EXPECTED
 
     def test_asynchronous_reads_are_copies_too(self, mutable: KeyedJob) -> None:

@@ -27,7 +27,7 @@ from forebay_state_api.versions.savepoints import create_savepoint, list_savepoi
 
 _KEYS = [f"key {number}" for number in range(12)]
 _READS = [("v.value",), ("l.get",), ("m.items",)]
-_FLIPPED = (0.0, 0.3, 0.6, 0.99)
+_FLIPPED = (0.0, 0.5, 0.99)
 
 Damage = Mapping[str, bytes]
 """Name → what lies there instead."""
@@ -142,7 +142,7 @@ class DamageTests(BackendSubject):
         assert check(
             {name: data[:length]}
             for name, data in objects.items()
-            for length in {1, 4, len(data) // 2, len(data) - 1}
+            for length in {1, len(data) // 2, len(data) - 1}
         )
 
     def test_every_object_altered(

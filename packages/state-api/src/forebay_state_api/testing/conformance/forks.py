@@ -84,9 +84,9 @@ class ForkTests(BackendSubject):
     def test_the_source_may_be_cleared_behind_a_fork(self, source: KeyedJob, fork_of: Any) -> None:
         fork = fork_of(source)
         fork.do(KEYS[0], ("v.update", 1))
-        for number in range(200):
+        for number in range(60):
             source.do(KEYS[number % 40], *WRITES)
-            if number % 10 == 0:
+            if number % 6 == 5:
                 _sweep(source)
         fork.restart()
         assert fork.scripts([(key, READS) for key in KEYS[20:]]) == [ALIVE] * 20
@@ -99,7 +99,8 @@ class ForkTests(BackendSubject):
         for number in range(24):
             for job in (source, second):
                 job.scripts([(key, WRITES) for key in KEYS[number % 2 :: 2]])
-                _sweep(job)
+                if number % 4 == 3:
+                    _sweep(job)
         third.restart()
         found = third.scripts([(key, READS) for key in KEYS[20:]])
         assert found == [AGAIN, AGAIN, *[ALIVE] * 18]

@@ -232,4 +232,4 @@ def _opened(function: Any, context: Any) -> None:
 def _assert_told_what_to_use(attempt: Try, process: Any) -> None:
     with pytest.raises(ForebayError, match=r"combine_all.*ordered_wait") as failure:
         attempt(process)
-    assert isinstance(failure.value.__cause__, TypeError)
+    assert isinstance(failure.value.__cause__, TypeError | RuntimeError)

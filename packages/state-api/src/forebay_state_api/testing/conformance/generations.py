@@ -115,24 +115,34 @@ class GenerationTests(BackendSubject):
         return make
 
     @pytest.mark.parametrize(
-        ("types", "value", "read"),
+        ("between", "types", "value", "read"),
         [
-            (
-                [record(id=int, x=int), record(id=int), record(id=int, x=(int, 0))],
-                (1, 42),
-                (1, 0),
+            *(
+                pytest.param(
+                    between,
+                    [record(id=int, x=int), record(id=int), record(id=int, x=(int, 0))],
+                    (1, 42),
+                    (1, 0),
+                    id=f"a field that comes back, {between.__name__[1:]}",
+                )
+                for between in _BETWEEN
             ),
-            (
+            pytest.param(
+                _compacted,
                 [record(id=int, x=(int, 0)), record(id=int), record(id=int, x=(int, 0))],
                 (1, 42),
                 (1, 0),
+                id="a type that comes back",
             ),
-            (
+            pytest.param(
+                _compacted,
                 [record(id=int, x=int), record(id=int), record(id=int, x=(str, "none"))],
                 (1, 42),
                 (1, "none"),
+                id="a field that comes back with another type",
             ),
-            (
+            pytest.param(
+                _compacted,
                 [
                     record(a=int),
                     record(b=Annotated[int, Alias("a")]),
@@ -140,32 +150,31 @@ class GenerationTests(BackendSubject):
                 ],
                 (3,),
                 (3,),
+                id="renamed twice with one alias each",
             ),
-            (
+            pytest.param(
+                _compacted,
                 [record(id=int), record(id=int, x=(int, 1)), record(id=int, x=(int, 2))],
                 (1,),
                 (1, 1),
+                id="another default",
             ),
-            (
+            pytest.param(
+                _compacted,
                 [record(id=int), record(id=int, x=(int, 1)), record(id=int, x=int)],
                 (1,),
                 (1, 1),
+                id="no default any more",
             ),
-            (
+            pytest.param(
+                _compacted,
                 [record(id=int, x=int), record(id=int), record(id=float), record(id=float | None)],
                 (1, 42),
                 (1.0,),
+                id="widened twice",
             ),
         ],
-        ids=[
-            "a field that comes back",
-            "a type that comes back",
-            "a field that comes back with another type",
-            "renamed twice with one alias each",
-            "another default",
-            "no default any more",
-            "widened twice",
-        ],
+        indirect=["between"],
     )
     def test_data_read_as_if_every_declaration_had_written_them(
         self,

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay_state_api.testing.clock import ManualClock
 from forebay_state_api.testing.conformance.machine import CALLS, ENGINES, KEYS
+from forebay_state_api.testing.conformance.search import Search
 from forebay_state_api.testing.conformance.subject import (
     SECOND,
     BackendSubject,
@@ -41,7 +42,7 @@ CONFIGS: Final = st.builds(
 
 
 class HistoryTests(BackendSubject):
-    """Set ``history_examples`` higher for a longer search."""
+    """What expires, and when, does not depend on the style of the function."""
 
     history_examples = 10
 
@@ -60,13 +61,10 @@ class HistoryTests(BackendSubject):
         return make
 
     def test_all_styles_agree_about_what_lives(
-        self, pair: Callable[..., tuple[KeyedJob, KeyedJob]]
+        self, pair: Callable[..., tuple[KeyedJob, KeyedJob]], search: Search
     ) -> None:
-        @settings(
-            max_examples=self.history_examples,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        )
+        @search.limits(self.history_examples)
+        @search.seeded
         @given(config=CONFIGS, batches=BATCHES)
         def histories(config: StateTtlConfig, batches: Any) -> None:
             plain, other = pair(config)

@@ -24,12 +24,13 @@ from forebay_state_api.functions import AggregateFunction
 from forebay_state_api.testing.conformance.subject import (
     SECOND,
     BackendSubject,
+    Manner,
     Mean,
     NewJob,
     Recorded,
 )
 from forebay_state_api.testing.job import KeyedJob
-from forebay_state_api.testing.scripts import REFUSED, Style, declared
+from forebay_state_api.testing.scripts import REFUSED, declared
 from forebay_state_api.ttl import StateTtlConfig
 
 
@@ -81,11 +82,11 @@ class Latest(AggregateFunction[datetime, list[datetime], list[datetime]]):
         return first + second
 
 
-class KindTests(BackendSubject):
-    """What each kind does, within a micro-batch and over several."""
+class KindSubject(BackendSubject):
+    """A job with one state of each kind."""
 
     @pytest.fixture
-    def kinds(self, new_job: NewJob, style: Style, engine_settings: EngineSettings) -> KeyedJob:
+    def kinds(self, new_job: NewJob, manner: Manner) -> KeyedJob:
         """A job with one state of each kind."""
         Mean.created = 0
         return new_job(
@@ -95,9 +96,12 @@ class KindTests(BackendSubject):
             MapStateDescriptor("m", str, int | None),
             ReducingStateDescriptor("r", add, int),
             AggregatingStateDescriptor("a", Mean(), tuple[int, float]),
-            style=style,
-            settings=engine_settings,
+            **manner._asdict(),
         )
+
+
+class KindTests(KindSubject):
+    """What each kind does, within a micro-batch and over several."""
 
     # -- value --------------------------------------------------------------------------------
 
@@ -125,8 +129,7 @@ class KindTests(BackendSubject):
     def test_instants_come_back_in_utc(
         self,
         new_job: NewJob,
-        style: Style,
-        engine_settings: EngineSettings,
+        some_manner: Manner,
         switch: str,
         *,
         is_declared: bool,
@@ -143,8 +146,7 @@ class KindTests(BackendSubject):
             MapStateDescriptor("m", kept(datetime), kept(dict[datetime, list[datetime]])),
             ReducingStateDescriptor("r", latest, kept(datetime)),
             AggregatingStateDescriptor("a", Latest(), kept(list[datetime])),
-            style=style,
-            settings=engine_settings,
+            **some_manner._asdict(),
         )
         first, second = SWITCHES[switch]
         one, other = first.astimezone(BERLIN), second.astimezone(BERLIN)
@@ -167,40 +169,14 @@ class KindTests(BackendSubject):
         assert list(map(repr, found)) == [repr(expected)] * 3, "zones count"
 
     def test_a_datetime_without_a_zone_stays_as_it_is(
-        self, new_job: NewJob, style: Style, engine_settings: EngineSettings
+        self, new_job: NewJob, some_manner: Manner
     ) -> None:
         wall = datetime(2024, 10, 27, 2, 30, fold=1)  # noqa: DTZ001 - without a zone
         states = [ValueStateDescriptor("v", datetime), ValueStateDescriptor("any")]
-        job = new_job(*states, style=style, settings=engine_settings)
+        job = new_job(*states, **some_manner._asdict())
         job.do("k", ("v.update", wall), ("any.update", wall))
         job.restart()
         assert repr(job.do("k", ("v.value",), ("any.value",))) == repr([wall, wall])
-
-    # -- types --------------------------------------------------------------------------------
-
-    @pytest.mark.parametrize(
-        ("kind", "access", "wanted"),
-        [
-            (ValueStateDescriptor("s"), ("s.update", Mean()), "expected Any.*Codec"),
-            (ListStateDescriptor("s"), ("s.add_all", [1, Mean()]), "expected Any.*Codec"),
-            (MapStateDescriptor("s"), ("s.put", "x", [Mean()]), "expected Any.*Codec"),
-            (ReducingStateDescriptor("s", add), ("s.add", Mean()), "expected Any.*Codec"),
-            (ValueStateDescriptor("s", int), ("s.update", "x"), "expected int"),
-            (ListStateDescriptor("s", int), ("s.add", "x"), "expected int"),
-            (MapStateDescriptor("s", str, int), ("s.put", "x", "y"), "expected int"),
-            (MapStateDescriptor("s", str, int), ("s.contains", 1), "expected str"),
-            (AggregatingStateDescriptor("s", Mean(), int), ("s.add", 1.0), "expected int"),
-        ],
-        ids=lambda one: one if isinstance(one, str) else None,
-    )
-    def test_a_value_of_another_class_is_refused_by_the_name_of_the_state(
-        self, new_job: NewJob, style: Style, kind: StateDescriptor, access: Any, wanted: str
-    ) -> None:
-        job = new_job(kind, style=style)
-        who = f"state 's' of operator '{job.uid}'"
-        with pytest.raises(FunctionError, match=f"{who}: {wanted}") as caught:
-            job.do("k", access)
-        assert isinstance(caught.value.__cause__, TypeError)
 
     # -- list ---------------------------------------------------------------------------------
 
@@ -208,24 +184,6 @@ class KindTests(BackendSubject):
         kinds.do("k", ("l.add", 3), ("l.add_all", [1, 2]))
         assert kinds.do("k", ("l.add", 0), ("l.get",)) == [None, [3, 1, 2, 0]]
         assert kinds.do("k", ("l.get",)) == [[3, 1, 2, 0]]
-
-    @pytest.mark.parametrize(
-        "refused",
-        [
-            ("!l.add", None),
-            ("!l.add_all", None),
-            ("!l.update", None),
-            ("!l.add_all", [2, None]),
-            ("!l.update", [None]),
-        ],
-        ids=str,
-    )
-    def test_none_in_a_list_is_refused_at_the_call_and_changes_nothing(
-        self, kinds: KeyedJob, refused: Any
-    ) -> None:
-        kinds.do("k", ("l.add", 1))
-        assert kinds.do("k", refused, ("l.get",)) == [REFUSED, [1]]
-        assert kinds.do("k", ("l.get",)) == [[1]]
 
     def test_updating_with_an_empty_list_empties(self, kinds: KeyedJob) -> None:
         kinds.do("k", ("l.add_all", [1, 2]))
@@ -258,11 +216,6 @@ class KindTests(BackendSubject):
         assert kinds.do("k", *looks) == [True, None, [("x", None)], False]
         kinds.do("k", ("m.remove", "x"))
         assert kinds.do("k", *looks) == [False, None, [], True]
-
-    def test_none_as_a_user_key_is_refused(self, kinds: KeyedJob) -> None:
-        calls = [("!m.put", None, 1), ("!m.get", None), ("!m.contains", None), ("!m.remove", None)]
-        assert kinds.do("k", *calls, ("!m.put_all", {"a": 1, None: 2})) == [REFUSED] * 5
-        assert kinds.do("k", ("m.items",)) == [[]]
 
     def test_put_all_merges(self, kinds: KeyedJob) -> None:
         kinds.do("k", ("m.put_all", {"a": 1, "b": 2}))
@@ -379,27 +332,18 @@ class KindTests(BackendSubject):
 
     @pytest.mark.parametrize("equal", EQUAL, ids=repr)
     def test_namespaces_that_are_equal_are_one(
-        self, kinds: KeyedJob, equal: tuple[Any, Any]
+        self, new_job: NewJob, equal: tuple[Any, Any]
     ) -> None:
+        job = new_job(ValueStateDescriptor("v", int), ListStateDescriptor("l", int))
         one, other = equal
         reads = [("v.value",), ("l.get",)]
-        kinds.do("k", ("namespace", one), ("v.update", 1), ("l.add", 1))
+        job.do("k", ("namespace", one), ("v.update", 1), ("l.add", 1))
         for first, second in ((one, other), (other, one)):
-            kinds.restart()
-            asked = kinds.do("k", ("namespace", first), *reads, ("namespace", second), *reads)
+            job.restart()
+            asked = job.do("k", ("namespace", first), *reads, ("namespace", second), *reads)
             assert asked == [None, 1, [1], None, 1, [1]]
-        kinds.do("k", ("l.merge_namespaces", other, [one]), ("l.merge_namespaces", "all", [other]))
-        assert kinds.do("k", ("namespace", one), ("l.get",)) == [None, []]
-
-    @pytest.mark.parametrize("namespace", [float("nan"), (1, float("nan")), ["a"], object()])
-    def test_what_equals_nothing_or_is_not_plain_is_no_namespace(
-        self, kinds: KeyedJob, namespace: Any
-    ) -> None:
-        for access in (("namespace", namespace), ("r.merge_namespaces", "w1", [namespace])):
-            with pytest.raises(FunctionError) as caught:
-                kinds.do("k", access)
-            assert isinstance(caught.value.__cause__, TypeError | ValueError)
-        assert kinds.do("k", ("v.value",)) == [None]
+        job.do("k", ("l.merge_namespaces", other, [one]), ("l.merge_namespaces", "all", [other]))
+        assert job.do("k", ("namespace", one), ("l.get",)) == [None, []]
 
     def test_namespaces_merge_and_sources_end_empty(self, kinds: KeyedJob) -> None:
         for namespace, number in (("w1", 1), ("w2", 2)):
@@ -418,6 +362,67 @@ class KindTests(BackendSubject):
         kinds.do("k", ("r.merge_namespaces", "none", ["w1"]), ("l.merge_namespaces", "none", []))
         assert kinds.do("k", ("namespace", "new"), ("r.get",), ("l.get",)) == [None, 5, [5]]
         assert kinds.do("k", ("namespace", "none"), ("r.get",), ("l.get",)) == [None, None, []]
+
+
+class KindRefusalTests(KindSubject):
+    """What the engine refuses before a backend is asked: on one backend, see `EngineTests`."""
+
+    @pytest.mark.parametrize(
+        ("kind", "access", "wanted"),
+        [
+            (ValueStateDescriptor("s"), ("s.update", Mean()), "expected Any.*Codec"),
+            (ListStateDescriptor("s"), ("s.add_all", [1, Mean()]), "expected Any.*Codec"),
+            (MapStateDescriptor("s"), ("s.put", "x", [Mean()]), "expected Any.*Codec"),
+            (ReducingStateDescriptor("s", add), ("s.add", Mean()), "expected Any.*Codec"),
+            (ValueStateDescriptor("s", int), ("s.update", "x"), "expected int"),
+            (ListStateDescriptor("s", int), ("s.add", "x"), "expected int"),
+            (MapStateDescriptor("s", str, int), ("s.put", "x", "y"), "expected int"),
+            (MapStateDescriptor("s", str, int), ("s.contains", 1), "expected str"),
+            (AggregatingStateDescriptor("s", Mean(), int), ("s.add", 1.0), "expected int"),
+        ],
+        ids=lambda one: one if isinstance(one, str) else None,
+    )
+    def test_a_value_of_another_class_is_refused_by_the_name_of_the_state(
+        self, new_job: NewJob, manner: Manner, kind: StateDescriptor, access: Any, wanted: str
+    ) -> None:
+        job = new_job(kind, **manner._asdict())
+        who = f"state 's' of operator '{job.uid}'"
+        with pytest.raises(FunctionError, match=f"{who}: {wanted}") as caught:
+            job.do("k", access)
+        assert isinstance(caught.value.__cause__, TypeError)
+
+    @pytest.mark.parametrize(
+        "refused",
+        [
+            ("!l.add", None),
+            ("!l.add_all", None),
+            ("!l.update", None),
+            ("!l.add_all", [2, None]),
+            ("!l.update", [None]),
+        ],
+        ids=str,
+    )
+    def test_none_in_a_list_is_refused_at_the_call_and_changes_nothing(
+        self, kinds: KeyedJob, refused: Any
+    ) -> None:
+        kinds.do("k", ("l.add", 1))
+        assert kinds.do("k", refused, ("l.get",)) == [REFUSED, [1]]
+        assert kinds.do("k", ("l.get",)) == [[1]]
+
+    def test_none_as_a_user_key_is_refused(self, kinds: KeyedJob) -> None:
+        calls = [("!m.put", None, 1), ("!m.get", None), ("!m.contains", None), ("!m.remove", None)]
+        assert kinds.do("k", *calls, ("!m.put_all", {"a": 1, None: 2})) == [REFUSED] * 5
+        assert kinds.do("k", ("m.items",)) == [[]]
+
+    @pytest.mark.parametrize("namespace", [float("nan"), (1, float("nan")), ["a"], object()])
+    def test_what_equals_nothing_or_is_not_plain_is_no_namespace(
+        self, kinds: KeyedJob, namespace: Any
+    ) -> None:
+        for access in (("namespace", namespace), ("r.merge_namespaces", "w1", [namespace])):
+            with pytest.raises(FunctionError) as caught:
+                kinds.do("k", access)
+            assert isinstance(caught.value.__cause__, TypeError | ValueError)
+        assert kinds.do("k", ("v.value",)) == [None]
 
     @pytest.mark.parametrize("ttl", [None, StateTtlConfig(SECOND)], ids=["without TTL", "TTL"])
     def test_only_kinds_that_can_merge_offer_it(

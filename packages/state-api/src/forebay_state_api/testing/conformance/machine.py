@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
@@ -24,6 +23,7 @@ from forebay_state_api.descriptors import (
     ValueStateDescriptor,
 )
 from forebay_state_api.testing.conformance.kinds import add
+from forebay_state_api.testing.conformance.search import Search
 from forebay_state_api.testing.conformance.subject import (
     BackendSubject,
     Mean,
@@ -188,7 +188,7 @@ class Model:
 
 
 class StateMachineTests(BackendSubject):
-    """Set ``machine_examples`` and ``machine_steps`` higher for a longer search."""
+    """Any order of accesses, commits, crashes, restarts and replays, against a plain model."""
 
     machine_examples = 15
     machine_steps = 12
@@ -198,16 +198,9 @@ class StateMachineTests(BackendSubject):
         """Makes a state machine of the subject."""
         return lambda: BatchMachine(new_job, forget)
 
-    def test_any_history_reads_as_the_model(self, new_machine: Any) -> None:
-        run_state_machine_as_test(
-            new_machine,
-            settings=settings(
-                max_examples=self.machine_examples,
-                stateful_step_count=self.machine_steps,
-                deadline=None,
-                suppress_health_check=list(HealthCheck),
-            ),
-        )
+    def test_any_history_reads_as_the_model(self, new_machine: Any, search: Search) -> None:
+        limits = search.limits(self.machine_examples, stateful_step_count=self.machine_steps)
+        run_state_machine_as_test(search.seeded(new_machine), settings=limits)
 
 
 class BatchMachine(RuleBasedStateMachine):

@@ -18,7 +18,7 @@ from forebay_state_api.descriptors import (
     ValueStateDescriptor,
 )
 from forebay_state_api.testing.conformance.kinds import add
-from forebay_state_api.testing.conformance.subject import BackendSubject, NewJob, Recorded
+from forebay_state_api.testing.conformance.subject import BackendSubject, Manner, NewJob, Recorded
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.scripts import Script, Style, script_function
 
@@ -27,15 +27,14 @@ class OrderTests(BackendSubject):
     """Order per key, progress across keys, limits."""
 
     @pytest.fixture
-    def ordered(self, new_job: NewJob, style: Style, engine_settings: EngineSettings) -> KeyedJob:
+    def ordered(self, new_job: NewJob, manner: Manner) -> KeyedJob:
         """A job whose states are read before they are written."""
         return new_job(
             ValueStateDescriptor("v", int),
             ListStateDescriptor("l", int),
             MapStateDescriptor("m", str, int),
             ReducingStateDescriptor("r", add, int),
-            style=style,
-            settings=engine_settings,
+            **manner._asdict(),
         )
 
     def test_requests_of_a_key_take_effect_in_the_order_of_their_issue(

@@ -66,6 +66,7 @@ class RescaleTests(BackendSubject):
             job.scripts([(key, WRITES) for key in KEYS[:10]])
         alive = [1, [1, 2] * 3, [("a", 1), ("b", 2)], 3, 1.0]
         job.clock.advance(3 * SECOND)
+        job.restart()
         assert job.scripts([(key, READS) for key in KEYS[:10]]) == [alive] * 10
         job.clock.advance(TTL)
         assert job.scripts([(key, READS) for key in KEYS]) == [EMPTY] * 40
@@ -111,6 +112,18 @@ class RescaleTests(BackendSubject):
         owner = subtask_of(key_group_of("one key", 8), 4, 8)
         wrote = [report.bytes_written > 0 for report in spread.reports]
         assert wrote == [subtask == owner for subtask in range(4)]
+
+    def test_what_the_process_keeps_is_clipped_to_the_range_that_is_opened(
+        self, new_job: NewJob
+    ) -> None:
+        """The same process opens other ranges, and changes every key in between."""
+        job = new_job(*states_with(StateTtlConfig(TTL)), parallelism=1)
+        for number, parallelism in enumerate([1, 2, 1, 3, 2, 8, 1]):
+            job.restart(parallelism=parallelism, same_process=True)
+            writes = [("v.update", number), ("r.add", 1), ("m.put", "n", number)]
+            job.scripts([(key, writes) for key in KEYS])
+            found = job.scripts([(key, [("v.value",), ("r.get",), ("m.items",)]) for key in KEYS])
+            assert found == [[number, number + 1, [("n", number)]]] * 40
 
     def test_a_failed_rescale_leaves_the_old_version(self, spread: KeyedJob) -> None:
         spread.restart(parallelism=5)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import attrs
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay_state_api.backend import StateBackend
@@ -23,6 +23,7 @@ from forebay_state_api.errors import FunctionError
 from forebay_state_api.functions import KeyedProcessFunction
 from forebay_state_api.futures import combine_all, completed_future
 from forebay_state_api.testing.conformance.kinds import add
+from forebay_state_api.testing.conformance.search import Search
 from forebay_state_api.testing.conformance.subject import (
     ENGINES,
     BackendSubject,
@@ -57,9 +58,6 @@ def _opened(f: Any, context: Any) -> None:
 
 class StepTests(BackendSubject):
     """Each test runs on the backend as it is, and with answers that are late and out of order."""
-
-    program_examples = 30
-    """Set it higher for a longer search."""
 
     @pytest.fixture(params=[*ENGINES, LATE])
     def every_kind(
@@ -362,18 +360,18 @@ class StepTests(BackendSubject):
 
         assert one_record(process) == [3_000]
 
-    # -- anything -----------------------------------------------------------------------------
+
+class ProgramTests(BackendSubject):
+    """Programs of a model, on a backend that answers as ever, or late and out of order."""
+
+    program_examples = 20
 
     @pytest.mark.filterwarnings("ignore:.*(mixes asynchronous|were never awaited)")
     def test_random_programs_do_what_the_model_does(
-        self, backend_class: type[StateBackend], new_job: NewJob
+        self, backend_class: type[StateBackend], new_job: NewJob, search: Search
     ) -> None:
-        @settings(
-            max_examples=self.program_examples,
-            deadline=None,
-            derandomize=True,
-            suppress_health_check=list(HealthCheck),
-        )
+        @search.limits(self.program_examples)
+        @search.seeded
         @given(data=st.data(), batches=BATCHES, engine=st.sampled_from(sorted(ENGINES)))
         def histories(data: Any, batches: Any, engine: str) -> None:
             # The model knows no pages.

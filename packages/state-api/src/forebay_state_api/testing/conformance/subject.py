@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 import pytest
 from obstore.store import MemoryStore
@@ -16,6 +16,8 @@ from forebay_state_api.descriptors import StateDescriptor
 from forebay_state_api.functions import AggregateFunction, KeyedProcessFunction
 from forebay_state_api.storage import ObjectStorage, ObstoreStorage
 from forebay_state_api.testing.clock import ManualClock
+from forebay_state_api.testing.conformance.reporting import JOBS, SEED, TracedJob, register
+from forebay_state_api.testing.conformance.search import SHRINKING_S, Search
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.scripts import Style
 
@@ -26,6 +28,20 @@ ENGINES: Final = {
     ),
 }
 """Engines that every behaviour is tested with: the last one makes records and pages wait."""
+
+
+class Manner(NamedTuple):
+    """How a function under test is written, and the limits of its engine."""
+
+    style: Style
+    settings: EngineSettings
+
+
+MANNERS: Final = {
+    **{style.value: Manner(style, ENGINES["defaults"]) for style in Style},
+    "tight": Manner(Style.COROUTINE, ENGINES["tight"]),
+}
+"""Every style, and the tight engine with coroutines, which wait at every access."""
 
 SECOND: Final = timedelta(seconds=1)
 
@@ -48,6 +64,17 @@ def skip_unless_claimed(backend_class: type[StateBackend], needed: Capability) -
 class BackendSubject:
     """Which backend is tested, and in what surroundings: fixtures to override."""
 
+    example_seed: ClassVar[int | None] = None
+    """What examples of properties are drawn by, as `fresh_seed` gives it; the same in each run if
+    it is not set."""
+    example_factor: ClassVar[int] = 1
+    """So many times as many examples are drawn."""
+
+    @pytest.fixture(autouse=True)
+    def _says_what_was_promised(self, request: pytest.FixtureRequest) -> None:
+        request.node.stash.setdefault(JOBS, [])
+        register(request.config)
+
     @pytest.fixture
     def backend_class(self) -> type[StateBackend]:
         """The backend. Every subclass overrides this one."""
@@ -68,11 +95,15 @@ class BackendSubject:
         """What empties the backend's caches, as a new process would find them."""
         return lambda: None
 
-    @pytest.fixture(params=list(Style), ids=lambda style: style.value)
-    def style(self, request: pytest.FixtureRequest) -> Style:
+    @pytest.fixture(params=list(MANNERS))
+    def manner(self, request: pytest.FixtureRequest) -> Manner:
         """How the function under test is written."""
-        style: Style = request.param
-        return style
+        return MANNERS[request.param]
+
+    @pytest.fixture(params=["synchronous", "tight"])
+    def some_manner(self, request: pytest.FixtureRequest) -> Manner:
+        """The same, where a style is the engine's business: `EngineTests` has all of them."""
+        return MANNERS[request.param]
 
     @pytest.fixture(params=list(ENGINES))
     def engine_settings(self, request: pytest.FixtureRequest) -> EngineSettings:
@@ -80,20 +111,33 @@ class BackendSubject:
         return ENGINES[request.param]
 
     @pytest.fixture
+    def search(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Search:
+        """What properties are searched with; a failure has half a minute to become small."""
+        limit = "hypothesis.internal.conjecture.engine.MAX_SHRINKING_SECONDS"
+        monkeypatch.setattr(limit, SHRINKING_S, raising=False)
+        if self.example_seed is not None:
+            request.node.stash[SEED] = self.example_seed
+        return Search(self.example_seed, self.example_factor)
+
+    @pytest.fixture
     def new_job(
         self,
+        request: pytest.FixtureRequest,
         backend_class: type[StateBackend],
         backend_options: Mapping[str, Any],
         storage: ObjectStorage,
         forget: Callable[[], None],
     ) -> NewJob:
         """Makes a `KeyedJob` of some descriptors; keyword arguments are passed on."""
+        jobs: list[TracedJob] = request.node.stash.setdefault(JOBS, [])
 
         def make(*descriptors: StateDescriptor, **more: Any) -> KeyedJob:
             more.setdefault("options", backend_options)
             more.setdefault("clock", ManualClock())
             place = more.pop("storage", storage)
-            return KeyedJob(backend_class, place, descriptors=descriptors, forget=forget, **more)
+            job = TracedJob(backend_class, place, descriptors=descriptors, forget=forget, **more)
+            jobs.append(job)
+            return job
 
         return make
 

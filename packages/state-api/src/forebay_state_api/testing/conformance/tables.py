@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import random
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,8 +36,11 @@ from forebay_state_api.descriptors import (
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage import ObjectStorage
 from forebay_state_api.testing.conformance.subject import BackendSubject, NewJob
+from forebay_state_api.testing.storage import CountingStorage
 
 EVERYTHING = KeyGroupRange(0, 7)
+_DESCRIPTORS = Path("/dev/fd")
+"""Lists what this process has open."""
 
 
 class TableTests(BackendSubject):
@@ -145,11 +151,18 @@ class TableTests(BackendSubject):
             answers = list(pool.map(lambda keys: table.get_many(None, keys), asked))
         assert answers == [[int(key) for _, key in keys] for keys in asked]
 
-    def test_namespaces_tells_those_that_hold_cells(self, empty: StateBackend) -> None:
-        table = _table(empty, ValueStateDescriptor("v", int))
-        _write_points(table, {"a": 1}, "w1")
-        _write_points(table, {"a": 1}, ("w", 2))
-        assert {"w1", ("w", 2)} <= set(table.namespaces())
+    def test_a_batch_may_be_larger_than_what_a_store_takes_at_once(
+        self, empty: StateBackend
+    ) -> None:
+        """More than the 65,535 parameters of a statement that PostgreSQL takes, and SQLite."""
+        many = {f"key {n}": n for n in range(70_000)}
+        points = _table(empty, ValueStateDescriptor("v", int))
+        _write_points(points, many)
+        assert points.get_many(None, [(1, key) for key in many]) == list(many.values())
+        entries = _table(empty, MapStateDescriptor("m", str, int))
+        _write_map(entries, "k", many)
+        asked = [(1, "k", entry) for entry in many]
+        assert entries.get_entries(None, asked) == list(many.values())
 
     def test_closing_twice_is_safe(self, empty: StateBackend) -> None:
         _table(empty, ValueStateDescriptor("v", int))
@@ -179,6 +192,39 @@ class CommitTests(BackendSubject):
             now = {info.name: job.storage.get(info.name) for info in job.storage.list("data")}
             assert seen.items() <= now.items()
             seen = now
+
+    def test_what_a_commit_writes_does_not_add_up_over_the_commits(self, new_job: NewJob) -> None:
+        """Sixty values; each batch changes another one of them."""
+        job = new_job(ValueStateDescriptor("v", str))
+        keys = [f"key {n}" for n in range(60)]
+        job.scripts([(key, [("v.update", "old" * 40)]) for key in keys])
+        job.restart()
+        written = []
+        for key in keys[:40]:
+            job.do(key, ("v.update", "new" * 40))
+            written.append(job.reports[0].bytes_written)
+        assert min(written[-8:]) <= 2 * min(written[:8]), written
+
+    def test_with_a_budget_of_nothing_nothing_is_kept_between_batches(
+        self, new_job: NewJob, storage: ObjectStorage
+    ) -> None:
+        counting, size = CountingStorage(storage), 50_000
+        job = new_job(ValueStateDescriptor("v", bytes), storage=counting, cache_bytes=0)
+        job.do("k", ("v.update", random.Random(1).randbytes(size)))
+        counting.reset()
+        assert len(job.do("k", ("v.value",))[0]) == size
+        assert counting.bytes_read >= size, "it came from what the process kept"
+
+    def test_batches_leave_nothing_open(self, new_job: NewJob) -> None:
+        """Files, sockets and threads, of batches that were committed and of such that died."""
+        job = new_job(ValueStateDescriptor("v", int), parallelism=2)
+        opened = []
+        for number in range(30):
+            job.scripts([(key, [("v.update", number)]) for key in "abcd"], crash=number % 3 == 2)
+            opened.append((sum(1 for _ in _DESCRIPTORS.iterdir()), threading.active_count()))
+        (files, threads), (later_files, later_threads) = opened[4], opened[-1]
+        assert later_files < files + 10, "files are open that nobody uses"
+        assert later_threads < threads + 10, "threads run that nobody waits for"
 
     def test_the_report_counts_cells_and_bytes(self, new_job: NewJob) -> None:
         job = new_job(ValueStateDescriptor("v", int), ListStateDescriptor("l", int))

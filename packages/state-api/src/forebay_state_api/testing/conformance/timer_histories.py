@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay_state_api._engine.cleanup import needed_by
@@ -21,6 +21,7 @@ from forebay_state_api.descriptors import ValueStateDescriptor
 from forebay_state_api.functions import KeyedProcessFunction
 from forebay_state_api.keys import key_group_of, key_group_range_of
 from forebay_state_api.testing.conformance.machine import ENGINES
+from forebay_state_api.testing.conformance.search import Search
 from forebay_state_api.testing.conformance.subject import (
     SECOND,
     BackendSubject,
@@ -230,21 +231,19 @@ class Model:
 
 
 class TimerHistoryTests(BackendSubject):
-    """Set ``timer_examples`` higher for a longer search."""
+    """Timers and TTL together, against a plain model."""
 
-    timer_examples = 25
+    timer_examples = 12
 
     def test_timers_and_ttl_do_what_a_model_does(
         self,
         new_job: NewJob,
         forget: Callable[[], None],
         backend_class: type[StateBackend],
+        search: Search,
     ) -> None:
-        @settings(
-            max_examples=self.timer_examples,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        )
+        @search.limits(self.timer_examples)
+        @search.seeded
         @given(batches=BATCHES, cleanup=CLEANUPS)
         def histories(batches: Any, cleanup: Any) -> None:
             forget()

@@ -17,7 +17,13 @@ from forebay_state_api.functions import KeyedCoProcessFunction, KeyedProcessFunc
 from forebay_state_api.keys import key_group_of, subtask_of
 from forebay_state_api.testing.clock import ManualClock
 from forebay_state_api.testing.conformance.kinds import BERLIN, SWITCHES
-from forebay_state_api.testing.conformance.subject import SECOND, BackendSubject, NewJob, Recorded
+from forebay_state_api.testing.conformance.subject import (
+    SECOND,
+    BackendSubject,
+    Manner,
+    NewJob,
+    Recorded,
+)
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.scripts import Style
 from forebay_state_api.timers import TimeDomain
@@ -133,13 +139,13 @@ class TimerTests(BackendSubject):
     """Timers of both kinds, in every style of function."""
 
     @pytest.fixture
-    def timed(self, new_job: NewJob, style: Style, engine_settings: EngineSettings) -> Any:
+    def timed(self, new_job: NewJob, some_manner: Manner) -> Any:
         """Makes a job with event times, and what runs a micro-batch of it at some second."""
 
         def make(**more: Any) -> tuple[KeyedJob, Callable[..., list[Any]]]:
             more.setdefault("event_time", lambda row: at(row[1]))
-            job = new_job(settings=engine_settings, **more)
-            function = FUNCTIONS[style]()
+            job = new_job(settings=some_manner.settings, **more)
+            function = FUNCTIONS[some_manner.style]()
 
             def run(seconds: float, *rows: Row, crash: bool = False) -> list[Any]:
                 job.clock.advance(at(seconds) - at(job.clock.now_us / 1e6 - START.timestamp()))
@@ -216,9 +222,9 @@ class TimerTests(BackendSubject):
 
     @pytest.mark.parametrize("domain", DOMAINS, ids=str)
     def test_a_processing_time_timer_that_is_stored_is_not_deferred_by_another(
-        self, new_job: NewJob, domain: TimeDomain, style: Style
+        self, new_job: NewJob, domain: TimeDomain, some_manner: Manner
     ) -> None:
-        base: Any = FUNCTIONS[style]
+        base: Any = FUNCTIONS[some_manner.style]
 
         class Again(base):  # type: ignore[misc]  # which class is known when it runs
             """Registers and deletes timers that may be stored."""
@@ -372,11 +378,11 @@ class TimerTests(BackendSubject):
 
     @pytest.mark.parametrize("stored", [False, True])
     def test_a_clock_at_the_epoch_fires_a_timer_for_the_epoch(
-        self, new_job: NewJob, style: Style, *, stored: bool
+        self, new_job: NewJob, some_manner: Manner, *, stored: bool
     ) -> None:
         zero = seconds_of(EPOCH)
         job = new_job(clock=ManualClock(EPOCH - stored * SECOND))
-        function = FUNCTIONS[style]()
+        function = FUNCTIONS[some_manner.style]()
         fired = [job.run(function, [row("a", zero, zero + 1)])]
         job.clock.set(EPOCH)
         fired += [job.run(function, []), job.run(function, [])]
@@ -473,9 +479,9 @@ class TimerTests(BackendSubject):
 
     @pytest.mark.parametrize("leap", [4, 5], ids=lambda windows: f"{windows} windows")
     def test_a_chain_of_windows_that_the_watermark_leaps_over_closes_before_later_rows(
-        self, new_job: NewJob, style: Style, engine_settings: EngineSettings, leap: int
+        self, new_job: NewJob, some_manner: Manner, leap: int
     ) -> None:
-        base: Any = FUNCTIONS[style]
+        base: Any = FUNCTIONS[some_manner.style]
 
         class Windows(base):  # type: ignore[misc]  # which class is known when it runs
             """Each window registers the next one."""
@@ -488,7 +494,7 @@ class TimerTests(BackendSubject):
                 change_timer(ctx, "register", EVENT, seconds_of(at) + 60)
                 return [(ctx.current_key, f"window to {seconds_of(at)}")]
 
-        job = new_job(settings=engine_settings, event_time=lambda row: at(row[1]))
+        job = new_job(settings=some_manner.settings, event_time=lambda row: at(row[1]))
         job.run(Windows(), [row("a", 60, event_time=0, domain=EVENT)])
         job.run(Windows(), [row("b", event_time=60 * leap)])
         found = job.run(Windows(), [row("a", event_time=60 * leap + 30)])
@@ -537,7 +543,16 @@ class TimerTests(BackendSubject):
         assert job.run(Two(), [], [row("c", event_time=20)]) == [], "the second input has seen 1"
         assert job.run(Two(), []) == [("b", 6), ("a", 15)]
 
-    # -- what is refused ----------------------------------------------------------------------
+    def test_a_function_that_drops_its_timers_and_takes_them_up_again(self, timed: Any) -> None:
+        job, run = timed()
+        run(0, row("a", 5))
+        job.clock.advance(10 * SECOND)
+        assert job.run(Recorded(lambda *_: None, lambda *_: None), [row("k")]) == []
+        assert run(10) == [("a", 5)]
+
+
+class TimerRefusalTests(BackendSubject):
+    """What the engine refuses before a backend is asked: on one backend, see `EngineTests`."""
 
     def test_a_function_without_on_timer_has_no_timers(self, new_job: NewJob) -> None:
         def register(function: Any, row: Any, ctx: RuntimeContext) -> None:
@@ -576,13 +591,6 @@ class TimerTests(BackendSubject):
 
         with pytest.raises(ConfigurationError, match="__timers__"):
             new_job().run(Recorded(opened, lambda *_: None), [("k",)])
-
-    def test_a_function_that_drops_its_timers_and_takes_them_up_again(self, timed: Any) -> None:
-        job, run = timed()
-        run(0, row("a", 5))
-        job.clock.advance(10 * SECOND)
-        assert job.run(Recorded(lambda *_: None, lambda *_: None), [row("k")]) == []
-        assert run(10) == [("a", 5)]
 
 
 class Timeless(ManualClock):

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from forebay_state_api._engine.engine import EngineSettings
-from forebay_state_api.backend import ABSENT, Capability, StateBackend
+from forebay_state_api.backend import ABSENT
 from forebay_state_api.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -19,15 +18,19 @@ from forebay_state_api.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from forebay_state_api.errors import ConfigurationError, StateMigrationError
+from forebay_state_api.errors import StateMigrationError
 from forebay_state_api.testing.conformance.kinds import add
-from forebay_state_api.testing.conformance.subject import SECOND, BackendSubject, Mean, NewJob
+from forebay_state_api.testing.conformance.subject import (
+    SECOND,
+    BackendSubject,
+    Manner,
+    Mean,
+    NewJob,
+)
 from forebay_state_api.testing.job import KeyedJob
-from forebay_state_api.testing.scripts import Access, Style
+from forebay_state_api.testing.scripts import Access
 from forebay_state_api.ttl import (
-    CleanupFullSnapshot,
-    CleanupInCompaction,
-    CleanupIncrementally,
+    CleanupInBackground,
     CleanupOnRead,
     StateTtlConfig,
     StateVisibility,
@@ -62,18 +65,31 @@ class TtlTests(BackendSubject):
     """Five kinds with a time to live of ten seconds."""
 
     @pytest.fixture
-    def with_ttl(self, new_job: NewJob, style: Style, engine_settings: EngineSettings) -> Any:
+    def with_ttl(self, new_job: NewJob, some_manner: Manner) -> Any:
         """Makes a job whose five states expire; keyword arguments go to `StateTtlConfig`."""
 
         def make(**config: Any) -> KeyedJob:
             states = states_with(StateTtlConfig(config.pop("ttl", TTL), **config))
-            return new_job(*states, style=style, settings=engine_settings)
+            return new_job(*states, **some_manner._asdict())
 
         return make
 
     def test_what_was_written_lives_until_its_time_is_over(self, with_ttl: Any) -> None:
         job: KeyedJob = with_ttl()
         job.do("k", *WRITES)
+        job.clock.advance(TTL - timedelta(microseconds=1))
+        assert job.do("k", *READS) == WRITTEN
+        job.clock.advance(timedelta(microseconds=1))
+        assert job.do("k", *READS) == EMPTY
+
+    def test_times_are_kept_to_the_microsecond(self, with_ttl: Any) -> None:
+        job: KeyedJob = with_ttl()
+        job.clock.advance(timedelta(microseconds=123_457))
+        written = job.clock.now_us
+        job.do("k", *WRITES)
+        job.restart()
+        assert job.peek(job.descriptors[0], "k") == (written, 1)
+        assert job.peek(job.descriptors[1], "k") == [(written, 1), (written, 2)]
         job.clock.advance(TTL - timedelta(microseconds=1))
         assert job.do("k", *READS) == WRITTEN
         job.clock.advance(timedelta(microseconds=1))
@@ -333,24 +349,5 @@ class TtlDeclarationTests(BackendSubject):
         with pytest.raises(StateMigrationError, match=f"'{on.name}'.*TTL"):
             job.do("k", READS[position])
 
-    @pytest.mark.parametrize(
-        ("cleanup", "needed"),
-        [
-            (CleanupFullSnapshot(), Capability.CLEANUP_FULL_SNAPSHOT),
-            (CleanupIncrementally(5), Capability.CLEANUP_INCREMENTALLY),
-            (CleanupInCompaction(), Capability.CLEANUP_IN_COMPACTION),
-        ],
-        ids=["full snapshot", "incrementally", "in compaction"],
-    )
-    def test_a_clean_up_is_done_or_refused_never_ignored(
-        self, new_job: NewJob, backend_class: type[StateBackend], cleanup: Any, needed: Capability
-    ) -> None:
-        ttl = StateTtlConfig(TTL, cleanup=(CleanupOnRead(), cleanup))
-        job = new_job(*states_with(ttl))
-        if needed in backend_class.capabilities:
-            job.do("k", *WRITES)
-            job.clock.advance(TTL)
-            assert job.do("k", *READS) == EMPTY
-        else:
-            with pytest.raises(ConfigurationError, match=type(cleanup).__name__):
-                job.do("k", *WRITES)
+    def test_the_default_is_on_read_and_in_the_background(self) -> None:
+        assert StateTtlConfig(TTL).cleanup == (CleanupOnRead(), CleanupInBackground())

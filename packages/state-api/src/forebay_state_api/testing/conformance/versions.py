@@ -62,12 +62,50 @@ class VersionTests(BackendSubject):
         assert (counting.reports[0].opened_version, counting.reports[0].version) == (2, 3)
         assert counting.reports[0].is_restored
 
+    @pytest.mark.parametrize("handed_over", [False, True], ids=["held", "handed over"])
     def test_an_attempt_that_dies_before_its_commit_leaves_nothing(
-        self, counting: KeyedJob
+        self, counting: KeyedJob, monkeypatch: pytest.MonkeyPatch, *, handed_over: bool
     ) -> None:
+        if handed_over:
+            monkeypatch.setattr("forebay_state_api._engine.engine.SPILL_CELLS", 0)
         for _ in range(3):
-            counting.do("k", *COUNT, ("v.update", 99), crash=True)
+            counting.scripts([(key, [*COUNT, ("v.update", 99)]) for key in "kl"], crash=True)
         assert counting.do("k", *READ) == [2, [1, 1], 1]
+        assert counting.do("l", *READ) == [None, [], None]
+
+    def test_an_attempt_that_fails_in_its_commit_leaves_nothing_in_the_process(
+        self, new_job: NewJob, storage: ObjectStorage
+    ) -> None:
+        """The same process tries again with other rows, after each put that a batch makes."""
+        for position in range(20):
+            faulty = FaultyStorage(storage.child(f"put-{position}"))
+            job = new_job(*_states(), storage=faulty)
+            job.do("k", *COUNT, ("v.update", 0))
+            faulty.faults.append(Fault(operation="put*", skip=position))
+            try:
+                job.scripts([(key, [*COUNT, ("v.update", 99)]) for key in "kl"])
+            except StorageError:
+                job.do("k", *COUNT)
+                assert job.do("k", *READ) == [2, [1, 1], 0]
+                assert job.do("l", *READ) == [None, [], None]
+            else:
+                return
+        pytest.fail("a batch put more than twenty objects")
+
+    def test_what_a_manifest_names_is_durable_before_it(
+        self, new_job: NewJob, storage: ObjectStorage
+    ) -> None:
+        """The process dies as soon as the manifest is put: the version is there."""
+        faulty = FaultyStorage(storage)
+        job = new_job(*_states(), storage=faulty)
+        job.do("k", *COUNT, ("v.update", 0))
+        last = Fault(operation="put*", name="*/manifest-*", kind=FaultKind.AFTER, error=Crash)
+        faulty.faults.append(last)
+        with pytest.raises(Crash):
+            job.do("k", *COUNT, ("v.update", 1))
+        job.batch_id += 1
+        job.restart()
+        assert job.do("k", *READ) == [2, [1, 1], 1]
 
     def test_an_exception_in_the_function_leaves_nothing(self, counting: KeyedJob) -> None:
         def opened(f: Any, context: Any) -> None:
@@ -96,10 +134,13 @@ class VersionTests(BackendSubject):
                 counting.restart()
         assert counting.do("k", *READ) == [2, [1, 1], 5]
 
-    def test_a_run_that_goes_back_sees_nothing_of_the_time_after(self, counting: KeyedJob) -> None:
+    @pytest.mark.parametrize("same_process", [True, False])
+    def test_a_run_that_goes_back_sees_nothing_of_the_time_after(
+        self, counting: KeyedJob, *, same_process: bool
+    ) -> None:
         for number in range(3):
             counting.do("k", *COUNT, ("v.update", 100 + number))
-        counting.restart(batch_id=1)
+        counting.restart(batch_id=1, same_process=same_process)
         assert counting.do("k", *COUNT, *READ)[2:] == [2, [1, 1], 0]
         assert counting.do("k", *READ) == [2, [1, 1], 0]
 
@@ -140,19 +181,25 @@ class VersionTests(BackendSubject):
     def test_a_write_that_fails_commits_all_or_nothing(
         self, new_job: NewJob, storage: ObjectStorage, kind: FaultKind
     ) -> None:
-        """Every put of a batch fails once: before it, after it, or half-way through it."""
+        """Every put of a batch fails once: before it, after it, or half-way through it.
+
+        A commit that says nothing of it has to have stored everything all the same.
+        """
         for position in range(20):
             faulty = FaultyStorage(storage.child(f"{kind.value}-{position}"))
             job = new_job(*_states(), storage=faulty)
             job.do("k", *COUNT, ("v.update", 0))
-            faulty.faults.append(Fault(operation="put*", kind=kind, skip=position))
+            fault = Fault(operation="put*", kind=kind, skip=position)
+            faulty.faults.append(fault)
             try:
                 job.do("k", *COUNT, ("v.update", 1))
             except StorageError:
                 job.restart()
                 job.do("k", *COUNT, ("v.update", 1))
-                assert job.do("k", *READ) == [2, [1, 1], 1]
-            else:
+            faulty.faults.clear()
+            job.restart()
+            assert job.do("k", *READ) == [2, [1, 1], 1]
+            if fault.count == 1:  # it has not struck
                 return
         pytest.fail("a batch put more than twenty objects")
 
@@ -348,92 +395,6 @@ class MigrationTests(BackendSubject):
     """Restoring under another declaration."""
 
     @pytest.mark.parametrize(
-        ("stored", "declared", "write", "told"),
-        [
-            (
-                ValueStateDescriptor("s", int),
-                ListStateDescriptor("s", int),
-                ("s.update", 1),
-                "kind value.*kind list",
-            ),
-            (
-                ListStateDescriptor("s", int),
-                ValueStateDescriptor("s", int),
-                ("s.add", 1),
-                "kind list.*kind value",
-            ),
-            (
-                ValueStateDescriptor("s", int),
-                ReducingStateDescriptor("s", add, int),
-                ("s.update", 1),
-                "kind value.*kind reducing",
-            ),
-            (
-                ValueStateDescriptor("s", int),
-                ValueStateDescriptor("s", str),
-                ("s.update", 1),
-                r"\bint\b.*\bstr\b",
-            ),
-            (
-                ValueStateDescriptor("s", int | None),
-                ValueStateDescriptor("s", int),
-                ("s.update", 1),
-                r"\bint \| None\b.*\bint\b",
-            ),
-            (
-                ListStateDescriptor("s", str),
-                ListStateDescriptor("s", bytes),
-                ("s.add", "x"),
-                r"\bstr\b.*\bbytes\b",
-            ),
-            (
-                MapStateDescriptor("s", str, int),
-                MapStateDescriptor("s", int, int),
-                ("s.put", "a", 1),
-                r"\bstr\b.*\bint\b",
-            ),
-            (
-                MapStateDescriptor("s", str, int),
-                MapStateDescriptor("s", str, str),
-                ("s.put", "a", 1),
-                r"\bint\b.*\bstr\b",
-            ),
-            (
-                ValueStateDescriptor("s", Text()),
-                ValueStateDescriptor("s", str),
-                ("s.update", "x"),
-                r"text.*\bstr\b",
-            ),
-        ],
-        ids=lambda one: getattr(one, "kind", one) and None,
-    )
-    def test_an_incompatible_declaration_names_state_types_and_way_out(
-        self,
-        new_job: NewJob,
-        stored: StateDescriptor,
-        declared: StateDescriptor,
-        write: Any,
-        told: str,
-    ) -> None:
-        job = new_job(stored)
-        job.do("k", write)
-        job.descriptors = [declared]
-        job.restart()
-        with pytest.raises(StateMigrationError, match=rf"'s'.*{told}.*another name"):
-            job.do("k", ("s.clear",))
-        job.descriptors = [stored]
-        job.restart()
-        assert job.peek(stored, "k"), "the stored state is untouched"
-
-    def test_a_changed_key_type(self, new_job: NewJob) -> None:
-        job = new_job(ValueStateDescriptor("s", int), key_type=str)
-        job.do("k", ("s.update", 1))
-        other = new_job(ValueStateDescriptor("s", int), key_type=int)
-        other.batch_id = 1
-        with pytest.raises(StateMigrationError, match=r"'s'.*str.*int"):
-            other.do(1, ("s.value",))
-
-    @pytest.mark.parametrize(
         ("stored", "declared", "value", "read"),
         [
             (Flat.Position, Tall.Position, Flat.Position(3), "Tall.Position(x=3, height=1.5)"),
@@ -525,16 +486,18 @@ class MigrationTests(BackendSubject):
 
     def test_state_that_is_no_longer_declared_is_kept(self, new_job: NewJob) -> None:
         job = new_job(*_states(), parallelism=2)
-        job.scripts([(key, [*COUNT, ("namespace", "w"), *COUNT]) for key in "abcdef"])
+        keys = "abcdefghijkl"
+        job.scripts([(key, [*COUNT, ("namespace", "w"), *COUNT]) for key in keys])
         everything, job.descriptors = job.descriptors, [ValueStateDescriptor("v", int)]
         for number in range(3):
             job.restart(parallelism=number + 1)
             job.scripts([(key, [("v.update", number)]) for key in "abc"])
+        for number in range(24):  # until every backend has put files together
+            job.scripts([(key, [("v.update", number)]) for key in keys])
         job.descriptors = everything
         job.restart(parallelism=2)
-        got = job.scripts([(key, [*READ, ("namespace", "w"), *READ]) for key in "abcdef"])
-        assert got[0] == [1, [1], 2, None, 1, [1], None]
-        assert got[5] == [1, [1], None, None, 1, [1], None]
+        got = job.scripts([(key, [*READ, ("namespace", "w"), *READ]) for key in keys])
+        assert got == [[1, [1], 23, None, 1, [1], None]] * len(keys)
 
     def test_state_that_is_no_longer_declared_is_logged(
         self, new_job: NewJob, caplog: pytest.LogCaptureFixture
@@ -546,6 +509,96 @@ class MigrationTests(BackendSubject):
             job.do("a", ("v.value",))
         kept = [one.getMessage() for one in caplog.records if "kept" in one.getMessage()]
         assert kept == [f"operator {job.uid}, subtask 0: not declared any more, and kept: l, r"]
+
+
+class MigrationRefusalTests(BackendSubject):
+    """What the engine refuses before a backend is asked: on one backend, see `EngineTests`."""
+
+    @pytest.mark.parametrize(
+        ("stored", "declared", "write", "told"),
+        [
+            (
+                ValueStateDescriptor("s", int),
+                ListStateDescriptor("s", int),
+                ("s.update", 1),
+                "kind value.*kind list",
+            ),
+            (
+                ListStateDescriptor("s", int),
+                ValueStateDescriptor("s", int),
+                ("s.add", 1),
+                "kind list.*kind value",
+            ),
+            (
+                ValueStateDescriptor("s", int),
+                ReducingStateDescriptor("s", add, int),
+                ("s.update", 1),
+                "kind value.*kind reducing",
+            ),
+            (
+                ValueStateDescriptor("s", int),
+                ValueStateDescriptor("s", str),
+                ("s.update", 1),
+                r"\bint\b.*\bstr\b",
+            ),
+            (
+                ValueStateDescriptor("s", int | None),
+                ValueStateDescriptor("s", int),
+                ("s.update", 1),
+                r"\bint \| None\b.*\bint\b",
+            ),
+            (
+                ListStateDescriptor("s", str),
+                ListStateDescriptor("s", bytes),
+                ("s.add", "x"),
+                r"\bstr\b.*\bbytes\b",
+            ),
+            (
+                MapStateDescriptor("s", str, int),
+                MapStateDescriptor("s", int, int),
+                ("s.put", "a", 1),
+                r"\bstr\b.*\bint\b",
+            ),
+            (
+                MapStateDescriptor("s", str, int),
+                MapStateDescriptor("s", str, str),
+                ("s.put", "a", 1),
+                r"\bint\b.*\bstr\b",
+            ),
+            (
+                ValueStateDescriptor("s", Text()),
+                ValueStateDescriptor("s", str),
+                ("s.update", "x"),
+                r"text.*\bstr\b",
+            ),
+        ],
+        ids=lambda one: getattr(one, "kind", one) and None,
+    )
+    def test_an_incompatible_declaration_names_state_types_and_way_out(
+        self,
+        new_job: NewJob,
+        stored: StateDescriptor,
+        declared: StateDescriptor,
+        write: Any,
+        told: str,
+    ) -> None:
+        job = new_job(stored)
+        job.do("k", write)
+        job.descriptors = [declared]
+        job.restart()
+        with pytest.raises(StateMigrationError, match=rf"'s'.*{told}.*another name"):
+            job.do("k", ("s.clear",))
+        job.descriptors = [stored]
+        job.restart()
+        assert job.peek(stored, "k"), "the stored state is untouched"
+
+    def test_a_changed_key_type(self, new_job: NewJob) -> None:
+        job = new_job(ValueStateDescriptor("s", int), key_type=str)
+        job.do("k", ("s.update", 1))
+        other = new_job(ValueStateDescriptor("s", int), key_type=int)
+        other.batch_id = 1
+        with pytest.raises(StateMigrationError, match=r"'s'.*str.*int"):
+            other.do(1, ("s.value",))
 
 
 def _states() -> list[StateDescriptor]:
