@@ -67,7 +67,7 @@ class TracedJob(KeyedJob):
 
     def told(self) -> list[str]:
         """The history, a line for each event."""
-        kinds = ", ".join(f"{one.name}: {one.kind.value}" for one in self.descriptors)
+        kinds = ", ".join(f"{one.name}: {one.kind}" for one in self.descriptors)
         style = self.style.value
         lines = [f"{self.operator}, {style}, parallelism {self.parallelism}, states {kinds}"]
         before = self.history[0].now_us if self.history else 0

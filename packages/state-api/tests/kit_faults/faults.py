@@ -1,0 +1,706 @@
+"""Faults planted in the SQLite backend, each with the row of the kit that catches it by itself.
+
+A fault is a class that overrides a part of the backend, of its table, scan or database.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import msgpack
+
+from forebay_state_api.backend import (
+    ABSENT,
+    Capability,
+    Changes,
+    ListChange,
+    MapChange,
+    Space,
+)
+from forebay_state_api.errors import ForebayError
+from forebay_state_api.testing.conformance.cleanup import CleanupTests
+from forebay_state_api.testing.conformance.forks import ForkTests
+from forebay_state_api.testing.conformance.generations import GenerationTests
+from forebay_state_api.testing.conformance.kinds import KeysOfMapsTests, KindTests
+from forebay_state_api.testing.conformance.order import OrderTests
+from forebay_state_api.testing.conformance.replay import ReplayTests
+from forebay_state_api.testing.conformance.rescale import RescaleTests
+from forebay_state_api.testing.conformance.tables import CommitTests, TableTests
+from forebay_state_api.testing.conformance.ttl import TtlTests
+from forebay_state_api.testing.conformance.versions import (
+    MigrationTests,
+    VerificationTests,
+    VersionTests,
+)
+
+from .sqlite_backend import Kept, SqliteBackend, SqliteScan, SqliteTable
+
+Row = Callable[..., Any]
+
+
+@attrs.frozen
+class Fault:
+    """One way to be wrong."""
+
+    name: str
+    backend: type[SqliteBackend]
+    row: Row
+    """The test of the kit that has to fail."""
+    case: str
+    """Its case, where the other ones pass or take long."""
+
+
+FAULTS: dict[str, Fault] = {}
+
+
+def caught_by(row: Row, case: str = "") -> Callable[[type], type]:
+    """Plant the faults of a class: of a table if it is one, else of the backend."""
+
+    def plant(broken: type) -> type:
+        backend = broken
+        if issubclass(broken, SqliteTable):
+            backend = with_table(broken)
+        elif issubclass(broken, SqliteScan):
+            backend = with_table(with_scan(broken))
+        backend.kept_databases = {}
+        FAULTS[broken.__name__] = Fault(broken.__name__, backend, row, case)
+        return broken
+
+    return plant
+
+
+def with_table(table_class: type[SqliteTable]) -> type[SqliteBackend]:
+    class Backend(SqliteBackend):
+        def new_table(self, spec):
+            table = table_class(self.database, spec)
+            self.unpack(table)
+            return table
+
+    return Backend
+
+
+def with_scan(scan_class: type[SqliteScan]) -> type[SqliteTable]:
+    class Table(SqliteTable):
+        def scan(self, namespace, group, key):
+            scan = super().scan(namespace, group, key)
+            scan.__class__ = scan_class
+            return scan
+
+    return Table
+
+
+# -- what the class says ----------------------------------------------------------------------
+
+
+@caught_by(TableTests.test_the_class_says_what_it_is)
+class AnotherContract(SqliteBackend):
+    contract_version = 0
+
+
+@caught_by(TableTests.test_the_class_says_what_it_is)
+class ShoutedName(SqliteBackend):
+    name = "SQLite"
+
+
+@caught_by(TableTests.test_a_space_is_the_same_object_each_time)
+class ClaimsToBeResident(SqliteBackend):
+    capabilities = SqliteBackend.capabilities | Capability.RESIDENT
+
+
+# -- reads ------------------------------------------------------------------------------------
+
+
+@caught_by(TableTests.test_a_space_is_the_same_object_each_time)
+class NewTableEachTime(SqliteBackend):
+    def table(self, spec):
+        self.tables.pop(spec.name, None)
+        return super().table(spec)
+
+
+@caught_by(TableTests.test_a_space_is_the_same_object_each_time)
+class NewSpaceEachTime(SqliteTable):
+    def space(self, namespace):
+        return Space(namespace, complete=False)
+
+
+@caught_by(TableTests.test_point_reads_answer_in_order)
+class AnswersInAnyOrder(SqliteTable):
+    def get_many(self, namespace, keys):
+        return super().get_many(namespace, keys)[::-1]
+
+
+@caught_by(TableTests.test_point_reads_answer_in_order)
+class LeavesOutWhatIsAbsent(SqliteTable):
+    def get_many(self, namespace, keys):
+        return [value for value in super().get_many(namespace, keys) if value is not ABSENT]
+
+
+@caught_by(TableTests.test_point_reads_answer_in_order)
+class AnswersEachKeyOnce(SqliteTable):
+    def get_many(self, namespace, keys):
+        return super().get_many(namespace, list(dict.fromkeys(keys)))
+
+
+@caught_by(TableTests.test_point_reads_answer_in_order)
+class NoneForAbsent(SqliteTable):
+    def get_many(self, namespace, keys):
+        return [None if one is ABSENT else one for one in super().get_many(namespace, keys)]
+
+
+@caught_by(TableTests.test_point_reads_answer_in_order)
+class IgnoresNamespacesOfPoints(SqliteTable):
+    def get_many(self, namespace, keys):
+        return super().get_many(None, keys)
+
+
+@caught_by(KindTests.test_a_request_belongs_to_the_namespace_that_was_current)
+class TakesFalsyForAbsent(SqliteTable):
+    def value(self, packed):
+        return super().value(packed) or ABSENT
+
+
+@caught_by(TableTests.test_entry_reads_answer_in_order)
+class IgnoresTheKeyOfEntries(SqliteTable):
+    def get_entries(self, namespace, cells):
+        first = cells[0][1]
+        return super().get_entries(namespace, [(group, first, e) for group, _, e in cells])
+
+
+@caught_by(TableTests.test_entry_reads_answer_in_order)
+class NoneForAbsentEntries(SqliteTable):
+    def get_entries(self, namespace, cells):
+        return [None if one is ABSENT else one for one in super().get_entries(namespace, cells)]
+
+
+@caught_by(KeysOfMapsTests.test_user_keys_that_are_prefixes_or_alike_never_mix)
+class UserKeysAsText(SqliteTable):
+    def packed_entry(self, address):
+        if self.spec.user_key.description["type"] != "any":
+            return super().packed_entry(address)
+        return self.spec.user_key.pack_one(str(address))
+
+
+@caught_by(KeysOfMapsTests.test_user_keys_that_are_prefixes_or_alike_never_mix)
+class RemovesByPrefix(SqliteTable):
+    def change_map(self, namespace, key, change):
+        place = self.place(namespace, key)
+        entries = dict(change.entries)
+        for gone in [e for e, value in change.entries.items() if value is ABSENT]:
+            for part, _ in self.database.parts(place):
+                if str(self.address(part)).startswith(str(gone)):
+                    entries[self.address(part)] = ABSENT
+        super().change_map(namespace, key, MapChange(change.group, change.cleared, entries))
+
+
+@caught_by(TableTests.test_a_batch_may_be_larger_than_what_a_store_takes_at_once)
+class AllKeysInOneStatement(SqliteTable):
+    def get_many(self, namespace, keys):
+        packed = [self.spec.key.pack_one(key) for _, key in keys]
+        found = self.values(namespace, packed)
+        return [self.value(found.get(key)) for key in packed]
+
+
+@caught_by(TableTests.test_reads_may_run_on_several_threads_at_once)
+class OfOneThread(SqliteTable):
+    def get_many(self, namespace, keys):
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("a connection belongs to the thread that has made it")
+        return super().get_many(namespace, keys)
+
+
+# -- scans ------------------------------------------------------------------------------------
+
+
+@caught_by(TableTests.test_scans_come_in_pages_of_at_most_the_size)
+class OnePage(SqliteScan):
+    def pages(self, page_size):
+        yield self.elements
+
+
+@caught_by(TableTests.test_scans_come_in_pages_of_at_most_the_size)
+class DropsTheLastPage(SqliteScan):
+    def pages(self, page_size):
+        yield from (page for page in super().pages(page_size) if len(page) == page_size)
+
+
+@caught_by(TableTests.test_scans_come_in_pages_of_at_most_the_size)
+class Backwards(SqliteScan):
+    def pages(self, page_size):
+        yield from SqliteScan(self.elements[::-1]).pages(page_size)
+
+
+@caught_by(TableTests.test_the_view_of_a_scan_does_not_move)
+class OnlyOnce(SqliteScan):
+    def pages(self, page_size):
+        yield from super().pages(page_size)
+        self.elements = []
+
+
+@caught_by(TableTests.test_the_view_of_a_scan_does_not_move)
+class ViewMoves(SqliteTable):
+    def scan(self, namespace, group, key):
+        fresh = super().scan
+
+        class Moving(SqliteScan):
+            def pages(self, page_size):
+                yield from fresh(namespace, group, key).pages(page_size)
+
+        return Moving([])
+
+
+# -- writes -----------------------------------------------------------------------------------
+
+
+@caught_by(TableTests.test_point_reads_answer_in_order)
+class KeepsDeletedPoints(SqliteTable):
+    def set_point(self, namespace, key, group, value):
+        if value is not ABSENT:
+            super().set_point(namespace, key, group, value)
+
+
+@caught_by(KindTests.test_a_list_is_replaced_and_cleared)
+class AppendsWhatReplaces(SqliteTable):
+    def change_list(self, namespace, key, change):
+        super().change_list(namespace, key, ListChange(change.group, False, change.elements))
+
+
+@caught_by(KindTests.test_a_list_keeps_the_order_of_insertion)
+class ElementsInOrderOfValue(SqliteTable):
+    def elements(self, parts):
+        return sorted(super().elements(parts))
+
+
+@caught_by(TableTests.test_entry_reads_answer_in_order)
+class IgnoresTheClearOfMaps(SqliteTable):
+    def change_map(self, namespace, key, change):
+        super().change_map(namespace, key, MapChange(change.group, False, change.entries))
+
+
+@caught_by(TableTests.test_entry_reads_answer_in_order)
+class KeepsRemovedEntries(SqliteTable):
+    def change_map(self, namespace, key, change):
+        left = {entry: value for entry, value in change.entries.items() if value is not ABSENT}
+        super().change_map(namespace, key, MapChange(change.group, change.cleared, left))
+
+
+@caught_by(KindTests.test_a_none_that_was_put_is_there)
+class NoneIsNoEntry(SqliteTable):
+    def change_map(self, namespace, key, change):
+        entries = {e: ABSENT if v is None else v for e, v in change.entries.items()}
+        super().change_map(namespace, key, MapChange(change.group, change.cleared, entries))
+
+
+@caught_by(KindTests.test_a_request_belongs_to_the_namespace_that_was_current)
+class OneNamespaceOfABatch(SqliteTable):
+    def apply(self, changes):
+        points = dict(list(changes.points.items())[-1:])
+        super().apply(Changes(points=points, lists=changes.lists, maps=changes.maps))
+
+
+@caught_by(TableTests.test_point_reads_answer_in_order)
+class ReadsOnlyWhatWasOpened(SqliteTable):
+    def change(self, operation):
+        self.changes.append(operation)
+
+
+@caught_by(OrderTests.test_more_cells_than_the_engine_holds)
+class KeepsTheLastChangeOfABatch(SqliteTable):
+    def change_list(self, namespace, key, change):
+        if any(one[1:3] == tuple(self.place(namespace, key)[1:]) for one in self.changes):
+            change = ListChange(change.group, True, change.elements)
+        super().change_list(namespace, key, change)
+
+
+# -- commits ----------------------------------------------------------------------------------
+
+
+@caught_by(CommitTests.test_when_nothing_changed_no_file_is_written)
+class WritesWithoutNeed(SqliteBackend):
+    def commit(self, version):
+        for table in self.tables.values():
+            table.changes.append((0, b"\xc0", b"\xc0", False, []))
+        return super().commit(version)
+
+
+@caught_by(CommitTests.test_objects_are_neither_changed_nor_deleted)
+class OneNameForAllVersions(SqliteBackend):
+    def new_name(self, version, kind):
+        return f"data/{kind}-{self.opening.range.start}"
+
+
+@caught_by(CommitTests.test_objects_are_neither_changed_nor_deleted)
+class DeletesWhatASnapshotReplaces(SqliteBackend):
+    def chain(self, files, new):
+        if not files:
+            old = [file.name for file in self.files_of(self.opening)]
+            self.opening.storage.delete(old)
+        return super().chain(files, new)
+
+
+@caught_by(CommitTests.test_the_report_counts_cells_and_bytes)
+class CountsRows(SqliteBackend):
+    def commit(self, version):
+        return attrs.evolve(super().commit(version), keys=1)
+
+
+@caught_by(CommitTests.test_the_report_counts_cells_and_bytes)
+class ForgetsBytes(SqliteBackend):
+    def commit(self, version):
+        return attrs.evolve(super().commit(version), bytes_total=0)
+
+
+@caught_by(CommitTests.test_what_a_commit_writes_does_not_add_up_over_the_commits)
+class DeltaIsNeverReset(SqliteBackend):
+    def new_table(self, spec):
+        table = super().new_table(spec)
+        carried = self.database.__dict__.setdefault("carried", {})
+        table.changes = carried.setdefault(spec.name, [])
+        return table
+
+
+@caught_by(VersionTests.test_what_a_manifest_names_is_durable_before_it)
+class WritesAfterTheManifest(SqliteBackend):
+    def put(self, name, data):
+        self.late = (name, data)
+
+    def installed(self, manifest_id):
+        if hasattr(self, "late"):
+            self.opening.storage.put(*self.late)
+        super().installed(manifest_id)
+
+
+@caught_by(VersionTests.test_a_write_that_fails_commits_all_or_nothing)
+class SwallowsAFailedWrite(SqliteBackend):
+    def put(self, name, data):
+        with contextlib.suppress(ForebayError):
+            super().put(name, data)
+
+
+@caught_by(CommitTests.test_reopening_in_another_process_gives_exactly_that_version)
+class NewestDeltaFirst(SqliteBackend):
+    @classmethod
+    def files_of(cls, opening):
+        return super().files_of(opening)[::-1]
+
+
+@caught_by(CommitTests.test_reopening_in_another_process_gives_exactly_that_version)
+class ForgetsTheLastDelta(SqliteBackend):
+    @classmethod
+    def loaded(cls, opening):
+        parents = [attrs.evolve(one, files=one.files[:-1] or one.files) for one in opening.parents]
+        return super().loaded(attrs.evolve(opening, parents=parents))
+
+
+@caught_by(MigrationTests.test_state_that_is_no_longer_declared_is_kept)
+class SnapshotBeforeOlderDeltas(SqliteBackend):
+    def chain(self, files, new):
+        return [*files, new] if files else [new, *self.files_of(self.opening)]
+
+
+@caught_by(KindTests.test_updating_with_none_clears)
+class DeltaWithoutDeletions(SqliteTable):
+    def change(self, operation):
+        self.write(operation)
+        if operation[-1]:
+            self.changes.append(operation)
+
+
+@caught_by(VersionTests.test_a_run_that_goes_back_sees_nothing_of_the_time_after)
+class OpensWhatItKeepsWhateverTheManifest(SqliteBackend):
+    @classmethod
+    def is_of(cls, kept, opening):
+        return bool(opening.parents)
+
+
+@caught_by(RescaleTests.test_what_the_process_keeps_is_clipped_to_the_range_that_is_opened)
+class CopyOfAnotherRange(SqliteBackend):
+    @classmethod
+    def address(cls, opening):
+        return opening.path, opening.range.start
+
+    @classmethod
+    def is_of(cls, kept, opening):
+        parents = opening.parents
+        return len(parents) >= 1 and parents[0].manifest_id == kept.manifest_id
+
+
+@caught_by(VersionTests.test_an_attempt_that_dies_before_its_commit_leaves_nothing)
+class KeepsWhatAFailedAttemptWrote(SqliteBackend):
+    def close(self):
+        if self.database is not None and len(self.opening.parents) == 1:
+            manifest_id = self.opening.parents[0].manifest_id
+            self.keep(Kept(manifest_id, self.database))
+            self.database = None
+        super().close()
+
+
+@caught_by(VersionTests.test_an_attempt_that_fails_in_its_commit_leaves_nothing_in_the_process)
+class KeepsFromTheCommitOn(SqliteBackend):
+    committed = False
+
+    def commit(self, version):
+        committed = super().commit(version)
+        self.committed = True
+        return committed
+
+    def close(self):
+        if self.committed and self.database is not None and len(self.opening.parents) == 1:
+            self.keep(Kept(self.opening.parents[0].manifest_id, self.database))
+            self.database = None
+        super().close()
+
+
+@caught_by(CommitTests.test_with_a_budget_of_nothing_nothing_is_kept_between_batches)
+class IgnoresItsBudget(SqliteBackend):
+    def budget(self):
+        return 1 << 40
+
+
+@caught_by(CommitTests.test_batches_leave_nothing_open)
+class NeverClosesAConnection(SqliteBackend):
+    leaked = []  # noqa: RUF012 - the fault
+
+    def budget(self):
+        return 0
+
+    def installed(self, manifest_id):
+        self.leaked.append(self.database)
+        self.database = None
+
+
+@caught_by(TableTests.test_closing_twice_is_safe)
+class ClosesOnce(SqliteBackend):
+    closed = False
+
+    def close(self):
+        if self.closed:
+            raise RuntimeError("this backend is closed")
+        self.closed = True
+        super().close()
+
+
+# -- states that are not declared ---------------------------------------------------------------
+
+
+@caught_by(MigrationTests.test_state_that_is_no_longer_declared_is_kept)
+class SnapshotOfDeclaredStatesOnly(SqliteBackend):
+    def not_asked_for(self):
+        return {}
+
+
+@caught_by(MigrationTests.test_state_that_is_no_longer_declared_is_kept)
+class KeepsOfUndeclaredStatesOneParent(SqliteBackend):
+    def not_asked_for(self):
+        return {name: blocks[:1] for name, blocks in super().not_asked_for().items()}
+
+
+# -- what lies in files -------------------------------------------------------------------------
+
+
+@caught_by(VerificationTests.test_damaged_files_are_found)
+class BeginsAnewWhereAFileIsDamaged(SqliteBackend):
+    @classmethod
+    def read(cls, opening, file):
+        with contextlib.suppress(ForebayError):
+            return super().read(opening, file)
+        return {}
+
+
+@caught_by(VerificationTests.test_a_changed_bit_anywhere)
+class ChecksNothing(SqliteBackend):
+    @classmethod
+    def read(cls, opening, file):
+        data = opening.storage.get(file.name)
+        with contextlib.suppress(Exception):
+            return msgpack.unpackb(data[13:-16], raw=False, strict_map_key=False)["tables"]
+        return {}
+
+
+@caught_by(VerificationTests.test_damaged_files_are_found)
+class RaisesWhatItHappensToMeet(SqliteBackend):
+    @classmethod
+    def read(cls, opening, file):
+        try:
+            return super().read(opening, file)
+        except ForebayError as error:
+            raise ValueError(str(error)) from error
+
+
+# -- rescales -----------------------------------------------------------------------------------
+
+
+@caught_by(RescaleTests.test_each_key_is_counted_in_one_subtask)
+class TakesCellsOfOthers(SqliteBackend):
+    @classmethod
+    def own(cls, file, operations):
+        return operations
+
+
+@caught_by(RescaleTests.test_every_key_is_found_for_every_kind_with_its_times, "[1]")
+class OpensOneParent(SqliteBackend):
+    @classmethod
+    def loaded(cls, opening):
+        return super().loaded(attrs.evolve(opening, parents=opening.parents[:1]))
+
+
+@caught_by(RescaleTests.test_there_and_back, "1-2-10")
+class NamesInheritedFilesForItsOwnRange(SqliteBackend):
+    def chain(self, files, new):
+        own = self.opening.range
+        return super().chain([attrs.evolve(file, range=own) for file in files], new)
+
+
+@caught_by(RescaleTests.test_every_key_is_found_for_every_kind_with_its_times, "[1]")
+class NoKeyGroups(SqliteTable):
+    def operation(self, namespace, key, group, whole, parts):
+        return super().operation(namespace, key, 0, whole, parts)
+
+
+@caught_by(RescaleTests.test_the_state_is_not_rewritten)
+class RewritesAfterARescale(SqliteBackend):
+    def commit(self, version):
+        for table in self.tables.values():
+            if len(self.opening.parents) != 1 or not self.opening.parents[0].whole:
+                table.changes += self.database.dump(table.spec.name, table.is_list)
+        return super().commit(version)
+
+
+# -- types ------------------------------------------------------------------------------------
+
+
+@caught_by(MigrationTests.test_compatible_changes_read_old_values)
+class ReadsEverythingAsDeclared(SqliteBackend):
+    def reader(self, description, spec):
+        return spec
+
+
+@caught_by(
+    GenerationTests.test_data_read_as_if_every_declaration_had_written_them,
+    "a type that comes back",
+)
+class ForgetsGenerations(SqliteBackend):
+    def reader(self, description, spec):
+        return super().reader({**description, "generation": 0}, spec)
+
+
+@caught_by(GenerationTests.test_data_read_as_if_every_declaration_had_written_them, "same_process")
+class TakesRowsOfAnOlderTypeAsTheyAre(SqliteBackend):
+    def unpack(self, table):
+        if table.spec.name in self.database.descriptions:
+            self.database.descriptions[table.spec.name] = table.spec.description()
+        super().unpack(table)
+
+
+# -- time to live -------------------------------------------------------------------------------
+
+
+@caught_by(TtlTests.test_times_are_kept_to_the_microsecond)
+class TimesInSeconds(SqliteTable):
+    def packed(self, value):
+        if self.spec.ttl and value is not ABSENT:
+            value = (value[0] // 1_000_000 * 1_000_000, value[1])
+        return super().packed(value)
+
+
+@caught_by(CleanupTests.test_what_lives_stays, "full snapshot")
+class SnapshotDropsWhatLives(SqliteBackend):
+    def until(self, expiry):
+        return self.opening.now_us
+
+
+@caught_by(
+    CleanupTests.test_what_has_expired_leaves_the_storage_unread_and_is_logged, "full snapshot"
+)
+class ClaimsACleanUpThatItDoesNotDo(SqliteBackend):
+    def drop_expired(self):
+        pass
+
+
+@caught_by(
+    CleanupTests.test_what_has_expired_leaves_the_storage_unread_and_is_logged, "full snapshot"
+)
+class DropsInSilence(SqliteBackend):
+    def log(self, state, dropped):
+        pass
+
+
+@caught_by(ReplayTests.test_batches_that_run_again_two_hours_later_store_the_same, "full snapshot")
+class AsksTheClockOfTheWorker(SqliteBackend):
+    def until(self, expiry):
+        return expiry.until_us(time.time_ns() // 1_000)
+
+
+@caught_by(CleanupTests.test_each_access_checks_so_many_cells)
+class SweepsEverything(SqliteTable):
+    def sweep(self, checks, until_us):
+        return super().sweep(1_000_000, until_us)
+
+
+@caught_by(CleanupTests.test_each_access_checks_so_many_cells)
+class ExpiresAfterTheTime(SqliteTable):
+    def has_expired(self, time, until_us):
+        return time < until_us
+
+
+@caught_by(CleanupTests.test_the_epoch_is_a_time_like_others, "incrementally")
+class TakesTheEpochForNoTime(SqliteTable):
+    def has_expired(self, time, until_us):
+        return time > 0 and super().has_expired(time, until_us)
+
+
+@caught_by(CleanupTests.test_the_walk_goes_on_in_another_process)
+class SweepsFromTheBeginning(SqliteTable):
+    def sweep(self, checks, until_us):
+        self.database.swept.clear()
+        return super().sweep(checks, until_us)
+
+
+@caught_by(CleanupTests.test_each_access_checks_so_many_cells)
+class SweepsOnlyInMemory(SqliteTable):
+    def note(self, removed):
+        pass
+
+
+@caught_by(CleanupTests.test_elements_and_entries_go_one_by_one, "incrementally")
+class SweepsWholeLists(SqliteTable):
+    def remove(self, rows):
+        super().remove(rows)
+        for namespace, key, *_ in rows:
+            self.database.clear([self.spec.name, namespace, key])
+
+
+# -- forks --------------------------------------------------------------------------------------
+
+
+@caught_by(ForkTests.test_from_and_to_another_backend)
+class ExportsOneNamespace(SqliteTable):
+    def exported(self, namespace, operations):
+        return super().exported(None, operations)
+
+
+@caught_by(RescaleTests.test_each_key_is_stored_for_the_subtask_that_owns_it)
+class ExportsTwice(SqliteTable):
+    def export(self, keys):
+        yield from super().export(keys)
+        yield from super().export(keys)
+
+
+@caught_by(ForkTests.test_every_key_is_found_with_its_times)
+class KnowsOnlyItsOwnFolder(SqliteBackend):
+    @classmethod
+    def files_of(cls, opening):
+        return [file for file in super().files_of(opening) if not file.name.startswith("from/")]
+
+
+@caught_by(ForkTests.test_nothing_is_copied)
+class CopiesWhatAForkBeginsWith(SqliteBackend):
+    def commit(self, version):
+        for table in self.tables.values():
+            if any(file.name.startswith("from/") for file in self.files_of(self.opening)):
+                table.changes += self.database.dump(table.spec.name, table.is_list)
+        return super().commit(version)

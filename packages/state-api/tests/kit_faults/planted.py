@@ -1,0 +1,74 @@
+"""Planted faults as tests of the kit, which are to fail: `test_faults` runs this file.
+
+``KIT_FAULTS`` names the faults; with ``KIT_WHOLE`` each runs the whole kit instead of its row.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from forebay_state_api.testing import StateBackendTests
+from forebay_state_api.testing.conformance import subject
+
+from .faults import FAULTS
+from .sqlite_backend import SqliteBackend
+
+# A fault that is found need not become small.
+subject.SHRINKING_S = 0
+
+
+def of(backend):
+    """The fixtures of a subject."""
+
+    class OfSqlite(subject.BackendSubject):
+        @pytest.fixture
+        def backend_class(self):
+            return backend
+
+        @pytest.fixture
+        def forget(self):
+            backend.forget()
+            yield backend.forget
+            backend.forget()
+
+    return OfSqlite
+
+
+def row_of(part, row):
+    """The part of the kit that a row is in, without its other rows."""
+    fixtures = {
+        name: value
+        for base in reversed(part.__mro__)
+        if base not in subject.BackendSubject.__mro__
+        for name, value in vars(base).items()
+        if not name.startswith(("test_", "__"))
+    }
+    own = {"__doc__": part.__doc__, row.__name__: row}
+    return type(part.__name__, (subject.BackendSubject,), {**fixtures, **own})
+
+
+def part_of(row):
+    return next(part for part in StateBackendTests.__mro__ if row.__name__ in vars(part))
+
+
+def planted(name):
+    """A fault, or the backend without one in the rows and cases of some faults."""
+    faults = [FAULTS[name]] if name in FAULTS else faults_of(name)
+    backend = FAULTS[name].backend if name in FAULTS else SqliteBackend
+    if "KIT_WHOLE" in os.environ:
+        part, cases = StateBackendTests, [""]
+    else:
+        row = faults[0].row
+        part, cases = row_of(part_of(row), row), [fault.case for fault in faults]
+    members = {"__module__": __name__, "cases": cases}
+    return type(f"Test{name}", (of(backend), part), members)
+
+
+def faults_of(row):
+    return [fault for fault in FAULTS.values() if fault.row.__name__ == row]
+
+
+for _name in os.environ["KIT_FAULTS"].split(","):
+    globals()[f"Test{_name}"] = planted(_name)

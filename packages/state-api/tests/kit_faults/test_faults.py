@@ -1,0 +1,79 @@
+"""The kit finds what is wrong: backends that break the contract in one point each."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from .faults import FAULTS
+
+PLANTED = Path(__file__).with_name("planted.py")
+ROWS = sorted({fault.row.__name__ for fault in FAULTS.values()})
+
+
+def run(folder, names, *arguments, **environment):
+    """Run planted faults; class of each test → what failed, as text."""
+    report = folder / "report.xml"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    done = subprocess.run(
+        [*command, "--tb=short", f"--junitxml={report}", *arguments, PLANTED],
+        env={**os.environ, "KIT_FAULTS": ",".join(names), **environment},
+        cwd=PLANTED.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    found = {}
+    for case in ElementTree.parse(report).iter("testcase"):
+        failed = found.setdefault(case.get("classname").rpartition(".Test")[2], [])
+        failed += [
+            case.get("name") + one.text for one in (*case.iter("failure"), *case.iter("error"))
+        ]
+    return found
+
+
+@pytest.fixture(scope="module")
+def in_their_rows(request, tmp_path_factory):
+    """All faults that are asked for, each in the row that is to catch it; and the rows without."""
+    asked = [
+        item.callspec.params
+        for item in request.session.items
+        if item.path == request.path and hasattr(item, "callspec")
+    ]
+    names = {name for params in asked for name in params.values()}
+    return run(tmp_path_factory.mktemp("planted"), sorted(names))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("fault", sorted(FAULTS))
+def test_a_fault_fails_its_row(in_their_rows, fault):
+    assert in_their_rows[fault], f"{FAULTS[fault].row.__qualname__} has passed"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("row", ROWS)
+def test_the_backend_without_a_fault_passes(in_their_rows, row):
+    assert in_their_rows[row] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_whole_kit_catches_them(tmp_path):
+    caught = {name for name in FAULTS if any(run(tmp_path, [name], "-x", KIT_WHOLE="1").values())}
+    assert len(caught) >= 0.95 * len(FAULTS), FAULTS.keys() - caught
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_whole_kit_passes_without_a_fault(tmp_path):
+    assert run(tmp_path, ["Whole"], KIT_WHOLE="1") == {"Whole": []}
+
+
+def test_they_are_many():
+    assert len(FAULTS) >= 60
