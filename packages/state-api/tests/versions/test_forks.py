@@ -95,6 +95,19 @@ def test_what_a_savepoint_of_a_fork_names_stays_held(folder, expected):
     assert lasting_holders(source.query.storage) == []
 
 
+def test_a_version_that_there_is_not_is_warned_of(folder, expected, caplog):
+    source, fork = folder("source").run(1), folder("fork").run(1)
+    source.batches(0, 2)
+    assert fork.opened(0, restore=RestoreFrom("source", version=3)) == expected(*range(3))
+    assert not caplog.records
+    again = folder("again").run(1)
+    assert again.opened(0, restore=RestoreFrom("source", version=9)) == expected(*range(3))
+    (record,) = caplog.records
+    assert "version 9 of query 'source': there is no such version, and version 3 below it" in (
+        record.getMessage()
+    )
+
+
 def test_the_version_is_chosen_once(folder, expected):
     source, query = folder("source").run(1), folder("fork")
     source.batches(0, 4)

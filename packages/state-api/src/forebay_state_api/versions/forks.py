@@ -13,6 +13,7 @@ that is still stored names a file of that folder.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 DETAILS: Final = "restored"
 """Key in `RunRecord.details`."""
 _HELD: Final = itemgetter("folder", "pin")
+
+_log = logging.getLogger(__name__)
 
 
 @attrs.frozen
@@ -202,6 +205,12 @@ def choose(
             run_key=source.run_key or None,
             max_parallelism=max_parallelism,
         ) as reader:
+            if source.version and reader.version != source.version:
+                _log.warning(
+                    "restore_from=%s: there is no such version, and version %d below it is taken",
+                    asked.text(),
+                    reader.version,
+                )
             hold.take(reader, source.folder)
             run_key = reader.run_key or ""
             return attrs.evolve(source, version=reader.version, run_key=run_key), hold
