@@ -288,6 +288,7 @@ class StepTests(BackendSubject):
         assert isinstance(failure.value.__cause__, ZeroDivisionError)
         assert every_kind.do("k", ("v.value",)) == [5]
 
+    @pytest.mark.filterwarnings("ignore:.*mixes asynchronous state accesses")
     @pytest.mark.parametrize("state", ["reducing", "aggregating"])
     @pytest.mark.parametrize("access", ["get", "async_get", "add", "async_add"])
     def test_a_failing_reducer_cannot_be_caught(
