@@ -135,6 +135,11 @@ def test_a_gateway_that_is_back_is_told_what_happened_meanwhile(client_of, gatew
     assert told['entries_dropped_total{why="expired"}'] == 0
 
 
+def test_what_is_counted_is_declared(client_of):
+    with pytest.raises(KeyError, match="hiccup"):
+        client_of(dead_address()).counters.add("hiccup")
+
+
 def test_gauges_tell_of_jobs_under_way_and_of_gateways_that_answer(client_of, gateway, remote):
     dead = dead_address()
     client = client_of(gateway.address, dead, request_retries=0)

@@ -164,6 +164,14 @@ def test_the_manifest_holds_what_the_compaction_service_tells(job, monkeypatch):
         assert reader.manifests[0].metrics["compaction"] == {"inflight": 2}
 
 
+def test_the_manifest_holds_what_the_engine_counted(job):
+    job.run(Telling(), [("a",), ("b",)])
+    with open_version(job.storage, uid=job.uid, version=1) as reader:
+        counted = reader.manifests[0].metrics["engine"]
+    assert (counted["records"], counted["rows_out"]) == (2, 2)
+    assert "in_flight" not in counted, "what is 0 is left out"
+
+
 def test_committing_twice(job):
     with job.subtask(Telling()) as running:
         running.commit()
