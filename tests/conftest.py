@@ -21,6 +21,15 @@ os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executa
 
 HERE = Path(__file__).parent
 _CLASSES = pytest.StashKey()
+KIT = "forebay_state_api.testing.conformance"
+SESSIONS = 2
+WITH_SPARK = (
+    "tests/spark/",
+    "tests/docs/",
+    "tests/test_demo",
+    "tests/test_examples",
+    "tests/test_third",
+)
 
 # Projects of their own, which test_third_party.py and others install.
 collect_ignore = ["third_party_backend", "third_party_operator"]
@@ -87,21 +96,43 @@ def pytest_configure(config):
 
 
 def _turn(item):
-    """0 with Spark, 1 with Ray, 2 without either."""
-    marks = [item.get_closest_marker(name) is not None for name in ("spark", "ray")]
+    """0 with Spark, 1 for the kit, 2 with Ray, 3 for all others."""
+    marks = [item.get_closest_marker(name) is not None for name in ("spark", "kit", "ray")]
     return [*marks, True].index(True)
 
 
 def pytest_collection_modifyitems(items):
     """Files that take long come first, so that no process is left with one at the end.
 
-    Those with Ray follow those with Spark: no JVM is forked from a process with Ray's threads, and
+    Those with Ray are the last of these: no JVM is forked from a process with Ray's threads, and
     nodes, for which Ray has 30 seconds, do not start while JVMs do and their classes are archived.
     """
     turns = {}
     for item in items:
-        turns[item.path] = min(_turn(item), turns.get(item.path, 2))
+        if item.function.__module__.startswith(KIT):
+            item.add_marker("kit")
+        turns[item.path] = min(_turn(item), turns.get(item.path, 3))
     items.sort(key=lambda item: turns[item.path])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """File by file. Two processes at most get files with Spark, and so have sessions."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _assign_work_unit(self, node):
+            if self.nodes.index(node) >= SESSIONS:
+                others = (file for file in self.workqueue if not file.startswith(WITH_SPARK))
+                if (file := next(others, None)) is None:
+                    node.shutdown()
+                    return
+                self.workqueue.move_to_end(file, last=False)
+            super()._assign_work_unit(node)
+
+    return Scheduling(config, log)
 
 
 def pytest_collection_finish(session):
