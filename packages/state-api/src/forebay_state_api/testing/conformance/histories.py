@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay_state_api.testing.clock import ManualClock
-from forebay_state_api.testing.conformance.machine import CALLS, ENGINES, KEYS
+from forebay_state_api.testing.conformance.machine import CALLS, ENGINES, KEYS, states_of_accesses
 from forebay_state_api.testing.conformance.search import Search
 from forebay_state_api.testing.conformance.subject import (
     SECOND,
@@ -22,7 +22,6 @@ from forebay_state_api.testing.conformance.subject import (
     NewJob,
     memory_storage,
 )
-from forebay_state_api.testing.conformance.ttl import states_with
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.scripts import Style
 from forebay_state_api.ttl import CleanupOnRead, StateTtlConfig, UpdateType
@@ -54,7 +53,7 @@ class HistoryTests(BackendSubject):
             clock = ManualClock()
 
             def one() -> KeyedJob:
-                return new_job(*states_with(config), storage=memory_storage(), clock=clock)
+                return new_job(*states_of_accesses(config), storage=memory_storage(), clock=clock)
 
             return one(), one()
 

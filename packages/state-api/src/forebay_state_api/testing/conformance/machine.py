@@ -20,6 +20,7 @@ from forebay_state_api.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    StateDescriptor,
     ValueStateDescriptor,
 )
 from forebay_state_api.testing.conformance.kinds import add
@@ -32,6 +33,7 @@ from forebay_state_api.testing.conformance.subject import (
 )
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.scripts import Access, Style
+from forebay_state_api.ttl import StateTtlConfig
 
 KEYS: Final = ["a", "b", "c", "d", "e"]
 _NUMBERS: Final = st.integers(-3, 3)
@@ -56,6 +58,19 @@ ACCESSES: Final = st.one_of(
         st.lists(st.sampled_from([None, "w1", "w2"]), max_size=2, unique=True),
     ),
 )
+
+
+def states_of_accesses(ttl: StateTtlConfig | None) -> list[StateDescriptor]:
+    """The states that `ACCESSES` are of, one of each kind."""
+    return [
+        ValueStateDescriptor("v", int, ttl=ttl),
+        ListStateDescriptor("l", int, ttl=ttl),
+        MapStateDescriptor("m", str, int | None, ttl=ttl),
+        ReducingStateDescriptor("r", add, int, ttl=ttl),
+        AggregatingStateDescriptor("a", Mean(), tuple[int, float], ttl=ttl),
+    ]
+
+
 CALLS: Final = st.lists(
     st.tuples(st.sampled_from(KEYS), st.lists(ACCESSES, max_size=8)), min_size=1, max_size=6
 )
@@ -219,11 +234,7 @@ class BatchMachine(RuleBasedStateMachine):
     def begin(self, parallelism: int) -> None:
         """An empty state directory."""
         self._job: KeyedJob = self._new_job(
-            ValueStateDescriptor("v", int),
-            ListStateDescriptor("l", int),
-            MapStateDescriptor("m", str, int | None),
-            ReducingStateDescriptor("r", add, int),
-            AggregatingStateDescriptor("a", Mean(), tuple[int, float]),
+            *states_of_accesses(None),
             storage=memory_storage(),
             parallelism=parallelism,
         )
