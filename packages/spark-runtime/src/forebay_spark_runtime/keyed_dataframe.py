@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 from pyspark import cloudpickle
@@ -64,6 +64,15 @@ class KeyedDataFrame:
     df: Any
     keys: KeyColumns
     options: KeyedOptions
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            message = (
+                f"keyed(...) has no {name!r}: .process(fn, schema), .map, .flat_map, .reduce, or "
+                ".connect(...).process make a DataFrame of it"
+            )
+            raise AttributeError(message, name=name, obj=self)
 
     def process(self, fn: Any, schema: Any) -> Any:
         """Apply a `KeyedProcessFunction`, or a callable ``fn(row, ctx)`` that returns rows.
