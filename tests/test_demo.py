@@ -35,14 +35,14 @@ def demo(directory: Path, *options: str) -> str:
 def test_the_demo_restores_rescales_survives_kills_and_leaves_nothing_running(tmp_path):
     directory = tmp_path / "demo"
     first = demo(directory, "--months", "2")
-    assert "Jan 2013 27,004" in first
+    assert "Jan 2013: 27,004 flights" in first
     assert "Checked: the 1,566 rows of the result" in first
     assert "Restored" not in first
 
     second = demo(directory, "--months", "3", "--parallelism", "3", "--kill")
     assert "Restored version 2: 3,411 aircraft" in second
     assert "the state of 2 subtask(s) is opened by 3" in second
-    assert "Mar 2013 28,834" in second
+    assert "Mar 2013: 28,834 flights" in second
     assert len(re.findall("Killed with SIGKILL", second)) >= 1
     assert "the 4,388 rows of the result" in second
     assert Place(directory).months_done == 5

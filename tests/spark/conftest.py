@@ -225,13 +225,12 @@ class Kills:
         Gives whether an attempt was lost by it: it is tried again where the kill came too late.
         """
         dead = self._uncommitted(versions)
-        jvm_pid = self._stage.spark._jvm.ProcessHandle.current().pid()
         while query.isActive:
             if not self._uncommitted(versions) - dead:
                 time.sleep(0.005)
                 continue
             time.sleep(self._chance.uniform(0, 0.1))
-            end(list(workers(jvm_pid)))
+            end(workers(self._stage.spark._jvm))
             if self._uncommitted(versions) - dead:
                 return True
         return False

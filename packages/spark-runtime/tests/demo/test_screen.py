@@ -28,11 +28,11 @@ def shown():
     return Screen(Console(file=text, width=80, highlight=False)), text.getvalue
 
 
-def test_the_result_is_a_table_and_a_sentence(shown):
+def test_the_result_is_a_table(shown):
     screen, text = shown
     screen.result(CARRIED, FLIGHTS, {"UA": "United Air Lines Inc."})
-    assert "N1        United Air Lines Inc.           2       60  01 Jul 2013     60" in text()
-    assert "2 departures in a row were late: to IAH (30 late), MIA (30 late)" in text()
+    lines = [line.split() for line in text().splitlines()]
+    assert ["N1", "United", "Air", "Lines", "Inc.", "2", "60", "01", "Jul", "2013", "60"] in lines
 
 
 def test_a_result_without_any_chain_is_shown_too(shown):
@@ -43,10 +43,9 @@ def test_a_result_without_any_chain_is_shown_too(shown):
 
 def test_a_batch_is_a_line(shown):
     screen, text = shown
-    with screen.streaming(1) as show:
-        show(Batch(number=12, rows=27_004, seconds=2, state=STATE), "Feb 2014")
-    lines = [line.split() for line in text().splitlines() if "Jan 2014" in line]
-    assert lines == [["12", "Jan", "2014", "27,004", "2.00", "13,502", "4,037", "198", "kB"]]
+    screen.batch(Batch(number=12, rows=27_004, seconds=2, state=STATE))
+    said = "Jan 2014: 27,004 flights in 2.00 s; version 1: 4,037 aircraft, 198 kB, 2 subtask(s), "
+    assert text() == f"{said}opened in 0.034 s\n"
 
 
 def test_a_restore_and_a_rescale_are_told(shown):
@@ -54,13 +53,6 @@ def test_a_restore_and_a_rescale_are_told(shown):
     screen.restoring(STATE, 12, 4)
     assert "Restored version 1: 4,037 aircraft" in text()
     assert "the state of 2 subtask(s) is opened by 4" in text()
-
-
-def test_the_numbers_tell_how_long_opening_took(shown):
-    screen, text = shown
-    screen.numbers([Batch(number=0, rows=100, seconds=2, state=STATE)], STATE)
-    assert "opened by 2 subtask(s) in 0.034 s" in text()
-    assert "100 in 1 micro-batches" in text()
 
 
 def test_kills_are_told_and_so_is_their_absence(shown):

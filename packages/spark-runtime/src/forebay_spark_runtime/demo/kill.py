@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -36,15 +34,17 @@ class Kill:
 
 
 class Killer(threading.Thread):
-    """Kills the workers of one JVM while they make some of the versions.
+    """Kills the processes that ``workers`` gives while they make some of the versions.
 
     Where a kill comes too late to hit anything, it is tried again with the version after it.
     """
 
-    def __init__(self, storage: ObjectStorage, jvm_pid: int, versions: Sequence[int]) -> None:
+    def __init__(
+        self, storage: ObjectStorage, workers: Callable[[], list[int]], versions: Sequence[int]
+    ) -> None:
         super().__init__(name="forebay-demo-killer", daemon=True)
         self._storage = storage
-        self._jvm_pid = jvm_pid
+        self._workers = workers
         self._versions = list(versions)
         self._stopped = threading.Event()
         self._kills: list[Kill] = []
@@ -63,7 +63,7 @@ class Killer(threading.Thread):
         while not self._stopped.wait(_LOOK_S):
             if unfinished(list_version(self._storage, version)):
                 self._stopped.wait(_INTO_S)
-                pids = list(workers(self._jvm_pid))
+                pids = self._workers()
                 end(pids)
                 lost = unfinished(list_version(self._storage, version))
                 if lost:
@@ -95,29 +95,7 @@ def unfinished(listing: VersionListing) -> frozenset[int]:
     return frozenset(began - {made.by.attempt_id for made in listing.manifests})
 
 
-def workers(jvm_pid: int) -> Iterator[int]:
+def workers(jvm: Any) -> list[int]:
     """The Python workers of a JVM: the children of the daemon that is its child."""
-    parents = dict(_processes())
-    daemons = {pid for pid, parent in parents.items() if parent == jvm_pid}
-    return (pid for pid, parent in parents.items() if parent in daemons)
-
-
-def _processes() -> Iterator[tuple[int, int]]:
-    """Process ids of all processes, each with its parent's."""
-    if Path("/proc/self/stat").exists():
-        for entry in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                fields = entry.read_text(errors="replace").rpartition(")")[2].split()
-            except (FileNotFoundError, ProcessLookupError):  # it has just ended
-                continue
-            yield int(entry.parent.name), int(fields[1])
-        return
-    listed = subprocess.run(
-        ["ps", "-A", "-o", "pid=,ppid="],  # noqa: S607 - it is in different places
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    for line in listed.stdout.splitlines():
-        pid, parent = line.split()
-        yield int(pid), int(parent)
+    daemons = jvm.ProcessHandle.current().children().toArray()
+    return [worker.pid() for daemon in daemons for worker in daemon.children().toArray()]

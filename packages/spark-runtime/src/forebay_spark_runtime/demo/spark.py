@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from forebay_spark_runtime.demo.carried import OUTPUT, CarriedDelay
 from forebay_spark_runtime.demo.check import Carried
 from forebay_spark_runtime.demo.flights import SCHEMA
+from forebay_spark_runtime.demo.kill import workers
 from forebay_spark_runtime.demo.place import Place
 from forebay_spark_runtime.keyed_dataframe import keyed
 from forebay_state_api.errors import ConfigurationError
@@ -79,11 +80,9 @@ class DemoSpark:
     ) -> None:
         self.close()
 
-    @property
-    def jvm_pid(self) -> int:
-        """Process id of Spark's JVM, the parent of its Python workers' parent."""
-        pid: int = self._process.pid
-        return pid
+    def workers(self) -> list[int]:
+        """Process ids of its Python workers."""
+        return workers(self._gateway.jvm)
 
     def _started(self) -> Any:
         cores = max(2, min(self._parallelism, os.cpu_count() or 1))

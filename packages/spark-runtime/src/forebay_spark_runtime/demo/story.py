@@ -12,16 +12,10 @@ import click
 from pyspark.errors import StreamingQueryException
 
 from forebay_spark_runtime.demo.check import Carried, departures, expected
-from forebay_spark_runtime.demo.flights import (
-    MONTHS,
-    Flights,
-    airlines,
-    month_name,
-    require_flights,
-)
+from forebay_spark_runtime.demo.flights import MONTHS, Flights, airlines, require_flights
 from forebay_spark_runtime.demo.kill import Kill, Killer
 from forebay_spark_runtime.demo.place import Place, default_directory
-from forebay_spark_runtime.demo.reading import StateReading, operator_storage, read_version
+from forebay_spark_runtime.demo.reading import operator_storage, read_version
 from forebay_spark_runtime.demo.screen import Batch, Screen
 from forebay_spark_runtime.demo.spark import DemoSpark, require_java
 from forebay_state_api.errors import ForebayError
@@ -56,7 +50,7 @@ def tell(wishes: Wishes) -> None:
     try:
         _Run(place, wishes, screen).go()
     except KeyboardInterrupt:
-        screen.interrupted()
+        screen.say("Interrupted. What was committed stays: forebay demo goes on from there.")
         raise click.Abort from None
 
 
@@ -70,8 +64,6 @@ class _Run:
         self._first = place.months_done
         year_end = (self._first // MONTHS + 1) * MONTHS
         self._end = year_end if wishes.months is None else self._first + wishes.months
-        self._restored: StateReading | None = None
-        self._batches: list[Batch] = []
         self._kills: Sequence[Kill] = ()
 
     def go(self) -> None:
@@ -81,12 +73,13 @@ class _Run:
         with screen.working("reading the flights"):
             self._deliver()
         if self._first:
-            self._restored = read_version(self._place, self._first)
-            screen.restoring(self._restored, self._first, self._wishes.parallelism)
+            restored = read_version(self._place, self._first)
+            screen.restoring(restored, self._first, self._wishes.parallelism)
         with screen.working("starting Spark"):
             spark = DemoSpark(self._place, self._wishes.parallelism)
         with spark:
-            self._stream(spark)
+            with screen.working("streaming; the first micro-batch starts the workers"):
+                self._stream(spark)
             with screen.working("reading the result"):
                 carried = spark.carried()
         self._conclude(carried)
@@ -103,11 +96,9 @@ class _Run:
             )
             raise DemoFailedError(message)
         screen.result(carried, flights, airlines())
-        screen.numbers(self._batches, self._restored)
         if self._wishes.kill:
             screen.killed(self._kills)
-        screen.checked(len(carried), len(flights))
-        screen.next_steps(self._end)
+        screen.checked(len(carried), len(flights), self._end)
 
     def _deliver(self) -> None:
         flights = Flights(self._place.data)
@@ -122,10 +113,8 @@ class _Run:
         query = spark.start()
         killer = self._killer(spark) if self._wishes.kill else None
         try:
-            with self._screen.streaming(self._end - self._first) as show:
-                for batch in self._progress(query):
-                    self._batches.append(batch)
-                    show(batch, month_name(min(batch.number + 1, self._end - 1)))
+            for batch in self._progress(query):
+                self._screen.batch(batch)
             query.awaitTermination()
         except StreamingQueryException as error:
             reason = str(error).strip().splitlines()[-1]
@@ -140,7 +129,7 @@ class _Run:
         """Kills in the first, the second and the third quarter of the way."""
         months = self._end - self._first
         versions = sorted({self._first + 1 + months * n // (_KILLS + 1) for n in range(_KILLS)})
-        killer = Killer(operator_storage(self._place), spark.jvm_pid, versions)
+        killer = Killer(operator_storage(self._place), spark.workers, versions)
         killer.start()
         return killer
 
