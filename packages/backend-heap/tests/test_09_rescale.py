@@ -24,7 +24,7 @@ STATES = [
     ListStateDescriptor("l", int),
     MapStateDescriptor("m", str, int),
 ]
-KEYS = [f"k{number}" for number in range(24)]
+KEYS = [f"k{number}" for number in range(12)]
 MAX_DELTAS = 3
 BATCHES = 5
 """At each parallelism: more than the deltas that a version may have."""
@@ -95,7 +95,7 @@ def test_the_newest_value_is_found_after_every_step(
         before = len(folds)
         for _ in range(BATCHES):
             number = next(numbers)
-            changed = chance.sample(KEYS, 9)
+            changed = chance.sample(KEYS, 5)
             job.scripts([model.call(chance, key, number) for key in changed])
             check(job, model, changed)
             assert all(chain.count("delta") <= MAX_DELTAS for chain in chains(job))

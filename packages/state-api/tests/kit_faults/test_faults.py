@@ -12,6 +12,8 @@ import pytest
 
 from .faults import FAULTS
 
+pytestmark = pytest.mark.kit
+
 PLANTED = Path(__file__).with_name("planted.py")
 ROWS = sorted({fault.row.__name__ for fault in FAULTS.values()})
 
