@@ -76,11 +76,7 @@ class Scenarios:
 
     def run(self, writer, name):
         writer = writer.option("checkpointLocation", str(self.folder / f"{name} checkpoint"))
-        query = writer.trigger(availableNow=True).start()
-        try:
-            query.awaitTermination()
-        finally:
-            query.stop()
+        waiting_connected.finish(writer.trigger(availableNow=True))
 
     def stream(self):
         """A keyed function on a stream, and a restart with other parallelism."""

@@ -19,6 +19,24 @@ async def key(row, client):
     return current_call().key
 
 
+def finish(writer, tries=3):
+    """Run a query to its end.
+
+    Spark waits ten seconds for a worker of ``foreachBatch``, and no setting changes that: on a busy
+    machine the worker may take longer, and is started again.
+    """
+    try:
+        query = writer.start()
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+    except Exception as error:
+        if tries == 1 or "Python worker failed to connect back" not in str(error):
+            raise
+        finish(writer, tries - 1)
+
+
 class Scenarios:
     names = ("bounded", "stream", "foreach_batch", "metrics_without_a_directory")
 
@@ -38,11 +56,7 @@ class Scenarios:
 
     def run(self, writer, name):
         writer = writer.option("checkpointLocation", str(self.folder / f"{name} checkpoint"))
-        query = writer.trigger(availableNow=True).start()
-        try:
-            query.awaitTermination()
-        finally:
-            query.stop()
+        finish(writer.trigger(availableNow=True))
 
     def rows(self, name, schema):
         found = self.spark.read.schema(schema).json(str(self.folder / name)).collect()
