@@ -324,8 +324,8 @@ def test_what_was_counted_is_in_the_driver_s_log(spark, caplog, metrics):
     assert wait() == []
     caplog.set_level(logging.INFO)
     first, second = sorted(wait(), key=lambda line: line.partition("partition")[2])
-    assert "batch 0, partition 0: 10 rows, 10 tries" in first
-    assert "batch 0, partition 1: 10 rows, 10 tries" in second
+    assert "batch 0, partition 0: rows 10, tries 10" in first
+    assert "batch 0, partition 1: rows 10, tries 10" in second
 
 
 def test_workers_log_where_the_job_configures_it(spark, tmp_path):
@@ -345,7 +345,7 @@ def test_workers_log_where_the_job_configures_it(spark, tmp_path):
     df = spark.range(0, 20, 1, 1)
     for configure in (resources, reset):
         ordered_wait(df, fn, "n int", name="ask", resources=configure).collect()
-    assert "operator ask, partition 0: 20 rows, 20 tries" in log.read_text()
+    assert "operator ask, partition 0: rows 20, tries 20" in log.read_text()
 
 
 def test_what_was_counted_in_files(stage):
