@@ -10,7 +10,7 @@ from forebay_state_api.testing import KeyedJob
 from forebay_state_api.testing.conformance.subject import memory_storage
 from forebay_state_api.testing.reference import ReferenceBackend
 
-SETTINGS = EngineSettings(read_ahead=False, drain_timeout_s=0.2)
+SETTINGS = EngineSettings(read_ahead=False)
 
 
 @pytest.fixture
