@@ -25,9 +25,10 @@ def run_on_cluster(tmp_path_factory):
         # What the tests' own session has set is for `local`.
         removed = {"SPARK_CONF_DIR", "JAVA_TOOL_OPTIONS"}
         inherited = {key: value for key, value in os.environ.items() if key not in removed}
+        ours = {"PYSPARK_SUBMIT_ARGS": submit, "SPARK_WORKER_DIR": str(folder / "executors")}
         done = subprocess.run(
             [sys.executable, str(HERE / script), *map(str, arguments)],
-            env={**inherited, "PYSPARK_SUBMIT_ARGS": submit, **(environment or {})},
+            env={**inherited, **ours, **(environment or {})},
             cwd=folder,
             capture_output=True,
             text=True,
