@@ -1,7 +1,7 @@
 """A worker process for tests that kill it: runs micro-batches or the janitor, and says so.
 
-It is run with the variable ``GIVEN``: what it is told, and the ends of two pipes. Before or after a
-request that matches ``stop`` it says ``STOPPED`` and waits until it is killed or hears something.
+It is run with the variable ``GIVEN``: its instructions, and the ends of two pipes. Before or after
+a request that matches ``stop`` it says ``STOPPED`` and waits until it is killed or hears something.
 """
 
 from __future__ import annotations

@@ -229,6 +229,7 @@ def _known_executors(spark: Any) -> int:
     """How many executors Spark has; 0 where it does not tell."""
     if is_connect(spark) or spark.sparkContext.master.startswith(("local[", "local")):
         return 0
+    # Only the JVM's context knows them; one of the entries is the driver's.
     return int(spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1  # noqa: SLF001
 
 

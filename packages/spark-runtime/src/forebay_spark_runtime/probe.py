@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 MISSING = "missing"
@@ -51,8 +52,8 @@ def _user() -> str:
 
 def _parent_of(pid: int) -> int:
     try:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:  # noqa: PTH123
-            return int(stat.read().rpartition(")")[2].split()[1])
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        return int(stat.rpartition(")")[2].split()[1])
     except (OSError, ValueError, IndexError):
         return pid
 
@@ -85,8 +86,7 @@ def _temporary() -> str:
 def _memory_limit() -> str:
     for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
-            with open(name, encoding="ascii") as file:  # noqa: PTH123
-                text = file.read().strip()
+            text = Path(name).read_text(encoding="ascii").strip()
         except OSError:
             continue
         if text.isdigit() and int(text) < 1 << 60:

@@ -17,7 +17,12 @@ class GatewayLimits:
     """
 
     slots: int = option(int, 1, "Jobs of a worker at once.", minimum=1)
-    queue: int = option(int, 64, "Jobs that may wait; one more is told to come again.", minimum=0)
+    queue: int = option(
+        int,
+        64,
+        "Jobs that may wait; more are refused, and submitted again later.",
+        minimum=0,
+    )
     job_bytes: int = option(
         BYTES,
         "8g",
