@@ -30,10 +30,11 @@ from forebay_compaction_ray.options import ClientSecurity
 from forebay_compaction_ray.ray_server.cluster import connected, start_gateway
 from forebay_compaction_ray.ray_server.spec import GatewaySpec
 from forebay_compaction_ray.worker.body import StoragePlace
-from forebay_state_api.backend import StateFile
-from forebay_state_api.compaction import CompactionJob, CompactionPhase
+from forebay_state_api.contract.compaction_job import CompactionJob
+from forebay_state_api.contract.compaction_service import CompactionPhase
+from forebay_state_api.contract.files import StateFile
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.storage import open_storage
+from forebay_state_api.storage.opening import open_storage
 
 GROUPS: Final = KeyGroupRange(0, 127)
 OPERATOR: Final = "query/op"

@@ -149,7 +149,7 @@ def service(state_dir: Path, folder: Path) -> Iterator[tuple[int, str]]:
     """A service of one worker on a core of its own; gives its process and its address."""
     address = folder / "address"
     command = [*pinned(SERVICE_CORE), sys.executable, "-c"]
-    command += ["from forebay_state_api.cli import main; main()"]
+    command += ["from forebay_state_api.commands.main import main; main()"]
     command += ["compaction", "start", "--workers", "1", "--port", "0"]
     command += ["--storage", str(state_dir), "--address-file", str(address)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -207,7 +207,7 @@ def cpu_by_thread(folder: Path) -> dict[str, float]:
 
 def live_bytes(state_dir: Path) -> int:
     """What the newest version of the operator names."""
-    from forebay_state_api.storage import open_storage
+    from forebay_state_api.storage.opening import open_storage
     from forebay_state_api.versions.reader import open_version
 
     (operator,) = state_dir.glob("*/offload")

@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 from benchmarks.data import Event
 from forebay_backend_heap import HeapBackend
 from forebay_state_api.keys import key_group_of
-from forebay_state_api.storage import open_storage
+from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import KeyedJob
 
 MAX_PARALLELISM: Final = 128

@@ -20,19 +20,14 @@ import click
 from benchmarks.memory import in_fresh_process, user
 from benchmarks.report import Line, benchmark
 from forebay_backend_heap import HeapBackend
-from forebay_spark_runtime.collecting import begin_task
-from forebay_state_api.backend import (
-    Changes,
-    CommittedState,
-    Opening,
-    ParentState,
-    PointChanges,
-    Shape,
-    TableSpec,
-)
+from forebay_spark_runtime.worker_process.garbage_collection import begin_task
 from forebay_state_api.codecs import codec_for
+from forebay_state_api.contract.backend import Opening, TableSpec
+from forebay_state_api.contract.changes import Changes, PointChanges, Shape
+from forebay_state_api.contract.files import CommittedState, ParentState
+from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.storage import ObjectStorage, open_storage
+from forebay_state_api.storage.opening import open_storage
 
 GROUPS: Final = KeyGroupRange(0, 127)
 SPEC: Final = TableSpec(

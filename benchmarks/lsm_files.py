@@ -26,20 +26,12 @@ from benchmarks.report import Line, benchmark
 from forebay_backend_lsm import LsmBackend
 from forebay_backend_lsm.compactor import LsmCompactor
 from forebay_backend_lsm.files import Cells, Kind, TableHeader, addresses_of, write_file
-from forebay_state_api.backend import (
-    ABSENT,
-    Changes,
-    Opening,
-    ParentState,
-    PointChanges,
-    Shape,
-    StateFile,
-    Table,
-    TableSpec,
-)
 from forebay_state_api.codecs import codec_for
+from forebay_state_api.contract.backend import Opening, Table, TableSpec
+from forebay_state_api.contract.changes import ABSENT, Changes, PointChanges, Shape
+from forebay_state_api.contract.files import ParentState, StateFile
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.storage import open_storage
+from forebay_state_api.storage.opening import open_storage
 
 GROUPS: Final = KeyGroupRange(0, 127)
 SPEC: Final = TableSpec(

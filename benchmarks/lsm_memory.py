@@ -22,9 +22,9 @@ from benchmarks.memory import in_fresh_process
 from benchmarks.report import Line, benchmark
 from forebay_backend_lsm import LsmBackend
 from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
-from forebay_state_api._engine.engine import Engine
 from forebay_state_api.codecs import codec_for
-from forebay_state_api.context import RuntimeContext
+from forebay_state_api.engine.engine import Engine
+from forebay_state_api.job.context import RuntimeContext
 
 CACHE: Final = {"block-cache-bytes": 128 << 20}
 ROWS: Final = 83_333

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from forebay_backend_lsm.compactor import LsmCompactor
 from forebay_backend_lsm.options import LsmOptions
-from forebay_state_api.backend import StateFile
-from forebay_state_api.compaction import CompactionJob
+from forebay_state_api.contract.compaction_job import CompactionJob
+from forebay_state_api.contract.files import StateFile
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.storage import open_storage
+from forebay_state_api.storage.opening import open_storage
 
 
 def job_of(files: Sequence[StateFile], prefix: str, groups: KeyGroupRange) -> CompactionJob:

@@ -31,10 +31,12 @@ from benchmarks.report import Line, Result, benchmark
 from forebay_backend_lsm import LsmBackend
 from forebay_backend_lsm.cache import CACHE
 from forebay_state_api import KeyedProcessFunction, MapStateDescriptor, ValueStateDescriptor
-from forebay_state_api._engine.engine import EngineSettings
-from forebay_state_api.backend import ABSENT, Opening
-from forebay_state_api.storage import ObjectStorage, open_storage
-from forebay_state_api.subtask import Subtask
+from forebay_state_api.contract.backend import Opening
+from forebay_state_api.contract.changes import ABSENT
+from forebay_state_api.contract.object_storage import ObjectStorage
+from forebay_state_api.engine.subtask import Subtask
+from forebay_state_api.settings import EngineSettings
+from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import CountingStorage, KeyedJob
 
 COLD_KEYS: Final = 1_000

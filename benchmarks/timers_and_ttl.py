@@ -25,8 +25,8 @@ from forebay_state_api import (
     ValueStateDescriptor,
     key_group_of,
 )
-from forebay_state_api.storage import MemoryStorage
-from forebay_state_api.subtask import Subtask
+from forebay_state_api.engine.subtask import Subtask
+from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.testing import KeyedJob
 
 MAX_PARALLELISM: Final = 128

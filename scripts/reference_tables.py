@@ -8,11 +8,11 @@ from pathlib import Path
 
 import attrs
 
+from forebay_compaction_ray.events import EVENTS
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.metrics import HELP
-from forebay_compaction_ray.names import EVENTS
 from forebay_spark_runtime.waiting.counts import Counts
-from forebay_state_api._engine.metrics import EngineMetrics
+from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.metrics import described
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import CORE, PREFIX, Setting, settings_of

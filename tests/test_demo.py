@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from forebay_spark_runtime.demo.place import Place
+from forebay_spark_runtime.demo.directory import Place
 
 pytestmark = pytest.mark.spark
 
 
 def demo(directory: Path, *options: str) -> str:
-    code = "from forebay_state_api.cli import main; main()"
+    code = "from forebay_state_api.commands.main import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code, "demo", "--dir", str(directory), *options],
         cwd=directory.parent,

@@ -204,9 +204,9 @@ def positions(module, folder):
     import json
 
     from forebay_state_api.codecs import codec_for
+    from forebay_state_api.engine.read_state import read_state
     from forebay_state_api.plugins import plugins
-    from forebay_state_api.reading import read_state
-    from forebay_state_api.storage import open_storage
+    from forebay_state_api.storage.opening import open_storage
 
     (place,) = (folder / "state").glob("*/gates")
     found = {}

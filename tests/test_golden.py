@@ -29,15 +29,15 @@ from forebay_state_api import (
     ValueStateDescriptor,
     key_group_of,
 )
-from forebay_state_api._operator_state.blobs import INLINE_BYTES
-from forebay_state_api.backend import ABSENT
+from forebay_state_api.contract.changes import ABSENT
 from forebay_state_api.keys import subtask_of
 from forebay_state_api.plugins import plugins
-from forebay_state_api.storage import open_storage
+from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import ManualClock
 from forebay_state_api.testing.conformance.subject import Mean
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.versions import RestoreFrom
+from forebay_state_api.versions.blobs import INLINE_BYTES
 
 GOLDEN = Path(__file__).parent / "golden"
 STORED = sorted(path.name for path in GOLDEN.iterdir())

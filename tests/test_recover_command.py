@@ -8,12 +8,12 @@ import pytest
 from click.testing import CliRunner
 
 from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
+from forebay_state_api.commands.recover import recover as command
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.plugins import plugins
-from forebay_state_api.storage import open_storage
+from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.versions import Checkpoint
-from forebay_state_api.versions.recover_command import recover as command
 
 OPERATOR = ("--query", "q", "--uid", "op")
 

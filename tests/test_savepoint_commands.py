@@ -11,20 +11,20 @@ import pytest
 from click.testing import CliRunner
 
 from forebay_state_api import KeyedProcessFunction, StateTtlConfig
-from forebay_state_api._schema_command import state
-from forebay_state_api.descriptors import (
+from forebay_state_api.commands.janitor_and_doctor import COMMANDS
+from forebay_state_api.commands.schema import state
+from forebay_state_api.errors import ConfigurationError, CorruptStateError
+from forebay_state_api.job.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ValueStateDescriptor,
 )
-from forebay_state_api.errors import ConfigurationError, CorruptStateError
 from forebay_state_api.keys import key_group_of
 from forebay_state_api.plugins import plugins
-from forebay_state_api.storage import open_storage
+from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing.conformance.operator_state import Kept, all_three, write_three
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.versions import RestoreFrom
-from forebay_state_api.versions.commands import COMMANDS
 
 FUNCTIONS = '''
 """Functions to be checked."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay_state_api.backend import CONTRACT_VERSION
+from forebay_state_api.contract import CONTRACT_VERSION
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -8,7 +8,7 @@ import pytest
 
 from forebay_state_api import StateTtlConfig, ValueStateDescriptor
 from forebay_state_api.plugins import plugins
-from forebay_state_api.storage import MemoryStorage
+from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.testing import KeyedJob
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any, assert_type
 
-from forebay_state_api.backend import StateBackend
-from forebay_state_api.compaction import CompactionService
+from forebay_state_api.contract.backend import StateBackend
+from forebay_state_api.contract.compaction_service import CompactionService
+from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.plugins import Plugins
 from forebay_state_api.settings import Settings, resolve_settings
-from forebay_state_api.storage import ObjectStorage
 
 
 def found(plugins: Plugins) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay_state_api.backend import CONTRACT_VERSION
+from forebay_state_api.contract import CONTRACT_VERSION
 
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"\| (forebay-\S+) \| ([\d.]+) \| ([^|]+) \| ([^|]+) \| (\d+) \|")

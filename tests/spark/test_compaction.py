@@ -11,7 +11,7 @@ from forebay_state_api import (
     MapStateDescriptor,
     ValueStateDescriptor,
 )
-from forebay_state_api.storage import open_storage
+from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.versions.reader import open_version
 
 pytestmark = pytest.mark.spark

@@ -22,7 +22,7 @@ pytest.importorskip("ray", reason="the extra [server] brings it")
 from forebay_compaction_ray import Endpoints
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
 from forebay_compaction_ray.options import ClientSecurity
-from forebay_state_api.storage import open_storage
+from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.versions.epochs import list_epochs
 from forebay_state_api.versions.janitor import Janitor
 from forebay_state_api.versions.layout import data_version
@@ -60,7 +60,7 @@ class Service:
         self.folder = folder
         address = folder / "address"
         environment = {**os.environ, "HOME": str(folder), "RAY_AUTH_MODE": "disabled"}
-        forebay = [sys.executable, "-c", "from forebay_state_api.cli import main; main()"]
+        forebay = [sys.executable, "-c", "from forebay_state_api.commands.main import main; main()"]
         start = ["compaction", "start", "--workers", "1", "--port", "0", "--stall-timeout", "5"]
         places = ["--storage", str(folder), "--address-file", str(address)]
         self.process = subprocess.Popen([*forebay, *start, *places], env=environment)

@@ -11,7 +11,8 @@ import time
 
 import pytest
 
-from forebay_spark_runtime import keyed, stored_operators
+from forebay_spark_runtime import keyed
+from forebay_spark_runtime.driver import stored_operators
 from forebay_state_api import (
     KeyedProcessFunction,
     ListStateDescriptor,
@@ -270,7 +271,7 @@ def test_a_renamed_uid_is_said(stage):
 
 
 def told_of(caplog):
-    logger = "forebay_spark_runtime.stored_operators"
+    logger = "forebay_spark_runtime.driver.stored_operators"
     done = threading.Event()
     stored_operators._pool.do(done.set)
     assert done.wait(20)
@@ -280,7 +281,7 @@ def told_of(caplog):
 
 
 def test_operators_that_a_query_does_not_have_any_more_are_logged(stage, caplog):
-    caplog.set_level(logging.INFO, "forebay_spark_runtime.stored_operators")
+    caplog.set_level(logging.INFO, "forebay_spark_runtime.driver.stored_operators")
     stage.put({"user": "ann"})
 
     def start(*uids):

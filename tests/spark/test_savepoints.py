@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from forebay_spark_runtime import RestoreFrom, keyed
 from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
+from forebay_state_api.commands.savepoint import savepoint
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.versions.savepoint_commands import savepoint
 
 pytestmark = pytest.mark.spark
 

@@ -12,21 +12,20 @@ import pytest
 
 from forebay_backend_heap.backend import HeapBackend
 from forebay_backend_heap.cache import ProcessCache
-from forebay_state_api.backend import (
+from forebay_state_api.codecs import codec_for
+from forebay_state_api.contract.backend import Opening, TableSpec
+from forebay_state_api.contract.changes import (
     ABSENT,
     Changes,
-    CommittedState,
     ListChange,
     MapChange,
-    Opening,
-    ParentState,
     PointChanges,
     Shape,
-    TableSpec,
 )
-from forebay_state_api.codecs import codec_for
+from forebay_state_api.contract.files import CommittedState, ParentState
+from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.keys import KeyGroupRange, key_group_range_of
-from forebay_state_api.storage import MemoryStorage, ObjectStorage
+from forebay_state_api.storage.obstore import MemoryStorage
 
 MAX_PARALLELISM = 16
 _numbers = itertools.count()

@@ -12,7 +12,7 @@ import pytest
 from forebay_backend_heap import backend
 from forebay_backend_heap.backend import HeapBackend
 from forebay_backend_heap.cache import size_of
-from forebay_state_api.backend import Shape
+from forebay_state_api.contract.changes import Shape
 from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.keys import KeyGroupRange
 

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 from forebay_backend_heap import columns, reading
 from forebay_backend_heap.cache import ProcessCache
-from forebay_state_api.backend import ABSENT, Shape
+from forebay_state_api.contract.changes import ABSENT, Shape
 from forebay_state_api.keys import KeyGroupRange
 
 KEYS = st.integers(0, 8) | st.integers(0, 40)

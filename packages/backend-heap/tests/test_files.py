@@ -13,7 +13,7 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from forebay_backend_heap import columns, reading
-from forebay_backend_heap.chain import Chain
+from forebay_backend_heap.file_chain import Chain
 from forebay_backend_heap.files import (
     _PREFIX,
     FORMAT_VERSION,
@@ -26,7 +26,7 @@ from forebay_backend_heap.files import (
 )
 from forebay_backend_heap.reading import Reader
 from forebay_backend_heap.resident import Resident
-from forebay_state_api.backend import ABSENT, Shape
+from forebay_state_api.contract.changes import ABSENT, Shape
 from forebay_state_api.errors import CorruptStateError, StateMigrationError
 from forebay_state_api.keys import KeyGroupRange
 

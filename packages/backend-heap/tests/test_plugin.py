@@ -6,7 +6,8 @@ import pytest
 
 from forebay_backend_heap import HeapBackend, plugin
 from forebay_backend_heap.options import HeapOptions
-from forebay_state_api.backend import CONTRACT_VERSION, Capability
+from forebay_state_api.contract import CONTRACT_VERSION
+from forebay_state_api.contract.backend import Capability
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.plugins import Plugins
 from forebay_state_api.settings import options_from, resolve_settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forebay_backend_heap import folding
-from forebay_state_api.backend import ABSENT, Shape
+from forebay_state_api.contract.changes import ABSENT, Shape
 
 
 def roles(state):

@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from forebay_backend_heap.groups import GroupIndex
-from forebay_state_api.backend import ABSENT, Shape
+from forebay_state_api.contract.changes import ABSENT, Shape
 from forebay_state_api.errors import StateMigrationError
 
 

@@ -10,20 +10,12 @@ import pytest
 
 from forebay_backend_lsm.backend import LsmBackend
 from forebay_backend_lsm.cache import CACHE
-from forebay_state_api.backend import (
-    Changes,
-    CommittedState,
-    ListChange,
-    MapChange,
-    Opening,
-    ParentState,
-    PointChanges,
-    Shape,
-    TableSpec,
-)
 from forebay_state_api.codecs import codec_for
+from forebay_state_api.contract.backend import Opening, TableSpec
+from forebay_state_api.contract.changes import Changes, ListChange, MapChange, PointChanges, Shape
+from forebay_state_api.contract.files import CommittedState, ParentState
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.storage import MemoryStorage
+from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.testing import CountingStorage
 
 GROUPS = KeyGroupRange(0, 15)

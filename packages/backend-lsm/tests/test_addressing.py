@@ -16,7 +16,7 @@ from forebay_backend_lsm.addressing import (
     read_varint,
     varint,
 )
-from forebay_state_api.backend import Shape
+from forebay_state_api.contract.changes import Shape
 
 
 @given(st.integers(0, 1 << 40))

@@ -21,8 +21,8 @@ from hypothesis.stateful import (
 
 from forebay_backend_lsm.cache import CACHE
 from forebay_backend_lsm.compactor import LsmCompactor
-from forebay_state_api.backend import ABSENT, Shape
-from forebay_state_api.compaction import CompactionPhase
+from forebay_state_api.contract.changes import ABSENT, Shape
+from forebay_state_api.contract.compaction_service import CompactionPhase
 from forebay_state_api.errors import StorageError
 from forebay_state_api.testing import Crash, Fault, FaultKind, FaultyStorage, ImmediateCompaction
 from forebay_state_api.testing.conformance.subject import memory_storage

@@ -8,10 +8,11 @@ import attrs
 import pytest
 
 from forebay_backend_lsm.cache import CACHE
-from forebay_state_api.backend import ABSENT, ParentState, Shape
+from forebay_state_api.contract.changes import ABSENT, Shape
+from forebay_state_api.contract.files import ParentState
 from forebay_state_api.errors import CorruptStateError, StateMigrationError, StorageError
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.storage import MemoryStorage
+from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.testing import Fault, FaultyStorage
 
 KEYS = [f"key {n}" for n in range(2000)]

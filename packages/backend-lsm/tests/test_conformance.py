@@ -11,7 +11,7 @@ import pytest
 
 from forebay_backend_lsm.backend import LsmBackend
 from forebay_backend_lsm.cache import CACHE
-from forebay_state_api.storage import open_storage
+from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import FaultyStorage, StateBackendTests, Style, late_backend
 from forebay_state_api.testing.conformance import PropertyTests
 from forebay_state_api.testing.conformance.futures import FutureTests
@@ -63,7 +63,7 @@ class TinyCache(OfLsm):
 
     @pytest.fixture(autouse=True)
     def _hands_over_often(self, monkeypatch):
-        monkeypatch.setattr("forebay_state_api._engine.engine.SPILL_CELLS", 2)
+        monkeypatch.setattr("forebay_state_api.engine.engine.SPILL_CELLS", 2)
 
 
 class Uncached(OfLsm):

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from forebay_backend_lsm.disk_cache import CachedRanges, DiskCache
-from forebay_state_api.storage import MemoryStorage
+from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.testing import CountingStorage
 
 BUDGET = 64 * 4096

@@ -10,7 +10,7 @@ from forebay_backend_lsm.addressing import Addressing
 from forebay_backend_lsm.encoding import cells_of, pack_elements, unpack_elements
 from forebay_backend_lsm.files import Kind
 from forebay_backend_lsm.memtable import Memtable
-from forebay_state_api.backend import ABSENT, Shape
+from forebay_state_api.contract.changes import ABSENT, Shape
 
 
 def cells(spec, changes):

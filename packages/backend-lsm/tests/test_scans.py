@@ -8,7 +8,7 @@ import random
 import pytest
 
 from forebay_backend_lsm.cache import CACHE
-from forebay_state_api.backend import ABSENT, Shape
+from forebay_state_api.contract.changes import ABSENT, Shape
 
 
 @pytest.mark.parametrize("ttl", [False, True])

@@ -17,8 +17,8 @@ from forebay_state_api import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from forebay_state_api.backend import ABSENT
-from forebay_state_api.storage import MemoryStorage
+from forebay_state_api.contract.changes import ABSENT
+from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.testing import KeyedJob
 from forebay_state_api.versions.reader import open_version
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from forebay_state_api.expiry import Expiry
+from forebay_state_api.contract.expiry import Expiry
 from forebay_state_api.testing.compaction import ImmediateCompaction
 
 

@@ -13,7 +13,7 @@ import trustme
 
 from forebay_compaction_ray.client.service import RemoteCompactionService
 from forebay_compaction_ray.options import RemoteOptions
-from forebay_state_api.storage import open_storage
+from forebay_state_api.storage.opening import open_storage
 
 
 def _importable(name):

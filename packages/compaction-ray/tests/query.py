@@ -20,11 +20,11 @@ from forebay_compaction_ray.client.service import RemoteCompactionService
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.pool import WorkerLostError
 from forebay_compaction_ray.options import RemoteOptions
-from forebay_compaction_ray.wire import pack
-from forebay_state_api.compaction import CompactionPhase
-from forebay_state_api.descriptors import ListStateDescriptor, ValueStateDescriptor
+from forebay_compaction_ray.protocol import pack
+from forebay_state_api.contract.compaction_service import CompactionPhase
 from forebay_state_api.errors import StorageError
-from forebay_state_api.storage import open_storage
+from forebay_state_api.job.descriptors import ListStateDescriptor, ValueStateDescriptor
+from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import ClockedStorage, KeyedJob, ManualClock
 from forebay_state_api.versions.epochs import list_epochs
 from forebay_state_api.versions.janitor import Janitor

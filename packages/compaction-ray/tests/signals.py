@@ -15,8 +15,8 @@ from forebay_compaction_ray.options import ClientSecurity, RemoteOptions
 THIRD_PARTY = '''
 """A plugin that nobody here knows: its compactor does what a job's options say."""
 import os, time
-from forebay_state_api.backend import StateFile
-from forebay_state_api.compaction import CompactionResult
+from forebay_state_api.contract.files import StateFile
+from forebay_state_api.contract.compaction_job import CompactionResult
 from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.plugins import hookimpl
 

@@ -14,12 +14,13 @@ from forebay_backend_lsm.files import Cells, Kind, TableHeader, write_file
 from forebay_compaction_ray.client.service import RemoteCompactionService
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.options import RemoteOptions
-from forebay_state_api.backend import StateFile
-from forebay_state_api.compaction import CompactionFault, CompactionPhase, CompactionResult
+from forebay_state_api.contract.checksummed import unseal
+from forebay_state_api.contract.compaction_job import CompactionResult
+from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
+from forebay_state_api.contract.files import StateFile
 from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.sealed import unseal
-from forebay_state_api.storage import open_storage
+from forebay_state_api.storage.opening import open_storage
 
 GROUPS = KeyGroupRange(0, 15)
 PUT, DELETE, APPEND, CLEAR = Kind
@@ -214,7 +215,7 @@ def test_inputs_that_are_not_what_was_written(storage, remote, damage):
 
 def test_state_files_travel_whole():
     from forebay_compaction_ray.messages import Submission
-    from forebay_compaction_ray.wire import pack, unpack
+    from forebay_compaction_ray.protocol import pack, unpack
 
     file = StateFile(name="data/a", size=1, range=GROUPS, meta={"first": 1 << 63, "lane": 0})
     given = Submission(job=job(inputs=[file]), storage="default", client="c")

@@ -7,7 +7,7 @@ from compaction_ray_query import BATCHES, RETENTION, run, speak
 from compaction_ray_toys import PATIENCE_S, black_hole, dead_address
 
 from forebay_compaction_ray.gateway import server as gateway_side
-from forebay_state_api.compaction import CompactionPhase
+from forebay_state_api.contract.compaction_service import CompactionPhase
 
 
 def test_undisturbed(query):

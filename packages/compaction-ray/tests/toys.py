@@ -17,12 +17,14 @@ from forebay_compaction_ray.gateway.pool import WorkerLostError
 from forebay_compaction_ray.gateway.server import GatewayServer, ServerSecurity
 from forebay_compaction_ray.messages import JobProgress, Outcome, Pulse, Submission, WorkerInfo
 from forebay_compaction_ray.worker.body import StoragePlace, WorkerBody
-from forebay_state_api.backend import StateFile
-from forebay_state_api.compaction import CompactionJob, CompactionPhase, CompactionResult
+from forebay_state_api.contract.checksummed import unseal
+from forebay_state_api.contract.compaction_job import CompactionJob, CompactionResult
+from forebay_state_api.contract.compaction_service import CompactionPhase
+from forebay_state_api.contract.files import StateFile
+from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.sealed import unseal
-from forebay_state_api.storage import ObjectStorage, open_storage
+from forebay_state_api.storage.opening import open_storage
 
 ALL = KeyGroupRange(0, 127)
 PATIENCE_S = 30.0

@@ -71,11 +71,11 @@ def storage_without_put():
 
 
 def another_directory():
-    from forebay_state_api import storage
+    from forebay_state_api.storage import opening
 
-    opened = storage.open_storage
+    opened = opening.open_storage
     folder = tempfile.mkdtemp()
-    storage.open_storage = lambda url, options=None: opened(folder, options)
+    opening.open_storage = lambda url, options=None: opened(folder, options)
 
 
 def _versions(name, answer):
@@ -92,10 +92,10 @@ def _versions(name, answer):
 
 
 def _storage_without(method):
-    from forebay_state_api import storage
     from forebay_state_api.errors import StorageError
+    from forebay_state_api.storage import opening
 
-    kinds = {type(storage.open_storage(tempfile.gettempdir()))}
+    kinds = {type(opening.open_storage(tempfile.gettempdir()))}
 
     def refused(self, *args, **kwargs):
         raise StorageError(f"{method}: access denied")

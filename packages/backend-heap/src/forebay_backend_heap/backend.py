@@ -7,25 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, Self
 
 from forebay_backend_heap.cache import CACHE, Copy, size_of
-from forebay_backend_heap.chain import Chain, written_range
+from forebay_backend_heap.file_chain import Chain, written_range
 from forebay_backend_heap.options import HeapOptions
 from forebay_backend_heap.reading import Reader
 from forebay_backend_heap.resident import Resident
 from forebay_backend_heap.snapshot import Writer, Written
 from forebay_backend_heap.table import HeapTable
-from forebay_state_api.backend import (
-    Capability,
-    CommittedState,
-    Opening,
-    ParentState,
-    StateBackend,
-    StateFile,
-    TableSpec,
-)
+from forebay_state_api.contract.backend import Capability, Opening, StateBackend, TableSpec
+from forebay_state_api.contract.files import CommittedState, ParentState, StateFile
+from forebay_state_api.contract.migration import reader_of
+from forebay_state_api.job.ttl import CleanupIncrementally
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.migration import reader_of
 from forebay_state_api.settings import Setting, options_from, settings_of
-from forebay_state_api.ttl import CleanupIncrementally
 
 _log = logging.getLogger(__name__)
 

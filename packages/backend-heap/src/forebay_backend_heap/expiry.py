@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain, repeat
 from typing import Any, Final, TypeVar
 
-from forebay_state_api.backend import (
+from forebay_state_api.contract.changes import (
     ABSENT,
     Changes,
     ListChange,
@@ -14,7 +14,7 @@ from forebay_state_api.backend import (
     PointChanges,
     Shape,
 )
-from forebay_state_api.expiry import Deadline
+from forebay_state_api.contract.expiry import Deadline
 
 T = TypeVar("T")
 

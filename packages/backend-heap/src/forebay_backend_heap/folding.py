@@ -8,10 +8,10 @@ from typing import Final
 from forebay_backend_heap.columns import decode, encode, oldest_time
 from forebay_backend_heap.expiry import without_expired
 from forebay_backend_heap.files import Section
-from forebay_backend_heap.pending import Pending, changes_of
 from forebay_backend_heap.resident import Resident
-from forebay_state_api.backend import TableSpec
-from forebay_state_api.expiry import Deadline
+from forebay_backend_heap.write_buffer import Pending, changes_of
+from forebay_state_api.contract.backend import TableSpec
+from forebay_state_api.contract.expiry import Deadline
 
 MERGE_BELOW: Final = 4096
 """Cells of a section from which on a fold takes it over as it is."""

@@ -9,12 +9,12 @@ from typing import Final
 import attrs
 from xxhash import xxh3_64_intdigest
 
-from forebay_backend_heap.chain import written_range
+from forebay_backend_heap.file_chain import written_range
 from forebay_backend_heap.files import Chunk, Section, parse_head, seal_of
-from forebay_state_api.backend import StateFile
 from forebay_state_api.codecs import decoding
+from forebay_state_api.contract.files import StateFile
+from forebay_state_api.contract.object_storage import ObjectNotFoundError, ObjectStorage
 from forebay_state_api.errors import CorruptStateError
-from forebay_state_api.storage import ObjectNotFoundError, ObjectStorage
 
 _THREADS: Final = 8
 _WORTH_RANGES: Final = 256 * 1024

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 
-from forebay_backend_heap.collector import paused
 from forebay_backend_heap.columns import encode
 from forebay_backend_heap.expiry import Places
 from forebay_backend_heap.files import Op, Section
+from forebay_backend_heap.gc_pause import paused
 from forebay_backend_heap.table import HeapTable
-from forebay_state_api.backend import TableSpec
 from forebay_state_api.codecs import ValueCodec
-from forebay_state_api.expiry import Deadline
+from forebay_state_api.contract.backend import TableSpec
+from forebay_state_api.contract.expiry import Deadline
 from forebay_state_api.keys import KeyGroupRange
 
 _log = logging.getLogger(__name__)

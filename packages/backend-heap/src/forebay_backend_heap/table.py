@@ -10,20 +10,11 @@ from forebay_backend_heap.columns import Block, decode, oldest_time
 from forebay_backend_heap.expiry import NEVER, Places, Walk, expired_in
 from forebay_backend_heap.files import Groups, Op, Section
 from forebay_backend_heap.groups import GroupIndex
-from forebay_backend_heap.pending import Pending
-from forebay_state_api.backend import (
-    ABSENT,
-    Changes,
-    ListChange,
-    MapChange,
-    Scan,
-    Shape,
-    Space,
-    Table,
-    TableSpec,
-)
+from forebay_backend_heap.write_buffer import Pending
 from forebay_state_api.codecs import decoding
-from forebay_state_api.migration import reader_of
+from forebay_state_api.contract.backend import Scan, Table, TableSpec
+from forebay_state_api.contract.changes import ABSENT, Changes, ListChange, MapChange, Shape, Space
+from forebay_state_api.contract.migration import reader_of
 
 
 class Cells(dict[Any, Any]):

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
 from forebay_backend_lsm.files import Probes, address_of, addresses_of
-from forebay_state_api.backend import TableSpec
 from forebay_state_api.codecs import codec_for
+from forebay_state_api.contract.backend import TableSpec
 
 U8 = npt.NDArray[np.uint8]
 U64 = npt.NDArray[np.uint64]

@@ -7,27 +7,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, Self
 
 from forebay_backend_lsm.cache import CACHE
-from forebay_backend_lsm.compaction import Compactions
+from forebay_backend_lsm.compactions import Compactions
 from forebay_backend_lsm.compactor import LsmCompactor
+from forebay_backend_lsm.file_sources import Place, Source, open_sources
 from forebay_backend_lsm.files import Cells, FileWriter
 from forebay_backend_lsm.memtable import Memtable
 from forebay_backend_lsm.merging import Rules, Run, merge
 from forebay_backend_lsm.options import LsmOptions
 from forebay_backend_lsm.runs import FileRun
-from forebay_backend_lsm.sources import Place, Source, open_sources
 from forebay_backend_lsm.table import LsmTable
-from forebay_state_api.backend import (
-    Capability,
-    CommittedState,
-    Opening,
-    StateBackend,
-    StateFile,
-    TableSpec,
-)
 from forebay_state_api.codecs import decoding
-from forebay_state_api.migration import reader_of
+from forebay_state_api.contract.backend import Capability, Opening, StateBackend, TableSpec
+from forebay_state_api.contract.files import CommittedState, StateFile
+from forebay_state_api.contract.migration import reader_of
+from forebay_state_api.job.ttl import CleanupInCompaction
 from forebay_state_api.settings import Setting, settings_of
-from forebay_state_api.ttl import CleanupInCompaction
 from forebay_state_api.versions.layout import data_name
 
 _log = logging.getLogger(__name__)

@@ -13,13 +13,14 @@ from forebay_backend_lsm.files.checking import damage_of
 from forebay_backend_lsm.files.layout import MAGIC
 from forebay_backend_lsm.files.reading import SortedFile
 from forebay_backend_lsm.reports import FileReport, OperatorReport, Report
-from forebay_state_api._conf_options import conf_options, settings_of
-from forebay_state_api._report import json_option, print_json
-from forebay_state_api._state_directory import state_directory
-from forebay_state_api.backend import StateFile
+from forebay_state_api.commands.conf_options import conf_options, settings_of
+from forebay_state_api.commands.report import json_option, print_json
+from forebay_state_api.commands.state_directory import state_directory
+from forebay_state_api.contract.files import StateFile
+from forebay_state_api.contract.object_storage import ObjectInfo, ObjectNotFoundError, ObjectStorage
 from forebay_state_api.errors import ConfigurationError, ForebayError
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.storage import ObjectInfo, ObjectNotFoundError, ObjectStorage, open_storage
+from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.versions.folder import FOREIGN
 from forebay_state_api.versions.layout import version_of
 from forebay_state_api.versions.manifest import Manifest

@@ -16,12 +16,12 @@ from forebay_backend_lsm.files.reading import FileTable, SortedFile, check_prese
 from forebay_backend_lsm.files.writing import TableHeader
 from forebay_backend_lsm.merging import Merged, Rules, Run, merge
 from forebay_backend_lsm.outputs import Outputs
-from forebay_state_api.backend import StateFile
-from forebay_state_api.compaction import CompactionJob, CompactionResult
+from forebay_state_api.contract.compaction_job import CompactionJob, CompactionResult
+from forebay_state_api.contract.expiry import Clock, Deadline, Expiry, running_clock
+from forebay_state_api.contract.files import StateFile
+from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import CorruptStateError, StorageError
-from forebay_state_api.expiry import Clock, Deadline, Expiry, running_clock
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.storage import ObjectStorage
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class LsmCompactor:
     def compact(
         self, job: CompactionJob, storage: ObjectStorage, cancelled: Cancelled
     ) -> CompactionResult | None:
-        """As `forebay_state_api.compaction.Compactor.compact` says.
+        """As `forebay_state_api.contract.compactor.Compactor.compact` says.
 
         Options of the job: ``bottom`` (no older run lies below the inputs, so that tombstones may
         go; required), ``ttl`` (state name → `Expiry.plain`, of states whose expired cells are to
@@ -68,7 +68,7 @@ class LsmCompactor:
             return None
 
     def verify(self, file: StateFile, storage: ObjectStorage) -> None:
-        """As `forebay_state_api.compaction.VerifyingCompactor.verify` says."""
+        """As `forebay_state_api.contract.compactor.VerifyingCompactor.verify` says."""
         entries = sum(sum(t.counts) for t in SortedFile.open(storage, file).tables.values())
         if entries != file.meta["entries"]:
             message = f"file {file.name!r} holds {entries} cells, not {file.meta['entries']}"

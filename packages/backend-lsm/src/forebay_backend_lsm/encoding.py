@@ -11,14 +11,8 @@ import numpy as np
 from forebay_backend_lsm.addressing import Addressing, Batch, Entries
 from forebay_backend_lsm.files import Cells, Kind
 from forebay_backend_lsm.files.arrow import binary_array
-from forebay_state_api.backend import (
-    ABSENT,
-    Changes,
-    ListChange,
-    MapChange,
-    PointChanges,
-    TableSpec,
-)
+from forebay_state_api.contract.backend import TableSpec
+from forebay_state_api.contract.changes import ABSENT, Changes, ListChange, MapChange, PointChanges
 
 _COUNT: Final = struct.Struct("<I")
 

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import attrs
 
-from forebay_state_api.backend import StateFile
+from forebay_state_api.contract.files import StateFile
 from forebay_state_api.keys import KeyGroupRange
 
 Place: TypeAlias = tuple[str, KeyGroupRange]

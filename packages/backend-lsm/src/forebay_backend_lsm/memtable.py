@@ -13,7 +13,8 @@ from forebay_backend_lsm.addressing import Addressing
 from forebay_backend_lsm.encoding import cells_of
 from forebay_backend_lsm.files import Cells, TableHeader
 from forebay_backend_lsm.runs import MemoryRun
-from forebay_state_api.backend import Changes, TableSpec
+from forebay_state_api.contract.backend import TableSpec
+from forebay_state_api.contract.changes import Changes
 
 
 class Memtable:

@@ -35,7 +35,7 @@ from forebay_backend_lsm.files.cells import (
     order_of,
 )
 from forebay_backend_lsm.files.lists import Stamps, without_expired
-from forebay_state_api.expiry import Deadline
+from forebay_state_api.contract.expiry import Deadline
 
 _MAP_PREFIX_SHIFT: Final = np.uint64(24)
 """The cells of one map have the address bits above these in common."""

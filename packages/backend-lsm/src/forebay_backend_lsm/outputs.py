@@ -11,10 +11,10 @@ import attrs
 from forebay_backend_lsm.files.arrow import POOL
 from forebay_backend_lsm.files.cells import Cells
 from forebay_backend_lsm.files.writing import BLOCK_BYTES, FileBytes, FileWriter, TableHeader
-from forebay_state_api.backend import StateFile
-from forebay_state_api.compaction import CompactionJob
+from forebay_state_api.contract.compaction_job import CompactionJob
+from forebay_state_api.contract.files import StateFile
+from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.storage import ObjectStorage
 
 _PARTS_AHEAD: Final = 2
 """Parts that were merged and wait to be written."""

@@ -10,8 +10,8 @@ import click
 
 from forebay_backend_lsm.files.layout import Tail
 from forebay_backend_lsm.layers import Layer, layers_of
-from forebay_state_api._report import print_table
-from forebay_state_api.backend import StateFile
+from forebay_state_api.commands.report import print_table
+from forebay_state_api.contract.files import StateFile
 from forebay_state_api.versions.manifest import Manifest
 
 _KINDS: Final = ("put", "delete", "append", "clear")

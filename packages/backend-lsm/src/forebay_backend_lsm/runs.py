@@ -16,11 +16,11 @@ from forebay_backend_lsm.addressing import I64, U64, Batch
 from forebay_backend_lsm.files import Block, Cells, FileTable, Kind, Probes
 from forebay_backend_lsm.files.blocks import Cutter
 from forebay_backend_lsm.search import Arena, Hits, Mask, Places, search
-from forebay_state_api.backend import TableSpec
+from forebay_state_api.contract.backend import TableSpec
 
 if TYPE_CHECKING:
     from forebay_backend_lsm.cache import Residence
-    from forebay_backend_lsm.sources import Source
+    from forebay_backend_lsm.file_sources import Source
     from forebay_state_api.keys import KeyGroupRange
 
 _GROUP_SHIFT: Final = 48

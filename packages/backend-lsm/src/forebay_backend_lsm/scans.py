@@ -7,12 +7,12 @@ from itertools import pairwise
 from typing import Any, Final
 
 from forebay_backend_lsm.addressing import ENTRY_BITS, Batch
+from forebay_backend_lsm.batched_reads import Reads, where
 from forebay_backend_lsm.encoding import unpack_elements
 from forebay_backend_lsm.files import Block, Kind
-from forebay_backend_lsm.reads import Reads, where
 from forebay_backend_lsm.runs import FileRun, MemoryRun, Run
-from forebay_state_api.backend import Scan, TableSpec
 from forebay_state_api.codecs import decoding
+from forebay_state_api.contract.backend import Scan, TableSpec
 
 _FIRST_WINDOW: Final = 2
 _LARGEST_WINDOW: Final = 32

@@ -13,15 +13,16 @@ from typing import Final
 import attrs
 import numpy as np
 
+from forebay_backend_lsm.batched_reads import Reads
 from forebay_backend_lsm.encoding import pack_elements, unpack_elements
 from forebay_backend_lsm.files import Cells, Kind
 from forebay_backend_lsm.files.arrow import binary_array
 from forebay_backend_lsm.files.cells import Positions
 from forebay_backend_lsm.merging import Rules, expired, merge
 from forebay_backend_lsm.merging import Run as MergingRun
-from forebay_backend_lsm.reads import Reads
 from forebay_backend_lsm.runs import FileRun, MemoryRun, Run
-from forebay_state_api.backend import Shape, TableSpec
+from forebay_state_api.contract.backend import TableSpec
+from forebay_state_api.contract.changes import Shape
 
 END: Final = 1 << 64
 """No address is so high."""

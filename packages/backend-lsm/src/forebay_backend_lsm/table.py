@@ -18,23 +18,16 @@ from forebay_backend_lsm.addressing import (
     namespace_of,
     prefix_of,
 )
+from forebay_backend_lsm.batched_reads import Reads, contents, where
 from forebay_backend_lsm.files import Kind
 from forebay_backend_lsm.memtable import Memtable
-from forebay_backend_lsm.reads import Reads, contents, where
 from forebay_backend_lsm.runs import FileRun, MemoryRun
 from forebay_backend_lsm.scans import ListScan, MapScan
 from forebay_backend_lsm.search import Hits
 from forebay_backend_lsm.sweeping import Sweep
-from forebay_state_api.backend import (
-    ABSENT,
-    Changes,
-    Scan,
-    Shape,
-    Space,
-    Table,
-    TableSpec,
-)
 from forebay_state_api.codecs import decoding
+from forebay_state_api.contract.backend import Scan, Table, TableSpec
+from forebay_state_api.contract.changes import ABSENT, Changes, Shape, Space
 
 _ALL: Final = (1 << 64) - 1
 _GROUP_SHIFT: Final = 48

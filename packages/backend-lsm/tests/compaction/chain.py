@@ -13,11 +13,13 @@ from typing import Any
 
 import attrs
 
-from forebay_backend_lsm.compaction import CompactedFiles, Compactions
+from forebay_backend_lsm.compactions import CompactedFiles, Compactions
 from forebay_backend_lsm.options import LsmOptions
-from forebay_state_api.backend import Opening, ParentState, StateFile
+from forebay_state_api.contract.backend import Opening
+from forebay_state_api.contract.files import ParentState, StateFile
+from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.storage import ObjectStorage, open_storage
+from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import ImmediateCompaction
 from forebay_state_api.versions.layout import data_name, random_id
 

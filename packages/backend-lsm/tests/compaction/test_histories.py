@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from forebay_backend_lsm.layers import layers_of
 from forebay_backend_lsm.options import LsmOptions
-from forebay_state_api.compaction import CompactionJob
+from forebay_state_api.contract.compaction_job import CompactionJob
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.testing import ImmediateCompaction
 

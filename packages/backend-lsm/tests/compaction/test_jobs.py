@@ -5,21 +5,21 @@ from __future__ import annotations
 import attrs
 import pytest
 
+from forebay_backend_lsm.compaction_jobs import PendingJob
 from forebay_backend_lsm.layers import layers_of
 from forebay_backend_lsm.options import LsmOptions
-from forebay_backend_lsm.pending import PendingJob
-from forebay_state_api.backend import NO_TIME, StateFile
-from forebay_state_api.compaction import (
+from forebay_state_api.contract.backend import NO_TIME
+from forebay_state_api.contract.checksummed import seal, unseal
+from forebay_state_api.contract.compaction_job import CompactionJob, CompactionResult
+from forebay_state_api.contract.compaction_service import (
     CompactionFault,
-    CompactionJob,
     CompactionPhase,
-    CompactionResult,
     CompactionStatus,
 )
+from forebay_state_api.contract.files import StateFile
 from forebay_state_api.errors import CorruptStateError, PluginError, StorageError
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.sealed import seal, unseal
-from forebay_state_api.storage import open_storage
+from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import Fault, FaultyStorage
 
 from .chain import MINUTE_US, Chain

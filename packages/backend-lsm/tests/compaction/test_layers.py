@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay_backend_lsm.layers import layers_of, place_of, replaced
-from forebay_state_api.backend import StateFile
+from forebay_state_api.contract.files import StateFile
 from forebay_state_api.keys import KeyGroupRange
 
 

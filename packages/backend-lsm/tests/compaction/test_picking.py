@@ -11,7 +11,7 @@ import pytest
 from forebay_backend_lsm.layers import Layer, layers_of, place_of
 from forebay_backend_lsm.options import LsmOptions
 from forebay_backend_lsm.picking import choose, is_garbage_due, relief
-from forebay_state_api.backend import StateFile
+from forebay_state_api.contract.files import StateFile
 from forebay_state_api.keys import KeyGroupRange
 
 ALL = KeyGroupRange(0, 7)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
-from forebay_state_api.backend import StateFile
-from forebay_state_api.compaction import CompactionJob, CompactionResult
+from forebay_state_api.contract.checksummed import seal, unseal
+from forebay_state_api.contract.compaction_job import CompactionJob, CompactionResult
+from forebay_state_api.contract.files import StateFile
+from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.sealed import seal, unseal
-from forebay_state_api.storage import ObjectStorage
 
 Cells: TypeAlias = dict[tuple[int, str], Any]
 

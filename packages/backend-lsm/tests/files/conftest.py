@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from forebay_backend_lsm.files import Cells, Kind, SortedFile, TableHeader, write_file
-from forebay_state_api.backend import StateFile
-from forebay_state_api.compaction import CompactionJob
+from forebay_state_api.contract.compaction_job import CompactionJob
+from forebay_state_api.contract.files import StateFile
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.storage import open_storage
+from forebay_state_api.storage.opening import open_storage
 
 GROUPS = KeyGroupRange(0, 15)
 PUT, DELETE, APPEND, CLEAR = Kind

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from forebay_backend_lsm.commands import lsm
-from forebay_state_api.backend import StateFile
-from forebay_state_api.storage import open_storage
+from forebay_state_api.contract.files import StateFile
+from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.versions.layout import Coordinates
 from forebay_state_api.versions.manifest import Manifest, put_manifest
 

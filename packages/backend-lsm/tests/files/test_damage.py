@@ -11,7 +11,7 @@ from xxhash import xxh3_64_intdigest
 
 from forebay_backend_lsm.files import SortedFile
 from forebay_backend_lsm.files.layout import _FIELDS, FOOTER_BYTES, MAGIC
-from forebay_state_api.backend import StateFile
+from forebay_state_api.contract.files import StateFile
 from forebay_state_api.errors import CorruptStateError, StateMigrationError
 
 CONTENT = {bytes([i, i]): (i % 2, b"" if i % 2 else b"v%d" % i, i) for i in range(12)}

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay_backend_lsm.files import FileWriter, Kind, Probes, SortedFile, columns, write_file
-from forebay_state_api.backend import StateFile
+from forebay_state_api.contract.files import StateFile
 from forebay_state_api.errors import CorruptStateError
 
 KEYS = st.binary(min_size=1, max_size=3)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from forebay_backend_lsm.files.checking import damage_of
-from forebay_state_api.backend import StateFile
+from forebay_state_api.contract.files import StateFile
 from forebay_state_api.keys import KeyGroupRange
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from forebay_backend_lsm.compactor import LsmCompactor
 from forebay_backend_lsm.files import Cells, Kind, addresses_of, write_file
-from forebay_state_api.storage import open_storage
+from forebay_state_api.storage.opening import open_storage
 
 
 @contextmanager

@@ -11,9 +11,11 @@ import pytest
 from forebay_backend_lsm.backend import LsmBackend
 from forebay_backend_lsm.cache import CACHE
 from forebay_backend_lsm.compactor import LsmCompactor
-from forebay_state_api.compaction import CompactionPhase, CompactionService, LocalCompactionService
-from forebay_state_api.descriptors import ListStateDescriptor, ValueStateDescriptor
-from forebay_state_api.storage import ObjectStorage, open_storage
+from forebay_state_api.compaction.local_service import LocalCompactionService
+from forebay_state_api.contract.compaction_service import CompactionPhase, CompactionService
+from forebay_state_api.contract.object_storage import ObjectStorage
+from forebay_state_api.job.descriptors import ListStateDescriptor, ValueStateDescriptor
+from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import ImmediateCompaction, KeyedJob
 from forebay_state_api.testing.conformance.rescale import RescaleTests
 from forebay_state_api.testing.conformance.subject import ENGINES, BackendSubject

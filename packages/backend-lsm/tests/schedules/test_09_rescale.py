@@ -10,13 +10,13 @@ import pytest
 
 from forebay_backend_lsm.backend import LsmBackend
 from forebay_backend_lsm.layers import layers_of
-from forebay_state_api.backend import ABSENT
-from forebay_state_api.descriptors import (
+from forebay_state_api.contract.changes import ABSENT
+from forebay_state_api.job.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ValueStateDescriptor,
 )
-from forebay_state_api.storage import open_storage
+from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import ImmediateCompaction, KeyedJob
 from forebay_state_api.versions.reader import open_version
 

@@ -10,9 +10,9 @@ from datetime import timedelta
 import pytest
 
 from forebay_backend_lsm.backend import LsmBackend
-from forebay_state_api.descriptors import ValueStateDescriptor
+from forebay_state_api.job.descriptors import ValueStateDescriptor
 from forebay_state_api.keys import KeyGroupRange, key_group_of
-from forebay_state_api.storage import open_storage
+from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import (
     ClockedStorage,
     Crash,

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from forebay_backend_lsm.backend import LsmBackend
-from forebay_state_api.descriptors import ValueStateDescriptor
-from forebay_state_api.storage import open_storage
+from forebay_state_api.job.descriptors import ValueStateDescriptor
+from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import ImmediateCompaction, KeyedJob
 from forebay_state_api.versions import Janitor, RunIdentity
 from forebay_state_api.versions.reader import open_version

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from forebay_backend_lsm.backend import LsmBackend
-from forebay_state_api._engine.engine import EngineSettings
-from forebay_state_api.context import RuntimeContext
-from forebay_state_api.descriptors import (
+from forebay_state_api.job.context import RuntimeContext
+from forebay_state_api.job.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ValueStateDescriptor,
 )
-from forebay_state_api.functions import KeyedProcessFunction
-from forebay_state_api.futures import StateFuture
+from forebay_state_api.job.functions import KeyedProcessFunction
+from forebay_state_api.job.futures import StateFuture
 from forebay_state_api.keys import key_group_of
-from forebay_state_api.storage import MemoryStorage
+from forebay_state_api.settings import EngineSettings
+from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.testing import CountingStorage, KeyedJob
 
 VALUE = ValueStateDescriptor("v", int)
@@ -48,7 +48,7 @@ def job(storage: CountingStorage, monkeypatch: pytest.MonkeyPatch) -> KeyedJob:
         filled = [("l.add_all", list(range(10))), ("m.put_all", {f"u{n}": n for n in range(10)})]
         job.do(key, ("v.update", 1), *filled)
     job.restart()
-    monkeypatch.setattr("forebay_state_api._engine.engine.SPILL_CELLS", 2)
+    monkeypatch.setattr("forebay_state_api.engine.engine.SPILL_CELLS", 2)
     return job
 
 

@@ -17,9 +17,11 @@ import attrs
 
 from forebay_backend_lsm.backend import LsmBackend
 from forebay_backend_lsm.layers import layers_of
-from forebay_state_api.compaction import CompactionPhase, LocalCompactionService
-from forebay_state_api.descriptors import ValueStateDescriptor
-from forebay_state_api.storage import ObjectStorage, open_storage
+from forebay_state_api.compaction.local_service import LocalCompactionService
+from forebay_state_api.contract.compaction_service import CompactionPhase
+from forebay_state_api.contract.object_storage import ObjectStorage
+from forebay_state_api.job.descriptors import ValueStateDescriptor
+from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import KeyedJob, WrappedStorage
 from forebay_state_api.versions import Janitor, RunIdentity
 from forebay_state_api.versions.epochs import list_epochs

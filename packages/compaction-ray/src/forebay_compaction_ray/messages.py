@@ -9,8 +9,9 @@ import attrs
 import msgpack
 import xxhash
 
-from forebay_compaction_ray.wire import MalformedMessageError
-from forebay_state_api.compaction import CompactionFault, CompactionJob, CompactionPhase
+from forebay_compaction_ray.protocol import MalformedMessageError
+from forebay_state_api.contract.compaction_job import CompactionJob
+from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
 
 T = TypeVar("T")
 

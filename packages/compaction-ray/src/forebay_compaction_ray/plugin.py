@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import click
 
     from forebay_compaction_ray.client.service import RemoteCompactionService
-    from forebay_compaction_ray.worker.nothing import NothingCompactor
+    from forebay_compaction_ray.worker.noop_compactor import NothingCompactor
 
 
 @hookimpl
@@ -24,7 +24,7 @@ def forebay_compaction_services() -> type[RemoteCompactionService]:
 @hookimpl
 def forebay_compactors() -> NothingCompactor:
     """Give the compactor of empty jobs, with which a round trip is tried."""
-    from forebay_compaction_ray.worker.nothing import NothingCompactor
+    from forebay_compaction_ray.worker.noop_compactor import NothingCompactor
 
     return NothingCompactor()
 
@@ -32,6 +32,6 @@ def forebay_compactors() -> NothingCompactor:
 @hookimpl
 def forebay_commands() -> click.Command:
     """Give ``forebay compaction``."""
-    from forebay_compaction_ray.commands import compaction
+    from forebay_compaction_ray.commands.group import compaction
 
     return compaction

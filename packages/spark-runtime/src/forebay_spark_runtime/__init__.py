@@ -10,8 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from forebay_spark_runtime.diagnosis import Diagnosis, Place, doctor
-    from forebay_spark_runtime.keyed_dataframe import ConnectedDataFrame, KeyedDataFrame, keyed
+    from forebay_spark_runtime.driver.diagnosis import Diagnosis, Place, doctor
+    from forebay_spark_runtime.keyed.keyed_dataframe import (
+        ConnectedDataFrame,
+        KeyedDataFrame,
+        keyed,
+    )
     from forebay_spark_runtime.waiting.arguments import Batch, Rate, Retry
     from forebay_spark_runtime.waiting.current import Call, current_call
     from forebay_spark_runtime.waiting.operators import ordered_wait, unordered_wait

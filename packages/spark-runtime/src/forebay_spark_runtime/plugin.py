@@ -9,7 +9,7 @@ from forebay_state_api.plugins import hookimpl
 if TYPE_CHECKING:
     import click
 
-    from forebay_state_api.hookspecs import Operator
+    from forebay_state_api.contract.hookspecs import Operator
 
 
 class Process:

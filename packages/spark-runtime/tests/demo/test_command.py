@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError
 import pytest
 from click.testing import CliRunner
 
-from forebay_spark_runtime.demo import flights, spark, story
+from forebay_spark_runtime.demo import flights, run, spark
 from forebay_spark_runtime.demo.command import demo
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.plugins import plugins
@@ -32,7 +32,7 @@ def test_missing_flights_are_told_before_anything_is_done(monkeypatch, tmp_path)
     def missing(name):
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(story, "require_java", lambda: None)
+    monkeypatch.setattr(run, "require_java", lambda: None)
     monkeypatch.setattr(flights, "distribution", missing)
     result = CliRunner().invoke(demo, ["--dir", str(tmp_path / "demo")])
     assert isinstance(result.exception, ConfigurationError)

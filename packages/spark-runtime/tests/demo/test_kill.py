@@ -10,9 +10,9 @@ import pytest
 
 from forebay_spark_runtime.demo import kill as module
 from forebay_spark_runtime.demo.kill import Killer, end, unfinished
+from forebay_state_api.contract.checksummed import seal
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.sealed import seal
-from forebay_state_api.storage import MemoryStorage
+from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.markers import list_version, put_marker
 

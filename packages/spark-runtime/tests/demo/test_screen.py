@@ -10,7 +10,7 @@ from rich.console import Console
 
 from forebay_spark_runtime.demo.check import Carried, Departure
 from forebay_spark_runtime.demo.kill import Kill
-from forebay_spark_runtime.demo.reading import StateReading
+from forebay_spark_runtime.demo.manifest_numbers import StateReading
 from forebay_spark_runtime.demo.screen import Batch, Screen
 
 DUE = datetime(2013, 7, 1, 12, tzinfo=UTC)

@@ -9,9 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from forebay_spark_runtime import async_progress, current_call
-from forebay_spark_runtime.options import KeyedOptions
-from forebay_spark_runtime.session import Batch as MicroBatch
+from forebay_spark_runtime import current_call
+from forebay_spark_runtime.driver import query_listener
+from forebay_spark_runtime.driver.options import KeyedOptions
+from forebay_spark_runtime.driver.session import Batch as MicroBatch
 from forebay_spark_runtime.waiting import carry
 from forebay_spark_runtime.waiting.arguments import Batch, Retry
 from forebay_spark_runtime.waiting.arrow_in import InputLayout
@@ -393,7 +394,7 @@ class TestCarrying:
 
     def test_a_query_that_ends_by_itself_is_refused(self, query):
         with pytest.raises(ConfigurationError, match="availableNow"):
-            query.run([0], properties={async_progress.ENDS: "true"})
+            query.run([0], properties={query_listener.ENDS: "true"})
 
     def test_a_failed_call_fails_the_batch_and_stores_nothing(self, query):
         query.late = {1}

@@ -2,28 +2,12 @@
 
 Job authors subclass `KeyedProcessFunction` and its like, declare states in ``open`` and use them
 per record, by ``await``, by callbacks or synchronously. Backend authors implement
-`forebay_state_api.backend` and subclass the conformance kit, `forebay_state_api.testing`.
+`forebay_state_api.contract.backend` and subclass the conformance kit, `forebay_state_api.testing`.
 """
 
 from __future__ import annotations
 
-from forebay_state_api.checkpointed import (
-    CheckpointedFunction,
-    CheckpointListener,
-    InitializationContext,
-    ListCheckpointed,
-    OperatorStateStore,
-    SnapshotContext,
-)
 from forebay_state_api.codecs import Alias, Codec, MigratedFrom
-from forebay_state_api.context import RuntimeContext
-from forebay_state_api.descriptors import (
-    AggregatingStateDescriptor,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ReducingStateDescriptor,
-    ValueStateDescriptor,
-)
 from forebay_state_api.errors import (
     ConfigurationError,
     CorruptStateError,
@@ -37,29 +21,37 @@ from forebay_state_api.errors import (
     StorageError,
     UnknownPluginError,
 )
-from forebay_state_api.functions import (
-    AggregateFunction,
+from forebay_state_api.job.aggregation import AggregateFunction, ReduceFunction
+from forebay_state_api.job.context import RuntimeContext
+from forebay_state_api.job.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+from forebay_state_api.job.functions import (
     FlatMapFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     MapFunction,
-    ReduceFunction,
 )
-from forebay_state_api.futures import (
+from forebay_state_api.job.futures import (
     StateFuture,
     combine_all,
     completed_future,
     completed_void_future,
-    to_iterable,
 )
-from forebay_state_api.iterators import StateIterator
-from forebay_state_api.keys import (
-    KeyGroupRange,
-    default_max_parallelism,
-    key_group_of,
-    key_group_range_of,
+from forebay_state_api.job.iterators import StateIterator, to_iterable
+from forebay_state_api.job.operator_state import (
+    CheckpointedFunction,
+    CheckpointListener,
+    InitializationContext,
+    ListCheckpointed,
+    OperatorStateStore,
+    SnapshotContext,
 )
-from forebay_state_api.states import (
+from forebay_state_api.job.states import (
     AggregatingState,
     ListState,
     MapState,
@@ -67,8 +59,8 @@ from forebay_state_api.states import (
     State,
     ValueState,
 )
-from forebay_state_api.timers import TimeDomain, Timers
-from forebay_state_api.ttl import (
+from forebay_state_api.job.timers import TimeDomain, Timers
+from forebay_state_api.job.ttl import (
     CleanupFullSnapshot,
     CleanupInBackground,
     CleanupInCompaction,
@@ -77,6 +69,12 @@ from forebay_state_api.ttl import (
     StateTtlConfig,
     StateVisibility,
     UpdateType,
+)
+from forebay_state_api.keys import (
+    KeyGroupRange,
+    default_max_parallelism,
+    key_group_of,
+    key_group_range_of,
 )
 
 __all__ = [

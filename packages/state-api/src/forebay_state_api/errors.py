@@ -8,7 +8,7 @@ Misuse that Python itself has a name for stays a `ValueError` or a `TypeError`.
 
 from __future__ import annotations
 
-from forebay_state_api.tracebacks import encodable, users_frames
+from forebay_state_api.user_frames import encodable, users_frames
 
 
 class ForebayError(Exception):

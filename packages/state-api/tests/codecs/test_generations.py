@@ -9,11 +9,12 @@ from typing import Annotated, Any
 import attrs
 import pytest
 
-from forebay_state_api.backend import Shape, TableSpec
 from forebay_state_api.codecs import Alias, Codec, MigratedFrom, codec_for
 from forebay_state_api.codecs.generations import shape_of
+from forebay_state_api.contract.backend import TableSpec
+from forebay_state_api.contract.changes import Shape
+from forebay_state_api.contract.migration import Lineage, continued, reader_of, says_more
 from forebay_state_api.errors import StateMigrationError
-from forebay_state_api.migration import Lineage, continued, reader_of, says_more
 
 KEY = codec_for(str, what="the key")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from forebay_state_api._engine.engine import EngineSettings
+from forebay_state_api.settings import EngineSettings
 from forebay_state_api.testing import KeyedJob
 from forebay_state_api.testing.conformance.subject import memory_storage
 from forebay_state_api.testing.reference import ReferenceBackend

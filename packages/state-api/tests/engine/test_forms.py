@@ -17,7 +17,7 @@ from forebay_state_api import (
     ValueStateDescriptor,
     completed_future,
 )
-from forebay_state_api._engine.engine import flat_map_callable, map_callable
+from forebay_state_api.engine.record_methods import flat_map_callable, map_callable
 
 ROWS = [(key, number) for number in range(3) for key in "ab"]
 COUNTED = sorted((key, number + 1) for key, number in ROWS)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from forebay_state_api._engine.namespaces import canonical_namespace
+from forebay_state_api.engine.namespaces import canonical_namespace
 from forebay_state_api.testing.conformance.kinds import EQUAL
 
 

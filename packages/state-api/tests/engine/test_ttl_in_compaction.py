@@ -13,8 +13,8 @@ from forebay_state_api import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from forebay_state_api.backend import Capability
-from forebay_state_api.expiry import Expiry
+from forebay_state_api.contract.backend import Capability
+from forebay_state_api.contract.expiry import Expiry
 from forebay_state_api.testing.reference import ReferenceBackend
 
 TTL = timedelta(seconds=5)

@@ -14,14 +14,8 @@ from typing import Any
 import attrs
 import msgpack
 
-from forebay_state_api.backend import (
-    ABSENT,
-    Capability,
-    Changes,
-    ListChange,
-    MapChange,
-    Space,
-)
+from forebay_state_api.contract.backend import Capability
+from forebay_state_api.contract.changes import ABSENT, Changes, ListChange, MapChange, Space
 from forebay_state_api.errors import ForebayError
 from forebay_state_api.testing.conformance.cleanup import CleanupTests
 from forebay_state_api.testing.conformance.forks import ForkTests

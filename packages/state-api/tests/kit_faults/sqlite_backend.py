@@ -17,30 +17,24 @@ from typing import Any, ClassVar, Self
 
 import attrs
 
-from forebay_state_api.backend import (
-    ABSENT,
+from forebay_state_api.codecs import codec_for, decoding
+from forebay_state_api.contract.backend import (
     Capability,
-    Changes,
-    CommittedState,
-    ListChange,
-    MapChange,
     Opening,
     Scan,
-    Shape,
-    Space,
     StateBackend,
-    StateFile,
     Table,
     TableSpec,
 )
-from forebay_state_api.codecs import codec_for, decoding
+from forebay_state_api.contract.changes import ABSENT, Changes, ListChange, MapChange, Shape, Space
+from forebay_state_api.contract.checksummed import read_sealed, seal
+from forebay_state_api.contract.expiry import Expiry
+from forebay_state_api.contract.files import CommittedState, StateFile
+from forebay_state_api.contract.migration import reader_of
+from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import CorruptStateError
-from forebay_state_api.expiry import Expiry
-from forebay_state_api.migration import reader_of
-from forebay_state_api.sealed import read_sealed, seal
+from forebay_state_api.job.ttl import CleanupIncrementally
 from forebay_state_api.settings import Setting
-from forebay_state_api.storage import ObjectNotFoundError
-from forebay_state_api.ttl import CleanupIncrementally
 from forebay_state_api.versions import data_name
 
 NAMESPACES = codec_for(None, what="a namespace")

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from forebay_state_api.storage import ObjectStorage, open_storage
+from forebay_state_api.contract.object_storage import ObjectStorage
+from forebay_state_api.storage.opening import open_storage
 
 from .file_systems import dbfs, webhdfs
 from .stand_ins import AZURE, GCS, StandIn, stand_in

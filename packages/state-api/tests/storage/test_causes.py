@@ -9,10 +9,10 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 from obstore.exceptions import GenericError, NotFoundError, PermissionDeniedError
 
-from forebay_state_api._storage.clouds import S3Storage
-from forebay_state_api._storage.fsspec import FsspecStorage
-from forebay_state_api._storage.obstores import LocalStorage
-from forebay_state_api.storage import Fault
+from forebay_state_api.contract.storage_fault import Fault
+from forebay_state_api.storage.clouds import S3Storage
+from forebay_state_api.storage.fsspec import FsspecStorage
+from forebay_state_api.storage.obstore import LocalStorage
 
 LOCAL, S3 = LocalStorage("/tmp/state"), S3Storage("s3://bucket/state", {})
 

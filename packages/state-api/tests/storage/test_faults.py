@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
+from forebay_state_api.contract.object_storage import ObjectNotFoundError, ObjectStorage
 from forebay_state_api.errors import StorageError
-from forebay_state_api.storage import ObjectNotFoundError, ObjectStorage, open_storage
+from forebay_state_api.storage.opening import open_storage
 
 SECRETS = {"region": "us-east-1", "aws_access_key_id": "a", "aws_secret_access_key": "b"}
 
@@ -26,7 +27,7 @@ def in_another_process(code: str, *arguments: object, within: Sequence[str] = ()
 
     ``within`` is a command that runs the one that follows it.
     """
-    prelude = "import sys\nfrom forebay_state_api.storage import open_storage\n"
+    prelude = "import sys\nfrom forebay_state_api.storage.opening import open_storage\n"
     prelude += "from forebay_state_api.errors import StorageError\n"
     prelude += "open_storage('/')\n"  # another user may not read the sources
     command = [*within, sys.executable, "-c", prelude + code, *map(str, arguments)]

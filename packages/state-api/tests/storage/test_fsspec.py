@@ -13,10 +13,11 @@ import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
-from forebay_state_api._storage.fsspec import FsspecStorage
+from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import ConfigurationError, StorageError, UnknownPluginError
 from forebay_state_api.plugins import plugins
-from forebay_state_api.storage import ObjectNotFoundError, open_storage
+from forebay_state_api.storage.fsspec import FsspecStorage
+from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import Crash
 
 

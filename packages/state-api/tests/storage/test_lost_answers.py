@@ -9,9 +9,10 @@ from itertools import count
 
 import pytest
 
-from forebay_state_api.descriptors import ValueStateDescriptor
+from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import ConfigurationError, StorageError
-from forebay_state_api.storage import ObjectStorage, open_storage
+from forebay_state_api.job.descriptors import ValueStateDescriptor
+from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import KeyedJob
 from forebay_state_api.testing.reference import ReferenceBackend
 from forebay_state_api.versions.pins import list_pins

@@ -9,12 +9,12 @@ from typing import Any
 import obstore
 import pytest
 
-from forebay_state_api._storage import clouds
-from forebay_state_api._storage.clouds import CLIENT_OPTIONS, CloudStorage
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import resolve_settings
-from forebay_state_api.storage import open_storage
+from forebay_state_api.storage import clouds
+from forebay_state_api.storage.clouds import CLIENT_OPTIONS, CloudStorage
+from forebay_state_api.storage.opening import open_storage
 
 from .stand_ins import S3, stand_in
 

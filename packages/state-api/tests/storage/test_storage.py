@@ -11,13 +11,11 @@ import obstore
 import pytest
 from obstore.exceptions import GenericError
 
+from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import ConfigurationError, StorageError, UnknownPluginError
-from forebay_state_api.storage import (
-    MemoryStorage,
-    ObjectNotFoundError,
-    located,
-    open_storage,
-)
+from forebay_state_api.storage.obstore import MemoryStorage
+from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.storage.urls import located
 from forebay_state_api.versions.folder import OperatorStorage
 
 

@@ -8,14 +8,15 @@ from datetime import timedelta
 import pytest
 from click.testing import CliRunner, Result
 
-from forebay_state_api.cli import main
-from forebay_state_api.descriptors import ValueStateDescriptor
+from forebay_state_api.commands.main import main
+from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import ConfigurationError, StorageError
-from forebay_state_api.storage import ObjectStorage, open_storage
+from forebay_state_api.job.descriptors import ValueStateDescriptor
+from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.storage.probe import examine
 from forebay_state_api.testing import KeyedJob
 from forebay_state_api.testing.reference import ReferenceBackend
 from forebay_state_api.versions import Janitor, RestoreFrom
-from forebay_state_api.versions.doctor import examine
 from forebay_state_api.versions.savepoints import (
     create_savepoint,
     delete_savepoint,

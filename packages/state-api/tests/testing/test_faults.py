@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from forebay_state_api.errors import StorageError
-from forebay_state_api.storage import MemoryStorage
+from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.testing.clock import ManualClock
 from forebay_state_api.testing.storage import (
     ClockedStorage,

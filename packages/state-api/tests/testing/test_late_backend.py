@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forebay_state_api import KeyedProcessFunction, MapStateDescriptor, ValueStateDescriptor
-from forebay_state_api._engine.engine import EngineSettings
+from forebay_state_api.settings import EngineSettings
 from forebay_state_api.testing import KeyedJob, late_backend
 from forebay_state_api.testing.conformance.futures import FutureTests
 from forebay_state_api.testing.conformance.iterators import IteratorTests

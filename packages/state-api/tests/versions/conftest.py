@@ -15,10 +15,11 @@ from typing import Self
 import attrs
 import pytest
 
-from forebay_state_api.backend import CommittedState, StateFile
+from forebay_state_api.contract.checksummed import seal, unseal
+from forebay_state_api.contract.files import CommittedState, StateFile
+from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.keys import KeyGroupRange, key_group_range_of
-from forebay_state_api.sealed import seal, unseal
-from forebay_state_api.storage import MemoryStorage, ObjectStorage
+from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.testing.clock import ManualClock
 from forebay_state_api.testing.storage import ClockedStorage, WrappedStorage
 from forebay_state_api.versions import OperatorVersions, RunIdentity, TaskVersion, data_name

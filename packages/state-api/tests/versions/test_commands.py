@@ -7,13 +7,15 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from forebay_state_api import _state_directory
+from forebay_state_api.commands import state_directory
+from forebay_state_api.commands.janitor_and_doctor import COMMANDS
 from forebay_state_api.errors import ConfigurationError, StorageError
-from forebay_state_api.storage import MemoryStorage, open_storage
+from forebay_state_api.storage import probe
+from forebay_state_api.storage.obstore import MemoryStorage
+from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.storage.probe import examine
 from forebay_state_api.testing.storage import Fault, FaultKind, FaultyStorage
-from forebay_state_api.versions import doctor, operator_folder
-from forebay_state_api.versions.commands import COMMANDS
-from forebay_state_api.versions.doctor import examine
+from forebay_state_api.versions import operator_folder
 
 
 @pytest.fixture
@@ -71,7 +73,7 @@ def test_doctor_names_what_is_wrong(forebay, tmp_path, monkeypatch):
     def no_ranges(folder):
         raise StorageError("ranges are not served here")
 
-    monkeypatch.setitem(doctor._PROBES, "ranges can be read", no_ranges)
+    monkeypatch.setitem(probe._PROBES, "ranges can be read", no_ranges)
     result = forebay("doctor", "--state-dir", tmp_path)
     assert (result.exit_code, result.output.count("ok  ")) == (1, 4)
     assert "FAIL  ranges can be read\n      ranges are not served here\n" in result.output
@@ -91,7 +93,7 @@ def test_a_storage_that_takes_nothing_is_asked_once(forebay, tmp_path, monkeypat
             raise StorageError("no way there")
 
     inner = open_storage(tmp_path)
-    monkeypatch.setattr(_state_directory, "open_storage", lambda *_: Unreachable(inner))
+    monkeypatch.setattr(state_directory, "open_storage", lambda *_: Unreachable(inner))
     result = forebay("doctor", "--state-dir", tmp_path)
     assert (result.exit_code, result.output.count("no way there"), len(asked)) == (1, 1, 1)
     assert result.output.endswith("nothing else was probed\n")

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from forebay_state_api.errors import ConfigurationError, CorruptStateError
-from forebay_state_api.storage import MemoryStorage
+from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.testing.storage import Crash, Fault, FaultyStorage
 from forebay_state_api.versions import Janitor, OperatorStorage, RestoreFrom
 from forebay_state_api.versions.folder import renamed, split

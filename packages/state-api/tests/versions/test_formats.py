@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from forebay_state_api.contract.checksummed import seal, unseal
 from forebay_state_api.errors import CorruptStateError
-from forebay_state_api.sealed import seal, unseal
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.epochs import read_record, record_name
 from forebay_state_api.versions.folder import OperatorStorage

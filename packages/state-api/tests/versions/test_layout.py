@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forebay_state_api.contract.object_storage import ObjectInfo, checked_name
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.storage import ObjectInfo, checked_name
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.layout import Coordinates
 from forebay_state_api.versions.markers import Made

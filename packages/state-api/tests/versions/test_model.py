@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 )
 
 from forebay_state_api.errors import ConfigurationError, FencedError
-from forebay_state_api.storage import MemoryStorage
+from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.testing.clock import ManualClock
 from forebay_state_api.testing.storage import (
     ClockedStorage,

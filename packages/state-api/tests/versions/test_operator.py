@@ -5,7 +5,7 @@ import uuid
 import attrs
 import pytest
 
-from forebay_state_api.backend import CommittedState, StateFile
+from forebay_state_api.contract.files import CommittedState, StateFile
 from forebay_state_api.errors import ConfigurationError, CorruptStateError, StateAccessError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.testing.storage import CountingStorage, Fault, FaultyStorage

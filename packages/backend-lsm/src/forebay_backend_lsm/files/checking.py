@@ -12,9 +12,9 @@ from forebay_backend_lsm.files.cells import Positions
 from forebay_backend_lsm.files.filter import Probes
 from forebay_backend_lsm.files.layout import MAGIC
 from forebay_backend_lsm.files.reading import FileTable, SortedFile
-from forebay_state_api.backend import StateFile
+from forebay_state_api.contract.files import StateFile
+from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import CorruptStateError, StateMigrationError, StorageError
-from forebay_state_api.storage import ObjectStorage
 
 _READ_BYTES: Final = 4 * 1024 * 1024
 

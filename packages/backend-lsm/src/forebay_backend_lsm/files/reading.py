@@ -13,11 +13,11 @@ from forebay_backend_lsm.files.blocks import COMPRESSIONS, Block, cells_of_block
 from forebay_backend_lsm.files.cells import GROUP_SHIFT, U64, Cells, Positions
 from forebay_backend_lsm.files.filter import Filter, Probes
 from forebay_backend_lsm.files.layout import FOOTER_BYTES, Footer, Section, Tail, seal_of
-from forebay_state_api.backend import StateFile
 from forebay_state_api.codecs import decoding
+from forebay_state_api.contract.files import StateFile
+from forebay_state_api.contract.object_storage import ObjectNotFoundError, ObjectStorage
 from forebay_state_api.errors import CorruptStateError, StorageError
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.storage import ObjectNotFoundError, ObjectStorage
 
 _GUESS: Final = 64 * 1024
 """Read at first from the end of a file of which it is not known how long the tail is."""

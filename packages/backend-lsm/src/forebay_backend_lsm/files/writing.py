@@ -22,9 +22,10 @@ from forebay_backend_lsm.files.cells import U64, Cells, Kind, Positions
 from forebay_backend_lsm.files.filter import Filter
 from forebay_backend_lsm.files.layout import MAGIC, BlockIndex, Section, Tail, seal_of
 from forebay_backend_lsm.files.lists import Stamps
-from forebay_state_api.backend import Shape, StateFile
+from forebay_state_api.contract.changes import Shape
+from forebay_state_api.contract.files import StateFile
+from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.storage import ObjectStorage
 
 BLOCK_BYTES: Final = 32 * 1024
 """About how large a block is before it is compressed."""

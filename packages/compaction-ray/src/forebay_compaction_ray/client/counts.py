@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-from forebay_compaction_ray.names import EVENTS
+from forebay_compaction_ray.events import EVENTS
 
 
 class Counts:

@@ -18,9 +18,9 @@ import attrs
 
 from forebay_compaction_ray.addresses import address_of
 from forebay_state_api.codecs import decoding
+from forebay_state_api.contract.checksummed import TornObjectError, seal, unseal
+from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import CorruptStateError, StorageError
-from forebay_state_api.sealed import TornObjectError, seal, unseal
-from forebay_state_api.storage import ObjectStorage
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import grpc
 from forebay_compaction_ray.client.breaker import Breaker
 from forebay_compaction_ray.messages import JobView, Submission
 from forebay_compaction_ray.options import ClientSecurity
-from forebay_compaction_ray.wire import (
+from forebay_compaction_ray.protocol import (
     METHODS,
     REFUSAL_KEY,
     SERVICE,

@@ -14,30 +14,35 @@ from typing import Any, ClassVar, Final
 
 from forebay_compaction_ray.client.counts import Counts
 from forebay_compaction_ray.client.endpoints import Endpoints, KnownEndpoints
-from forebay_compaction_ray.client.errand import Ending, Errand, Failed, Lost, NoEndpoint, NotGiven
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
+from forebay_compaction_ray.client.job_follower import (
+    Ending,
+    Errand,
+    Failed,
+    Lost,
+    NoEndpoint,
+    NotGiven,
+)
 from forebay_compaction_ray.client.tracked import TrackedJob
-from forebay_compaction_ray.names import shown
+from forebay_compaction_ray.events import shown
 from forebay_compaction_ray.options import PREFIX, SETTINGS, RemoteOptions
-from forebay_compaction_ray.wire import RefusedError
-from forebay_state_api.backend import CONTRACT_VERSION
-from forebay_state_api.compaction import (
+from forebay_compaction_ray.protocol import RefusedError
+from forebay_state_api.compaction.local_service import LocalCompactionService
+from forebay_state_api.contract import CONTRACT_VERSION
+from forebay_state_api.contract.checksummed import TornObjectError
+from forebay_state_api.contract.compaction_job import CompactionJob, CompactionResult
+from forebay_state_api.contract.compaction_service import (
     CompactionFault,
-    CompactionJob,
     CompactionPhase,
-    CompactionResult,
     CompactionService,
     CompactionStatus,
-    Compactor,
-    LocalCompactionService,
-    VerifyingCompactor,
 )
-from forebay_state_api.daemons import DaemonPool
+from forebay_state_api.contract.compactor import Compactor, VerifyingCompactor
+from forebay_state_api.contract.object_storage import ObjectNotFoundError, ObjectStorage
+from forebay_state_api.daemon_pool import DaemonPool
 from forebay_state_api.errors import CorruptStateError, ForebayError, StorageError
 from forebay_state_api.plugins import plugins
-from forebay_state_api.sealed import TornObjectError
 from forebay_state_api.settings import Setting
-from forebay_state_api.storage import ObjectNotFoundError, ObjectStorage
 
 _log = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from forebay_state_api.compaction import (
+from forebay_state_api.contract.compaction_job import CompactionJob
+from forebay_state_api.contract.compaction_service import (
     CompactionFault,
-    CompactionJob,
     CompactionPhase,
     CompactionStatus,
 )

@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.messages import Submission
-from forebay_compaction_ray.wire import permanent
-from forebay_state_api.storage import checked_name
+from forebay_compaction_ray.protocol import permanent
+from forebay_state_api.contract.object_storage import checked_name
 
 _LONGEST_ID = 128
 

@@ -14,18 +14,18 @@ from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, Final
 
+from forebay_compaction_ray.events import EVENTS
 from forebay_compaction_ray.gateway.admission import check_submission
-from forebay_compaction_ray.gateway.crew import Crew
+from forebay_compaction_ray.gateway.clock import WakingClock
 from forebay_compaction_ray.gateway.jobs import Entry
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.metrics import DROPPED, Metrics
 from forebay_compaction_ray.gateway.pool import Pool, WorkerLostError
-from forebay_compaction_ray.gateway.waking import WakingClock
+from forebay_compaction_ray.gateway.worker_set import Crew
 from forebay_compaction_ray.gateway.workers import Policy, Worker, least_occupied
 from forebay_compaction_ray.messages import JobView, Outcome, Submission
-from forebay_compaction_ray.names import EVENTS
-from forebay_compaction_ray.wire import permanent, transient
-from forebay_state_api.compaction import CompactionFault, CompactionPhase
+from forebay_compaction_ray.protocol import permanent, transient
+from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
 
 _log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from forebay_compaction_ray.messages import JobProgress, JobView, Submission
-from forebay_state_api.compaction import CompactionFault, CompactionPhase
+from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
 
 if TYPE_CHECKING:
     from forebay_compaction_ray.gateway.workers import Worker

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from forebay_compaction_ray.names import Labels, shown
+from forebay_compaction_ray.events import Labels, shown
 
 PREFIX: Final = "forebay_compaction_"
 

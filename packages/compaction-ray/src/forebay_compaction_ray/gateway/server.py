@@ -13,7 +13,7 @@ import grpc.aio
 
 from forebay_compaction_ray.gateway.core import GatewayCore
 from forebay_compaction_ray.messages import JobView, Submission
-from forebay_compaction_ray.wire import (
+from forebay_compaction_ray.protocol import (
     ADMIN_METHODS,
     MESSAGE_BYTES,
     REFUSAL_KEY,
@@ -24,7 +24,7 @@ from forebay_compaction_ray.wire import (
     permanent,
     unpack,
 )
-from forebay_state_api.compaction import CompactionFault
+from forebay_state_api.contract.compaction_service import CompactionFault
 from forebay_state_api.errors import ConfigurationError
 
 _log = logging.getLogger(__name__)

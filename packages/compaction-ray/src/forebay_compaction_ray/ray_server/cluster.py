@@ -13,7 +13,7 @@ import ray
 import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from forebay_compaction_ray.ray_server.gateway import gateway_class
+from forebay_compaction_ray.ray_server.gateway_actor import gateway_class
 from forebay_compaction_ray.ray_server.spec import GatewaySpec
 from forebay_state_api.errors import ConfigurationError
 

@@ -11,8 +11,8 @@ import ray.exceptions
 
 from forebay_compaction_ray.gateway.pool import WorkerLostError
 from forebay_compaction_ray.messages import JobProgress, Outcome, Pulse, Submission, WorkerInfo
+from forebay_compaction_ray.protocol import decode, pack
 from forebay_compaction_ray.ray_server.spec import GatewaySpec
-from forebay_compaction_ray.wire import decode, pack
 from forebay_compaction_ray.worker.body import StoragePlace, WorkerBody
 
 CONTROL: Final = "control"

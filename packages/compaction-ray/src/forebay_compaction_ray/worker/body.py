@@ -17,18 +17,16 @@ import attrs
 
 from forebay_compaction_ray.messages import JobProgress, Outcome, Pulse, Submission, WorkerInfo
 from forebay_compaction_ray.worker.guard import JobStorage, Traffic
-from forebay_state_api.compaction import (
-    CompactionJob,
-    CompactionPhase,
-    CompactionResult,
-    Compactor,
-    perform,
-)
-from forebay_state_api.compaction.local import fault_of
+from forebay_state_api.compaction.local_service import fault_of
+from forebay_state_api.compaction.performing import perform
+from forebay_state_api.contract.compaction_job import CompactionJob, CompactionResult
+from forebay_state_api.contract.compaction_service import CompactionPhase
+from forebay_state_api.contract.compactor import Compactor
+from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import StorageError
 from forebay_state_api.plugins import plugins
-from forebay_state_api.storage import ObjectStorage, open_storage
-from forebay_state_api.versions.doctor import examine
+from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.storage.probe import examine
 
 EXAMINED: Final = ".compaction/doctor"
 """Where ``forebay compaction doctor`` lets a job write its result; no query is called so."""

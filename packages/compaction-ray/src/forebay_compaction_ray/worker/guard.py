@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import PluginError
-from forebay_state_api.storage import ForwardingStorage, ObjectStorage
+from forebay_state_api.storage.forwarding import ForwardingStorage
 
 
 class Traffic:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pyarrow import parquet
 
-from forebay_spark_runtime.demo.carried import LATE, TURNAROUND
+from forebay_spark_runtime.demo.carried_delay import LATE, TURNAROUND
 
 
 class Departure(NamedTuple):

@@ -14,7 +14,7 @@ import attrs
 from forebay_state_api.versions.markers import VersionListing, list_version
 
 if TYPE_CHECKING:
-    from forebay_state_api.storage import ObjectStorage
+    from forebay_state_api.contract.object_storage import ObjectStorage
 
 _LOOK_S: Final = 0.005
 """Time between two looks for a version that is being made."""

@@ -10,14 +10,14 @@ import attrs
 from rich.console import Console
 from rich.table import Table
 
-from forebay_spark_runtime.demo.carried import LATE, TURNAROUND
+from forebay_spark_runtime.demo.carried_delay import LATE, TURNAROUND
 from forebay_spark_runtime.demo.flights import MONTHS, YEAR, month_name
 
 if TYPE_CHECKING:
     from forebay_spark_runtime.demo.check import Carried, Departure
+    from forebay_spark_runtime.demo.directory import Place
     from forebay_spark_runtime.demo.kill import Kill
-    from forebay_spark_runtime.demo.place import Place
-    from forebay_spark_runtime.demo.reading import StateReading
+    from forebay_spark_runtime.demo.manifest_numbers import StateReading
 
 _SHOWN: Final = 8
 """Aircraft in the table of the result."""

@@ -15,12 +15,12 @@ from typing import Any, Final, Self
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from forebay_spark_runtime.demo.carried import OUTPUT, CarriedDelay
+from forebay_spark_runtime.demo.carried_delay import OUTPUT, CarriedDelay
 from forebay_spark_runtime.demo.check import Carried
+from forebay_spark_runtime.demo.directory import Place
 from forebay_spark_runtime.demo.flights import SCHEMA
 from forebay_spark_runtime.demo.kill import workers
-from forebay_spark_runtime.demo.place import Place
-from forebay_spark_runtime.keyed_dataframe import keyed
+from forebay_spark_runtime.keyed.keyed_dataframe import keyed
 from forebay_state_api.errors import ConfigurationError
 
 UID: Final = "carried-delay"

@@ -9,7 +9,7 @@ from pyspark import cloudpickle
 
 from forebay_spark_runtime.testing.output_rows import OutputRows
 from forebay_state_api import testing
-from forebay_state_api.pickling import pickled_function
+from forebay_state_api.engine.pickling import pickled_function
 
 
 class FunctionHarness(testing.FunctionHarness):

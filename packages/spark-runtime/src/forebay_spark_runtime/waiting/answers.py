@@ -9,10 +9,10 @@ from typing import Any, Final
 import attrs
 import pyarrow as pa
 
-from forebay_spark_runtime.rows_out import RowWriter
+from forebay_spark_runtime.arrow.rows_out import RowWriter
 from forebay_spark_runtime.waiting.window import Segment
 from forebay_state_api.errors import OutputSchemaError
-from forebay_state_api.tracebacks import encodable
+from forebay_state_api.user_frames import encodable
 
 _BARE: Final = frozenset({str, int, float, bool, bytes})
 """Types of answers that need no look where there is one column."""

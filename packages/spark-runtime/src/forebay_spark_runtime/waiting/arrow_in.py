@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import attrs
 
-from forebay_spark_runtime.rows_in import SLICE_ROWS, RowReader, UnreadableValueError
+from forebay_spark_runtime.arrow.rows_in import SLICE_ROWS, RowReader, UnreadableValueError
 from forebay_spark_runtime.waiting.arguments import Rate
 from forebay_spark_runtime.waiting.window import Segment
+from forebay_state_api.engine.rows import row_class
 from forebay_state_api.errors import ConfigurationError, FunctionError
-from forebay_state_api.rows import row_class
 
 SEGMENT_BYTES: Final = 4 << 20
 """A segment is cut shorter where its rows are large."""

@@ -15,15 +15,16 @@ from typing import Any, Final
 import attrs
 from pyspark import TaskContext
 
-from forebay_spark_runtime import async_progress, place
-from forebay_spark_runtime.options import KeyedOptions
-from forebay_spark_runtime.subtasks import OperatorTask
-from forebay_spark_runtime.task_errors import ready_for_spark
+from forebay_spark_runtime.driver import query_listener
+from forebay_spark_runtime.driver.options import KeyedOptions
 from forebay_spark_runtime.waiting.arrow_in import check_partition
 from forebay_spark_runtime.waiting.pending import Columns, PendingRows, carried_batch
 from forebay_spark_runtime.waiting.task import Leaving, Place, TaskRun, WaitJob
-from forebay_state_api.backend import NO_TIME
+from forebay_spark_runtime.worker_process import task_identity
+from forebay_spark_runtime.worker_process.subtasks import OperatorTask
+from forebay_spark_runtime.worker_process.task_errors import ready_for_spark
 from forebay_state_api.codecs import codec_for
+from forebay_state_api.contract.backend import NO_TIME
 from forebay_state_api.errors import ConfigurationError
 
 CARRY: Final = "carry"
@@ -70,7 +71,7 @@ class CarryJob(WaitJob):
         task = TaskContext.get()
         assert task is not None
         refuse_ending(task, self.options.uid)
-        where = place.Place.of(self.options, task, streaming=True)
+        where = task_identity.Place.of(self.options, task, streaming=True)
         spec, layout = self.unpickled()
         check_partition(task.partitionId(), spec.policy.rate, spec.name)
         source = (batch for batch in batches if batch.num_rows)
@@ -116,7 +117,7 @@ class CarryJob(WaitJob):
 
 def refuse_ending(task: Any, uid: str) -> None:
     """Refuse a query that ends by itself: no later batch would call for the rows left."""
-    if task.getLocalProperty(async_progress.ENDS) == "true":
+    if task.getLocalProperty(query_listener.ENDS) == "true":
         message = (
             f"operator {uid!r}: with pending='carry' rows are left to the next micro-batch, and "
             "with the triggers availableNow and once no next one comes. Use pending='wait', or a "

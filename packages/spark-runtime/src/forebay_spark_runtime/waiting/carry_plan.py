@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
-from forebay_spark_runtime import session as sessions
-from forebay_spark_runtime.options import KeyedOptions, operator_options
-from forebay_spark_runtime.routing import route
+from forebay_spark_runtime.arrow.routing import route
+from forebay_spark_runtime.driver import session as sessions
+from forebay_spark_runtime.driver.options import KeyedOptions, operator_options
 from forebay_spark_runtime.waiting.arguments import seconds
 from forebay_spark_runtime.waiting.carry import CARRY, WAIT
 from forebay_state_api.errors import ConfigurationError

@@ -15,11 +15,12 @@ import attrs
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql.types import StructField, StructType
 
-from forebay_spark_runtime import async_progress, stored_operators
-from forebay_spark_runtime import session as sessions
-from forebay_spark_runtime.input_types import check_carried, check_readable, schema_of
-from forebay_spark_runtime.plan import Hidden, OutputSchema, output_schema
-from forebay_spark_runtime.shipping import shipped
+from forebay_spark_runtime.arrow.input_types import check_carried, check_readable, schema_of
+from forebay_spark_runtime.driver import query_listener, stored_operators
+from forebay_spark_runtime.driver import session as sessions
+from forebay_spark_runtime.driver.shipping import shipped
+from forebay_spark_runtime.driver.worker_python import use_python_of_driver
+from forebay_spark_runtime.keyed.plan import Hidden, OutputSchema, output_schema
 from forebay_spark_runtime.waiting.answers import ERROR_DDL
 from forebay_spark_runtime.waiting.arguments import Batch, Duration, Rate, Retry
 from forebay_spark_runtime.waiting.arrow_in import InputLayout
@@ -28,7 +29,6 @@ from forebay_spark_runtime.waiting.carry_plan import check_pending, columns_of, 
 from forebay_spark_runtime.waiting.reports import WaitMetrics, log_sink
 from forebay_spark_runtime.waiting.spec import COLUMN, WaitSpec, checked, pickled
 from forebay_spark_runtime.waiting.task import WaitJob
-from forebay_spark_runtime.worker_python import use_python_of_driver
 from forebay_state_api.errors import ConfigurationError
 
 ERROR_COLUMN: Final = "error"
@@ -225,7 +225,7 @@ def _wait(
     if stateful is None:
         return carried.mapInArrow(shipped(WaitJob(**told), spec.name), target).toDF(*schema.names)
     carrying = CarryJob(**told, columns=columns_of(df), **attrs.asdict(stateful, recurse=False))
-    async_progress.watch(session)
+    query_listener.watch(session)
     stored_operators.remember(stateful.options)
     routed = routed_to_subtasks(carried, _PARTITION, stateful.options)
     return routed.mapInArrow(shipped(carrying, spec.name), target).toDF(*schema.names)

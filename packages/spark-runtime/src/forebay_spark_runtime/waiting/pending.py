@@ -8,15 +8,15 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from forebay_state_api.checkpointed import (
+from forebay_state_api.errors import StateAccessError, StateMigrationError
+from forebay_state_api.job.context import RuntimeContext
+from forebay_state_api.job.descriptors import ListStateDescriptor, MapStateDescriptor
+from forebay_state_api.job.functions import KeyedProcessFunction
+from forebay_state_api.job.operator_state import (
     CheckpointedFunction,
     InitializationContext,
     SnapshotContext,
 )
-from forebay_state_api.context import RuntimeContext
-from forebay_state_api.descriptors import ListStateDescriptor, MapStateDescriptor
-from forebay_state_api.errors import StateAccessError, StateMigrationError
-from forebay_state_api.functions import KeyedProcessFunction
 
 PENDING_ROWS: Final = ListStateDescriptor("pending-rows", tuple[str, bytes])
 """The idempotency key of each row, and the row: an Arrow stream of one batch of one row."""

@@ -15,11 +15,12 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from forebay_spark_runtime.session import is_connect
+from forebay_spark_runtime.driver.session import is_connect
 from forebay_spark_runtime.waiting.counts import Counts
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.metrics import total
-from forebay_state_api.storage import located, open_storage
+from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.storage.urls import located
 from forebay_state_api.versions.layout import escaped
 
 _log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from typing import Any, Final, TypeAlias
 from forebay_spark_runtime.waiting.caller import is_closed
 from forebay_spark_runtime.waiting.process_loop import ProcessLoop
 from forebay_state_api.errors import ConfigurationError, FunctionError
-from forebay_state_api.tracebacks import encodable
+from forebay_state_api.user_frames import encodable
 
 _log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from pyspark import cloudpickle
 
 from forebay_spark_runtime.waiting.arguments import Batch, Rate, Retry, seconds, whole
 from forebay_spark_runtime.waiting.caller import CallPolicy
-from forebay_state_api import pickling
-from forebay_state_api._engine.engine import function_name
+from forebay_state_api.engine import pickling
+from forebay_state_api.engine.record_methods import function_name
 from forebay_state_api.errors import ConfigurationError
 
 LEAST_BUFFER: Final = 10_000

@@ -21,7 +21,6 @@ from typing import Any, Final, Self
 import attrs
 from pyspark import TaskContext
 
-from forebay_spark_runtime.task_errors import ready_for_spark
 from forebay_spark_runtime.waiting.answers import AnswerWriter, Failed
 from forebay_spark_runtime.waiting.arrow_in import (
     Cutter,
@@ -38,7 +37,8 @@ from forebay_spark_runtime.waiting.resources import CLOSING_S, KeptClient, proce
 from forebay_spark_runtime.waiting.spec import COLUMN, FAIL, WaitSpec
 from forebay_spark_runtime.waiting.threads import Threads
 from forebay_spark_runtime.waiting.window import Segment
-from forebay_state_api.pickling import unpickled
+from forebay_spark_runtime.worker_process.task_errors import ready_for_spark
+from forebay_state_api.engine.pickling import unpickled
 
 _log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from forebay_spark_runtime.waiting.current import CURRENT, Call
-from forebay_state_api.daemons import DaemonPool
+from forebay_state_api.daemon_pool import DaemonPool
 from forebay_state_api.errors import FunctionError
 
 _Settled: TypeAlias = "tuple[asyncio.Future[Any], Any, BaseException | None]"

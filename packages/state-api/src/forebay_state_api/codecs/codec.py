@@ -23,7 +23,7 @@ from forebay_state_api.codecs._shape import (
 from forebay_state_api.codecs.describe import describe_type
 from forebay_state_api.codecs.plain import SELF_DESCRIBING, Layout
 from forebay_state_api.errors import CorruptStateError, ForebayError, StateMigrationError
-from forebay_state_api.futures import StateFuture, not_awaited
+from forebay_state_api.job.futures import StateFuture, not_awaited
 
 T = TypeVar("T")
 

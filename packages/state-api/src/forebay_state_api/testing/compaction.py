@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
-from forebay_state_api.backend import CONTRACT_VERSION
-from forebay_state_api.compaction.compactor import perform
-from forebay_state_api.compaction.local import FindCompactor, fault_of
-from forebay_state_api.compaction.service import (
+from forebay_state_api.compaction.local_service import FindCompactor, fault_of
+from forebay_state_api.compaction.performing import perform
+from forebay_state_api.contract import CONTRACT_VERSION
+from forebay_state_api.contract.compaction_service import (
     CompactionPhase,
     CompactionService,
     CompactionStatus,
@@ -16,8 +16,8 @@ from forebay_state_api.compaction.service import (
 from forebay_state_api.plugins import plugins
 
 if TYPE_CHECKING:
-    from forebay_state_api.compaction.job import CompactionJob
-    from forebay_state_api.storage import ObjectStorage
+    from forebay_state_api.contract.compaction_job import CompactionJob
+    from forebay_state_api.contract.object_storage import ObjectStorage
 
 
 class ImmediateCompaction(CompactionService):

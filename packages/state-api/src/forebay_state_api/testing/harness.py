@@ -15,15 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, cast
 
-from forebay_state_api._engine.engine import (
-    EngineMetrics,
-    function_name,
-    record_methods,
-    timer_method,
-)
-from forebay_state_api._operator_state.reading import OperatorDescriptor, read_operator_state
-from forebay_state_api._restoring import default_options
-from forebay_state_api.arguments import (
+from forebay_state_api.engine.arguments import (
     checked_lateness,
     checked_max_parallelism,
     checked_parallelism,
@@ -31,15 +23,19 @@ from forebay_state_api.arguments import (
     checked_uid,
     no_event_time,
 )
-from forebay_state_api.descriptors import StateDescriptor
+from forebay_state_api.engine.metrics import EngineMetrics
+from forebay_state_api.engine.operator_state.read import OperatorDescriptor, read_operator_state
+from forebay_state_api.engine.pickling import pickled_function
+from forebay_state_api.engine.read_state import read_state
+from forebay_state_api.engine.record_methods import function_name, record_methods, timer_method
+from forebay_state_api.engine.restore import default_options
+from forebay_state_api.engine.rows import check_rows
 from forebay_state_api.errors import ConfigurationError, StateAccessError
+from forebay_state_api.job.descriptors import StateDescriptor
 from forebay_state_api.metrics import total
-from forebay_state_api.pickling import pickled_function
 from forebay_state_api.plugins import plugins
-from forebay_state_api.reading import read_state
-from forebay_state_api.rows import check_rows
 from forebay_state_api.settings import EngineSettings, Settings, options_from, resolve_settings
-from forebay_state_api.storage import open_storage
+from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing.input_rows import InputRows, column_names, extractor
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.late_backend import late_backend

@@ -8,11 +8,11 @@ from typing import Any
 
 import attrs
 
-from forebay_state_api._engine.timers import us_of
 from forebay_state_api.codecs import ValueCodec
+from forebay_state_api.engine.rows import row_class
+from forebay_state_api.engine.timers.service import us_of
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import canonical_key, key_group_of
-from forebay_state_api.rows import row_class
 from forebay_state_api.testing.job import KeyedRow
 
 

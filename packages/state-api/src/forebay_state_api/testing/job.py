@@ -19,13 +19,17 @@ from typing import Any, Final
 
 import attrs
 
-from forebay_state_api._engine.declare import spec_of
-from forebay_state_api._engine.engine import EngineSettings
-from forebay_state_api._engine.timers import us_of
-from forebay_state_api.backend import Changes, Opening, Shape, StateBackend, Table, TableSpec
 from forebay_state_api.codecs import codec_for
-from forebay_state_api.compaction import CompactionService
-from forebay_state_api.descriptors import StateDescriptor
+from forebay_state_api.contract.backend import Opening, StateBackend, Table, TableSpec
+from forebay_state_api.contract.changes import Changes, Shape
+from forebay_state_api.contract.compaction_service import CompactionService
+from forebay_state_api.contract.migration import continued
+from forebay_state_api.contract.object_storage import ObjectStorage
+from forebay_state_api.engine.declared_state import spec_of
+from forebay_state_api.engine.identity import SubtaskIdentity, SubtaskReport
+from forebay_state_api.engine.subtask import DEFAULT_CACHE_BYTES, Subtask
+from forebay_state_api.engine.timers.service import us_of
+from forebay_state_api.job.descriptors import StateDescriptor
 from forebay_state_api.keys import (
     KeyGroupRange,
     canonical_key,
@@ -33,14 +37,7 @@ from forebay_state_api.keys import (
     key_group_range_of,
     subtask_of,
 )
-from forebay_state_api.migration import continued, lineages_of
-from forebay_state_api.storage import ObjectStorage
-from forebay_state_api.subtask import (
-    DEFAULT_CACHE_BYTES,
-    Subtask,
-    SubtaskIdentity,
-    SubtaskReport,
-)
+from forebay_state_api.settings import EngineSettings
 from forebay_state_api.testing.clock import ManualClock
 from forebay_state_api.testing.compaction import ImmediateCompaction
 from forebay_state_api.testing.scripts import Access, Script, Style, script_function
@@ -53,6 +50,7 @@ from forebay_state_api.versions import (
     operator_folder,
 )
 from forebay_state_api.versions.layout import random_id
+from forebay_state_api.versions.manifest import lineages_of
 from forebay_state_api.versions.reader import open_version
 
 MICROSECOND: Final = timedelta(microseconds=1)

@@ -20,23 +20,25 @@ from concurrent.futures import Future
 from random import Random
 from typing import Any, ClassVar, Final
 
-from forebay_state_api._engine.scheduler import Reads
-from forebay_state_api.backend import (
-    ABSENT,
+from forebay_state_api.contract.backend import (
     Capability,
-    Changes,
-    CommittedState,
-    ListChange,
-    MapChange,
     Opening,
-    PointChanges,
     Scan,
-    Space,
     StateBackend,
     Table,
     TableSpec,
 )
-from forebay_state_api.futures import current_scheduler
+from forebay_state_api.contract.changes import (
+    ABSENT,
+    Changes,
+    ListChange,
+    MapChange,
+    PointChanges,
+    Space,
+)
+from forebay_state_api.contract.files import CommittedState
+from forebay_state_api.engine.scheduler import Reads
+from forebay_state_api.job.futures import current_scheduler
 from forebay_state_api.keys import KeyGroupRange
 
 STILL_WAITING: Final = 0.5

@@ -13,26 +13,22 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any, ClassVar, Final, Self
 
-from forebay_state_api.backend import (
-    ABSENT,
+from forebay_state_api.codecs import codec_for, decoding
+from forebay_state_api.contract.backend import (
     Capability,
-    Changes,
-    CommittedState,
     Opening,
     Scan,
-    Shape,
-    Space,
     StateBackend,
-    StateFile,
     Table,
     TableSpec,
 )
-from forebay_state_api.codecs import codec_for, decoding
+from forebay_state_api.contract.changes import ABSENT, Changes, Shape, Space
+from forebay_state_api.contract.checksummed import read_sealed, seal
+from forebay_state_api.contract.files import CommittedState, StateFile
+from forebay_state_api.contract.migration import reader_of
+from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import CorruptStateError
-from forebay_state_api.migration import reader_of
-from forebay_state_api.sealed import read_sealed, seal
 from forebay_state_api.settings import DURATION, Setting
-from forebay_state_api.storage import ObjectNotFoundError
 from forebay_state_api.versions.layout import data_name
 
 _NAMESPACES: Final = codec_for(None, what="a namespace")

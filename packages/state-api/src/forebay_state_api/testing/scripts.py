@@ -11,11 +11,11 @@ import enum
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from forebay_state_api.context import RuntimeContext
-from forebay_state_api.descriptors import StateDescriptor
-from forebay_state_api.functions import KeyedProcessFunction
-from forebay_state_api.futures import StateFuture, combine_all, completed_future, to_iterable
-from forebay_state_api.iterators import StateIterator
+from forebay_state_api.job.context import RuntimeContext
+from forebay_state_api.job.descriptors import StateDescriptor
+from forebay_state_api.job.functions import KeyedProcessFunction
+from forebay_state_api.job.futures import StateFuture, combine_all, completed_future
+from forebay_state_api.job.iterators import StateIterator, to_iterable
 
 Access = tuple[Any, ...]
 """``("state.method", *arguments)`` or ``("namespace", value)``."""

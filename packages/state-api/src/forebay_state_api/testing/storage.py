@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import attrs
 
 from forebay_state_api.errors import StorageError
-from forebay_state_api.storage import ForwardingStorage
+from forebay_state_api.storage.forwarding import ForwardingStorage
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from forebay_state_api.storage import ObjectInfo, ObjectStorage
+    from forebay_state_api.contract.object_storage import ObjectInfo, ObjectStorage
     from forebay_state_api.testing.clock import ManualClock
 
 T = TypeVar("T")

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from forebay_state_api._engine.timer_cells import DIRECTORY, TIMERS
 from forebay_state_api.codecs import ValueCodec, describe_type
+from forebay_state_api.engine.timers.cells import DIRECTORY, TIMERS
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.versions.epochs import list_epochs
 from forebay_state_api.versions.forks import find_source
 from forebay_state_api.versions.reader import VersionReader, open_version
 
 if TYPE_CHECKING:
-    from forebay_state_api.storage import ObjectStorage
+    from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_api.versions import OperatorStorage, RestoreFrom
 
 

@@ -29,7 +29,7 @@ from forebay_state_api.versions.recovery import Recovery, read_recovery, recover
 from forebay_state_api.versions.timeline import check_one_timeline, timeline_version
 
 if TYPE_CHECKING:
-    from forebay_state_api.storage import ObjectStorage
+    from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_api.versions.checkpoint import Checkpoint
     from forebay_state_api.versions.fencing import Entering
 

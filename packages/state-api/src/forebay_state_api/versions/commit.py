@@ -9,8 +9,8 @@ from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.versions.markers import put_marker
 
 if TYPE_CHECKING:
-    from forebay_state_api.backend import CommittedState
-    from forebay_state_api.storage import ObjectStorage
+    from forebay_state_api.contract.files import CommittedState
+    from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_api.versions.layout import Coordinates
 
 _WAY_OUT = (

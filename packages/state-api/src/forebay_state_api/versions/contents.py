@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from forebay_state_api.versions.layout import unescaped
 
 if TYPE_CHECKING:
-    from forebay_state_api.storage import ObjectStorage
+    from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_api.versions.folder import OperatorStorage
 
 _MOST: Final = 100

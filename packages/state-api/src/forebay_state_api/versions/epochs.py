@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
+from forebay_state_api.contract.checksummed import known_fields, read_sealed, seal
+from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import CorruptStateError
-from forebay_state_api.sealed import known_fields, read_sealed, seal
-from forebay_state_api.storage import ObjectNotFoundError
 from forebay_state_api.versions import layout
 
 if TYPE_CHECKING:
-    from forebay_state_api.storage import ObjectStorage
+    from forebay_state_api.contract.object_storage import ObjectStorage
 
 UNKNOWN_SPARK_RUN: Final = "0" * 16
 """In place of a Spark run's hash where the run id is not Spark's own."""

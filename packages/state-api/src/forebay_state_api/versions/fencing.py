@@ -32,7 +32,7 @@ from forebay_state_api.versions.forks import DETAILS, Hold, RestoreFrom, Source,
 from forebay_state_api.versions.markers import marked_versions
 
 if TYPE_CHECKING:
-    from forebay_state_api.storage import ObjectStorage
+    from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_api.versions.checkpoint import Checkpoint
 
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from forebay_state_api.storage import ForwardingStorage
+from forebay_state_api.storage.forwarding import ForwardingStorage
 from forebay_state_api.versions import layout
 
 if TYPE_CHECKING:
-    from forebay_state_api.storage import ObjectInfo, ObjectStorage
+    from forebay_state_api.contract.object_storage import ObjectInfo, ObjectStorage
 
 FOREIGN: Final = "from/"
 """What the name of another operator's file begins with."""

@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
-from forebay_state_api._operator_state.blobs import FileBlob
-from forebay_state_api._operator_state.content import Content
+from forebay_state_api.contract.checksummed import known_fields, read_sealed, seal
+from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.sealed import known_fields, read_sealed, seal
-from forebay_state_api.storage import ObjectNotFoundError
 from forebay_state_api.versions import layout, opening
+from forebay_state_api.versions.blobs import FileBlob
 from forebay_state_api.versions.epochs import Epochs, read_record
 from forebay_state_api.versions.folder import OperatorStorage, renamed, split
 from forebay_state_api.versions.leftovers import delete_or_leave
 from forebay_state_api.versions.markers import list_version, marked_versions
+from forebay_state_api.versions.operator_state import Content
 from forebay_state_api.versions.pins import lasting_name, put_lasting
 from forebay_state_api.versions.reader import VersionReader, open_version
 from forebay_state_api.versions.savepoints import read_savepoint
@@ -37,8 +37,8 @@ from forebay_state_api.versions.savepoints import read_savepoint
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_api.keys import KeyGroupRange
-    from forebay_state_api.storage import ObjectStorage
     from forebay_state_api.versions.manifest import Manifest
     from forebay_state_api.versions.opening import Segment
 

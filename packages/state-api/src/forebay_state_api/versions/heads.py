@@ -21,7 +21,7 @@ from forebay_state_api.versions.recovery import Recovery
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from forebay_state_api.storage import ObjectStorage
+    from forebay_state_api.contract.object_storage import ObjectStorage
 
 
 @attrs.frozen(kw_only=True)

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from forebay_state_api.sealed import seal
-from forebay_state_api.storage import ObjectNotFoundError
+from forebay_state_api.contract.checksummed import seal
+from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.epochs import UNKNOWN_SPARK_RUN, EpochEntry, list_epochs
 from forebay_state_api.versions.forks import release_unused
@@ -31,7 +31,7 @@ from forebay_state_api.versions.timeline import timeline_version
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from forebay_state_api.storage import ObjectInfo, ObjectStorage
+    from forebay_state_api.contract.object_storage import ObjectInfo, ObjectStorage
 
 _log = logging.getLogger(__name__)
 

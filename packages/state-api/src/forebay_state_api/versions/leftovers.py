@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from forebay_state_api.errors import StorageError
 
 if TYPE_CHECKING:
-    from forebay_state_api.storage import ObjectStorage
+    from forebay_state_api.contract.object_storage import ObjectStorage
 
 _log = logging.getLogger(__name__)
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from forebay_state_api.backend import StateFile
+from forebay_state_api.contract.checksummed import known_fields, read_sealed, seal
+from forebay_state_api.contract.files import StateFile
+from forebay_state_api.contract.migration import Lineage, only_generation
 from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.sealed import known_fields, read_sealed, seal
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.layout import Coordinates
 
 if TYPE_CHECKING:
-    from forebay_state_api.storage import ObjectStorage
+    from forebay_state_api.contract.object_storage import ObjectStorage
 
 FORMAT: Final = 1
 """Of the manifest's content; a release reads its own and older ones.
@@ -146,3 +147,17 @@ def put_manifest(storage: ObjectStorage, manifest: Manifest) -> str:
     name = layout.manifest_name(manifest.made, manifest.batch_ms, len(data))
     storage.put(name, data)
     return name
+
+
+def lineages_of(manifests: Iterable[Manifest]) -> dict[str, Lineage]:
+    """The states of a version, by name.
+
+    Of subtasks that differ, because not all of them declared a state, the longest history counts.
+    """
+    found: dict[str, Lineage] = {}
+    for manifest in manifests:
+        for name, description in manifest.descriptions.items():
+            generations = manifest.generations.get(name) or [only_generation(description)]
+            if name not in found or len(generations) > len(found[name].generations):
+                found[name] = Lineage(description, generations)
+    return found

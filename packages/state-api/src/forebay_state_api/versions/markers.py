@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Self
 
 import attrs
 
-from forebay_state_api.sealed import seal
+from forebay_state_api.contract.checksummed import seal
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.layout import Coordinates
 
 if TYPE_CHECKING:
-    from forebay_state_api.storage import ObjectInfo, ObjectStorage
+    from forebay_state_api.contract.object_storage import ObjectInfo, ObjectStorage
 
 
 @attrs.frozen(kw_only=True)

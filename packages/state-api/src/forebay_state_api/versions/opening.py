@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 
-from forebay_state_api.backend import ParentState, StateFile
+from forebay_state_api.contract.files import ParentState, StateFile
+from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import ConfigurationError, CorruptStateError
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.storage import ObjectNotFoundError
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.epochs import Epochs, Origin
 from forebay_state_api.versions.manifest import Manifest, read_manifest
@@ -40,7 +40,7 @@ from forebay_state_api.versions.markers import (
 )
 
 if TYPE_CHECKING:
-    from forebay_state_api.storage import ObjectStorage
+    from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_api.versions.layout import Coordinates
 
 

@@ -29,9 +29,9 @@ from forebay_state_api.versions.manifest import Manifest, put_manifest
 from forebay_state_api.versions.markers import list_version
 
 if TYPE_CHECKING:
-    from forebay_state_api.backend import CommittedState, ParentState
+    from forebay_state_api.contract.files import CommittedState, ParentState
+    from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_api.keys import KeyGroupRange
-    from forebay_state_api.storage import ObjectStorage
     from forebay_state_api.versions.checkpoint import Checkpoint
     from forebay_state_api.versions.epochs import RunIdentity, RunRecord
     from forebay_state_api.versions.forks import RestoreFrom

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
+from forebay_state_api.contract.checksummed import read_sealed, seal
+from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import CorruptStateError, StorageError
-from forebay_state_api.sealed import read_sealed, seal
-from forebay_state_api.storage import ObjectNotFoundError
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.leftovers import delete_or_leave
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from forebay_state_api.storage import ObjectInfo, ObjectStorage
+    from forebay_state_api.contract.object_storage import ObjectInfo, ObjectStorage
 
 LEASE: Final = timedelta(hours=1)
 """How long a pin holds without a renewal."""

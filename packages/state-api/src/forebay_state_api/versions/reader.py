@@ -12,7 +12,6 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from forebay_state_api._operator_state.content import Content
 from forebay_state_api.errors import ConfigurationError, CorruptStateError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.versions import layout, opening
@@ -20,14 +19,15 @@ from forebay_state_api.versions.contents import what_is_there
 from forebay_state_api.versions.epochs import Origin, list_epochs
 from forebay_state_api.versions.folder import OperatorStorage, data_folder
 from forebay_state_api.versions.markers import list_version, marked_versions
+from forebay_state_api.versions.operator_state import Content
 from forebay_state_api.versions.pins import LEASE, Pin
 from forebay_state_api.versions.recovery import read_recovery
 from forebay_state_api.versions.timeline import newest_complete
 
 if TYPE_CHECKING:
-    from forebay_state_api._operator_state.blobs import FileBlob
-    from forebay_state_api.backend import ParentState, StateFile
-    from forebay_state_api.storage import ObjectStorage
+    from forebay_state_api.contract.files import ParentState, StateFile
+    from forebay_state_api.contract.object_storage import ObjectStorage
+    from forebay_state_api.versions.blobs import FileBlob
     from forebay_state_api.versions.manifest import Manifest
 
 

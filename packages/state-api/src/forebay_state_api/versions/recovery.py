@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
+from forebay_state_api.contract.checksummed import known_fields, read_sealed, seal
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.sealed import known_fields, read_sealed, seal
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.markers import VersionListing
 
 if TYPE_CHECKING:
-    from forebay_state_api.storage import ObjectStorage
+    from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_api.versions.epochs import Epochs
 
 

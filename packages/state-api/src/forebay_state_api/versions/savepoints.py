@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from forebay_state_api.contract.checksummed import known_fields, read_sealed, seal
+from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import ConfigurationError, CorruptStateError
-from forebay_state_api.sealed import known_fields, read_sealed, seal
-from forebay_state_api.storage import ObjectNotFoundError
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.leftovers import delete_or_leave
 from forebay_state_api.versions.pins import lasting_name, put_lasting
@@ -22,7 +22,7 @@ from forebay_state_api.versions.reader import open_version
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from forebay_state_api.storage import ObjectInfo, ObjectStorage
+    from forebay_state_api.contract.object_storage import ObjectInfo, ObjectStorage
 
 
 @attrs.frozen(kw_only=True)

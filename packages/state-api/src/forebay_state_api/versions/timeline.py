@@ -19,7 +19,7 @@ from forebay_state_api.versions.opening import is_complete
 from forebay_state_api.versions.recovery import Recovery, read_recovery, recover_command
 
 if TYPE_CHECKING:
-    from forebay_state_api.storage import ObjectStorage
+    from forebay_state_api.contract.object_storage import ObjectStorage
 
 _log = logging.getLogger(__name__)
 

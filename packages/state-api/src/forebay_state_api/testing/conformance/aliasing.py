@@ -1,4 +1,4 @@
-"""SEMANTICS §4: what a state hands out or is given never aliases what is stored."""
+"""SEMANTICS 4: what a state hands out or is given never aliases what is stored."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 import attrs
 import pytest
 
-from forebay_state_api._engine.engine import EngineSettings
-from forebay_state_api.descriptors import (
+from forebay_state_api.job.aggregation import AggregateFunction
+from forebay_state_api.job.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from forebay_state_api.functions import AggregateFunction
+from forebay_state_api.settings import EngineSettings
 from forebay_state_api.testing.conformance.subject import BackendSubject, NewJob, Recorded
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.scripts import Style, declared

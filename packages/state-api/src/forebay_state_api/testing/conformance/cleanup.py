@@ -1,4 +1,4 @@
-"""SEMANTICS §6, clean-up: what has expired leaves the storage, in the ways a backend claims."""
+"""SEMANTICS 6, clean-up: what has expired leaves the storage, in the ways a backend claims."""
 
 from __future__ import annotations
 
@@ -9,18 +9,11 @@ from typing import Any, Final
 
 import pytest
 
-from forebay_state_api.backend import ABSENT, Capability, StateBackend
-from forebay_state_api.descriptors import StateDescriptor, ValueStateDescriptor
+from forebay_state_api.contract.backend import Capability, StateBackend
+from forebay_state_api.contract.changes import ABSENT
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.testing.conformance.subject import (
-    SECOND,
-    BackendSubject,
-    NewJob,
-    skip_unless_claimed,
-)
-from forebay_state_api.testing.conformance.ttl import EMPTY, READS, TTL, WRITES, states_with
-from forebay_state_api.testing.job import KeyedJob
-from forebay_state_api.ttl import (
+from forebay_state_api.job.descriptors import StateDescriptor, ValueStateDescriptor
+from forebay_state_api.job.ttl import (
     Cleanup,
     CleanupFullSnapshot,
     CleanupInBackground,
@@ -30,6 +23,14 @@ from forebay_state_api.ttl import (
     StateTtlConfig,
     StateVisibility,
 )
+from forebay_state_api.testing.conformance.subject import (
+    SECOND,
+    BackendSubject,
+    NewJob,
+    skip_unless_claimed,
+)
+from forebay_state_api.testing.conformance.ttl import EMPTY, READS, TTL, WRITES, states_with
+from forebay_state_api.testing.job import KeyedJob
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 KEYS: Final = [f"key {n}" for n in range(20)]

@@ -1,4 +1,4 @@
-"""SEMANTICS §9: whatever lies in a file of the state directory, no value is wrong."""
+"""SEMANTICS 9: whatever lies in a file of the state directory, no value is wrong."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from forebay_state_api.codecs import Codec
-from forebay_state_api.descriptors import (
+from forebay_state_api.contract.object_storage import ObjectStorage
+from forebay_state_api.errors import CorruptStateError
+from forebay_state_api.job.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     StateDescriptor,
     ValueStateDescriptor,
 )
-from forebay_state_api.errors import CorruptStateError
-from forebay_state_api.storage import ObjectStorage
 from forebay_state_api.testing.conformance.subject import BackendSubject, NewJob, memory_storage
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.versions import Janitor, RestoreFrom

@@ -1,4 +1,4 @@
-"""SEMANTICS §4: declaring states, and using them where there is no key."""
+"""SEMANTICS 4: declaring states, and using them where there is no key."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import pytest
 
-from forebay_state_api.descriptors import (
+from forebay_state_api.errors import ConfigurationError, StateAccessError
+from forebay_state_api.job.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
@@ -15,8 +16,8 @@ from forebay_state_api.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from forebay_state_api.errors import ConfigurationError, StateAccessError
-from forebay_state_api.futures import StateFuture
+from forebay_state_api.job.futures import StateFuture
+from forebay_state_api.job.ttl import StateTtlConfig
 from forebay_state_api.testing.conformance.kinds import add
 from forebay_state_api.testing.conformance.subject import (
     SECOND,
@@ -26,7 +27,6 @@ from forebay_state_api.testing.conformance.subject import (
     Recorded,
 )
 from forebay_state_api.testing.scripts import declared
-from forebay_state_api.ttl import StateTtlConfig
 
 TTL: Final = StateTtlConfig(SECOND)
 VALUE: Final = ValueStateDescriptor("s", int)

@@ -1,4 +1,4 @@
-"""SEMANTICS §9: state that begins as another operator's version, by reference or cell by cell."""
+"""SEMANTICS 9: state that begins as another operator's version, by reference or cell by cell."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from forebay_state_api.backend import Capability, StateBackend
-from forebay_state_api.descriptors import ListStateDescriptor, ValueStateDescriptor
+from forebay_state_api.contract.backend import Capability, StateBackend
 from forebay_state_api.errors import ConfigurationError, StateMigrationError
+from forebay_state_api.job.descriptors import ListStateDescriptor, ValueStateDescriptor
+from forebay_state_api.job.ttl import StateTtlConfig
 from forebay_state_api.testing.conformance.operator_state import Kept, all_three, write_three
 from forebay_state_api.testing.conformance.rescale import KEYS
 from forebay_state_api.testing.conformance.subject import (
@@ -21,7 +22,6 @@ from forebay_state_api.testing.conformance.subject import (
 from forebay_state_api.testing.conformance.ttl import EMPTY, READS, TTL, WRITES, states_with
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.reference import ReferenceBackend
-from forebay_state_api.ttl import StateTtlConfig
 from forebay_state_api.versions import Janitor, RestoreFrom
 
 ALIVE: list[Any] = [1, [1, 2], [("a", 1), ("b", 2)], 1, 1.0]

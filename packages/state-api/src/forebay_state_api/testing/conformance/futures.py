@@ -1,4 +1,4 @@
-"""SEMANTICS §2: futures, whether the backend answers at once or later."""
+"""SEMANTICS 2: futures, whether the backend answers at once or later."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from forebay_state_api._engine.engine import EngineSettings
-from forebay_state_api.descriptors import ValueStateDescriptor
 from forebay_state_api.errors import ForebayError, FunctionError
-from forebay_state_api.futures import (
+from forebay_state_api.job.descriptors import ValueStateDescriptor
+from forebay_state_api.job.futures import (
     StateFuture,
     combine_all,
     completed_future,
     completed_void_future,
 )
+from forebay_state_api.settings import EngineSettings
 from forebay_state_api.testing.conformance.subject import BackendSubject, NewJob, Recorded
 from forebay_state_api.testing.job import KeyedJob
 

@@ -1,4 +1,4 @@
-"""SEMANTICS §9: what several declarations in a row make of data that were not written meanwhile."""
+"""SEMANTICS 9: what several declarations in a row make of data that were not written meanwhile."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import attrs
 import pytest
 
 from forebay_state_api.codecs import Alias, MigratedFrom
-from forebay_state_api.descriptors import (
+from forebay_state_api.contract.object_storage import ObjectStorage
+from forebay_state_api.errors import StateMigrationError
+from forebay_state_api.job.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     StateDescriptor,
     ValueStateDescriptor,
 )
-from forebay_state_api.errors import StateMigrationError
-from forebay_state_api.storage import ObjectStorage
+from forebay_state_api.job.ttl import StateTtlConfig
 from forebay_state_api.testing.conformance.subject import BackendSubject, NewJob
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.reference import ReferenceBackend
-from forebay_state_api.ttl import StateTtlConfig
 from forebay_state_api.versions import RestoreFrom
 
 Between = Callable[[KeyedJob, NewJob], KeyedJob]

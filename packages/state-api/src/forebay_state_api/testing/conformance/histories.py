@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forebay_state_api.job.ttl import CleanupOnRead, StateTtlConfig, UpdateType
 from forebay_state_api.testing.clock import ManualClock
 from forebay_state_api.testing.conformance.machine import CALLS, ENGINES, KEYS, states_of_accesses
 from forebay_state_api.testing.conformance.search import Search
@@ -24,7 +25,6 @@ from forebay_state_api.testing.conformance.subject import (
 )
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.scripts import Style
-from forebay_state_api.ttl import CleanupOnRead, StateTtlConfig, UpdateType
 
 NAMESPACES: Final = [None, "w1", "w2"]
 BATCHES: Final = st.lists(

@@ -1,4 +1,4 @@
-"""SEMANTICS §3: iterators over lists and maps, over several pages."""
+"""SEMANTICS 3: iterators over lists and maps, over several pages."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from forebay_state_api._engine.engine import EngineSettings
-from forebay_state_api.descriptors import ListStateDescriptor, MapStateDescriptor
 from forebay_state_api.errors import FunctionError
-from forebay_state_api.futures import completed_future, to_iterable
+from forebay_state_api.job.descriptors import ListStateDescriptor, MapStateDescriptor
+from forebay_state_api.job.futures import completed_future
+from forebay_state_api.job.iterators import to_iterable
+from forebay_state_api.settings import EngineSettings
 from forebay_state_api.testing.conformance.subject import BackendSubject, NewJob, Recorded
 from forebay_state_api.testing.job import KeyedJob
 

@@ -1,4 +1,4 @@
-"""SEMANTICS §4: the five kinds of state, in every style of caller."""
+"""SEMANTICS 4: the five kinds of state, in every style of caller."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from forebay_state_api._engine.engine import EngineSettings
-from forebay_state_api.backend import ABSENT
-from forebay_state_api.descriptors import (
+from forebay_state_api.contract.changes import ABSENT
+from forebay_state_api.errors import FunctionError
+from forebay_state_api.job.aggregation import AggregateFunction
+from forebay_state_api.job.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
@@ -19,8 +20,8 @@ from forebay_state_api.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from forebay_state_api.errors import FunctionError
-from forebay_state_api.functions import AggregateFunction
+from forebay_state_api.job.ttl import StateTtlConfig
+from forebay_state_api.settings import EngineSettings
 from forebay_state_api.testing.conformance.subject import (
     SECOND,
     BackendSubject,
@@ -31,7 +32,6 @@ from forebay_state_api.testing.conformance.subject import (
 )
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.scripts import REFUSED, declared
-from forebay_state_api.ttl import StateTtlConfig
 
 
 def add(first: int, second: int) -> int:

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from forebay_state_api._engine.engine import EngineSettings
-from forebay_state_api.descriptors import (
+from forebay_state_api.job.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
@@ -23,6 +22,8 @@ from forebay_state_api.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
+from forebay_state_api.job.ttl import StateTtlConfig
+from forebay_state_api.settings import EngineSettings
 from forebay_state_api.testing.conformance.kinds import add
 from forebay_state_api.testing.conformance.search import Search
 from forebay_state_api.testing.conformance.subject import (
@@ -33,7 +34,6 @@ from forebay_state_api.testing.conformance.subject import (
 )
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.scripts import Access, Style
-from forebay_state_api.ttl import StateTtlConfig
 
 KEYS: Final = ["a", "b", "c", "d", "e"]
 _NUMBERS: Final = st.integers(-3, 3)

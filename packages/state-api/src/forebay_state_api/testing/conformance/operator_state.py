@@ -1,4 +1,4 @@
-"""SEMANTICS §7: state of subtasks, which belongs to no key, and who is told of versions."""
+"""SEMANTICS 7: state of subtasks, which belongs to no key, and who is told of versions."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Any
 
 import pytest
 
-from forebay_state_api._operator_state.blobs import INLINE_BYTES
-from forebay_state_api.checkpointed import (
-    CheckpointedFunction,
-    CheckpointListener,
-    ListCheckpointed,
-)
-from forebay_state_api.descriptors import (
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ValueStateDescriptor,
-)
 from forebay_state_api.errors import (
     ConfigurationError,
     CorruptStateError,
     FunctionError,
     StateMigrationError,
 )
-from forebay_state_api.functions import KeyedProcessFunction
+from forebay_state_api.job.descriptors import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ValueStateDescriptor,
+)
+from forebay_state_api.job.functions import KeyedProcessFunction
+from forebay_state_api.job.operator_state import (
+    CheckpointedFunction,
+    CheckpointListener,
+    ListCheckpointed,
+)
 from forebay_state_api.testing.conformance.subject import BackendSubject, NewJob
 from forebay_state_api.testing.job import KeyedJob
+from forebay_state_api.versions.blobs import INLINE_BYTES
 
 RESCALES = [(1, 2), (2, 5), (4, 3), (8, 1), (2, 1), (5, 2), (3, 4), (1, 8)]
 """Parallelism before and after, all within the 8 key groups of the job."""

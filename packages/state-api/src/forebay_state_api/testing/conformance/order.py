@@ -1,4 +1,4 @@
-"""SEMANTICS §5: what takes effect when, and how much is under way at once."""
+"""SEMANTICS 5: what takes effect when, and how much is under way at once."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from forebay_state_api._engine.engine import EngineMetrics, EngineSettings
-from forebay_state_api.backend import Capability, StateBackend
-from forebay_state_api.descriptors import (
+from forebay_state_api.contract.backend import Capability, StateBackend
+from forebay_state_api.engine.metrics import EngineMetrics
+from forebay_state_api.job.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
+from forebay_state_api.settings import EngineSettings
 from forebay_state_api.testing.conformance.kinds import add
 from forebay_state_api.testing.conformance.subject import BackendSubject, Manner, NewJob, Recorded
 from forebay_state_api.testing.job import KeyedJob
@@ -188,7 +189,7 @@ class OrderTests(BackendSubject):
     def test_more_cells_than_the_engine_holds(
         self, new_job: NewJob, monkeypatch: pytest.MonkeyPatch, engine_settings: EngineSettings
     ) -> None:
-        monkeypatch.setattr("forebay_state_api._engine.engine.SPILL_CELLS", 10)
+        monkeypatch.setattr("forebay_state_api.engine.engine.SPILL_CELLS", 10)
         job = new_job(
             ValueStateDescriptor("v", int),
             ReducingStateDescriptor("r", add, int),

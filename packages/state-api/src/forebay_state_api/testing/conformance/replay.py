@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import pytest
 
-from forebay_state_api.backend import StateBackend
+from forebay_state_api.contract.backend import StateBackend
+from forebay_state_api.job.ttl import StateTtlConfig
 from forebay_state_api.testing.conformance.cleanup import WAYS
 from forebay_state_api.testing.conformance.subject import (
     BackendSubject,
@@ -18,7 +19,6 @@ from forebay_state_api.testing.conformance.subject import (
 )
 from forebay_state_api.testing.conformance.ttl import EMPTY, READS, WRITES, WRITTEN, states_with
 from forebay_state_api.testing.job import MICROSECOND, KeyedJob
-from forebay_state_api.ttl import StateTtlConfig
 
 LATER: Final = timedelta(hours=2)
 TTL: Final = timedelta(hours=1)

@@ -10,8 +10,8 @@ from typing import Any, Final
 import attrs
 import pytest
 
-from forebay_state_api.backend import StateBackend
-from forebay_state_api.storage import ObjectStorage
+from forebay_state_api.contract.backend import StateBackend
+from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.scripts import Script
 

@@ -1,4 +1,4 @@
-"""SEMANTICS §8: a restart with another parallelism finds every key, in exactly one subtask."""
+"""SEMANTICS 8: a restart with another parallelism finds every key, in exactly one subtask."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import pytest
 
-from forebay_state_api.backend import Capability, StateBackend
+from forebay_state_api.contract.backend import Capability, StateBackend
 from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.job.ttl import StateTtlConfig
 from forebay_state_api.keys import key_group_of, subtask_of
 from forebay_state_api.testing.conformance.subject import (
     SECOND,
@@ -19,7 +20,6 @@ from forebay_state_api.testing.conformance.subject import (
 )
 from forebay_state_api.testing.conformance.ttl import EMPTY, READS, TTL, WRITES, states_with
 from forebay_state_api.testing.job import KeyedJob
-from forebay_state_api.ttl import StateTtlConfig
 
 NEW_YEAR: Final = datetime(2024, 1, 1, tzinfo=UTC)
 KEYS = [f"key {n}" for n in range(40)]

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay_state_api.backend import StateBackend
-from forebay_state_api.descriptors import (
+from forebay_state_api.contract.backend import StateBackend
+from forebay_state_api.errors import FunctionError
+from forebay_state_api.job.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from forebay_state_api.errors import FunctionError
-from forebay_state_api.functions import KeyedProcessFunction
-from forebay_state_api.futures import combine_all, completed_future
+from forebay_state_api.job.functions import KeyedProcessFunction
+from forebay_state_api.job.futures import combine_all, completed_future
 from forebay_state_api.testing.conformance.kinds import add
 from forebay_state_api.testing.conformance.search import Search
 from forebay_state_api.testing.conformance.subject import (

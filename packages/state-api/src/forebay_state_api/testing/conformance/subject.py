@@ -10,11 +10,13 @@ from typing import Any, ClassVar, Final, NamedTuple
 import pytest
 from obstore.store import MemoryStore
 
-from forebay_state_api._engine.engine import EngineSettings
-from forebay_state_api.backend import Capability, StateBackend
-from forebay_state_api.descriptors import StateDescriptor
-from forebay_state_api.functions import AggregateFunction, KeyedProcessFunction
-from forebay_state_api.storage import ObjectStorage, ObstoreStorage
+from forebay_state_api.contract.backend import Capability, StateBackend
+from forebay_state_api.contract.object_storage import ObjectStorage
+from forebay_state_api.job.aggregation import AggregateFunction
+from forebay_state_api.job.descriptors import StateDescriptor
+from forebay_state_api.job.functions import KeyedProcessFunction
+from forebay_state_api.settings import EngineSettings
+from forebay_state_api.storage.obstore import ObstoreStorage
 from forebay_state_api.testing.clock import ManualClock
 from forebay_state_api.testing.conformance.reporting import JOBS, SEED, TracedJob, register
 from forebay_state_api.testing.conformance.search import SHRINKING_S, Search

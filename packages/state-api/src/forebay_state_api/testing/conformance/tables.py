@@ -1,4 +1,4 @@
-"""The contract of `forebay_state_api.backend`, asked of the backend without the engine."""
+"""The contract of `forebay_state_api.contract.backend`, asked of the backend without the engine."""
 
 from __future__ import annotations
 
@@ -12,29 +12,26 @@ from typing import Any
 
 import pytest
 
-from forebay_state_api._engine.declare import spec_of
-from forebay_state_api.backend import (
+from forebay_state_api.codecs import codec_for
+from forebay_state_api.contract import CONTRACT_VERSION
+from forebay_state_api.contract.backend import Capability, Opening, StateBackend, Table
+from forebay_state_api.contract.changes import (
     ABSENT,
-    CONTRACT_VERSION,
-    Capability,
     Changes,
     ListChange,
     MapChange,
-    Opening,
     PointChanges,
     Space,
-    StateBackend,
-    Table,
 )
-from forebay_state_api.codecs import codec_for
-from forebay_state_api.descriptors import (
+from forebay_state_api.contract.object_storage import ObjectStorage
+from forebay_state_api.engine.declared_state import spec_of
+from forebay_state_api.job.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     StateDescriptor,
     ValueStateDescriptor,
 )
 from forebay_state_api.keys import KeyGroupRange
-from forebay_state_api.storage import ObjectStorage
 from forebay_state_api.testing.conformance.subject import BackendSubject, NewJob
 from forebay_state_api.testing.storage import CountingStorage
 

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from forebay_state_api.backend import Capability, StateBackend
-from forebay_state_api.descriptors import MapStateDescriptor, ValueStateDescriptor
+from forebay_state_api.contract.backend import Capability, StateBackend
+from forebay_state_api.engine.version_difference import differing_keys
+from forebay_state_api.job.descriptors import MapStateDescriptor, ValueStateDescriptor
+from forebay_state_api.job.ttl import StateTtlConfig
 from forebay_state_api.testing.conformance.subject import (
     SECOND,
     BackendSubject,
@@ -15,9 +17,7 @@ from forebay_state_api.testing.conformance.subject import (
     skip_unless_claimed,
 )
 from forebay_state_api.testing.job import KeyedJob
-from forebay_state_api.ttl import StateTtlConfig
 from forebay_state_api.versions import Checkpoint
-from forebay_state_api.versions.differing import differing_keys
 from forebay_state_api.versions.epochs import list_epochs
 from forebay_state_api.versions.heads import list_heads
 

@@ -14,11 +14,19 @@ from typing import Any, Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay_state_api._engine.cleanup import needed_by
-from forebay_state_api.backend import StateBackend
-from forebay_state_api.context import RuntimeContext
-from forebay_state_api.descriptors import ValueStateDescriptor
-from forebay_state_api.functions import KeyedProcessFunction
+from forebay_state_api.contract.backend import StateBackend
+from forebay_state_api.engine.states.ttl_cleanup import needed_by
+from forebay_state_api.job.context import RuntimeContext
+from forebay_state_api.job.descriptors import ValueStateDescriptor
+from forebay_state_api.job.functions import KeyedProcessFunction
+from forebay_state_api.job.timers import TimeDomain
+from forebay_state_api.job.ttl import (
+    CleanupFullSnapshot,
+    CleanupInBackground,
+    CleanupIncrementally,
+    CleanupOnRead,
+    StateTtlConfig,
+)
 from forebay_state_api.keys import key_group_of, key_group_range_of
 from forebay_state_api.testing.conformance.machine import ENGINES
 from forebay_state_api.testing.conformance.search import Search
@@ -30,14 +38,6 @@ from forebay_state_api.testing.conformance.subject import (
 )
 from forebay_state_api.testing.conformance.timers import DOMAINS, EVENT, PROCESSING, at, seconds_of
 from forebay_state_api.testing.job import KeyedJob
-from forebay_state_api.timers import TimeDomain
-from forebay_state_api.ttl import (
-    CleanupFullSnapshot,
-    CleanupInBackground,
-    CleanupIncrementally,
-    CleanupOnRead,
-    StateTtlConfig,
-)
 
 KEYS: Final = ["a", "b", "c", "d", "e", "f"]
 TTL: Final = 5

@@ -8,13 +8,15 @@ from typing import Any, Final
 
 import pytest
 
-from forebay_state_api._engine.engine import EngineSettings
-from forebay_state_api.backend import NO_TIME
-from forebay_state_api.context import RuntimeContext
-from forebay_state_api.descriptors import ValueStateDescriptor
+from forebay_state_api.contract.backend import NO_TIME
 from forebay_state_api.errors import ConfigurationError, FunctionError, StateAccessError
-from forebay_state_api.functions import KeyedCoProcessFunction, KeyedProcessFunction
+from forebay_state_api.job.context import RuntimeContext
+from forebay_state_api.job.descriptors import ValueStateDescriptor
+from forebay_state_api.job.functions import KeyedCoProcessFunction, KeyedProcessFunction
+from forebay_state_api.job.timers import TimeDomain
+from forebay_state_api.job.ttl import StateTtlConfig
 from forebay_state_api.keys import key_group_of, subtask_of
+from forebay_state_api.settings import EngineSettings
 from forebay_state_api.testing.clock import ManualClock
 from forebay_state_api.testing.conformance.kinds import BERLIN, SWITCHES
 from forebay_state_api.testing.conformance.subject import (
@@ -26,8 +28,6 @@ from forebay_state_api.testing.conformance.subject import (
 )
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.scripts import Style
-from forebay_state_api.timers import TimeDomain
-from forebay_state_api.ttl import StateTtlConfig
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST: Final = datetime.min.replace(tzinfo=UTC)

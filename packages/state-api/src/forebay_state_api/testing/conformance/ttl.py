@@ -1,4 +1,4 @@
-"""SEMANTICS §6, as far as the state objects do it: all kinds, clean-up on read."""
+"""SEMANTICS 6, as far as the state objects do it: all kinds, clean-up on read."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from forebay_state_api.backend import ABSENT
-from forebay_state_api.descriptors import (
+from forebay_state_api.contract.changes import ABSENT
+from forebay_state_api.errors import StateMigrationError
+from forebay_state_api.job.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
@@ -18,7 +19,13 @@ from forebay_state_api.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from forebay_state_api.errors import StateMigrationError
+from forebay_state_api.job.ttl import (
+    CleanupInBackground,
+    CleanupOnRead,
+    StateTtlConfig,
+    StateVisibility,
+    UpdateType,
+)
 from forebay_state_api.testing.conformance.kinds import add
 from forebay_state_api.testing.conformance.subject import (
     SECOND,
@@ -29,13 +36,6 @@ from forebay_state_api.testing.conformance.subject import (
 )
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.scripts import Access
-from forebay_state_api.ttl import (
-    CleanupInBackground,
-    CleanupOnRead,
-    StateTtlConfig,
-    StateVisibility,
-    UpdateType,
-)
 
 TTL = 10 * SECOND
 WRITES: list[Access] = [

@@ -1,4 +1,4 @@
-"""SEMANTICS §9: versions, failures, what is read is verified, migration."""
+"""SEMANTICS 9: versions, failures, what is read is verified, migration."""
 
 from __future__ import annotations
 
@@ -10,13 +10,7 @@ import attrs
 import pytest
 
 from forebay_state_api.codecs import Alias, Codec, MigratedFrom
-from forebay_state_api.descriptors import (
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ReducingStateDescriptor,
-    StateDescriptor,
-    ValueStateDescriptor,
-)
+from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import (
     ConfigurationError,
     CorruptStateError,
@@ -24,7 +18,14 @@ from forebay_state_api.errors import (
     StateMigrationError,
     StorageError,
 )
-from forebay_state_api.storage import ObjectStorage, Retry, RetryingStorage
+from forebay_state_api.job.descriptors import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from forebay_state_api.storage.retry import Retry, RetryingStorage
 from forebay_state_api.testing.conformance.kinds import add
 from forebay_state_api.testing.conformance.subject import BackendSubject, NewJob, Recorded
 from forebay_state_api.testing.job import KeyedJob
@@ -67,7 +68,7 @@ class VersionTests(BackendSubject):
         self, counting: KeyedJob, monkeypatch: pytest.MonkeyPatch, *, handed_over: bool
     ) -> None:
         if handed_over:
-            monkeypatch.setattr("forebay_state_api._engine.engine.SPILL_CELLS", 0)
+            monkeypatch.setattr("forebay_state_api.engine.engine.SPILL_CELLS", 0)
         for _ in range(3):
             counting.scripts([(key, [*COUNT, ("v.update", 99)]) for key in "kl"], crash=True)
         assert counting.do("k", *READ) == [2, [1, 1], 1]
@@ -157,7 +158,7 @@ class VersionTests(BackendSubject):
     def test_without_versions_nothing_is_read_or_stored(
         self, counting: KeyedJob, storage: ObjectStorage
     ) -> None:
-        from forebay_state_api.subtask import Subtask
+        from forebay_state_api.engine.subtask import Subtask
 
         before = storage.list()
         subtask = counting.subtask(Recorded(lambda f, context: None, lambda f, row, ctx: [row]))

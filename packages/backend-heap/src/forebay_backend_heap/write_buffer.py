@@ -1,0 +1,170 @@
+"""Writes of one table that no file holds yet: what the next delta is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import repeat
+from operator import is_
+from typing import Any
+
+import numpy as np
+
+from forebay_backend_heap.columns import Block
+from forebay_backend_heap.files import Groups, Op
+from forebay_state_api.contract.changes import (
+    ABSENT,
+    Changes,
+    ListChange,
+    MapChange,
+    PointChanges,
+    Shape,
+)
+
+Part = tuple[Any, list[Any], Groups, list[Any] | None]
+
+
+class Pending:
+    """Accumulates `Changes`; of several to one cell, what they amount to together.
+
+    What is added is kept, and must not be changed afterwards.
+    """
+
+    def __init__(self) -> None:
+        self._points: dict[Any, list[PointChanges]] = {}
+        self._lists: dict[Any, dict[Any, ListChange]] = {}
+        self._maps: dict[Any, dict[Any, MapChange]] = {}
+
+    def add(self, changes: Changes) -> None:
+        """Take later writes."""
+        for namespace, points in changes.points.items():
+            self._points.setdefault(namespace, []).append(points)
+        for namespace, lists in changes.lists.items():
+            _merge(self._lists.setdefault(namespace, {}), lists, _later_list)
+        for namespace, maps in changes.maps.items():
+            _merge(self._maps.setdefault(namespace, {}), maps, _later_map)
+
+    def __bool__(self) -> bool:
+        return bool(self._points or self._lists or self._maps)
+
+    def __len__(self) -> int:
+        """Cells written; a cell of a point table that was handed over twice counts twice."""
+        points = sum(len(part.keys) for parts in self._points.values() for part in parts)
+        return points + sum(map(len, self._lists.values())) + sum(map(len, self._maps.values()))
+
+    def blocks(self) -> Iterator[tuple[Op, Block]]:
+        """What the delta must contain; no cell, or entry of a map, occurs in two of the blocks."""
+        lists, maps = self._split(self._lists, _of_list), self._split(self._maps, _of_map)
+        for split in (self._split_points(), lists, maps):
+            for op, parts in split.items():
+                if parts:
+                    yield op, Block.joined(parts)
+
+    def _split_points(self) -> dict[Op, list[Part]]:
+        puts: list[Part] = []
+        deletes: list[Part] = []
+        for namespace, parts in self._points.items():
+            points = parts[0] if len(parts) == 1 else _newest(parts)
+            if not points.keys:
+                continue
+            groups = np.asarray(points.groups, np.uint16)
+            if not any(map(is_, points.values, repeat(ABSENT))):
+                puts.append((namespace, points.keys, groups, points.values))
+                continue
+            gone = [i for i, value in enumerate(points.values) if value is ABSENT]
+            deletes.append((namespace, [points.keys[i] for i in gone], groups[gone], None))
+            if len(gone) < len(points.keys):
+                puts.append(_without(namespace, points, groups, gone))
+        return {Op.PUT: puts, Op.DELETE: deletes}
+
+    def _split(self, changes: Mapping[Any, Mapping[Any, Any]], of: Any) -> dict[Op, list[Part]]:
+        """Of list or map tables; ``of`` gives (operation, content) of one change."""
+        split: dict[Op, list[Part]] = {op: [] for op in Op}
+        for namespace, cells in changes.items():
+            rows: dict[Op, list[tuple[Any, int, Any]]] = {op: [] for op in Op}
+            for key, change in cells.items():
+                for op, content in of(change):
+                    rows[op].append((key, change.group, content))
+            for op, found in rows.items():
+                if found:
+                    split[op].append(_part(namespace, op, found))
+        return split
+
+
+def changes_of(shape: Shape, op: Op, block: Block) -> Changes:
+    """The writes that a block stands for; inverse of `Pending.blocks`."""
+    points: dict[Any, PointChanges] = {}
+    lists: dict[Any, dict[Any, ListChange]] = {}
+    maps: dict[Any, dict[Any, MapChange]] = {}
+    for namespace, keys, groups, contents in block.by_namespace():
+        if shape is Shape.POINT:
+            values = [ABSENT] * len(keys) if contents is None else contents
+            points[namespace] = PointChanges(keys, groups, values)
+            continue
+        rows = zip(keys, groups, [()] * len(keys) if contents is None else contents, strict=True)
+        whole = op in (Op.PUT, Op.DELETE)
+        if shape is Shape.LIST:
+            lists[namespace] = {k: ListChange(g, whole, list(found)) for k, g, found in rows}
+        else:
+            maps[namespace] = {k: MapChange(g, whole, _entries(op, found)) for k, g, found in rows}
+    return Changes(points=points, lists=lists, maps=maps)
+
+
+def _entries(op: Op, content: Any) -> dict[Any, Any]:
+    return dict.fromkeys(content, ABSENT) if op is Op.REMOVE else dict(content)
+
+
+def _merge(into: dict[Any, Any], changes: Mapping[Any, Any], later: Any) -> None:
+    for key, change in changes.items():
+        earlier = into.get(key)
+        into[key] = change if earlier is None else later(earlier, change)
+
+
+def _later_list(earlier: ListChange, later: ListChange) -> ListChange:
+    if later.replaced:
+        return later
+    elements = [*earlier.elements, *later.elements]
+    return ListChange(later.group, earlier.replaced, elements)
+
+
+def _later_map(earlier: MapChange, later: MapChange) -> MapChange:
+    if later.cleared:
+        return later
+    return MapChange(later.group, earlier.cleared, {**earlier.entries, **later.entries})
+
+
+def _newest(parts: Iterable[PointChanges]) -> PointChanges:
+    cells: dict[Any, tuple[int, Any]] = {}
+    for part in parts:
+        cells.update(zip(part.keys, zip(part.groups, part.values, strict=True), strict=True))
+    return PointChanges(list(cells), [g for g, _ in cells.values()], [v for _, v in cells.values()])
+
+
+def _without(namespace: Any, points: PointChanges, groups: Groups, gone: list[int]) -> Part:
+    kept = np.delete(np.arange(len(groups)), gone)
+    index = kept.tolist()
+    keys = [points.keys[i] for i in index]
+    return namespace, keys, groups[kept], [points.values[i] for i in index]
+
+
+def _part(namespace: Any, op: Op, rows: list[tuple[Any, int, Any]]) -> Part:
+    groups = np.fromiter((group for _, group, _ in rows), np.uint16, len(rows))
+    contents = None if op is Op.DELETE else [content for _, _, content in rows]
+    return namespace, [key for key, _, _ in rows], groups, contents
+
+
+def _of_list(change: ListChange) -> Iterator[tuple[Op, Any]]:
+    if change.elements:
+        yield Op.PUT if change.replaced else Op.MERGE, change.elements
+    elif change.replaced:
+        yield Op.DELETE, None
+
+
+def _of_map(change: MapChange) -> Iterator[tuple[Op, Any]]:
+    puts = {address: v for address, v in change.entries.items() if v is not ABSENT}
+    if change.cleared:
+        yield (Op.PUT, puts) if puts else (Op.DELETE, None)
+        return
+    if puts:
+        yield Op.MERGE, puts
+    if len(puts) < len(change.entries):
+        yield Op.REMOVE, [address for address, v in change.entries.items() if v is ABSENT]

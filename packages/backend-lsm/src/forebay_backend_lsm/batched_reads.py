@@ -1,0 +1,277 @@
+"""Answers reads of one table from its runs: filters first, then only the blocks that are needed.
+
+A cell is looked for from the newest run to the oldest. Where the block that should hold it is not
+in memory the cell waits, while the others go on; then all blocks that cells wait for are read at
+once, whatever run they are of.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import attrs
+import numpy as np
+
+from forebay_backend_lsm.addressing import I64, Batch, key_in
+from forebay_backend_lsm.cache import CACHE, NewBlocks
+from forebay_backend_lsm.file_sources import RawBlock, Wanted, fetch
+from forebay_backend_lsm.files import Block, Kind
+from forebay_backend_lsm.runs import FileRun, MemoryRun, Run
+from forebay_backend_lsm.search import Hits, Places, search_pairs
+from forebay_state_api.contract.backend import TableSpec
+from forebay_state_api.errors import CorruptStateError
+
+_RESOLVE_AT: Final = 256
+"""Blocks that were read are looked into when there are so many."""
+_FEW: Final = 256
+"""Fewer cells than this are not looked for in one file alone."""
+
+Found = tuple[TableSpec, Hits]
+"""Some of the cells asked for, and whose codecs unpack them."""
+
+
+@attrs.frozen(eq=False)
+class _Asked:
+    """Cells that one file may hold, and the block where each would be."""
+
+    level: int
+    """Number of the run, from the newest."""
+    run: FileRun
+    which: I64
+    blocks: I64
+
+    def take(self, chosen: Any) -> _Asked:
+        """Some of the cells."""
+        return attrs.evolve(self, which=self.which[chosen], blocks=self.blocks[chosen])
+
+
+class Reads:
+    """Reads the runs of one table, newest first. Thread-safe."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self.runs: Final = runs
+
+    def newest(self, batch: Batch, floors: I64 | None = None) -> Iterator[Found]:
+        """The newest cell of each key, whatever its kind; keys without any are left out.
+
+        ``floors`` is the oldest run, counted from the newest, that each key is looked for in.
+        """
+        entering: dict[int, list[I64]] = {0: [np.arange(len(batch))]}
+        while entering:
+            stalled: list[_Asked] = []
+            yield from self._descend(batch, floors, entering, stalled)
+            entering = {}
+            for one, hits, asked in self._read(batch, stalled):
+                yield one.run.reader, hits
+                if len(hits.which) < len(asked):
+                    absent = np.setdiff1d(asked, hits.which)
+                    entering.setdefault(one.level + 1, []).append(absent)
+
+    def every(self, batch: Batch) -> list[Found]:
+        """All cells of each key, newest first within a key.
+
+        Reads the blocks of all runs at once: of a list, most of them are needed.
+        """
+        found: list[list[Found]] = [[] for _ in self.runs]
+        stalled: list[_Asked] = []
+        everything = np.arange(len(batch))
+        for level, run in enumerate(self.runs):
+            if isinstance(run, MemoryRun):
+                found[level].append((run.reader, run.find(batch, everything)))
+            elif isinstance(run, FileRun) and (asked := _asked(level, run, batch, everything)):
+                hits, missing = _in_memory(batch, asked)
+                found[level].append((run.reader, hits))
+                stalled += missing
+        for one, hits, _ in self._read(batch, stalled):
+            found[one.level].append((one.run.reader, hits))
+        return [each for parts in found for each in parts if len(each[1].which)]
+
+    def holders(self, one: Batch) -> list[Run]:
+        """The runs that have the one cell of a batch, newest first."""
+        return [
+            run for run in self.runs if any(len(hits.which) for _, hits in Reads([run]).newest(one))
+        ]
+
+    def blocks(self, wanted: Sequence[tuple[FileRun, Sequence[int]]]) -> list[dict[int, Block]]:
+        """Whole blocks, by number, of each run."""
+        answers: list[dict[int, Block]] = [{} for _ in wanted]
+        absent: list[tuple[int, Wanted]] = []
+        for i, (run, numbers) in enumerate(wanted):
+            missing = []
+            for number in numbers:
+                raw = CACHE.copy(run.residence, number, run.raw_size(number))
+                if raw is None:
+                    missing.append(number)
+                else:
+                    answers[i][number] = run.view(number, raw)
+            if missing:
+                absent.append((i, Wanted(run.source, run.table, missing)))
+        for position, blocks in fetch([each for _, each in absent]):
+            i = absent[position][0]
+            run = wanted[i][0]
+            CACHE.insert(NewBlocks.of([(run.residence, blocks)]))
+            answers[i].update((number, run.view(number, raw)) for number, raw in blocks)
+        return answers
+
+    def _descend(
+        self,
+        batch: Batch,
+        floors: I64 | None,
+        entering: dict[int, list[I64]],
+        stalled: list[_Asked],
+    ) -> Iterator[Found]:
+        """Go from the newest run to the oldest with the cells that enter at each.
+
+        Where only some of the cells may be in a file they are not looked for at once, but in all
+        the files that may hold them together, at the end: a search costs the same for few cells.
+        """
+        here = np.zeros(0, np.int64)
+        together: list[_Asked] = []
+        late = np.zeros(len(batch), np.bool_)
+        for level, run in enumerate(self.runs):
+            if level in entering:
+                here = _entered(here, entering.pop(level))
+            if floors is not None and len(here):
+                here = here[floors[here] >= level]
+            if isinstance(run, MemoryRun):
+                hits = run.find(batch, here)
+                yield run.reader, hits
+                here = _without(here, [hits.which], len(batch))
+                continue
+            assert isinstance(run, FileRun)
+            asked = _asked(level, run, batch, here) if len(here) else None
+            if asked is None:
+                continue
+            waits = late[asked.which]
+            now = len(asked.which) - int(np.count_nonzero(waits))
+            if now < _FEW or 2 * now < len(here) - int(np.count_nonzero(late)):
+                together.append(asked)
+                late[asked.which] = True
+                continue
+            if now < len(asked.which):
+                together.append(asked.take(waits))
+                asked = asked.take(~waits)
+            hits, missing = _in_memory(batch, asked)
+            yield run.reader, hits
+            stalled += missing
+            away = [hits.which, *(one.which for one in missing)]
+            here = _without(here, away, len(batch))
+        if together:
+            yield from _newest_of(batch, together, stalled)
+
+    def _read(self, batch: Batch, stalled: Sequence[_Asked]) -> Iterator[tuple[_Asked, Hits, I64]]:
+        """Read what cells wait for; gives what was found, and which cells were looked for."""
+        wanted = [Wanted(one.run.source, one.run.table, np.unique(one.blocks)) for one in stalled]
+        arrived: dict[int, list[RawBlock]] = {}
+        count = 0
+        for position, blocks in fetch(wanted):
+            arrived.setdefault(position, []).extend(blocks)
+            count += len(blocks)
+            if count >= _RESOLVE_AT:
+                yield from _resolved(batch, stalled, arrived)
+                arrived, count = {}, 0
+        yield from _resolved(batch, stalled, arrived)
+
+
+def _entered(here: I64, cells: Sequence[I64]) -> I64:
+    if len(cells) == 1 and not len(here):
+        return cells[0]
+    return np.sort(np.concatenate([here, *cells]))
+
+
+def _asked(level: int, run: FileRun, batch: Batch, here: I64) -> _Asked | None:
+    """Which cells a file may hold."""
+    which, blocks = run.candidates(batch, here)
+    return _Asked(level, run, which, blocks) if len(which) else None
+
+
+def _in_memory(batch: Batch, asked: _Asked) -> tuple[Hits, list[_Asked]]:
+    """What memory has of one file, and what has to be read."""
+    hits, _, missing = CACHE.find([(asked.run.residence, asked.blocks, asked.which)], batch)
+    return hits, [asked.take(missing)] if len(missing) else []
+
+
+def _newest_of(batch: Batch, asked: Sequence[_Asked], stalled: list[_Asked]) -> Iterator[Found]:
+    """The newest of cells that several files may hold, ``asked`` newest first."""
+    hits, at, missing = CACHE.find(
+        [(one.run.residence, one.blocks, one.which) for one in asked], batch
+    )
+    ends = np.cumsum([len(one.which) for one in asked])
+    if len(asked) > 1:
+        # Of the places where a cell is, or may be, only the newest one counts.
+        which = np.concatenate([one.which for one in asked])
+        known = np.sort(np.concatenate([at, missing]))
+        decisive = np.zeros(len(which), np.bool_)
+        decisive[known[np.unique(which[known], return_index=True)[1]]] = True
+        hits, at, missing = hits.take(decisive[at]), at[decisive[at]], missing[decisive[missing]]
+    for number, one in enumerate(asked):
+        start = int(ends[number]) - len(one.which)
+        own = missing[(missing >= start) & (missing < ends[number])]
+        if len(own):
+            stalled.append(one.take(own - start))
+    readers = {id(one.run.reader): one.run.reader for one in asked}
+    if len(readers) == 1:
+        yield asked[0].run.reader, hits
+        return
+    numbers = np.searchsorted(ends, at, "right")
+    for number, one in enumerate(asked):
+        if (own := numbers == number).any():
+            yield one.run.reader, hits.take(own)
+
+
+def _resolved(
+    batch: Batch, stalled: Sequence[_Asked], arrived: dict[int, list[RawBlock]]
+) -> Iterator[tuple[_Asked, Hits, I64]]:
+    """Look into blocks that have arrived, all at once, and keep them."""
+    if not arrived:
+        return
+    waiting = [stalled[position] for position in arrived]
+    found = NewBlocks.of(
+        [(one.run.residence, arrived[p]) for p, one in zip(arrived, waiting, strict=True)]
+    )
+    asked: list[_Asked] = []
+    bases = []
+    for one, new in zip(waiting, found, strict=True):
+        at = np.minimum(np.searchsorted(new.blocks, one.blocks), len(new.blocks) - 1)
+        here = new.blocks[at] == one.blocks
+        asked.append(one.take(here))
+        bases.append(new.bases[at[here]])
+    counts = [one.run.residence.counts[one.blocks] for one in asked]
+    places = Places(
+        np.concatenate(bases), np.concatenate(counts), waiting[0].run.residence.has_times
+    )
+    which = np.concatenate([one.which for one in asked])
+    hits, at = search_pairs(found[0].arena, places, batch, which)
+    CACHE.insert(found)
+    ends = np.cumsum([len(one.which) for one in asked])
+    cuts = [0, *np.searchsorted(at, ends, "left").tolist()]
+    for one, part in zip(asked, hits.cut(cuts), strict=True):
+        yield one, part, one.which
+
+
+def _without(here: I64, away: Sequence[I64], count: int) -> I64:
+    """Cells that are neither found nor waiting."""
+    stays = np.ones(count, np.bool_)
+    for part in away:
+        stays[part] = False
+    return here[stays[here]]
+
+
+def where(spec: TableSpec, one: Batch, holders: Sequence[Run]) -> str:
+    """Which cell cannot be read, and in which files it is, for messages."""
+    with contextlib.suppress(CorruptStateError):
+        key = spec.key.unpack_one(key_in(one.keys[0]))
+        return f"{', '.join(run.where for run in holders)}, state {spec.name!r}, key {key!r:.200}"
+    return f"{', '.join(run.where for run in holders)}, state {spec.name!r}"
+
+
+def contents(reader: TableSpec, hits: Hits) -> tuple[list[int], list[Any]]:
+    """The values of put cells, and their positions in the batch."""
+    hits = hits.only(Kind.PUT)
+    # The lengths are an array, which is a sequence in all but name.
+    values = reader.value.unpack_each(hits.values, hits.lengths)  # type: ignore[arg-type]
+    if hits.times is not None:
+        values = [*zip(hits.times, values, strict=True)]
+    return hits.which.tolist(), values

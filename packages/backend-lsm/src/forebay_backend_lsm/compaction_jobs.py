@@ -1,0 +1,153 @@
+"""A compaction job that was submitted and has not been installed: how it stands, what it left.
+
+A manifest names the jobs that were pending when it was written, each with all that is needed to
+submit it again, so that any process can go on from there. Time is the micro-batch's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+import attrs
+
+from forebay_state_api.contract.backend import NO_TIME
+from forebay_state_api.contract.checksummed import TornObjectError, known_fields
+from forebay_state_api.contract.compaction_job import CompactionJob
+from forebay_state_api.contract.object_storage import ObjectNotFoundError, checked_name
+from forebay_state_api.errors import CorruptStateError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forebay_state_api.contract.compaction_job import CompactionResult
+    from forebay_state_api.contract.files import StateFile
+    from forebay_state_api.contract.object_storage import ObjectStorage
+
+
+@attrs.frozen(kw_only=True)
+class PendingJob:
+    """A job that a manifest names."""
+
+    job: CompactionJob
+    alive_us: int
+    """The time of the last micro-batch that saw a sign of life, or that submitted the job;
+    `NO_TIME` if that one had none."""
+    heartbeats: int = 0
+    """Heartbeat objects seen so far."""
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return dicts, lists, strings and numbers only."""
+        return {
+            "job": self.job.to_plain(),
+            "alive_us": self.alive_us,
+            "heartbeats": self.heartbeats,
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
+        """Return the pending job that `to_plain` described."""
+        alive_us = plain["alive_us"] or NO_TIME  # older state has 0 for none
+        return cls(
+            **{
+                **known_fields(cls, plain),
+                "alive_us": alive_us,
+                "job": CompactionJob.from_plain(plain["job"]),
+            }
+        )
+
+    def seen_alive(self, now_us: int) -> PendingJob:
+        """The same job, which gave a sign of life in the micro-batch of ``now_us``."""
+        return attrs.evolve(self, alive_us=now_us) if now_us != NO_TIME else self
+
+    def looked_for(
+        self, storage: ObjectStorage, now_us: int, timeout_s: float
+    ) -> PendingJob | None:
+        """The job as it stands at ``now_us``; ``None`` if it gave no sign of life for too long.
+
+        Asks storage only when that may be so. A micro-batch without a time decides nothing.
+        """
+        if now_us == NO_TIME:
+            return self
+        if self.alive_us == NO_TIME:
+            return self.seen_alive(now_us)
+        if now_us - self.alive_us < timeout_s * 1e6:
+            return self
+        heartbeats = self._heartbeats(storage)
+        if heartbeats == self.heartbeats:
+            return None
+        return attrs.evolve(self, alive_us=now_us, heartbeats=heartbeats)
+
+    def _heartbeats(self, storage: ObjectStorage) -> int:
+        below = storage.list(self.job.output_prefix)
+        return sum(info.name.startswith(self.job.heartbeat_prefix) for info in below)
+
+
+def found_result(job: CompactionJob, storage: ObjectStorage) -> CompactionResult | None:
+    """What a job left, verified; ``None`` while its result object is missing or not whole.
+
+    Raises `CorruptStateError` for a result that was altered, or that contradicts the job.
+    """
+    try:
+        result = job.stored_result(storage)
+    except (ObjectNotFoundError, TornObjectError):
+        return None
+    sizes = {info.name: info.size for info in storage.list(job.output_prefix)}
+    if fault := fault_of(job, result, sizes):
+        message = (
+            f"the compaction result {job.result_name} in {storage.url} cannot be installed: "
+            f"{fault}. The files that it was made from are untouched: delete this object, and the "
+            "job runs again after its timeout"
+        )
+        raise CorruptStateError(message)
+    return result
+
+
+def fault_of(job: CompactionJob, result: CompactionResult, sizes: Mapping[str, int]) -> str:
+    """What contradicts the job in its result; empty if nothing does.
+
+    ``sizes`` are those of the objects below the job's prefix, by name.
+    """
+    if result.entries_in != result.entries_out + result.entries_dropped:
+        return (
+            f"{result.entries_in} entries went in, {result.entries_out} came out and "
+            f"{result.entries_dropped} were dropped"
+        )
+    if len({file.name for file in result.outputs}) != len(result.outputs):
+        return "an output is named twice"
+    if entries := _counted_wrongly(job, result):
+        return entries
+    return next(filter(None, (_file_fault(job, file, sizes) for file in result.outputs)), "")
+
+
+def _counted_wrongly(job: CompactionJob, result: CompactionResult) -> str:
+    given = sum(file.meta.get("entries", 0) for file in job.inputs)
+    if result.entries_in > given:
+        return f"{result.entries_in} entries went in, but the inputs hold {given}"
+    written = sum(file.meta.get("entries", 0) for file in result.outputs)
+    if written != result.entries_out:
+        return f"{result.entries_out} entries came out, but the outputs hold {written}"
+    return ""
+
+
+def _file_fault(job: CompactionJob, file: StateFile, sizes: Mapping[str, int]) -> str:
+    if not _is_below(file.name, job.output_prefix):
+        return f"{file.name} is not below the job's prefix {job.output_prefix}"
+    if sizes.get(file.name) != file.size:
+        found = f"has {sizes[file.name]} bytes" if file.name in sizes else "is missing"
+        return f"{file.name} of {file.size} bytes {found}"
+    if file.range.start < job.range.start or file.range.end > job.range.end:
+        return f"{file.name} is for key groups {file.range}, and the job for {job.range}"
+    return ""
+
+
+def _is_below(name: str, prefix: str) -> bool:
+    try:
+        return checked_name(name).startswith(prefix)
+    except ValueError:  # it is no name at all
+        return False
+
+
+def outputs_of(job: CompactionJob, result: CompactionResult) -> Sequence[StateFile]:
+    """The outputs as a manifest names them: each says which job wrote it, for `layers_of`."""
+    return [attrs.evolve(f, meta={**f.meta, "job": job.id}) for f in result.outputs]

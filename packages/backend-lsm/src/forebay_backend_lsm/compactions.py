@@ -1,0 +1,298 @@
+"""The compactions of one opened backend: found, installed, picked, submitted.
+
+A job is submitted after the manifest that names it is durable. It leaves its outputs and then a
+result object under a prefix of its own, and whichever task opens the key groups next, in whatever
+process, finds it, reads the outputs in place of the inputs, and names them in the manifest that it
+commits. Nothing else makes outputs live: what a job left that no manifest names any more is never
+looked at, and the janitor clears it. A job that shows no sign of life for `job_timeout_s` is
+submitted again, under a new id and prefix.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from forebay_backend_lsm.compaction_jobs import PendingJob, fault_of, found_result, outputs_of
+from forebay_backend_lsm.layers import Layer, Place, layers_of, place_of, replaced
+from forebay_backend_lsm.picking import Window, choose, relief
+from forebay_state_api.contract.backend import NO_TIME
+from forebay_state_api.contract.compaction_job import CompactionJob, CompactionResult
+from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
+from forebay_state_api.errors import CorruptStateError, PluginError, StorageError
+from forebay_state_api.versions.layout import compaction_prefix, random_id
+
+if TYPE_CHECKING:
+    from forebay_backend_lsm.options import LsmOptions
+    from forebay_state_api.contract.backend import Opening
+    from forebay_state_api.contract.compaction_service import CompactionService
+    from forebay_state_api.contract.compactor import Compactor
+    from forebay_state_api.contract.files import StateFile
+
+__all__ = ["CompactedFiles", "Compactions"]
+
+_log = logging.getLogger(__name__)
+
+_META: Final = "compaction"
+_LEASE_GAPS: Final = 3
+_LEAST_LEASE_S: Final = 600.0
+_BEATS: Final = 10
+"""Heartbeats within the timeout: some may be late."""
+
+
+@attrs.frozen(kw_only=True)
+class CompactedFiles:
+    """What compaction makes of a commit, for `CommittedState`."""
+
+    files: Sequence[StateFile]
+    """All files of the version, oldest first within a key group."""
+    meta: Mapping[str, Any]
+    """Entries for `CommittedState.meta`."""
+    protected: Sequence[str]
+    """Prefixes that the janitor must keep while the manifest lives."""
+    bytes_written: int
+    """By a compaction that the commit had to wait for."""
+
+
+class Compactions:
+    """What is compacted of one operator's key groups, from one opening to its commit."""
+
+    def __init__(self, opening: Opening, options: LsmOptions, compactor: Compactor) -> None:
+        """Find out how the pending jobs stand, and install the results that are there.
+
+        Reads only: per pending job a question to the service, and unless it is at work a request
+        to storage. Raises `CorruptStateError` for a result or an input that is not what was
+        written, `PluginError` for a job that no other submission will help.
+        """
+        self._opening = opening
+        self._options = options
+        self._compactor = compactor
+        self._service = opening.compaction
+        self._pending: list[PendingJob] = []
+        self._lost: list[CompactionJob] = []
+        self._submit: list[CompactionJob] = []
+        self._release: list[str] = []
+        self._stale: list[str] = []
+        self._now_us, self._gap_us = opening.now_us, 0
+        self.files: Sequence[StateFile] = [f for parent in opening.parents for f in parent.files]
+        """The files to read, in order of age: results that were found stand for their inputs."""
+        self._find()
+
+    # -- opening ------------------------------------------------------------------------------
+
+    def _find(self) -> None:
+        opening = self._opening
+        metas = [parent.meta.get(_META, {}) for parent in opening.parents]
+        if self._service is None or len(metas) != 1 or not opening.parents[0].whole:
+            return
+        before = metas[0].get("now_us") or NO_TIME  # older state has 0 for none
+        self._now_us = before if opening.now_us == NO_TIME else opening.now_us
+        gap_us = self._now_us - before if before != NO_TIME else 0
+        self._gap_us = max(metas[0].get("gap_us", 0), gap_us)
+        for plain in metas[0].get("pending", ()):
+            pending = PendingJob.from_plain(plain)
+            if pending.job.operator == opening.operator and pending.job.range == opening.range:
+                self._look_at(pending, self._service)
+        self._drop_dead()
+
+    def _look_at(self, pending: PendingJob, service: CompactionService) -> None:
+        now_us, job = self._opening.now_us, pending.job
+        status = service.poll(job.id)
+        if not status.phase.ended:
+            self._pending.append(pending.seen_alive(now_us))
+        elif (result := found_result(job, self._opening.storage)) is not None:
+            self._install(job, result, service)
+        elif status.phase in _GIVEN_UP:
+            if _inputs(job) <= {place_of(file) for file in self.files}:
+                _check_fault(job, status.fault, status.message)
+            self._lost.append(job)
+        else:
+            timeout_s = self._options.job_timeout_s
+            still = pending.looked_for(self._opening.storage, now_us, timeout_s)
+            if still is None:
+                _log.warning("compaction %s of %s shows no sign of life", job.id, job.operator)
+                self._lost.append(job)
+            else:
+                self._pending.append(still)
+
+    def _install(
+        self, job: CompactionJob, result: CompactionResult, service: CompactionService
+    ) -> None:
+        outputs = outputs_of(job, result)
+        files = replaced(self.files, [place_of(file) for file in job.inputs], outputs)
+        if files is None:
+            _log.info("compaction %s of %s: its inputs are gone", job.id, job.operator)
+            self._stale.append(job.id)
+            return
+        self._release.append(job.id)
+        service.verify(job, result)
+        self.files = files
+
+    def _drop_dead(self) -> None:
+        """Forget jobs of which an input is not live any more: they can never be installed."""
+        live = {place_of(file) for file in self.files}
+        self._release += [p.job.id for p in self._pending if not _inputs(p.job) <= live]
+        self._pending = [p for p in self._pending if _inputs(p.job) <= live]
+        self._release += [job.id for job in self._lost]
+        self._lost = [job for job in self._lost if _inputs(job) <= live]
+
+    # -- commit -------------------------------------------------------------------------------
+
+    def commit(
+        self, version: int, new: Sequence[StateFile], *, options: Mapping[str, Any]
+    ) -> CompactedFiles:
+        """The files of ``version``: those opened, then ``new``, which are in order of age.
+
+        Picks what to compact and submits it in `installed`; ``options`` go into the jobs. With too
+        many runs it compacts before it returns, and may raise what the compactor raises. Where
+        nothing is new, nothing is compacted.
+        """
+        self.files = [*self.files, *new]
+        self._submit_lost(version)
+        written = self._relieve(version, options) if new else 0
+        if new and self._service is not None:
+            self._pick(version, options)
+        return CompactedFiles(
+            files=self.files,
+            meta={_META: self._meta()} if self._service is not None else {},
+            protected=[pending.job.output_prefix for pending in self._pending],
+            bytes_written=written,
+        )
+
+    def installed(self) -> None:
+        """The manifest is durable: submit what it names, let go of what it does not.
+
+        A service that cannot be reached now is no failure of the batch: the job is submitted again
+        when it shows no sign of life.
+        """
+        service = self._service
+        if service is None:
+            return
+        for job in self._submit:
+            try:
+                service.submit(job)
+            except StorageError as error:
+                _log.warning("compaction %s could not be submitted: %s", job.id, error)
+        for job_id in self._release:
+            service.release(job_id)
+        for job_id in self._stale:
+            service.discard(job_id)
+
+    def _submit_lost(self, version: int) -> None:
+        for lost in self._lost:
+            again = attrs.evolve(
+                lost,
+                id=random_id(),
+                output_prefix=compaction_prefix(version),
+                attempt=lost.attempt + 1,
+            )
+            self._add(again)
+
+    def _relieve(self, version: int, options: Mapping[str, Any]) -> int:
+        layers = layers_of(self.files)
+        if len(layers) <= self._options.max_runs:
+            return 0
+        window = relief(layers, self._busy(), self._options)
+        if window is None and self._pending:
+            self._forget_pending()
+            window = relief(layers, (), self._options)
+        if window is None:
+            _log.warning("%s has %d runs that cannot be merged", self._opening.path, len(layers))
+            return 0
+        job = self._job(version, layers, window, options)
+        _log.info("%s has %d runs: the commit compacts", self._opening.path, len(layers))
+        return self._compact_here(job)
+
+    def _forget_pending(self) -> None:
+        self._release += [pending.job.id for pending in self._pending]
+        self._pending, self._submit = [], []
+
+    def _compact_here(self, job: CompactionJob) -> int:
+        storage = self._opening.storage
+        result = self._compactor.compact(job, storage, lambda: False)
+        if result is None:
+            message = f"the compactor of {job.format!r} stopped although nothing cancelled it"
+            raise PluginError(message)
+        outputs = outputs_of(job, result)
+        sizes = {file.name: file.size for file in outputs}
+        if fault := fault_of(job, result, sizes):
+            message = f"a compaction in {storage.url} went wrong: {fault}"
+            raise CorruptStateError(message)
+        files = replaced(self.files, _inputs(job), outputs)
+        assert files is not None, "adjacent layers can always be merged"
+        self.files = files
+        return sum(sizes.values())
+
+    def _pick(self, version: int, options: Mapping[str, Any]) -> None:
+        layers = layers_of(self.files)
+        window = choose(layers, self._busy(), self._options, len(self._pending))
+        if window is not None:
+            self._add(self._job(version, layers, window, options))
+
+    def _add(self, job: CompactionJob) -> None:
+        self._pending.append(PendingJob(job=job, alive_us=self._opening.now_us))
+        self._submit.append(job)
+
+    def _job(
+        self,
+        version: int,
+        layers: Sequence[Layer],
+        window: Window,
+        options: Mapping[str, Any],
+    ) -> CompactionJob:
+        start, stop = window
+        options = _options(options, everything=window == (0, len(layers)))
+        timeout_s = self._options.job_timeout_s
+        return CompactionJob(
+            id=random_id(),
+            operator=self._opening.operator,
+            format=self._compactor.format,
+            inputs=[file for layer in layers[start:stop] for file in layer.files],
+            output_prefix=compaction_prefix(version),
+            range=self._opening.range,
+            now_us=self._opening.now_us,
+            target_bytes=self._options.target_file_bytes,
+            lease_s=max(_LEAST_LEASE_S, timeout_s, _LEASE_GAPS * self._gap_us / 1e6),
+            heartbeat_s=timeout_s / _BEATS,
+            options={**options, "bottom": start == 0},
+        )
+
+    def _meta(self) -> dict[str, Any]:
+        return {
+            "now_us": self._now_us,
+            "gap_us": self._gap_us,
+            "pending": [pending.to_plain() for pending in self._pending],
+        }
+
+    def _busy(self) -> set[Place]:
+        return {place for pending in self._pending for place in _inputs(pending.job)}
+
+
+def _options(options: Mapping[str, Any], *, everything: bool) -> dict[str, Any]:
+    """Those of a job; a merge of everything is a full snapshot, and cleans up as one."""
+    full_ttl = options.get("full_ttl", {})
+    job = {name: value for name, value in options.items() if name != "full_ttl"}
+    if everything and full_ttl:
+        job["ttl"] = {**full_ttl, **job.get("ttl", {})}
+    return job
+
+
+_GIVEN_UP: Final = (CompactionPhase.FAILED, CompactionPhase.ABORTED, CompactionPhase.LOST)
+
+
+def _inputs(job: CompactionJob) -> set[Place]:
+    return {place_of(file) for file in job.inputs}
+
+
+def _check_fault(job: CompactionJob, fault: CompactionFault | None, message: str) -> None:
+    """Raise what another submission would only meet again."""
+    what = f"compaction {job.id} of {job.operator} failed: {message}"
+    if fault is CompactionFault.CORRUPTION:
+        raise CorruptStateError(what)
+    if fault is CompactionFault.PERMANENT:
+        raise PluginError(what)
+    if fault is CompactionFault.UNAVAILABLE:
+        raise StorageError(what)

@@ -1,0 +1,271 @@
+"""Opens files and reads their blocks: coalesced, many requests in flight.
+
+Threads are started by the first reads of a process. A process that was forked from one with
+threads starts its own.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any, Final, Self, TypeVar
+
+import attrs
+import numpy as np
+
+from forebay_backend_lsm.addressing import I64
+from forebay_backend_lsm.cache import CACHE, NewBlocks, OpenFile, Residence
+from forebay_backend_lsm.disk_cache import CachedRanges
+from forebay_backend_lsm.files import FileTable, SortedFile
+from forebay_backend_lsm.files.layout import Tail
+from forebay_backend_lsm.files.reading import check_present
+from forebay_backend_lsm.options import LsmOptions
+from forebay_state_api.contract.backend import Opening
+from forebay_state_api.contract.files import StateFile
+from forebay_state_api.contract.object_storage import ObjectStorage
+from forebay_state_api.errors import CorruptStateError, StorageError
+from forebay_state_api.keys import KeyGroupRange
+
+RANGES_PER_CALL: Final = 8
+"""Ranges of one file that one thread asks for at once; storage fetches them concurrently."""
+RANGES_AT_HAND: Final = 64
+"""The same, of storage that does not wait: a call costs, and what it reads is to fit in caches."""
+GAP_BYTES: Final = 4 * 1024
+"""Blocks that lie no further apart are read with what is between them."""
+SPAN_BYTES: Final = 512 * 1024
+"""Neighbouring blocks are read together up to this."""
+_REQUESTS: Final = 64
+"""Read requests of a process that are under way at once."""
+_CALLS_AHEAD: Final = 64
+_BLOCKS_AT_ONCE: Final = 64
+
+_ALL_GROUPS: Final = KeyGroupRange(0, (1 << 16) - 1)
+"""An open file is shared by all that read it, each for key groups of its own."""
+
+T = TypeVar("T")
+RawBlock = tuple[int, Any]
+"""The number of a block and its raw bytes."""
+
+
+class Source:
+    """An open file, and where it is read from."""
+
+    def __init__(self, opened: OpenFile, place: Place) -> None:
+        """``place`` is where it was opened."""
+        self.file: Final[SortedFile] = opened.file
+        self.residences: Final[Mapping[str, Residence]] = opened.residences
+        self._place: Final = place
+
+    @property
+    def where(self) -> str:
+        """The operator's directory, operator and version, for messages."""
+        return self._place.where
+
+    @property
+    def waits(self) -> bool:
+        """Whether several requests at once are quicker; see `ObjectStorage.waits`."""
+        return self._place.storage.waits
+
+    def read(self, table: FileTable, call: _Call) -> list[RawBlock]:
+        """Read blocks, verify and decompress them."""
+
+        def read_from(storage: ObjectStorage) -> list[RawBlock]:
+            found = [memoryview(data) for data in self._ranges(storage, call.ranges)]
+            data = [found[i][start : start + length] for i, start, length in call.places]
+            return [*zip(call.blocks, table.raws(call.blocks, data), strict=True)]
+
+        return self._place.verified(read_from)
+
+    def _ranges(self, storage: ObjectStorage, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        file = self.file.file
+        try:
+            return storage.get_ranges(file.name, ranges)
+        except StorageError as fault:
+            check_present(storage, file, f"file {file.name!r}", fault)
+            raise
+
+
+@attrs.frozen(eq=False)
+class Place:
+    """The operator's storage, as the files of one opening are read from it."""
+
+    storage: ObjectStorage
+    """Perhaps behind the disk cache."""
+    origin: ObjectStorage
+    """Never behind it."""
+    path: str
+    where: str
+    """Which operator and version, for messages."""
+
+    @classmethod
+    def of(cls, opening: Opening, options: LsmOptions) -> Self:
+        """Where an opening's files are."""
+        origin = storage = opening.storage
+        if options.disk_cache_dir is not None:
+            storage = CachedRanges(origin, options.disk_cache_dir, options.disk_cache_bytes)
+        where = f"in {opening.path}, operator {opening.uid!r}, version {opening.version}"
+        return cls(storage, origin, opening.path, where)
+
+    def open(self, file: StateFile) -> Source:
+        """Open a file, unless this process has it open."""
+        opened = CACHE.file(
+            (self.path, file.name),
+            lambda: self.verified(lambda storage: SortedFile.open(storage, file, _ALL_GROUPS)),
+        )
+        return Source(opened, self)
+
+    def keep(self, file: StateFile, content: bytes) -> Source:
+        """Open a file that this process has just written, and keep it in memory."""
+        tail = Tail.parse(content[len(content) - file.meta["tail"] :], f"file {file.name!r}")
+        opened = OpenFile(SortedFile(file, tail, _ALL_GROUPS))
+        opened = CACHE.keep((self.path, file.name), opened)
+        for name, table in opened.file.tables.items():
+            for blocks in _blocks(table, content):
+                CACHE.insert(NewBlocks.of([(opened.residences[name], blocks)]))
+        return Source(opened, self)
+
+    def verified(self, read: Callable[[ObjectStorage], T]) -> T:
+        """What ``read`` gives; what the disk cache keeps is no evidence of damage."""
+
+        def read_again() -> T:
+            try:
+                return read(self.storage)
+            except CorruptStateError:
+                if self.storage is self.origin:
+                    raise
+                return read(self.origin)
+
+        return self.blamed(read_again)
+
+    def blamed(self, act: Callable[[], T]) -> T:
+        """What ``act`` gives; its `CorruptStateError` names operator and version too."""
+        try:
+            return act()
+        except CorruptStateError as fault:
+            raise CorruptStateError(f"{fault}; {self.where}") from fault
+
+
+@attrs.frozen
+class _Call:
+    """Ranges of one file that are read at once, and the blocks that lie in them."""
+
+    ranges: Sequence[tuple[int, int]]
+    """Offset and length of each."""
+    blocks: Sequence[int]
+    places: Sequence[tuple[int, int, int]]
+    """Which of the ranges each block lies in, its start within that one, and its length."""
+
+
+@attrs.frozen(eq=False)
+class Wanted:
+    """Blocks that are needed of one table in one file."""
+
+    source: Source
+    table: FileTable
+    blocks: Sequence[int] | I64
+    """Ascending, none twice; one at least."""
+
+    def calls(self) -> Iterator[_Call]:
+        """The ranges to be read, neighbouring blocks together, in portions for one call each."""
+        most = RANGES_PER_CALL if self.source.waits else RANGES_AT_HAND
+        blocks = np.asarray(self.blocks, np.int64)
+        starts = self.table.offsets[blocks]
+        ends = starts + self.table.sizes[blocks]
+        begins = np.concatenate(([True], starts[1:] - ends[:-1] > GAP_BYTES))
+        # What lies close together is cut into pieces of about one length.
+        into = starts - np.maximum.accumulate(np.where(begins, starts, 0))
+        piece = into // SPAN_BYTES
+        begins[1:] |= piece[1:] != piece[:-1]
+        firsts = np.flatnonzero(begins)
+        offsets = starts[firsts]
+        lengths = ends[np.append(firsts[1:], len(blocks)) - 1] - offsets
+        ranges = [*zip(offsets.tolist(), lengths.tolist(), strict=True)]
+        which = np.cumsum(begins) - 1
+        numbers = blocks.tolist()
+        places = [
+            *zip(
+                (which % most).tolist(),
+                (starts - offsets[which]).tolist(),
+                (ends - starts).tolist(),
+                strict=True,
+            )
+        ]
+        cuts = [*firsts[::most].tolist(), len(blocks)]
+        for number, (first, stop) in enumerate(pairwise(cuts)):
+            begin = number * most
+            yield _Call(ranges[begin : begin + most], numbers[first:stop], places[first:stop])
+
+
+def fetch(wanted: Sequence[Wanted]) -> Iterator[tuple[int, list[RawBlock]]]:
+    """Read all blocks; gives the position in ``wanted`` and some of its blocks, in order.
+
+    At most about `_REQUESTS` requests of the process are under way at once. The first error is
+    raised, and what was not begun is left. Storage that does not wait is read by this thread:
+    several would only take turns.
+    """
+    calls = [(i, each, call) for i, each in enumerate(wanted) for call in each.calls()]
+    if len(calls) == 1 or not any(each.source.waits for each in wanted):
+        for i, each, call in calls:
+            yield i, each.source.read(each.table, call)
+        return
+    pool = _pool()
+    under_way: deque[tuple[int, Future[list[RawBlock]]]] = deque()
+    try:
+        for i, each, call in calls:
+            under_way.append((i, pool.submit(each.source.read, each.table, call)))
+            if len(under_way) > _CALLS_AHEAD:
+                first, future = under_way.popleft()
+                yield first, future.result()
+        while under_way:
+            first, future = under_way.popleft()
+            yield first, future.result()
+    finally:
+        for _, future in under_way:
+            future.cancel()
+
+
+def _blocks(table: FileTable, content: bytes) -> Iterator[list[RawBlock]]:
+    """All blocks of a table, some at a time."""
+    data, count = memoryview(content), len(table.first_addresses)
+    for first in range(0, count, _BLOCKS_AT_ONCE):
+        blocks = range(first, min(first + _BLOCKS_AT_ONCE, count))
+        places = [table.location(block) for block in blocks]
+        raws = table.raws(blocks, [data[start : start + length] for start, length in places])
+        yield [*zip(blocks, raws, strict=True)]
+
+
+def open_sources(place: Place, files: Sequence[StateFile]) -> dict[str, Source]:
+    """Open files, several at once, unless this process has them open.
+
+    Raises `CorruptStateError` naming file, operator and version for a damaged one.
+    """
+    unique = {file.name: file for file in files}
+    if len(unique) < 2:  # noqa: PLR2004 - threads pay off from two on
+        return {name: place.open(file) for name, file in unique.items()}
+    found = _pool().map(place.open, unique.values())
+    return dict(zip(unique, found, strict=True))
+
+
+class _Threads:
+    """The threads of this process that read."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process = 0
+        self._pool: ThreadPoolExecutor | None = None
+
+    def __call__(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._pool is None or self._process != os.getpid():
+                self._process = os.getpid()
+                self._pool = ThreadPoolExecutor(
+                    _REQUESTS // RANGES_PER_CALL, thread_name_prefix="forebay-lsm-read"
+                )
+            return self._pool
+
+
+_pool: Final = _Threads()

@@ -1,0 +1,207 @@
+"""``forebay compaction``: start a service, look at it, change it, and say which gateways to use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from forebay_compaction_ray.client.endpoints import EndpointList, Endpoints
+from forebay_compaction_ray.commands import inspection
+from forebay_compaction_ray.commands.limits import limit_options
+from forebay_state_api.commands.conf_options import conf_options, settings_of
+from forebay_state_api.commands.report import json_option, print_json
+from forebay_state_api.commands.state_directory import state_directory
+from forebay_state_api.errors import ConfigurationError
+
+_PORT: Final = 9461
+
+
+@click.group("compaction")
+def compaction() -> None:
+    """Compaction as a service on Ray."""
+
+
+@compaction.command("start")
+@click.option(
+    "--address",
+    "ray",
+    default="local",
+    show_default=True,
+    metavar="local|auto|ip:port",
+    help="A Ray of its own on this machine, for as long as the command runs, or a cluster.",
+)
+@click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Interface to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=_PORT,
+    show_default=True,
+    help="Port to listen on; 0 takes a free one.",
+)
+@click.option(
+    "--storage",
+    "storages",
+    multiple=True,
+    required=True,
+    metavar="[NAME=]URL",
+    help="A state directory, and the name by which jobs ask for it (`default` if left out).",
+)
+@click.option("--name", default="gateway", show_default=True, help="The gateway's name in Ray.")
+@click.option("--policy", type=click.Choice(["least-occupied", "round-robin"]), default=None)
+@click.option(
+    "--worker-cpus",
+    type=click.FloatRange(min=0),
+    default=1.0,
+    show_default=True,
+    help="What a worker takes of a cluster's CPUs.",
+)
+@click.option(
+    "--worker-resource",
+    "resources",
+    multiple=True,
+    metavar="NAME=NUMBER",
+    help="What else it takes of a cluster's resources.",
+)
+@limit_options
+@click.option("--token-file", type=click.Path(), help="File with the token that clients show.")
+@click.option("--admin-token-file", type=click.Path(), help="Its own token for scale, drain, stop.")
+@click.option("--tls-cert", type=click.Path(), help="PEM file; with it, TLS.")
+@click.option("--tls-key", type=click.Path(), help="PEM file.")
+@click.option("--tls-client-ca", type=click.Path(), help="PEM file; with it, mutual TLS.")
+@click.option("--metrics-port", type=click.IntRange(1, 65535), help="Prometheus text here.")
+@click.option("--address-file", type=click.Path(path_type=Path), help="Write the address here too.")
+@conf_options
+def start(
+    conf: tuple[str, ...],
+    properties_file: Path | None,
+    ray: str,
+    address_file: Path | None,
+    **given: Any,
+) -> None:
+    """Start a gateway and workers; the last line printed is the gateway's address.
+
+    With `--address local` the command goes on until it is interrupted or the gateway is stopped;
+    in a cluster it ends, and the service stays. Settings of storage are given as
+    `--conf spark.forebay.storage.…`.
+    """
+    from forebay_compaction_ray.commands import start
+
+    settings = settings_of(conf, properties_file)
+    start.start(ray, address_file, settings.storage_options(), given)
+
+
+@compaction.command("status")
+@inspection.gateway_options
+@click.option("--watch", is_flag=True, help="Show it again every second, until interrupted.")
+def status(gateway: inspection.Asked, *, watch: bool, as_json: bool) -> None:
+    """Show workers, queue and rates."""
+    if watch and as_json:
+        message = "--watch draws a screen; ask again for JSON"
+        raise click.UsageError(message)
+    inspection.show(gateway, watch=watch, as_json=as_json)
+
+
+@compaction.command("scale")
+@click.argument("workers", type=click.IntRange(min=0))
+@inspection.gateway_options
+def scale(gateway: inspection.Asked, workers: int, *, as_json: bool) -> None:
+    """Have so many WORKERS, while jobs run."""
+    gateway.call("Scale", {"workers": workers})
+    inspection.show(gateway, as_json=as_json)
+
+
+@compaction.command("drain")
+@inspection.gateway_options
+def drain(gateway: inspection.Asked, *, as_json: bool) -> None:
+    """Take no more jobs; those that it has come to their end."""
+    gateway.call("Drain", {})
+    inspection.show(gateway, as_json=as_json)
+
+
+@compaction.command("stop")
+@inspection.gateway_options
+def stop(gateway: inspection.Asked, *, as_json: bool) -> None:
+    """Drain, then end gateway and workers. Ray itself is left alone, but for `--address local`."""
+    gateway.call("Stop", {})
+    if as_json:
+        print_json({"address": gateway.address, "stops": True})
+        return
+    click.echo(f"{gateway.address} stops when its jobs have ended")
+
+
+@compaction.command("doctor")
+@inspection.gateway_options
+def doctor(gateway: inspection.Asked, *, as_json: bool) -> None:
+    """Check versions, every storage, and the way to a worker and back."""
+    if not inspection.report(gateway, as_json=as_json):
+        raise click.exceptions.Exit(1)
+
+
+@compaction.group("endpoints")
+def endpoints() -> None:
+    """Which gateways the queries of a state directory use, beside those of their settings."""
+
+
+_addresses = click.argument("addresses", nargs=-1, required=True, metavar="IP:PORT…")
+
+
+@endpoints.command("add")
+@_addresses
+@json_option
+@conf_options
+def add(
+    conf: tuple[str, ...],
+    properties_file: Path | None,
+    addresses: tuple[str, ...],
+    *,
+    as_json: bool,
+) -> None:
+    """Let running queries use these gateways too, within ten seconds."""
+    _show(_endpoints(conf, properties_file).add(*addresses), as_json=as_json)
+
+
+@endpoints.command("remove")
+@_addresses
+@json_option
+@conf_options
+def remove(
+    conf: tuple[str, ...],
+    properties_file: Path | None,
+    addresses: tuple[str, ...],
+    *,
+    as_json: bool,
+) -> None:
+    """Let running queries submit no more to these gateways, within ten seconds."""
+    _show(_endpoints(conf, properties_file).remove(*addresses), as_json=as_json)
+
+
+@endpoints.command("list")
+@json_option
+@conf_options
+def list_endpoints(conf: tuple[str, ...], properties_file: Path | None, *, as_json: bool) -> None:
+    """Show what was added and removed."""
+    _show(_endpoints(conf, properties_file).read(), as_json=as_json)
+
+
+def _endpoints(conf: tuple[str, ...], properties_file: Path | None) -> Endpoints:
+    settings = settings_of(conf, properties_file)
+    if settings["state.dir"] is None:
+        raise ConfigurationError(
+            "which state directory? Give --conf spark.forebay.state.dir=URL, or a properties file"
+        )
+    return Endpoints(state_directory(settings["state.dir"], conf, properties_file))
+
+
+def _show(found: EndpointList, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"added": found.added, "removed": found.removed})
+        return
+    for address in found.added:
+        click.echo(f"added    {address}")
+    for address in found.removed:
+        click.echo(f"removed  {address}")
+    if not found.added and not found.removed:
+        click.echo("nothing was added or removed: queries use the gateways of their settings")

@@ -1,0 +1,236 @@
+"""What the commands ask of a running gateway, and how they show it."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import attrs
+import click
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from forebay_compaction_ray.addresses import address_of
+from forebay_compaction_ray.client.gateway import Gateway
+from forebay_compaction_ray.messages import Submission
+from forebay_compaction_ray.options import ClientSecurity
+from forebay_compaction_ray.protocol import RefusedError
+from forebay_compaction_ray.worker.body import EXAMINED
+from forebay_state_api.commands.report import console, json_option, print_json
+from forebay_state_api.contract.compaction_job import CompactionJob
+from forebay_state_api.contract.compaction_service import CompactionPhase
+from forebay_state_api.keys import KeyGroupRange
+
+_TIMEOUT_S: Final = 10.0
+_ROUND_TRIP_S: Final = 10.0
+_START_S: Final = 15.0
+"""How long `examine` waits for the workers of a service that has just been started."""
+
+
+@attrs.frozen
+class Asked:
+    """The gateway that a command is about."""
+
+    address: str
+    gateway: Gateway
+
+    def call(self, method: str, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask; raises what `Gateway.call` raises."""
+        return self.gateway.call(method, message)
+
+
+def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the parameter ``gateway``, from ``--gateway`` and how to get in there."""
+
+    @click.option("--gateway", "address", required=True, metavar="IP:PORT")
+    @click.option("--token-file", type=click.Path(), help="File with the gateway's token.")
+    @click.option("--tls-ca", type=click.Path(), help="PEM file: who signed its certificate.")
+    @click.option("--tls-cert", type=click.Path(), help="PEM file: this side's certificate.")
+    @click.option("--tls-key", type=click.Path(), help="PEM file: the key of it.")
+    @json_option
+    @functools.wraps(command)
+    def asked(
+        address: str,
+        token_file: str | None,
+        tls_ca: str | None,
+        tls_cert: str | None,
+        tls_key: str | None,
+        **given: Any,
+    ) -> None:
+        security = ClientSecurity.of(
+            token_file=token_file, ca=tls_ca, certificate=tls_cert, key=tls_key
+        )
+        gateway = Gateway(address_of(address), security, timeout_s=_TIMEOUT_S)
+        try:
+            command(gateway=Asked(gateway.address, gateway), **given)
+        finally:
+            gateway.close()
+
+    return asked
+
+
+def show(asked: Asked, *, watch: bool = False, as_json: bool) -> None:
+    """Print workers, queue and rates; with ``watch`` again and again."""
+    before = asked.call("Describe", {})
+    if as_json:
+        print_json({"address": asked.address, **before})
+        return
+    if not watch:
+        console().print(_shown(asked.address, before, before, 0.0))
+        return
+    with Live(_shown(asked.address, before, before, 0.0), auto_refresh=False) as live:
+        while True:
+            time.sleep(1.0)
+            now = asked.call("Describe", {})
+            live.update(_shown(asked.address, now, before, 1.0), refresh=True)
+            before = now
+
+
+def _shown(
+    address: str, now: Mapping[str, Any], before: Mapping[str, Any], seconds: float
+) -> Group:
+    summary = (Text(line, no_wrap=True) for line in _summary(address, now, before, seconds))
+    return Group(*summary, _table(now))
+
+
+def _table(now: Mapping[str, Any]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("worker", "state", "node", "pid", "jobs", "done", "left"):
+        table.add_column(column)
+    for worker in now["worker_list"]:
+        table.add_row(
+            worker["id"],
+            worker["state"],
+            worker["node"] or "-",
+            str(worker["pid"] or "-"),
+            str(len(worker["jobs"])),
+            str(worker["given"] - len(worker["jobs"])),
+            _bytes(worker["remaining"]),
+        )
+    return table
+
+
+def _summary(
+    address: str, now: Mapping[str, Any], before: Mapping[str, Any], seconds: float
+) -> Iterator[str]:
+    """Lines that fit a narrow terminal."""
+    numbers = now["metrics"]
+    yield f"{address} {now['state']}   {now['queue']} waiting, {now['running']} running"
+    read, written = (_bytes(numbers.get(name, 0)) for name in ("bytes_in_total", "bytes_out_total"))
+    rates = ""
+    if seconds:
+        rate = (_finished(now) - _finished(before)) / seconds
+        since = numbers.get("bytes_in_total", 0) - before["metrics"].get("bytes_in_total", 0)
+        rates = f"   {rate:g} jobs/s, {_bytes(since / seconds)}/s"
+    yield f"read {read}   written {written}{rates}"
+
+
+def _finished(described: Mapping[str, Any]) -> float:
+    numbers: Mapping[str, float] = described["metrics"]
+    return sum(v for name, v in numbers.items() if name.startswith("jobs_finished_total"))
+
+
+def _bytes(size: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:  # noqa: PLR2004 - a unit
+            return f"{size:.0f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+@attrs.frozen
+class Finding:
+    """What was asked of the service, and what is wrong with the answer; empty if nothing is."""
+
+    promise: str
+    problem: str
+
+
+def examine(asked: Asked) -> Iterator[Finding]:
+    """Ask after versions, every storage, and the way to a worker and back."""
+    described = _described(asked)
+    serving = described["state"] == "serving"
+    yield Finding("the gateway takes jobs", _unless(serving, "it drains"))
+    yield Finding("workers are up", _unless(described["workers"] > 0, "none is"))
+    own = importlib.metadata.version("forebay-compaction-ray")
+    for worker in described["worker_list"]:
+        other = worker["version"]
+        wrong = "" if other in ("", own) else f"it has {other}, this side {own}"
+        yield Finding(f"worker {worker['id']} has the release of this side", wrong)
+    for storage in described["storages"]:
+        if serving:
+            back = _round_trip(asked, storage)
+            yield Finding(f"storage {storage}: a job comes back", back)
+        for promise, problem in _promises(asked, storage).items():
+            yield Finding(f"storage {storage}: {promise}", problem)
+
+
+def _described(asked: Asked) -> dict[str, Any]:
+    """The gateway's description, once one of its workers is up or none comes up in time."""
+    deadline = time.monotonic() + _START_S
+    described = asked.call("Describe", {})
+    while described["worker_list"] and not described["workers"] and time.monotonic() < deadline:
+        time.sleep(0.2)
+        described = asked.call("Describe", {})
+    return described
+
+
+def _round_trip(asked: Asked, storage: str) -> str:
+    number = secrets.token_hex(12)
+    job = CompactionJob(
+        id=number,
+        operator=EXAMINED,
+        format="nothing-1",
+        inputs=[],
+        output_prefix=f"{number}/",
+        range=KeyGroupRange(0, 0),
+        now_us=0,
+        target_bytes=1,
+        options={"number": number},
+    )
+    submission = Submission(job=job, storage=storage, client="doctor")
+    try:
+        view = asked.gateway.submit(submission)
+    except RefusedError as refused:
+        return str(refused)
+    if not view.phase.ended:
+        view = asked.gateway.poll(number, _ROUND_TRIP_S)
+    asked.gateway.release(number)
+    return "" if view.phase is CompactionPhase.DONE else f"{view.phase.value} {view.message}"
+
+
+def _promises(asked: Asked, storage: str) -> dict[str, str]:
+    """What a worker found of a storage: promise → what is wrong with it."""
+    try:
+        found: dict[str, str] = asked.call("Check", {"storage": storage})["found"]
+    except RefusedError as refused:
+        return {"it can be examined": str(refused)}
+    return found
+
+
+def _unless(well: bool, problem: str) -> str:  # noqa: FBT001 - a plain value
+    return "" if well else problem
+
+
+def report(asked: Asked, *, as_json: bool) -> bool:
+    """Print what `examine` finds; returns whether all is well."""
+    findings = []
+    for finding in examine(asked):
+        findings.append(finding)
+        if not as_json:
+            problem = finding.problem
+            told = f"{finding.promise}: {problem}" if problem else finding.promise
+            click.echo(f"{'BAD ' if problem else 'ok  '} {told}")
+    formats = asked.call("Describe", {})["formats"]
+    if as_json:
+        found = [attrs.asdict(finding) for finding in findings]
+        print_json({"address": asked.address, "formats": formats, "findings": found})
+    else:
+        click.echo(f"     formats: {', '.join(formats) or '-'}")
+    return not any(finding.problem for finding in findings)

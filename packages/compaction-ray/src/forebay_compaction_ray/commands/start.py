@@ -1,0 +1,131 @@
+"""What ``forebay compaction start`` does; needs the extra ``server``."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+
+from forebay_compaction_ray.gateway.server import ServerSecurity
+from forebay_compaction_ray.options import read_bytes, read_token
+from forebay_compaction_ray.worker.body import StoragePlace
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.storage.urls import located
+
+if TYPE_CHECKING:
+    from forebay_compaction_ray.ray_server.spec import GatewaySpec
+
+
+def start(
+    ray: str,
+    address_file: Path | None,
+    storage_options: Mapping[str, Any],
+    given: Mapping[str, Any],
+) -> None:
+    """Start a gateway; see the command for what the arguments mean."""
+    try:
+        from forebay_compaction_ray.ray_server.cluster import LOCAL, connected, start_gateway
+        from forebay_compaction_ray.ray_server.spec import GatewaySpec
+    except ImportError as error:
+        message = "Ray is not installed here: pip install 'forebay-compaction-ray[server]'"
+        raise ConfigurationError(message) from error
+    spec = GatewaySpec(
+        host=given["host"],
+        port=given["port"],
+        workers=given["workers"],
+        storages=_storages(given["storages"], storage_options),
+        worker_cpus=given["worker_cpus"],
+        worker_resources=_resources(given["resources"]),
+        policy=given["policy"] or "least-occupied",
+        metrics_port=given["metrics_port"],
+        limits=given["limits"],
+        security=_security(given),
+    )
+    spec.security.check(spec.host)
+    own = ray == LOCAL
+    if own:
+        spec = without_demands(spec)
+    with connected(ray, cpus=given["workers"]):
+        actor, address = start_gateway(spec, name=given["name"], detached=not own)
+        if address_file is not None:
+            address_file.write_text(address + "\n", encoding="utf-8")
+        click.echo(address)
+        if own:
+            _wait(actor)
+
+
+def without_demands(spec: GatewaySpec) -> GatewaySpec:
+    """For a Ray that has nothing but this gateway: there is room for as many workers as one asks.
+
+    What workers demand of Ray divides a cluster among those who share it.
+    """
+    return attrs.evolve(spec, worker_cpus=0.0, worker_resources={})
+
+
+def _wait(actor: Any) -> None:
+    """Until the gateway is stopped, or this process is asked to end: then the jobs come first."""
+    import ray
+
+    ended = threading.Event()
+
+    def end(number: int, frame: object) -> None:
+        del number, frame
+        ended.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+    stopped = actor.stopped.remote()
+    while not ended.is_set():
+        done, _ = ray.wait([stopped], timeout=0.5)
+        if done and _is_answered(stopped):
+            return
+        if done:
+            stopped = actor.stopped.remote()
+    click.echo("draining", err=True)
+    ray.get(actor.stop.remote())
+    ray.wait([stopped])
+
+
+def _is_answered(stopped: Any) -> bool:
+    """Whether it is the gateway that says it is stopped, and not that its process has ended."""
+    import ray
+
+    try:
+        return bool(ray.get(stopped))
+    except ray.exceptions.ActorUnavailableError:
+        return False
+
+
+def _storages(given: Sequence[str], options: Mapping[str, Any]) -> dict[str, StoragePlace]:
+    found: dict[str, StoragePlace] = {}
+    for text in given:
+        name, equals, url = text.partition("=")
+        if not equals or "/" in name:
+            name, url = "default", text
+        if name in found:
+            raise ConfigurationError(f"--storage {name} is given twice")
+        found[name] = StoragePlace(located(url), dict(options))
+    return found
+
+
+def _resources(given: Sequence[str]) -> dict[str, float]:
+    try:
+        return {name: float(number) for name, _, number in (text.partition("=") for text in given)}
+    except ValueError as error:
+        raise ConfigurationError(f"--worker-resource wants NAME=NUMBER: {error}") from error
+
+
+def _security(given: Mapping[str, Any]) -> ServerSecurity:
+    token, admin = given["token_file"], given["admin_token_file"]
+    return ServerSecurity(
+        token=None if token is None else read_token(token),
+        admin_token=None if admin is None else read_token(admin),
+        certificate=read_bytes(given["tls_cert"]),
+        key=read_bytes(given["tls_key"]),
+        client_ca=read_bytes(given["tls_client_ca"]),
+    )

@@ -1,0 +1,114 @@
+"""The gateway as a Ray actor: core, server and clock in one process; comes back when it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from typing import Any, Final
+
+import ray
+
+from forebay_compaction_ray.gateway.core import GatewayCore
+from forebay_compaction_ray.gateway.prometheus import serve_metrics
+from forebay_compaction_ray.gateway.server import GatewayServer
+from forebay_compaction_ray.gateway.workers import POLICIES
+from forebay_compaction_ray.protocol import MESSAGE_BYTES
+from forebay_compaction_ray.ray_server.metrics import RayMetrics
+from forebay_compaction_ray.ray_server.pool import RayPool
+from forebay_compaction_ray.ray_server.spec import GatewaySpec
+from forebay_state_api.errors import ConfigurationError
+
+_log = logging.getLogger(__name__)
+
+_REBIND_S: Final = 60.0
+"""How long a gateway that begins again waits for its port."""
+_LAST_WORDS_S: Final = 0.2
+"""For whoever waits in `stopped`."""
+
+
+class GatewayActor:
+    """Serves until it is stopped. Its workers are its own: they end with it."""
+
+    def __init__(self, spec: GatewaySpec) -> None:
+        """Begin to serve; what goes wrong is told by `address`, for a constructor must not fail."""
+        self._spec: Final = spec
+        self._stopping: Final = asyncio.Event()
+        self._stopped: Final = asyncio.Event()
+        self._core: Final = GatewayCore(
+            RayPool(spec),
+            spec.limits,
+            storages=list(spec.storages),
+            policy=POLICIES[spec.policy],
+        )
+        self._server: Final = GatewayServer(
+            self._core,
+            spec.security,
+            stop=self._stopping.set,
+            message_bytes=MESSAGE_BYTES,
+        )
+        loop = asyncio.get_running_loop()
+        self._listening: Final = loop.create_task(self._listen())
+        self._life: Final = loop.create_task(self._live())
+
+    async def address(self) -> str:
+        """Where it listens; raises `ConfigurationError` if it cannot."""
+        return await asyncio.shield(self._listening)
+
+    async def stopped(self) -> bool:
+        """Wait until it has been stopped, and has no jobs any more."""
+        await self._stopped.wait()
+        return True
+
+    async def pid(self) -> int:
+        """Of its process."""
+        return os.getpid()
+
+    async def stop(self) -> None:
+        """As the request `Stop`."""
+        self._stopping.set()
+
+    async def _listen(self) -> str:
+        spec = self._spec
+        self._core.scale(spec.workers)
+        again = bool(ray.get_runtime_context().was_current_actor_reconstructed)
+        deadline_s = asyncio.get_running_loop().time() + (_REBIND_S if again else 0.0)
+        while True:
+            try:
+                address = await self._server.start(spec.host, spec.port)
+                break
+            except ConfigurationError:
+                if asyncio.get_running_loop().time() >= deadline_s:
+                    raise
+                await asyncio.sleep(0.5)
+        if spec.metrics_port is not None:
+            await serve_metrics(self._core.metrics, spec.host, spec.metrics_port)
+        return address
+
+    async def _live(self) -> None:
+        sink = RayMetrics()
+        waiting = asyncio.create_task(self._stopping.wait())
+        while not waiting.done():
+            try:
+                self._core.tick()
+                sink.show(self._core.metrics)
+            except Exception:  # noqa: BLE001 - it must go on
+                _log.exception("a tick failed")
+            await asyncio.wait([waiting], timeout=self._spec.limits.ping_every_s)
+        self._core.drain()
+        drained = asyncio.create_task(self._core.drained.wait())
+        while not drained.done():
+            self._core.tick()
+            await asyncio.wait([drained], timeout=self._spec.limits.ping_every_s)
+        await self._server.close()
+        await self._core.close()
+        self._stopped.set()
+        if self._spec.detached:
+            await asyncio.sleep(_LAST_WORDS_S)
+            ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
+
+
+def gateway_class() -> Any:
+    """The actor class: nothing but a loop, which restarts for ever and is never asked twice."""
+    kinds = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": 0, "max_concurrency": 1000}
+    return ray.remote(**kinds)(GatewayActor)

@@ -1,0 +1,269 @@
+"""The client and its jobs, against real gRPC on loopback: what is done, and what fails."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+import pytest
+from compaction_ray_toys import (
+    ALL,
+    PATIENCE_S,
+    QUICK,
+    Clock,
+    Concatenation,
+    ThreadPool,
+    begun,
+    dead_address,
+    ended,
+    job,
+    result_of,
+    running,
+)
+
+from forebay_compaction_ray.client.service import RemoteCompactionService
+from forebay_state_api.contract.checksummed import seal
+from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
+from forebay_state_api.contract.files import StateFile
+from forebay_state_api.errors import (
+    ConfigurationError,
+    CorruptStateError,
+    PluginError,
+    StorageError,
+)
+
+# -- all is well --------------------------------------------------------------------------------
+
+
+def test_a_job_is_done_by_a_worker_and_verified(client_of, gateway, storage, remote, own):
+    client, given = client_of(gateway.address), job()
+    assert ended(client, given).phase is CompactionPhase.DONE
+    assert (remote.runs, own.runs) == (1, 0)
+    (output,) = result_of(storage, given).outputs
+    assert storage.child(given.operator).get(output.name) == b"\x01" * 100
+    assert own.verified == [output.name]
+    client.verify(given, result_of(storage, given))
+    assert own.verified == [output.name], "what was verified on the way is not read again"
+
+
+def test_local_and_remote_write_the_same(client_of, gateway, storage):
+    away, here = job(1), job(1)
+    assert ended(client_of(gateway.address), away).phase is CompactionPhase.DONE
+    assert ended(client_of(dead_address()), here).phase is CompactionPhase.DONE
+    names = [result_of(storage, given).outputs[0].name for given in (away, here)]
+    one, two = (storage.child(away.operator).get(name) for name in names)
+    assert one == two
+
+
+def test_small_jobs_stay_here(client_of, gateway, remote, own):
+    client = client_of(gateway.address, min_bytes=101)
+    assert ended(client, job()).phase is CompactionPhase.DONE
+    assert (remote.runs, own.runs) == (0, 1)
+
+
+def test_a_second_submission_is_none(client_of, gateway, remote):
+    client, given = client_of(gateway.address), job()
+    client.submit(given)
+    assert ended(client, given).phase is CompactionPhase.DONE
+    assert remote.runs == 1
+
+
+def test_nothing_is_opened_before_the_first_job(client_of):
+    before = threading.active_count()
+    client_of(dead_address())
+    assert threading.active_count() == before
+
+
+def test_another_process_finds_the_job_at_the_gateway(client_of, gateway, remote):
+    first = client_of(gateway.address)
+    given = begun(first, remote)
+    second = client_of(gateway.address)
+    assert second.poll(given.id).phase is CompactionPhase.RUNNING
+    remote.go.set()
+    assert second.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
+
+
+def test_a_gateway_forgets_a_job_once_its_owner_knows_that_it_is_done(client_of, gateway):
+    client, given = client_of(gateway.address), job(1)
+    assert ended(client, given).phase is CompactionPhase.DONE
+    assert gateway.on_loop(gateway.core.describe)["remembered"] == 0
+    assert client.poll(given.id).phase is CompactionPhase.DONE
+    assert client_of(gateway.address).poll(given.id).phase is CompactionPhase.UNKNOWN
+
+
+def test_a_gateway_remembers_a_job_that_another_process_asks_for(client_of, gateway, remote):
+    first = client_of(gateway.address)
+    given = begun(first, remote)
+    assert client_of(gateway.address).poll(given.id).phase is CompactionPhase.RUNNING
+    first.close()
+    remote.go.set()
+    for _ in range(2):
+        another = client_of(gateway.address)
+        assert another.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
+
+
+def test_a_job_that_nobody_knows_is_unknown(client_of, gateway):
+    assert client_of(gateway.address).poll("nobody").phase is CompactionPhase.UNKNOWN
+    assert client_of(dead_address()).poll("nobody").phase is CompactionPhase.UNKNOWN
+
+
+def test_releasing_stops_a_job_also_for_another_process(client_of, gateway, remote):
+    first = client_of(gateway.address)
+    given = begun(first, remote)
+    client_of(gateway.address).release(given.id)
+    assert first.poll(given.id, PATIENCE_S).phase is CompactionPhase.LOST
+
+
+def test_aborting(client_of, gateway, remote):
+    client = client_of(gateway.address)
+    given = begun(client, remote)
+    client.abort(given.id)
+    assert client.poll(given.id, PATIENCE_S).phase is CompactionPhase.ABORTED
+
+
+def test_jobs_go_on_when_the_process_ends(client_of, gateway, remote):
+    client = client_of(gateway.address)
+    given = begun(client, remote)
+    another = client_of(gateway.address)
+    assert another.poll(given.id).phase is CompactionPhase.RUNNING
+    client.close()
+    remote.go.set()
+    assert another.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
+
+
+# -- jobs that fail -----------------------------------------------------------------------------
+
+
+def test_corruption_is_never_hidden(client_of, gateway, remote, own):
+    remote.fault = CorruptStateError("an input is not what was written")
+    status = ended(client_of(gateway.address), job())
+    assert (status.phase, status.fault) == (CompactionPhase.FAILED, CompactionFault.CORRUPTION)
+    assert "not what was written" in status.message
+    assert own.runs == 0
+
+
+def test_a_fault_of_the_compactor_is_never_hidden(client_of, gateway, remote, own):
+    remote.fault = ZeroDivisionError("oops")
+    assert ended(client_of(gateway.address), job()).fault is CompactionFault.PERMANENT
+    assert own.runs == 0
+
+
+def test_outputs_that_are_not_what_the_result_says(client_of, gateway, remote, storage):
+    remote.damage = True
+    client, given = client_of(gateway.address), job()
+    status = ended(client, given)
+    assert (status.phase, status.fault) == (CompactionPhase.FAILED, CompactionFault.CORRUPTION)
+    assert client.counters["verify_failures"] == 1
+    another = client_of(gateway.address)
+    with pytest.raises(CorruptStateError):
+        another.verify(given, result_of(storage, given))
+
+
+@pytest.mark.parametrize(
+    ("data", "phase"),
+    [
+        (seal({"outputs": []})[:-1], CompactionPhase.LOST),  # torn: it counts as not there
+        (seal({"outputs": []})[:-1] + b"?", CompactionPhase.FAILED),
+        (seal({"outputs": [{"whatever": 1}]}), CompactionPhase.FAILED),
+        (b"something else", CompactionPhase.FAILED),
+    ],
+)
+def test_a_result_that_cannot_be_decoded(client_of, gateway, remote, storage, data, phase):
+    client = client_of(gateway.address)
+    given = begun(client, remote)
+    storage.child(given.operator).put(given.result_name, data)
+    remote.go.set()
+    status = client.poll(given.id, PATIENCE_S)
+    assert status.phase is phase
+    if phase is CompactionPhase.FAILED:
+        assert status.fault is CompactionFault.CORRUPTION
+
+
+def test_a_job_that_was_given_up_is_tried_again_when_the_query_is(client_of, gateway, remote):
+    clock = Clock()
+    client = client_of(dead_address(), failure_strategy="fail", request_retries=0)
+    client._clock = clock
+    given = job(attempt=7)
+    assert ended(client, given).fault is CompactionFault.UNAVAILABLE
+    clock.now += 29
+    assert client.poll(given.id).fault is CompactionFault.UNAVAILABLE
+    clock.now += 1
+    assert client.poll(given.id).phase is CompactionPhase.UNKNOWN
+    back = client_of(gateway.address, failure_strategy="fail", request_retries=0)
+    assert ended(back, job(attempt=8)).phase is CompactionPhase.DONE
+
+
+@pytest.mark.parametrize("strategy", ["fallback", "fail"])
+def test_what_fails_in_passing_is_submitted_again_until_the_retries_are_used_up(
+    client_of, gateway, remote, own, strategy
+):
+    remote.fault = StorageError("throttled", transient=True)
+    client = client_of(gateway.address, request_retries=1, failure_strategy=strategy)
+    assert ended(client, job(attempt=1)).phase is CompactionPhase.LOST
+    second = ended(client, job(attempt=2))
+    if strategy == "fail":
+        assert second.fault is CompactionFault.UNAVAILABLE
+        assert "throttled" in second.message
+        return
+    assert second.phase is CompactionPhase.LOST
+    assert ended(client, job(attempt=3)).phase is CompactionPhase.DONE
+    assert (remote.runs, own.runs) == (2, 1)
+    assert client.counters.all()["fallbacks:attempts"] == 1
+
+
+def test_a_job_that_takes_too_long_is_stopped_and_lost(client_of, gateway, remote):
+    remote.go.clear()
+    client = client_of(gateway.address, request_timeout_s=0.3)
+    status = ended(client, job())
+    assert status.phase is CompactionPhase.LOST
+    assert "not done after" in status.message
+
+
+def test_a_gateway_that_began_again_knows_nothing(state_dir, storage, remote, client_of):
+    pool = ThreadPool({"default": state_dir}, {"toy": remote})
+    with running(pool, storages=["default"], limits=QUICK) as first:
+        client = client_of(first.address)
+        given = begun(client, remote)
+        port = int(first.address.rpartition(":")[2])
+    with running(pool, storages=["default"], limits=QUICK, port=port):
+        status = client.poll(given.id, PATIENCE_S)
+    assert status.phase is CompactionPhase.LOST
+
+
+def test_a_missing_input(client_of, gateway, own):
+    given = job(inputs=[StateFile(name="data/gone", size=1, range=ALL, meta={"entries": 1})])
+    status = ended(client_of(gateway.address), given)
+    assert status.phase is CompactionPhase.LOST  # the toy does not tell missing from unreachable
+    assert own.runs == 0
+
+
+def test_a_compactor_that_writes_elsewhere_or_deletes(client_of, gateway, remote, storage):
+    class Vandal(Concatenation):
+        def compact(self, given, here, cancelled):
+            with contextlib.suppress(PluginError):  # it swallows the refusal, and is found out
+                here.delete(["data/in1"])
+            here.put("data/in1", b"mine")
+
+    remote.compact = Vandal().compact
+    status = ended(client_of(gateway.address), job())
+    assert status.fault is CompactionFault.PERMANENT
+    assert storage.get("query/op/data/in1") == b"\x01" * 100
+
+
+# -- settings -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({}, "address"),
+        ({"address": "nowhere"}, "ip:port"),
+        ({"address": "host:99999"}, "ip:port"),
+        ({"address": "a:1", "token-file": "/does/not/exist"}, "cannot be read"),
+        ({"address": "a:1", "tls-cert": "/x"}, "needs its key"),
+        ({"address": "a:1", "nonsense": 1}, "nonsense"),
+    ],
+)
+def test_options_that_cannot_work(storage, given, match):
+    with pytest.raises(ConfigurationError, match=match):
+        RemoteCompactionService.open(storage, given)

@@ -1,0 +1,323 @@
+"""``forebay compaction …`` against a gateway of this process."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+from compaction_ray_toys import PATIENCE_S, Concatenation, ThreadPool, job, running
+from rich.console import Console
+
+from forebay_compaction_ray.client.service import RemoteCompactionService
+from forebay_compaction_ray.commands import inspection, start
+from forebay_compaction_ray.gateway.limits import GatewayLimits
+from forebay_compaction_ray.gateway.server import ServerSecurity
+from forebay_compaction_ray.options import RemoteOptions
+from forebay_compaction_ray.worker.noop_compactor import NothingCompactor
+from forebay_state_api.commands.main import main
+from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
+
+
+def forebay(*arguments):
+    return CliRunner().invoke(main, ["compaction", *arguments])
+
+
+@pytest.fixture
+def gateway(state_dir):
+    compactors = {"toy": Concatenation(), "nothing-1": NothingCompactor()}
+    with running(
+        ThreadPool({"default": state_dir}, compactors),
+        storages=["default"],
+        limits=GatewayLimits(ping_every_s=0.05),
+        security=ServerSecurity(token="secret"),
+    ) as started:
+        yield started
+
+
+@pytest.fixture
+def there(gateway, tmp_path):
+    (tmp_path / "token").write_text("secret\n")
+    return ["--gateway", gateway.address, "--token-file", str(tmp_path / "token")]
+
+
+def test_status(there, gateway):
+    result = forebay("status", *there)
+    assert result.exit_code == 0, result.output
+    assert gateway.address in result.output
+    assert "w0" in result.output
+    assert "ready" in result.output
+
+
+def test_status_fits_a_narrow_terminal():
+    workers = [
+        {"id": "w10", "state": "draining", "node": "node-1.example", "pid": 1234567, "jobs": []}
+        | {"given": 12345, "remaining": 5 << 40}
+    ]
+    now = {"state": "draining", "queue": 64, "running": 16, "worker_list": workers}
+    now["metrics"] = {"bytes_in_total": 1023 << 30, "bytes_out_total": 1023 << 30}
+    before = {**now, "metrics": {"bytes_in_total": 0}}
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(inspection._shown("[fd00:1234:5678::9abc]:19461", now, before, 1.0))
+    lines = console.export_text().splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["read", "worker", "w10"]
+    assert lines[0].endswith("64 waiting, 16 running")
+    assert lines[1].rstrip().endswith("1023 GiB/s")
+
+
+def test_scale(there, gateway):
+    assert forebay("scale", "3", *there).exit_code == 0
+    assert len(gateway.core.crew.workers) == 3
+
+
+def test_drain(there, gateway):
+    result = forebay("drain", *there)
+    assert "draining" in result.output
+    assert gateway.core.hello()["state"] == "draining"
+
+
+def test_stop(there, gateway):
+    assert forebay("stop", *there).exit_code == 0
+    assert gateway.stopped.wait(5)
+
+
+def test_doctor(there, gateway):
+    result = forebay("doctor", *there)
+    assert result.exit_code == 0, result.output
+    assert "a job comes back" in result.output
+    assert "BAD" not in result.output
+    gateway.on_loop(gateway.core.drain)
+    result = forebay("doctor", *there)
+    assert result.exit_code == 1
+    assert "it drains" in result.output
+    assert "Error" not in result.output
+    assert "storage default: put" in result.output.replace("ok  ", ""), "storages are examined"
+
+
+def test_doctor_goes_on_when_something_is_refused(there, gateway, monkeypatch):
+    monkeypatch.setattr(inspection, "_ROUND_TRIP_S", 0.05)
+    gateway.on_loop(lambda: gateway.core.scale(0))
+    result = forebay("doctor", *there)
+    assert result.exit_code == 1, result.output
+    assert "BAD  storage default: it can be examined: no worker is up" in result.output
+
+
+class Told:
+    """Answers `Describe` with one description after another, the last one again and again."""
+
+    def __init__(self, *workers_up, workers=2):
+        self.answers = [{"workers": up, "worker_list": [{}] * workers} for up in workers_up]
+        self.asked = 0
+
+    def call(self, method, message):
+        self.asked += 1
+        return self.answers[min(self.asked, len(self.answers)) - 1]
+
+
+@pytest.mark.parametrize(
+    ("told", "up", "asked"),
+    [
+        (Told(2), 2, 1),
+        (Told(0, 0, 1), 1, 3),
+        (Told(0, workers=0), 0, 1),
+        (Told(0), 0, 76),
+    ],
+    ids=["all up", "just begun", "to be none", "never"],
+)
+def test_doctor_waits_for_workers_that_come_up(monkeypatch, told, up, asked):
+    now = [100.0]
+    clock = SimpleNamespace(
+        monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds)
+    )
+    monkeypatch.setattr(inspection, "time", clock)
+    assert inspection._described(told)["workers"] == up
+    assert told.asked == pytest.approx(asked, abs=1 if asked > 3 else 0)
+
+
+def test_as_json(there, gateway):
+    described = json.loads(forebay("status", *there, "--json").output)
+    assert (described["address"], described["state"]) == (gateway.address, "serving")
+    assert [worker["id"] for worker in described["worker_list"]] == ["w0"]
+    scaled = json.loads(forebay("scale", "2", *there, "--json").output)
+    assert len(scaled["worker_list"]) == 2
+    found = json.loads(forebay("doctor", *there, "--json").output)
+    assert {"nothing-1", "toy"} <= set(found["formats"])
+    assert {one["problem"] for one in found["findings"]} == {""}
+    both = forebay("status", *there, "--json", "--watch")
+    assert (both.exit_code, "--watch draws a screen" in both.output) == (2, True)
+    assert json.loads(forebay("stop", *there, "--json").output)["stops"] is True
+
+
+def test_endpoints_as_json(tmp_path):
+    of = ["--conf", f"spark.forebay.state.dir={tmp_path}", "--json"]
+    added = forebay("endpoints", "add", "10.0.0.1:9461", *of)
+    assert json.loads(added.output) == {"added": ["10.0.0.1:9461"], "removed": []}
+    assert json.loads(forebay("endpoints", "list", *of).output) == json.loads(added.output)
+    missing = tmp_path / "nonexistent"
+    of = ["--conf", f"spark.forebay.state.dir={missing}"]
+    mistyped = forebay("endpoints", "add", "10.0.0.1:9461", *of)
+    assert (mistyped.exit_code, "there is no directory" in mistyped.output) == (2, True)
+    assert not missing.exists()
+
+
+def test_nobody_there():
+    result = forebay("status", "--gateway", "127.0.0.1:1")
+    assert result.exit_code == 2
+    assert "cannot be reached" in result.output
+
+
+def test_the_wrong_token(gateway):
+    result = forebay("status", "--gateway", gateway.address)
+    assert result.exit_code == 2
+    assert "token" in result.output
+
+
+def test_endpoints(state_dir, storage):
+    place = ["--conf", f"spark.forebay.state.dir={state_dir}"]
+    assert "nothing" in forebay("endpoints", "list", *place).output
+    assert "10.0.0.1:9461" in forebay("endpoints", "add", "10.0.0.1:9461", *place).output
+    removed = forebay("endpoints", "remove", "10.0.0.1:9461", "10.0.0.2:1", *place)
+    assert "added" not in removed.output
+    listed = forebay("endpoints", "list", *place)
+    assert listed.output.splitlines() == ["removed  10.0.0.1:9461", "removed  10.0.0.2:1"]
+
+
+def test_endpoints_of_what():
+    result = forebay("endpoints", "list")
+    assert result.exit_code == 2
+    assert "state.dir" in result.output
+
+
+def test_an_open_door_is_refused_before_anything_starts(tmp_path):
+    pytest.importorskip("ray", reason="the extra [server] brings it")
+    result = forebay("start", "--host", "0.0.0.0", "--storage", str(tmp_path))
+    assert result.exit_code == 2
+    assert "--token-file" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (["--storage", "a=/x", "--storage", "a=/y"], "twice"),
+        (["--storage", "/x", "--worker-resource", "ssd=many"], "NAME=NUMBER"),
+        (["--storage", "/x", "--token-file", "/does/not/exist"], "cannot be read"),
+        (["--storage", "/x", "--address", "127.0.0.1:1"], "no Ray"),
+    ],
+)
+def test_what_cannot_be_started(arguments, match):
+    pytest.importorskip("ray", reason="the extra [server] brings it")
+    result = forebay("start", *arguments)
+    assert result.exit_code == 2, result.output
+    assert match in result.output
+
+
+@pytest.fixture
+def started(monkeypatch, tmp_path):
+    """The specs with which gateways were to be started; no Ray is."""
+    reason = "the extra [server] brings Ray, which it imports"
+    cluster = pytest.importorskip("forebay_compaction_ray.ray_server.cluster", reason=reason)
+    specs = []
+
+    def start_gateway(spec, **given):
+        specs.append(spec)
+        return None, "127.0.0.1:9461"
+
+    monkeypatch.setattr(cluster, "connected", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr(cluster, "start_gateway", start_gateway)
+    monkeypatch.setattr(start, "_wait", lambda _: None)
+
+    def started(*arguments):
+        result = forebay("start", "--storage", str(tmp_path), *arguments)
+        assert result.exit_code == 0, result.output
+        return specs[-1]
+
+    return started
+
+
+def test_workers_demand_a_share_of_a_cluster_but_not_of_a_ray_of_their_own(started):
+    demands = ["--workers", "2", "--worker-cpus", "2", "--worker-resource", "ssd=1"]
+    shared = started("--address", "auto", *demands)
+    assert (shared.worker_cpus, shared.worker_resources) == (2.0, {"ssd": 1.0})
+    own = started(*demands)
+    assert (own.worker_cpus, own.worker_resources) == (0.0, {})
+    assert own.workers == 2
+
+
+def test_limits_are_what_is_given_and_their_defaults_else(started):
+    assert started().limits == GatewayLimits()
+    numbers = ["--slots", "2", "--queue", "0", "--max-job-bytes", "1g", "--max-deaths", "1"]
+    times = ["--stall-timeout", "90", "--drain-timeout", "10min"]
+    assert started(*numbers, *times).limits == GatewayLimits(
+        slots=2,
+        queue=0,
+        job_bytes=1 << 30,
+        deaths=1,
+        stall_timeout_s=90.0,
+        drain_timeout_s=600.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "given"),
+    [
+        ("--stall-timeout", "soon"),
+        ("--stall-timeout", "0"),
+        ("--drain-timeout", "-1s"),
+        ("--slots", "0"),
+        ("--max-job-bytes", "much"),
+    ],
+)
+def test_limits_that_are_none(option, given, tmp_path):
+    result = forebay("start", "--storage", str(tmp_path), option, given)
+    assert result.exit_code == 2
+    assert option in result.output
+
+
+def test_mutual_tls_from_the_command_to_the_settings_of_a_job(
+    started, pem_files, state_dir, storage, tmp_path
+):
+    (tmp_path / "token").write_text("secret\n")
+    token = ["--token-file", str(tmp_path / "token")]
+    ca, cert, key = (str(pem_files / name) for name in ("ca.pem", "one.pem", "one.key"))
+    spec = started(*token, "--tls-cert", cert, "--tls-key", key, "--tls-client-ca", ca)
+    remote, own = Concatenation(), Concatenation()
+    pool = ThreadPool({"default": state_dir}, {"toy": remote})
+    settings = {"token-file": str(tmp_path / "token"), "min-bytes": 0, "connect-timeout": "5s"}
+    settings |= {"tls-ca": ca, "request.retries": 0, "request.failure-strategy": "fail"}
+    shown = {"tls-cert": cert, "tls-key": key}
+    with running(pool, storages=["default"], security=spec.security) as gateway:
+        options = [{**settings, **more, "address": gateway.address} for more in (shown, {})]
+        ended = []
+        for given in options:
+            made = RemoteOptions.of(given)
+            with RemoteCompactionService(storage, made, find_compactor=lambda _: own) as client:
+                pending = job()
+                client.submit(pending)
+                ended.append(client.poll(pending.id, PATIENCE_S))
+        there = ["--gateway", gateway.address, *token, "--tls-ca", ca]
+        with_certificate = forebay("status", *there, "--tls-cert", cert, "--tls-key", key)
+        without = forebay("status", *there)
+    assert [status.phase for status in ended] == [CompactionPhase.DONE, CompactionPhase.FAILED]
+    assert ended[1].fault is CompactionFault.UNAVAILABLE
+    assert (remote.runs, own.runs) == (1, 0)
+    assert (with_certificate.exit_code, without.exit_code) == (0, 2)
+
+
+def test_settings_that_contradict_each_other():
+    addressed = ["--conf", "spark.forebay.compaction.remote.address=127.0.0.1:9461"]
+    chosen = ["--conf", "spark.forebay.compaction.service=ray"]
+
+    def config(*arguments):
+        installed = ["--conf", "spark.forebay.state.backend=lsm"]
+        return CliRunner().invoke(main, ["config", *installed, *arguments])
+
+    assert config(*addressed, *chosen).exit_code == 0
+    without = config(*chosen)
+    assert without.exit_code == 2
+    assert "needs spark.forebay.compaction.remote.address" in without.output
+    unused = config(*addressed)
+    assert unused.exit_code == 2
+    assert "compaction.service is 'local'" in unused.output

@@ -1,0 +1,101 @@
+"""What the gateway refuses, for now or for good, and how it says so."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+from compaction_ray_toys import LIMITS, Stage, in_loop, submission
+
+from forebay_compaction_ray.protocol import RefusedError
+from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
+from forebay_state_api.contract.files import StateFile
+from forebay_state_api.keys import KeyGroupRange
+
+
+@in_loop
+async def test_a_prefix_is_used_once():
+    stage = Stage()
+    await stage.up()
+    first = submission()
+    stage.core.submit(first)
+    reused = attrs.evolve(first, job=attrs.evolve(first.job, attempt=2, id="another"))
+    with pytest.raises(RefusedError, match="used before") as refused:
+        stage.core.submit(reused)
+    assert refused.value.fault is CompactionFault.PERMANENT
+
+
+@in_loop
+async def test_a_full_queue_is_a_refusal_that_passes():
+    stage = Stage()
+    await stage.up()
+    for number in range(4):
+        await stage.submit(number, client=f"c{number}")
+    with pytest.raises(RefusedError) as refused:
+        stage.core.submit(submission(9))
+    assert refused.value.code == "queue_full"
+    assert refused.value.fault is CompactionFault.TRANSIENT
+    assert refused.value.retry_after_s > 0
+    assert stage.core.metrics.value("jobs_rejected_total", reason="queue_full") == 1
+
+
+@in_loop
+async def test_a_client_has_its_share():
+    stage = Stage(limits=attrs.evolve(LIMITS, queue=100))
+    await stage.up()
+    for number in range(5):
+        await stage.submit(number)
+    with pytest.raises(RefusedError) as refused:
+        stage.core.submit(submission(9))
+    assert refused.value.code == "client_full"
+    await stage.submit(9, client="another")
+
+
+def file(name, size=1):
+    return StateFile(name=name, size=size, range=KeyGroupRange(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        (submission(storage="other"), "unknown_storage"),
+        (submission(file_format="parquet"), "unknown_format"),
+        (submission(inputs=[file("../secret")]), "names"),
+        (submission(inputs=[file("/etc/passwd")]), "names"),
+        (submission(inputs=[file("a\x00b")]), "names"),
+        (submission(inputs=[file("s3://bucket/x")]), "names"),
+        (submission(inputs=[file("a", 10_001)]), "too_large"),
+        (submission(inputs=[file("a", -1)]), "malformed"),
+        (submission(inputs=[file(f"a{n}") for n in range(5)]), "too_large"),
+    ],
+)
+@in_loop
+async def test_what_can_never_run_is_refused_for_good(given, code):
+    stage = Stage()
+    await stage.up()
+    with pytest.raises(RefusedError) as refused:
+        stage.core.submit(given)
+    assert (refused.value.code, refused.value.fault) == (code, CompactionFault.PERMANENT)
+
+
+@in_loop
+async def test_output_prefixes_are_below_the_operator():
+    stage = Stage()
+    await stage.up()
+    for prefix in ("../x/", "data/x", "/data/x/"):
+        given = submission()
+        with pytest.raises(RefusedError) as refused:
+            stage.core.submit(
+                attrs.evolve(given, job=attrs.evolve(given.job, output_prefix=prefix))
+            )
+        assert refused.value.code == "names"
+
+
+@in_loop
+async def test_a_job_of_a_format_that_no_worker_has_ends_once_workers_are_up():
+    stage = Stage(formats=("other",))
+    early = await stage.submit()
+    assert await stage.phase(early) is CompactionPhase.QUEUED
+    await stage.up()
+    view = await stage.core.poll(early)
+    assert (view.phase, view.fault) == (CompactionPhase.FAILED, CompactionFault.PERMANENT)
+    assert view.code == "unknown_format"

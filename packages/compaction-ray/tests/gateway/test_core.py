@@ -1,0 +1,274 @@
+"""The lives of jobs in the gateway's core: scripted workers, and a clock that the test moves."""
+
+from __future__ import annotations
+
+import asyncio
+
+import attrs
+import pytest
+from compaction_ray_toys import LIMITS, Stage, in_loop, settle, submission
+
+from forebay_compaction_ray.protocol import RefusedError
+from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
+
+
+@in_loop
+async def test_a_job_goes_to_a_worker_and_ends():
+    stage = Stage()
+    (worker,) = await stage.up()
+    one = await stage.submit()
+    assert await stage.phase(one) is CompactionPhase.RUNNING
+    worker.end(one)
+    await settle()
+    view = await stage.core.poll(one)
+    assert view.phase is CompactionPhase.DONE
+    assert view.started
+    assert stage.core.metrics.value("jobs_finished_total", outcome="done") == 1
+    assert stage.core.metrics.value("bytes_in_total") == 7
+
+
+@in_loop
+async def test_jobs_wait_in_order_and_learn_their_position():
+    stage = Stage()
+    (worker,) = await stage.up()
+    jobs = [await stage.submit(n) for n in (1, 2, 3)]
+    assert [(await stage.core.poll(j)).position for j in jobs] == [0, 0, 1]
+    worker.end(jobs[0])
+    await settle()
+    assert worker.ran == jobs[:2]
+    assert (await stage.core.poll(jobs[2])).position == 0
+
+
+@in_loop
+async def test_the_same_submission_is_taken_once():
+    stage = Stage()
+    (worker,) = await stage.up()
+    given = submission()
+    first = stage.core.submit(given)
+    await settle()
+    again = stage.core.submit(given)
+    assert (first.job_id, again.phase) == (again.job_id, CompactionPhase.RUNNING)
+    assert len(worker.ran) == 1
+
+
+@in_loop
+async def test_a_later_attempt_stops_the_earlier_one_and_an_earlier_one_is_refused():
+    stage = Stage()
+    workers = await stage.up(2)
+    one = await stage.submit(attempt=1)
+    two = await stage.submit(attempt=2)
+    assert await stage.phase(one) is CompactionPhase.ABORTED
+    assert await stage.phase(two) is CompactionPhase.RUNNING
+    assert sum(one in w.aborted for w in workers) == 1
+    with pytest.raises(RefusedError) as refused:
+        stage.core.submit(submission(attempt=1))
+    assert refused.value.code == "superseded"
+
+
+@in_loop
+async def test_the_late_success_of_a_superseded_attempt_changes_nothing():
+    stage = Stage()
+    workers = await stage.up(2)
+    one = await stage.submit(attempt=1)
+    await settle()
+    worker = next(w for w in workers if one in w.running)
+    worker.aborts_at_once = False
+    await stage.submit(attempt=2)
+    await stage.later(LIMITS.abort_timeout_s + 1)
+    assert worker.killed == [True]
+    assert await stage.phase(one) is CompactionPhase.ABORTED
+
+
+@in_loop
+async def test_aborting_is_asked_first_and_killing_later():
+    stage = Stage()
+    (worker,) = await stage.up()
+    worker.aborts_at_once = False
+    one = await stage.submit()
+    stage.core.abort(one)
+    await settle()
+    assert worker.aborted == [one]
+    assert await stage.phase(one) is CompactionPhase.RUNNING
+    await stage.later(LIMITS.abort_timeout_s)
+    assert worker.killed == [True]
+    assert await stage.phase(one) is CompactionPhase.ABORTED
+
+
+@in_loop
+async def test_a_waiting_job_is_aborted_without_having_begun():
+    stage = Stage()
+    one = await stage.submit()
+    view = stage.core.abort(one)
+    assert (view.phase, view.started) == (CompactionPhase.ABORTED, False)
+    assert stage.core.abort("nobody").phase is CompactionPhase.UNKNOWN
+
+
+@in_loop
+async def test_entries_that_jobs_dropped_are_counted_by_why():
+    stage = Stage()
+    (worker,) = await stage.up()
+    for dropped in ({"overwritten": 3, "expired": 2, "of a later release": 1}, {"deleted": 1}):
+        one = await stage.submit()
+        worker.end(one, entries_in=9, entries_dropped=7, dropped=dropped)
+        await settle()
+    told = stage.core.describe()["metrics"]
+    found = {name: n for name, n in told.items() if name.startswith("entries_dropped")}
+    assert found == {
+        'entries_dropped_total{why="deleted"}': 1,
+        'entries_dropped_total{why="expired"}': 2,
+        'entries_dropped_total{why="overwritten"}': 3,
+        'entries_dropped_total{why="untold"}': 2 + 6,
+    }
+
+
+@in_loop
+async def test_a_released_job_is_stopped_and_forgotten():
+    stage = Stage()
+    (worker,) = await stage.up()
+    one = await stage.submit()
+    stage.core.release(one)
+    await settle()
+    assert worker.aborted == [one]
+    assert await stage.phase(one) is CompactionPhase.UNKNOWN
+    stage.core.release(one)
+
+
+@in_loop
+async def test_a_released_job_that_does_not_stop_is_stopped_by_killing():
+    stage = Stage()
+    (worker,) = await stage.up()
+    worker.aborts_at_once = False
+    stage.core.release(await stage.submit())
+    await stage.later(LIMITS.abort_timeout_s + 1)
+    assert worker.killed == [True]
+
+
+@in_loop
+async def test_a_job_that_nobody_asks_about_is_given_up_after_its_lease():
+    stage = Stage()
+    (worker,) = await stage.up()
+    one = await stage.submit(lease_s=30.0)
+    await stage.later(20)
+    assert await stage.phase(one) is CompactionPhase.RUNNING  # which renews it
+    await stage.later(20)
+    assert worker.aborted == []
+    await stage.later(11)
+    assert worker.aborted == [one]
+    assert await stage.phase(one) is CompactionPhase.UNKNOWN
+
+
+@in_loop
+async def test_a_submission_that_comes_after_its_job_was_given_up_begins_nothing():
+    stage = Stage()
+    (worker,) = await stage.up()
+    late = submission(1)
+    stage.core.submit(late)
+    await settle()
+    await stage.later(late.job.lease_s + 1)
+    with pytest.raises(RefusedError, match="was taken before") as refused:
+        stage.core.submit(late)
+    assert refused.value.fault is CompactionFault.TRANSIENT
+    assert worker.ran == [late.job.id]
+
+
+@in_loop
+async def test_a_result_is_remembered_as_long_as_the_trigger_needs():
+    stage = Stage()
+    (worker,) = await stage.up()
+    one = await stage.submit(lease_s=3 * 3600.0)
+    worker.end(one)
+    await stage.later(3600)
+    assert await stage.phase(one) is CompactionPhase.DONE
+
+
+@in_loop
+async def test_polls_wait_for_the_end():
+    stage = Stage()
+    (worker,) = await stage.up()
+    one = await stage.submit()
+    waiting = asyncio.create_task(stage.core.poll(one, 5.0))
+    await settle()
+    assert not waiting.done()
+    worker.end(one)
+    assert (await waiting).phase is CompactionPhase.DONE
+    two = await stage.submit(2)
+    assert (await stage.core.poll(two, 0.001)).phase is CompactionPhase.RUNNING
+
+
+@in_loop
+async def test_draining_refuses_and_ends_with_the_last_job():
+    stage = Stage()
+    (worker,) = await stage.up()
+    one = await stage.submit()
+    stage.core.drain()
+    with pytest.raises(RefusedError) as refused:
+        stage.core.submit(submission(2))
+    assert refused.value.code == "draining"
+    assert stage.core.hello()["state"] == "draining"
+    assert not stage.core.drained.is_set()
+    worker.end(one)
+    await settle()
+    assert stage.core.drained.is_set()
+
+
+@in_loop
+async def test_a_drain_ends_in_time():
+    stage = Stage()
+    (worker,) = await stage.up()
+    one = await stage.submit()
+    stage.core.drain()
+    await stage.later(LIMITS.drain_timeout_s + 1)
+    assert worker.aborted == [one]
+    assert stage.core.drained.is_set()
+
+
+@in_loop
+async def test_ended_jobs_are_forgotten_when_there_are_too_many():
+    stage = Stage(limits=attrs.evolve(LIMITS, remembered=3, queue=100))
+    (worker,) = await stage.up()
+    jobs = []
+    for number in range(6):
+        jobs.append(await stage.submit(number))
+        worker.end(jobs[-1])
+        await settle()
+        stage.clock.now += 1
+    phases = [await stage.phase(j) for j in jobs]
+    assert phases[0] is CompactionPhase.UNKNOWN
+    assert phases[-1] is CompactionPhase.DONE
+    assert stage.core.describe()["remembered"] <= 4
+
+
+@in_loop
+async def test_closing_ends_all_workers():
+    stage = Stage()
+    workers = await stage.up(2)
+    one = await stage.submit()
+    await stage.core.close()
+    assert [w.killed for w in workers] == [[False], [False]]
+    assert await stage.phase(one) is CompactionPhase.LOST
+
+
+@in_loop
+async def test_checking_a_storage_asks_a_worker():
+    stage = Stage()
+    with pytest.raises(RefusedError) as refused:
+        await stage.core.check("default")
+    assert refused.value.code == "no_worker"
+    await stage.up()
+    assert await stage.core.check("default") == {"it is there": ""}
+    with pytest.raises(RefusedError) as refused:
+        await stage.core.check("other")
+    assert refused.value.code == "unknown_storage"
+
+
+@in_loop
+async def test_metrics_can_be_read_by_prometheus():
+    stage = Stage()
+    (worker,) = await stage.up()
+    worker.end(await stage.submit())
+    await settle()
+    stage.core.tick()
+    lines = stage.core.metrics.to_text().splitlines()
+    assert "# TYPE forebay_compaction_jobs_submitted_total counter" in lines
+    assert 'forebay_compaction_workers{state="ready"} 1' in lines
+    assert 'forebay_compaction_jobs_finished_total{outcome="done"} 1' in lines

@@ -1,0 +1,491 @@
+"""Whatever happens in whatever order: every entry is live exactly once, and all work gets done.
+
+The owner of the state is played as the protocol has it, but careless: it takes whatever result of
+whatever attempt it finds, superseded ones and those of zombies too, and only the names of the files
+that are live keep it from taking one twice. What the gateway says of a job is held against what
+really became of it, so that a loss which is told as a fault, or two attempts at once, show.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import attrs
+import pytest
+from compaction_ray_toys import ALL, Clock, ScriptedPool, ScriptedWorker, settle, submission
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from forebay_compaction_ray.gateway.core import GatewayCore
+from forebay_compaction_ray.gateway.limits import GatewayLimits
+from forebay_compaction_ray.messages import Submission
+from forebay_compaction_ray.protocol import RefusedError
+from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
+from forebay_state_api.contract.files import StateFile
+
+LIMITS = GatewayLimits(queue=3, jobs_per_client=4, deaths=2, ping_every_s=10.0)
+OPERATORS = 3
+ATTEMPTS = 3
+"""What was tried so often in vain, the owner does itself."""
+NUMBERS = st.integers(0, OPERATORS - 1)
+ANY = st.integers(0, 9)
+WAYS = st.sampled_from(["straight", "straight", "straight", "slow", "twice"])
+
+
+@attrs.define
+class Pending:
+    """A job that the owner's manifest names."""
+
+    submission: Submission
+    sent: bool = False
+    """A gateway may have it, or get it yet."""
+    boot: str = ""
+    """The life of the gateway that took it for sure."""
+    locally: bool = False
+
+    @property
+    def id(self):
+        return self.submission.job.id
+
+
+@attrs.define
+class Owner:
+    """The owner of one operator's files."""
+
+    number: int
+    live: list[str] = attrs.field(factory=list)
+    """Names of files, the oldest first."""
+    files: dict[str, tuple[int, ...]] = attrs.field(factory=dict)
+    """The entries of all files that ever were live, by name."""
+    written: int = 0
+    pending: Pending | None = None
+    jobs: list[object] = attrs.field(factory=list)
+    """All that were ever submitted."""
+    stopped: bool = False
+    """By a fault that no other attempt will help."""
+
+    def write(self):
+        name = f"data/{self.number}-{self.written}"
+        self.files[name] = (self.written, self.written + 1)
+        self.live.append(name)
+        self.written += 2
+
+    def plan(self):
+        """A job for all files that are live."""
+        inputs = [StateFile(name=n, size=10, range=ALL, meta={}) for n in self.live]
+        self._name(submission(self.number, inputs=inputs))
+
+    def again(self):
+        """The same work under another id and prefix."""
+        old = self.pending.submission.job
+        fresh = submission(self.number, inputs=old.inputs, attempt=old.attempt + 1)
+        self._name(fresh)
+
+    def _name(self, given):
+        self.pending = Pending(given)
+        self.jobs.append(given.job)
+
+    def install(self, job, entries):
+        """Read the output in place of the inputs, unless one of these is not live any more."""
+        inputs = [file.name for file in job.inputs]
+        if not set(inputs) <= set(self.live):
+            return
+        output = f"{job.output_prefix}0000"
+        self.files[output] = entries
+        at = self.live.index(inputs[0])
+        self.live = [name for name in self.live if name not in inputs]
+        self.live.insert(at, output)
+
+
+@attrs.define
+class Truth:
+    """What really happened, whoever knows of it."""
+
+    results: dict[str, tuple[int, ...]] = attrs.field(factory=dict)
+    """Prefix → entries of the output below it."""
+    told: dict[str, CompactionFault | None] = attrs.field(factory=dict)
+    """Job → how a worker said that it ended."""
+    deaths: Counter[str] = attrs.field(factory=Counter)
+    """Work → workers that died at it, in this life of the gateway."""
+    lost: set[str] = attrs.field(factory=set)
+    """Jobs whose worker ended."""
+    zombies: list[Submission] = attrs.field(factory=list)
+    """What processes that were given up still run."""
+    begun: set[str] = attrs.field(factory=set)
+    """Prefixes below which something was ever written."""
+    wrong: list[str] = attrs.field(factory=list)
+    """What must never happen, and did."""
+
+    def begin(self, given):
+        if given.job.output_prefix in self.begun:
+            self.wrong.append(f"two write below {given.job.output_prefix}")
+        self.begun.add(given.job.output_prefix)
+
+    def begin_in_worker(self, given):
+        if self.deaths[given.work] >= LIMITS.deaths:
+            self.wrong.append(f"a worker more for work at which {LIMITS.deaths} have died")
+        self.begin(given)
+
+
+class Process(ScriptedWorker):
+    """A worker that remembers what it runs, and may go on with it after it was given up."""
+
+    truth: Truth
+
+    def __init__(self, worker_id, truth):
+        super().__init__(worker_id)
+        self.truth = truth
+        self.given = {}
+
+    async def run(self, given):
+        self.truth.begin_in_worker(given)
+        self.given[given.job.id] = given
+        return await super().run(given)
+
+    def kill(self, *, restart):
+        self.killed.append(restart)
+        self.die(fatal=restart)
+
+    def die(self, *, fatal=True):
+        for job_id in self.running:
+            self.truth.lost.add(job_id)
+            self.truth.zombies.append(self.given[job_id])
+            if fatal and job_id not in self.aborted:
+                self.truth.deaths[self.given[job_id].work] += 1
+        super().die()
+
+
+class Processes(ScriptedPool):
+    worker_class = Process
+
+
+class GatewayAndOwners(RuleBasedStateMachine):
+    @initialize(workers=st.integers(1, 4))
+    def begin(self, workers):
+        self.loop = asyncio.new_event_loop()
+        self.clock, self.truth = Clock(), Truth()
+        self.owners = [Owner(n) for n in range(OPERATORS)]
+        self.late: list[tuple[Pending, str]] = []
+        """Submissions on the way; those of which another copy has arrived, with where it did."""
+        self.asked: dict[str, float] = {}
+        """Jobs that the gateway must know → when it was last asked for them."""
+        self.stopped: set[str] = set()
+        """Jobs that somebody wanted to stop."""
+        self._begin_again(workers)
+
+    def run(self, work):
+        async def both():
+            result = await work
+            await settle()
+            return result
+
+        return self.loop.run_until_complete(both())
+
+    def do(self, what, *args):
+        """Call the core, which wants to be called on its loop."""
+
+        async def call():
+            return what(*args)
+
+        return self.run(call())
+
+    @precondition(lambda self: self.truth.begun)
+    @rule(workers=st.integers(1, 4))
+    def begin_again(self, workers):
+        """The gateway's process ends, and with it, as far as it knows, its workers."""
+        self.run(self.core.close())
+        self._begin_again(workers)
+
+    def _begin_again(self, workers):
+        self.truth.deaths.clear()
+        self.asked.clear()
+        self.pool = Processes(truth=self.truth)
+        self.core = GatewayCore(self.pool, LIMITS, storages=["default"], clock=self.clock)
+        self.do(self.core.scale, workers)
+
+    def _running(self):
+        return [(w, job_id) for w in self.pool.workers for job_id in w.running]
+
+    # -- owners -------------------------------------------------------------------------------
+
+    @rule(number=NUMBERS)
+    def write(self, number):
+        self.owners[number].write()
+
+    @rule(number=NUMBERS, again=st.booleans(), way=WAYS)
+    def submit(self, number, again, way):
+        """New work; or, with ``again``, what shows no sign of life, which may go on."""
+        owner = self.owners[number]
+        if owner.pending is None:
+            owner.write()
+            owner.plan()
+        elif again and not owner.stopped:
+            self._again(owner)
+        self._send(owner.pending, way)
+
+    def _again(self, owner):
+        owner.again()
+        if owner.pending.submission.job.attempt > ATTEMPTS:
+            self._compact_here(owner.pending)
+
+    def _compact_here(self, pending):
+        pending.locally = True
+        self.truth.begin(pending.submission)
+        self._write_result(pending.submission)
+
+    def _send(self, pending, way):
+        if pending.locally or (pending.sent and pending.boot != self.core.boot):
+            return  # the client sends a job to one life of one gateway
+        if way == "slow":
+            if not pending.sent:
+                self.late.append((pending, ""))
+            pending.sent = True
+            return
+        if self._arrive(pending) and way == "twice":
+            self.late.append((pending, self.core.boot))
+
+    @rule(which=ANY)
+    def arrive_late(self, which):
+        if self.late:
+            pending, boot = self.late.pop(which % len(self.late))
+            if boot in ("", self.core.boot):
+                self._arrive(pending)
+
+    def _arrive(self, pending):
+        try:
+            self.do(self.core.submit, pending.submission)
+        except RefusedError as refused:
+            assert refused.fault is CompactionFault.TRANSIENT  # noqa: PT017 - either may be
+            assert refused.code != "superseded" or self._is_old(pending)  # noqa: PT017
+            return False
+        pending.sent, pending.boot = True, self.core.boot
+        self.asked[pending.id] = self.clock.now
+        return True
+
+    def _is_old(self, pending):
+        job = pending.submission.job
+        jobs = self.owners[job.options["number"]].jobs
+        return any(o.inputs == job.inputs and o.attempt > job.attempt for o in jobs)
+
+    @rule(number=NUMBERS)
+    def open(self, number):
+        """As the next micro-batch does: ask, then look for the result, then install or give up."""
+        owner, pending = self.owners[number], self.owners[number].pending
+        if pending is None:
+            return
+        phase, fault = CompactionPhase.DONE, None
+        if not pending.locally:
+            view = self._poll(pending)
+            phase, fault = view.phase, view.fault
+        job = pending.submission.job
+        if not phase.ended:
+            return
+        if job.output_prefix in self.truth.results:
+            self._install(owner, job)
+        elif fault in (CompactionFault.PERMANENT, CompactionFault.CORRUPTION):
+            owner.stopped = True
+        elif phase is not CompactionPhase.UNKNOWN:
+            self._release(pending)
+            self._again(owner)
+
+    def _poll(self, pending):
+        view = self.run(self.core.poll(pending.id))
+        if pending.id in self.asked:
+            self.asked[pending.id] = self.clock.now
+        self._check(pending, view)
+        return view
+
+    def _check(self, pending, view):
+        """What the gateway says of a job is what became of it."""
+        job_id, job = pending.id, pending.submission.job
+        assert (view.phase is CompactionPhase.UNKNOWN) == (job_id not in self.asked)
+        if view.phase is CompactionPhase.DONE:
+            assert job.output_prefix in self.truth.results
+        elif view.phase is CompactionPhase.LOST:
+            assert job_id in self.truth.lost
+        elif view.phase is CompactionPhase.ABORTED:
+            assert job_id in self.stopped or self._is_old(pending)
+        elif view.phase is CompactionPhase.FAILED and view.code == "worker_crashed":
+            assert view.fault is CompactionFault.TRANSIENT
+            assert self.truth.deaths[pending.submission.work] >= LIMITS.deaths
+        elif view.phase is CompactionPhase.FAILED:
+            assert view.fault is self.truth.told.get(job_id, "nobody said so")
+
+    @rule(number=NUMBERS, which=ANY)
+    def install_anything(self, number, which):
+        """Any result that lies there, of whichever attempt: nothing but names is in the way."""
+        owner = self.owners[number]
+        found = [job for job in owner.jobs if job.output_prefix in self.truth.results]
+        if found:
+            self._install(owner, found[which % len(found)])
+
+    def _install(self, owner, job):
+        owner.install(job, self.truth.results[job.output_prefix])
+        pending = owner.pending
+        if pending is not None:
+            inputs = {file.name for file in pending.submission.job.inputs}
+            if not inputs <= set(owner.live):
+                self._release(pending)
+                owner.pending, owner.stopped = None, False
+
+    def _release(self, pending):
+        self.stopped.add(pending.id)
+        self.do(self.core.release, pending.id)
+        self.asked.pop(pending.id, None)
+
+    @rule(number=NUMBERS)
+    def abort(self, number):
+        pending = self.owners[number].pending
+        if pending is not None:
+            self.stopped.add(pending.id)
+            self.do(self.core.abort, pending.id)
+
+    @rule(number=NUMBERS)
+    def leave_the_queue(self, number):
+        """What surely never began is done by the job itself, under the prefix that it has."""
+        pending = self.owners[number].pending
+        if pending is None or pending.locally:
+            return
+        if not pending.sent:
+            self._compact_here(pending)
+            return
+        self.stopped.add(pending.id)
+        view = self.do(self.core.abort, pending.id)
+        if view.phase is CompactionPhase.ABORTED and not view.started:
+            self._compact_here(pending)
+
+    # -- workers ------------------------------------------------------------------------------
+
+    @rule(which=ANY)
+    def finish(self, which):
+        if running := self._running():
+            worker, job_id = running[which % len(running)]
+            self._write_result(worker.given[job_id])
+            self._end(worker, job_id, CompactionPhase.DONE, None)
+
+    @rule(which=ANY, fault=st.sampled_from(list(CompactionFault)))
+    def fail(self, which, fault):
+        if running := self._running():
+            self._end(*running[which % len(running)], CompactionPhase.FAILED, fault)
+
+    def _end(self, worker, job_id, phase, fault):
+        self.truth.told[job_id] = fault
+        self.do(worker.end, job_id, phase, fault)
+
+    def _write_result(self, given):
+        owner = self.owners[given.job.options["number"]]
+        entries = [e for file in given.job.inputs for e in owner.files[file.name]]
+        self.truth.results[given.job.output_prefix] = tuple(entries)
+
+    @rule(which=ANY)
+    def die(self, which):
+        self.do(self.pool.workers[which % len(self.pool.workers)].die)
+
+    @rule(which=ANY)
+    def zombie_finishes(self, which):
+        zombies = self.truth.zombies
+        if zombies:
+            self._write_result(zombies.pop(which % len(zombies)))
+
+    @rule(which=ANY, answers=st.booleans(), obeys=st.booleans())
+    def behave(self, which, answers, obeys):
+        worker = self.pool.workers[which % len(self.pool.workers)]
+        worker.answers, worker.aborts_at_once = answers, obeys
+
+    @rule(count=st.integers(0, 3))
+    def scale(self, count):
+        self.do(self.core.scale, count)
+
+    @rule(seconds=st.sampled_from([1.0, 10.0, 70.0, 700.0]))
+    def wait(self, seconds):
+        """In ticks, but for what the gateway sleeps through."""
+        end = self.clock.now + seconds
+        self.clock.now = max(self.clock.now, end - 2 * LIMITS.stall_timeout_s)
+        while self.clock.now < end:
+            self.clock.now = min(end, self.clock.now + LIMITS.ping_every_s)
+            self.do(self.core.tick)
+        over = {j for j, s in self.asked.items() if self.clock.now - s >= LEASE_S}
+        for job_id in over:
+            del self.asked[job_id]
+
+    # -- what must hold -----------------------------------------------------------------------
+
+    @invariant()
+    def every_entry_is_live_once_and_in_order(self):
+        for owner in getattr(self, "owners", ()):
+            found = [entry for name in owner.live for entry in owner.files[name]]
+            assert found == list(range(owner.written))
+
+    @invariant()
+    def one_attempt_at_a_time(self):
+        """Workers run no second attempt at a work, but for one that was told to stop."""
+        if hasattr(self, "pool"):
+            running = [w.given[j].work for w, j in self._running() if j not in w.aborted]
+            assert len(running) == len(set(running))
+
+    @invariant()
+    def nothing_went_wrong(self):
+        assert not hasattr(self, "truth") or self.truth.wrong == []
+
+    def teardown(self):
+        if not hasattr(self, "core"):
+            return
+        self._finish_all()
+        self.run(self.core.close())
+        self.loop.close()
+
+    def _finish_all(self):
+        """Once the trouble is over all work gets done, but what a worker said cannot be."""
+        for worker in self.pool.workers:
+            worker.answers = worker.aborts_at_once = True
+        self.scale(2)
+        for _ in range(3 * ATTEMPTS):
+            if all(o.pending is None or o.stopped for o in self.owners):
+                break
+            self.wait(10.0)
+            for owner in self.owners:
+                self._go_on(owner)
+            for _ in range(OPERATORS):
+                self.finish(0)
+            for owner in self.owners:
+                self.open(owner.number)
+        for owner in self.owners:
+            assert owner.pending is None or self._cannot_be_done(owner.pending), owner
+        self.every_entry_is_live_once_and_in_order()
+
+    def _go_on(self, owner):
+        pending = owner.pending
+        if pending is None or owner.stopped or pending.locally:
+            return
+        if not pending.sent:
+            self._send(pending, "straight")
+        elif pending.id not in self.asked:
+            self.submit(owner.number, again=True, way="straight")
+
+    def _cannot_be_done(self, pending):
+        told = self.truth.told.get(pending.id)
+        return told in (CompactionFault.PERMANENT, CompactionFault.CORRUPTION)
+
+
+LEASE_S = submission().job.lease_s
+
+pytestmark = pytest.mark.timeout(600)  # of which a failure needs much, to be made short
+
+TestGatewayAndOwners = GatewayAndOwners.TestCase
+TestGatewayAndOwners.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+def test_an_owner_does_itself_what_too_many_workers_died_of():
+    machine = GatewayAndOwners()
+    machine.begin(workers=1)
+    machine.submit(again=False, number=0, way="straight")
+    machine.die(which=0)
+    machine.open(number=0)
+    machine.submit(again=True, number=0, way="straight")
+    machine.die(which=0)
+    machine.submit(again=True, number=0, way="straight")
+    assert machine.owners[0].pending.locally
+    assert machine.truth.wrong == []
+    machine.teardown()

@@ -1,0 +1,274 @@
+"""The server: who may talk to it, and what it answers to those who do not speak its language."""
+
+from __future__ import annotations
+
+import urllib.request
+
+import grpc
+import pytest
+from compaction_ray_toys import Concatenation, ThreadPool, running, submission
+
+from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
+from forebay_compaction_ray.gateway.limits import GatewayLimits
+from forebay_compaction_ray.gateway.prometheus import serve_metrics
+from forebay_compaction_ray.gateway.server import ServerSecurity
+from forebay_compaction_ray.options import ClientSecurity
+from forebay_compaction_ray.protocol import MESSAGE_BYTES, SERVICE, RefusedError, pack
+from forebay_state_api.contract.compaction_service import CompactionPhase
+from forebay_state_api.errors import ConfigurationError
+
+LIMITS = GatewayLimits(ping_every_s=0.05)
+
+
+@pytest.fixture
+def serve(state_dir):
+    pool = ThreadPool({"default": state_dir}, {"toy": Concatenation()})
+
+    def start(**security):
+        return running(
+            pool, storages=["default"], limits=LIMITS, security=ServerSecurity(**security)
+        )
+
+    return start
+
+
+def asking(address, **security):
+    return Gateway(address, ClientSecurity(**security), timeout_s=5.0)
+
+
+def raw(address, method, data, timeout=5.0):
+    with grpc.insecure_channel(address) as channel:
+        return channel.unary_unary(method)(data, timeout=timeout)
+
+
+def test_a_token(serve):
+    with serve(token="right") as gateway:
+        for wrong in (None, "wrong", "right "):
+            with pytest.raises(RefusedError, match="token"):
+                asking(gateway.address, token=wrong).hello()
+        assert asking(gateway.address, token="right").hello()["state"] == "serving"
+
+
+def test_the_administrators_token(serve):
+    with serve(token="user", admin_token="admin") as gateway:
+        user, admin = (asking(gateway.address, token=t) for t in ("user", "admin"))
+        assert user.hello()["workers"] == 1
+        for method in ("Scale", "Drain", "Stop"):
+            with pytest.raises(RefusedError, match="token"):
+                user.call(method, {"workers": 3})
+        assert len(admin.call("Scale", {"workers": 2})["worker_list"]) == 2
+        assert admin.hello()["state"] == "serving"
+        admin.call("Stop", {})
+        assert gateway.stopped.wait(5)
+
+
+@pytest.mark.parametrize(
+    ("security", "host"),
+    [
+        ({}, "0.0.0.0"),
+        ({"certificate": b"x"}, "127.0.0.1"),
+        ({"client_ca": b"x"}, "127.0.0.1"),
+    ],
+)
+def test_what_would_be_open_to_a_network_is_refused(security, host):
+    with pytest.raises(ConfigurationError):
+        ServerSecurity(**security).check(host)
+
+
+def test_another_interface_is_fine_with_a_token():
+    ServerSecurity(token="t").check("0.0.0.0")
+
+
+def test_secrets_are_in_no_repr():
+    assert "hush" not in repr(ServerSecurity(token="hush", admin_token="hush"))
+    assert "hush" not in repr(ClientSecurity(token="hush"))
+
+
+def test_messages_that_are_none(serve):
+    with serve() as gateway:
+        for data in (b"", b"\xc1", b"\x80", pack({"v": "?"}), pack({})[:-1]):
+            with pytest.raises(grpc.RpcError) as refused:
+                raw(gateway.address, f"/{SERVICE}/Submit", data)
+            assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        for message in ({}, {"job": 1, "storage": "default", "client": "c"}, {"job": {}}):
+            with pytest.raises(RefusedError):
+                asking(gateway.address).call("Submit", message)
+        with pytest.raises(RefusedError):
+            asking(gateway.address).call("Poll", {})
+        with pytest.raises(RefusedError):
+            asking(gateway.address).call("Scale", {"workers": -1})
+        assert asking(gateway.address).hello()["state"] == "serving"
+
+
+def test_a_message_that_is_too_long(serve):
+    with serve() as gateway:
+        with pytest.raises(grpc.RpcError) as refused:
+            raw(gateway.address, f"/{SERVICE}/Submit", b"x" * (MESSAGE_BYTES + 1))
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_a_client_of_another_time(serve):
+    with serve() as gateway:
+        with pytest.raises(RefusedError) as refused:
+            asking(gateway.address).call("Hello", {"v": 9, "min_v": 7})
+        assert refused.value.code == "version"
+        newer = asking(gateway.address).call("Hello", {"v": 9, "min_v": 1, "whatever": [1]})
+        assert newer["state"] == "serving"
+
+
+def test_what_clients_tell_is_counted_if_it_is_known(serve):
+    with serve() as gateway:
+        asked = asking(gateway.address)
+        asked.hello({"retries": 2, "of_a_later_release": 7, "lost": -1})
+        asked.hello({"retries": 1, "fallbacks:queue": 2, "fallbacks:of_a_later_release": 1})
+        with pytest.raises(RefusedError):
+            asked.call("Hello", {"events": {"lost": "many"}})
+        told = gateway.on_loop(gateway.core.describe)["metrics"]
+    assert {n: v for n, v in told.items() if n.startswith("client")} == {
+        'client_events_total{event="retries"}': 3,
+        'client_fallbacks_total{cause="queue"}': 2,
+    }
+
+
+def test_the_health_check_of_kubernetes(serve):
+    with serve() as gateway:
+        assert raw(gateway.address, "/grpc.health.v1.Health/Check", b"") == b"\x08\x01"
+        gateway.on_loop(gateway.core.drain)
+        assert raw(gateway.address, "/grpc.health.v1.Health/Check", b"") == b"\x08\x02"
+
+
+def test_a_port_is_listened_on_once(serve, state_dir):
+    with serve() as gateway:
+        port = int(gateway.address.rpartition(":")[2])
+
+        async def second():
+            from forebay_compaction_ray.gateway.core import GatewayCore
+            from forebay_compaction_ray.gateway.server import GatewayServer
+
+            core = GatewayCore(ThreadPool({}, {}), LIMITS, storages=[])
+            server = GatewayServer(core, ServerSecurity(), stop=lambda: None)
+            with pytest.raises(ConfigurationError, match="listen"):
+                await server.start("127.0.0.1", port)
+
+        import asyncio
+
+        asyncio.run(second())
+
+
+@pytest.mark.usefixtures("storage")
+@pytest.mark.parametrize("by", ["submit", "poll"])
+def test_a_job_that_is_done_is_released_with_the_answer_on_request(serve, by):
+    with serve() as gateway:
+        asked, given = asking(gateway.address), submission(1)
+        if by == "submit":
+            view = asked.submit(given, 5.0, forget=True)
+        else:
+            asked.submit(given)
+            view = asked.poll(given.job.id, 5.0, forget=True)
+        assert view.phase is CompactionPhase.DONE
+        assert asked.poll(given.job.id).phase is CompactionPhase.UNKNOWN
+        with pytest.raises(RefusedError, match="taken before"):
+            asked.submit(given)
+
+
+@pytest.mark.usefixtures("storage")
+def test_a_job_that_another_process_watches_is_not_released_with_the_answer(serve):
+    with serve() as gateway:
+        asked, given = asking(gateway.address), submission(1)
+        asked.submit(given)
+        asked.poll(given.job.id)  # as one that found it does: only owners say ``forget``
+        assert asked.poll(given.job.id, 5.0, forget=True).phase is CompactionPhase.DONE
+        assert asked.poll(given.job.id, forget=True).phase is CompactionPhase.DONE
+        asked.release(given.job.id)
+        assert asked.poll(given.job.id).phase is CompactionPhase.UNKNOWN
+
+
+def test_a_job_that_waits_or_failed_is_not_released_with_the_answer(serve):
+    with serve() as gateway:
+        asked, missing = asking(gateway.address), submission(99)
+        assert asked.submit(missing, 5.0, forget=True).phase is CompactionPhase.FAILED
+        assert asked.poll(missing.job.id, forget=True).phase is CompactionPhase.FAILED
+        gateway.on_loop(lambda: gateway.core.scale(0))
+        waits = submission(1)
+        assert asked.submit(waits, forget=True).phase is CompactionPhase.QUEUED
+        assert asked.poll(waits.job.id, forget=True).phase is CompactionPhase.QUEUED
+
+
+def test_progress_and_position_are_told(serve):
+    with serve() as gateway:
+        gateway.on_loop(lambda: gateway.core.scale(0))
+        asked = asking(gateway.address)
+        first, second = (asked.submit(submission(n)) for n in (1, 2))
+        assert (first.position, second.position) == (0, 1)
+        assert asked.poll(second.job_id, 0.01).position == 1
+
+
+def test_numbers_for_prometheus(serve):
+    import asyncio
+
+    from forebay_compaction_ray.gateway.metrics import Metrics
+
+    async def read():
+        metrics = Metrics()
+        metrics.add("jobs_submitted_total", 3)
+        server = await serve_metrics(metrics, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        url = f"http://127.0.0.1:{port}"
+        text = await asyncio.to_thread(lambda: urllib.request.urlopen(f"{url}/metrics").read())
+        with pytest.raises(urllib.request.HTTPError) as missing:
+            await asyncio.to_thread(urllib.request.urlopen, f"{url}/other")
+        missing.value.close()
+        server.close()
+        return text.decode(), missing.value.code
+
+    text, code = asyncio.run(read())
+    assert "forebay_compaction_jobs_submitted_total 3" in text
+    assert code == 404
+
+
+def test_a_scraper_that_sends_too_much_is_cut_off():
+    import asyncio
+
+    from forebay_compaction_ray.gateway.metrics import Metrics
+
+    faults = []
+
+    async def read():
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, fault: faults.append(fault))
+        server = await serve_metrics(Metrics(), "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        # One byte too many: nothing is left unread when the server closes.
+        writer.write(b"x" * (16 * 1024 + 4))
+        answer = await reader.read()
+        writer.close()
+        server.close()
+        return answer
+
+    assert asyncio.run(read()) == b""
+    assert not faults
+
+
+# -- TLS ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pems(pem_files):
+    return {file.name: file.read_bytes() for file in pem_files.iterdir()}
+
+
+def test_tls(serve, pems):
+    with serve(certificate=pems["one.pem"], key=pems["one.key"], token="t") as gateway:
+        assert asking(gateway.address, ca=pems["ca.pem"], token="t").hello()
+        with pytest.raises(RefusedError, match="token"):
+            asking(gateway.address, ca=pems["ca.pem"]).hello()
+        with pytest.raises(UnreachableError):
+            asking(gateway.address, token="t").hello()
+
+
+def test_mutual_tls(serve, pems):
+    own = {"certificate": pems["one.pem"], "key": pems["one.key"]}
+    with serve(**own, client_ca=pems["ca.pem"]) as gateway:
+        assert asking(gateway.address, ca=pems["ca.pem"], **own).hello()
+        with pytest.raises(UnreachableError):
+            asking(gateway.address, ca=pems["ca.pem"]).hello()

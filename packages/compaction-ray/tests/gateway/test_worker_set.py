@@ -1,0 +1,246 @@
+"""Workers that die, fall silent, are killed, come and go, and which of them gets a job."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+from compaction_ray_toys import LIMITS, Stage, in_loop, settle
+
+from forebay_compaction_ray.gateway.workers import round_robin
+from forebay_compaction_ray.messages import JobProgress
+from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
+
+
+@in_loop
+async def test_a_dead_worker_loses_its_job_and_comes_back():
+    stage = Stage()
+    (worker,) = await stage.up()
+    one = await stage.submit()
+    worker.die()
+    await settle()
+    assert await stage.phase(one) is CompactionPhase.LOST
+    two = await stage.submit(2)
+    assert await stage.phase(two) is CompactionPhase.RUNNING
+    assert worker.ran == [one, two]
+
+
+@in_loop
+async def test_a_job_that_was_given_to_the_next_life_of_a_worker_is_not_lost_with_the_last():
+    """It died while it had nothing to do, and nobody noticed until it was pinged."""
+    stage = Stage()
+    (worker,) = await stage.up()
+    worker.die()
+    one = await stage.submit()
+    await stage.later(1.0)
+    assert await stage.phase(one) is CompactionPhase.RUNNING
+    worker.end(one)
+    await settle()
+    assert await stage.phase(one) is CompactionPhase.DONE
+    assert stage.core.metrics.value("jobs_lost_total", cause="died") == 0
+
+
+@in_loop
+async def test_work_that_kills_two_workers_gets_no_third():
+    stage = Stage()
+    (worker,) = await stage.up()
+    for attempt in (1, 2):
+        job_id = await stage.submit(attempt=attempt)
+        worker.die()
+        await settle()
+    view = await stage.core.poll(job_id)
+    assert (view.phase, view.code) == (CompactionPhase.FAILED, "worker_crashed")
+    third = await stage.core.poll(await stage.submit(attempt=3))
+    assert (third.code, third.fault) == ("worker_crashed", CompactionFault.TRANSIENT)
+    assert len(worker.ran) == 2
+
+
+@in_loop
+async def test_a_worker_that_was_taken_away_says_nothing_about_its_work():
+    stage = Stage()
+    await stage.up(1)
+    for attempt in (1, 2, 3):
+        job_id = await stage.submit(attempt=attempt)
+        stage.core.scale(0)
+        await stage.later(LIMITS.drain_timeout_s)
+        assert await stage.phase(job_id) is CompactionPhase.LOST
+        await stage.up(1)
+    assert await stage.phase(await stage.submit(attempt=4)) is CompactionPhase.RUNNING
+
+
+@in_loop
+async def test_a_silent_worker_gets_no_jobs_and_is_killed_in_the_end():
+    stage = Stage()
+    (worker,) = await stage.up()
+    one = await stage.submit()
+    worker.answers = False
+    await stage.later(LIMITS.ping_every_s * LIMITS.ping_misses + 2)
+    assert stage.core.describe()["worker_list"][0]["state"] == "suspect"
+    two = await stage.submit(2)
+    assert await stage.phase(two) is CompactionPhase.QUEUED
+    await stage.later(LIMITS.stall_timeout_s)
+    assert worker.killed == [True]
+    assert await stage.phase(one) is CompactionPhase.LOST
+    assert await stage.phase(two) is CompactionPhase.RUNNING
+
+
+@in_loop
+async def test_a_killed_worker_that_still_answers_gets_no_job():
+    """Killing takes its time, as Ray does it."""
+    stage = Stage()
+    (worker,) = await stage.up()
+    worker.dies_at_once = False
+    worker.progress[one := await stage.submit()] = JobProgress(
+        bytes_in=5, bytes_out=1, age_s=LIMITS.stall_timeout_s
+    )
+    await stage.later(4)
+    assert worker.killed == [True]
+    two = await stage.submit(2)
+    await stage.later(2)
+    assert await stage.phase(two) is CompactionPhase.QUEUED
+    worker.die()
+    await stage.later(2)
+    assert await stage.phase(two) is CompactionPhase.RUNNING
+    assert worker.ran == [one, two]
+
+
+@in_loop
+async def test_a_worker_that_answers_again_is_trusted_again():
+    stage = Stage()
+    (worker,) = await stage.up()
+    worker.answers = False
+    await stage.later(10)
+    worker.answers = True
+    await stage.later(2)
+    assert worker.killed == []
+    assert stage.core.hello()["workers"] == 1
+
+
+@in_loop
+async def test_a_job_that_makes_no_step_is_lost_although_its_worker_answers():
+    stage = Stage()
+    (worker,) = await stage.up()
+    one = await stage.submit()
+    worker.progress[one] = JobProgress(bytes_in=5, bytes_out=1, age_s=LIMITS.stall_timeout_s)
+    await stage.later(4)
+    assert worker.killed == [True]
+    assert await stage.phase(one) is CompactionPhase.LOST
+    assert stage.core.metrics.value("jobs_lost_total", cause="stalled") == 1
+
+
+@in_loop
+async def test_what_a_killed_worker_tells_later_is_ignored():
+    stage = Stage()
+    (worker,) = await stage.up()
+    one = await stage.submit()
+    kept = worker.running[one]
+    worker.running = {}  # the process goes on although it was killed: a zombie
+    worker.progress[one] = JobProgress(bytes_in=0, bytes_out=0, age_s=99.0)
+    stage.core.crew.kill(stage.core.crew.workers["w0"], "stalled", "no step")
+    await settle()
+    assert await stage.phase(one) is CompactionPhase.LOST
+    worker.running[one] = kept
+    worker.end(one)
+    await settle()
+    assert await stage.phase(one) is CompactionPhase.LOST
+    assert stage.core.hello()["workers"] == 1
+
+
+@in_loop
+async def test_scaling_up_takes_waiting_jobs_and_down_lets_running_ones_end():
+    stage = Stage()
+    await stage.up(1)
+    one, two = await stage.submit(1), await stage.submit(2)
+    first, second = await stage.up(2)
+    assert await stage.phase(two) is CompactionPhase.RUNNING
+    stage.core.scale(0)
+    assert stage.core.describe()["running"] == 2
+    assert first.killed == second.killed == []
+    first.end(one)
+    await settle()
+    await stage.later(1)
+    assert first.killed == [False]
+    assert await stage.phase(one) is CompactionPhase.DONE
+    await stage.later(LIMITS.drain_timeout_s)
+    assert second.killed == [False]
+    assert await stage.phase(two) is CompactionPhase.LOST
+    assert stage.core.describe()["worker_list"] == []
+
+
+@in_loop
+async def test_a_worker_that_never_comes_up_gets_no_jobs():
+    stage = Stage()
+    stage.core.scale(2)
+    stage.pool.workers[0].up = False
+    await settle()
+    assert stage.core.hello()["workers"] == 1
+    await stage.submit(1)
+    await stage.submit(2)
+    assert stage.pool.workers[0].ran == []
+
+
+@in_loop
+async def test_the_least_occupied_worker_is_the_one_with_least_left_to_read():
+    stage = Stage(limits=attrs.evolve(LIMITS, slots=2))
+    first, second = await stage.up(2)
+    one = await stage.submit(1, size=5000)
+    two = await stage.submit(2, size=4000)
+    assert (one in first.ran, two in second.ran) == (True, True)
+    first.progress[one] = JobProgress(bytes_in=4900, bytes_out=0, age_s=0.0)
+    await stage.later(3)
+    three = await stage.submit(3)
+    assert three in first.ran
+
+
+@in_loop
+async def test_round_robin_gives_each_its_turn():
+    stage = Stage(limits=attrs.evolve(LIMITS, slots=2), policy=round_robin)
+    first, second = await stage.up(2)
+    await stage.submit(1, size=9000)
+    await stage.submit(2, size=1)
+    await stage.submit(3, size=1)
+    assert (len(first.ran), len(second.ran)) == (2, 1)
+
+
+@pytest.mark.parametrize("paused_s", [70.0, 3600.0])
+@in_loop
+async def test_a_gateway_that_was_suspended_asks_before_it_kills(paused_s):
+    stage = Stage()
+    workers = await stage.up(3)
+    await stage.submit()
+    await stage.later(5)
+    stage.clock.now += paused_s
+    stage.core.tick()
+    await settle()
+    assert [worker.killed for worker in workers] == [[], [], []]
+    workers[1].answers = False
+    await stage.later(LIMITS.stall_timeout_s + 5)
+    assert [worker.killed for worker in workers] == [[], [True], []]
+
+
+@in_loop
+async def test_a_gateway_that_was_suspended_gives_an_abort_its_time():
+    stage = Stage()
+    (worker,) = await stage.up()
+    worker.aborts_at_once = False
+    one = await stage.submit()
+    stage.core.abort(one)
+    stage.clock.now += 100
+    stage.core.tick()
+    worker.end(one, CompactionPhase.ABORTED)
+    await stage.later(LIMITS.abort_timeout_s)
+    assert worker.killed == []
+    assert await stage.phase(one) is CompactionPhase.ABORTED
+
+
+@in_loop
+async def test_one_answer_about_a_step_long_ago_is_not_enough():
+    """Worker and gateway were both suspended: the job makes its next step at once."""
+    stage = Stage()
+    (worker,) = await stage.up()
+    one = await stage.submit()
+    worker.progress[one] = JobProgress(bytes_in=5, bytes_out=1, age_s=3600.0)
+    stage.core.tick()
+    await settle()
+    worker.progress[one] = JobProgress(bytes_in=5, bytes_out=1, age_s=0.0)
+    await stage.later(LIMITS.stall_timeout_s)
+    assert worker.killed == []

@@ -1,0 +1,294 @@
+"""The real thing: a Ray of this machine, actors, gRPC, files; processes are killed and stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+
+import attrs
+import pytest
+from compaction_ray_signals import Service, begun, go_on, install_plugin, told, until
+from compaction_ray_toys import PATIENCE_S, job
+
+ray = pytest.importorskip("ray", reason="the extra [server] brings it")
+
+from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
+from forebay_compaction_ray.commands.start import without_demands
+from forebay_compaction_ray.gateway.limits import GatewayLimits
+from forebay_compaction_ray.options import ClientSecurity
+from forebay_compaction_ray.ray_server.cluster import connected, start_gateway
+from forebay_compaction_ray.ray_server.spec import GatewaySpec
+from forebay_compaction_ray.worker.body import StoragePlace
+from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
+from forebay_state_api.errors import ConfigurationError
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(170)]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """One Ray for all; its processes find the third party's plugin."""
+    folder = tmp_path_factory.mktemp("site")
+    install_plugin(folder)
+    paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(paths))
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        with connected("local", cpus=3):
+            yield
+
+
+LIMITS = GatewayLimits(
+    ping_every_s=0.3, ping_misses=2, stall_timeout_s=6.0, abort_timeout_s=6.0, drain_timeout_s=60.0
+)
+"""A worker on a busy machine is late by seconds, and is not to be killed for that."""
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    return tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("signals")
+
+
+@pytest.fixture(scope="module")
+def started(cluster, tmp_path_factory):
+    from forebay_state_api.storage.opening import open_storage
+
+    state_dir = str(tmp_path_factory.mktemp("state"))
+    storage = open_storage(state_dir, {})
+    for number in range(1, 10):
+        storage.put(f"query/op/data/in{number}", bytes([number]) * 100)
+    spec = GatewaySpec(
+        host="127.0.0.1",
+        port=0,
+        workers=1,
+        storages={"default": StoragePlace(state_dir)},
+        limits=LIMITS,
+    )
+    actor, address = start_gateway(spec, name="tests", detached=False)
+    found = Service(actor, address, state_dir, storage)
+    found.spec, found.storage = spec, storage
+    yield found
+    found.client.close()
+
+
+@pytest.fixture
+def service(started):
+    until(lambda: started.hello()["workers"] >= 1 and started.hello()["state"] == "serving")
+    return started
+
+
+@pytest.fixture
+def signals(tmp_path):
+    return tmp_path
+
+
+def tried_again(service, signals):
+    """What becomes of the next attempt at the job's work."""
+    again = told(1, "", signals, attempt=2)
+    service.client.submit(again)
+    return service.client.poll(again.id, PATIENCE_S).phase
+
+
+def has_result(service, given):
+    names = [info.name for info in service.storage.child(given.operator).list(given.output_prefix)]
+    return given.result_name in names
+
+
+def test_a_third_partys_format_is_compacted(service, signals):
+    given = told(1, "", signals)
+    service.client.submit(given)
+    assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
+    assert has_result(service, given)
+    assert {"toy", "nothing-1"} <= set(service.hello()["formats"])
+
+
+def test_corruption_is_told_as_what_it_is(service, signals):
+    given = told(1, "corrupt", signals)
+    service.client.submit(given)
+    status = service.client.poll(given.id, PATIENCE_S)
+    assert (status.phase, status.fault) == (CompactionPhase.FAILED, CompactionFault.CORRUPTION)
+
+
+def test_a_worker_that_is_killed_loses_its_job_and_comes_back(service, signals):
+    given = told(1, "wait", signals)
+    service.client.submit(given)
+    pid = begun(signals, given)
+    assert pid == service.pid_of(given.id)
+    os.kill(pid, signal.SIGKILL)
+    assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.LOST
+    assert tried_again(service, signals) is CompactionPhase.DONE
+    assert not has_result(service, given)
+
+
+def test_work_that_kills_two_workers_gets_no_third(service, signals):
+    import attrs
+
+    first = told(1, "exit", signals)
+    statuses = []
+    for attempt in (1, 2, 3):
+        fresh = job(1, attempt=attempt)
+        again = attrs.evolve(first, id=fresh.id, output_prefix=fresh.output_prefix, attempt=attempt)
+        service.client.submit(again)
+        statuses.append(service.client.poll(again.id, PATIENCE_S))
+    assert [status.phase for status in statuses] == [CompactionPhase.LOST] * 3
+    assert "no further one" in statuses[1].message
+    assert "no further one" in statuses[2].message
+
+
+def test_a_stopped_worker_is_noticed_killed_and_its_late_end_changes_nothing(service, signals):
+    """The zombie: it is declared lost, its process goes on later, and nothing of it goes live."""
+    given = told(1, "wait", signals)
+    service.client.submit(given)
+    pid = begun(signals, given)
+    os.kill(pid, signal.SIGSTOP)
+    status = service.client.poll(given.id, PATIENCE_S)
+    assert status.phase is CompactionPhase.LOST
+    assert tried_again(service, signals) is CompactionPhase.DONE
+    assert not has_result(service, given)
+
+
+def test_a_worker_that_makes_no_step_is_killed(service, signals):
+    given = told(1, "deaf", signals)
+    service.client.submit(given)
+    pid = begun(signals, given)
+    assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.LOST
+    until(lambda: pid not in [w["pid"] for w in service.workers()])
+
+
+def test_aborting_is_asked_for(service, signals):
+    given = told(1, "wait", signals)
+    service.client.submit(given)
+    pid = begun(signals, given)
+    service.client.abort(given.id)
+    assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.ABORTED
+    until(lambda: not service.workers()[0]["jobs"])
+    assert service.workers()[0]["pid"] == pid
+
+
+def test_a_job_that_does_not_listen_is_aborted_by_killing(service, signals):
+    given = told(1, "deaf", signals)
+    service.client.submit(given)
+    pid = begun(signals, given)
+    service.client.abort(given.id)
+    until(lambda: pid not in [w["pid"] for w in service.workers()])
+    assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.ABORTED
+
+
+def test_scaling_while_jobs_run(service, signals):
+    one, two = told(1, "wait", signals), told(2, "wait", signals)
+    service.client.submit(one)
+    begun(signals, one)
+    service.client.submit(two)
+    service.gateway.call("Scale", {"workers": 2})
+    begun(signals, two)
+    assert len(service.workers()) == 2
+    service.gateway.call("Scale", {"workers": 1})
+    go_on(signals, one)
+    go_on(signals, two)
+    for given in (one, two):
+        assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
+    until(lambda: len(service.workers()) == 1)
+
+
+def test_more_workers_than_there_is_room_for(service, signals):
+    service.gateway.call("Scale", {"workers": 5})
+    service.workers_up(3)
+    given = told(1, "", signals)
+    service.client.submit(given)
+    assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
+    service.gateway.call("Scale", {"workers": 1})
+    until(lambda: len(service.workers()) == 1)
+    until(lambda: service.hello()["workers"] == 1)
+
+
+def test_a_ray_of_its_own_has_room_for_any_number_of_workers(service):
+    """As `start` without a cluster: its Ray has as many CPUs as it began with workers."""
+    demanding = attrs.evolve(service.spec, port=0, worker_cpus=2.0, worker_resources={"ssd": 1.0})
+    actor, address = start_gateway(without_demands(demanding), name="roomy", detached=False)
+    gateway = Gateway(address, ClientSecurity(), timeout_s=5.0)
+    gateway.call("Scale", {"workers": 4})
+    until(lambda: gateway.hello()["workers"] == 4)
+    gateway.call("Stop", {})
+    assert ray.get(actor.stopped.remote(), timeout=PATIENCE_S)
+    gateway.close()
+    ray.kill(actor)
+
+
+def test_the_storages_can_be_checked(service):
+    found = service.gateway.call("Check", {"storage": "default"})["found"]
+    assert found
+    assert not any(found.values())
+
+
+def test_rays_own_metrics_have_the_numbers(service, signals):
+    pytest.importorskip("opencensus", reason="Ray exports metrics with ray[default] only")
+    given = told(1, "", signals)
+    service.client.submit(given)
+    assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
+    (node,) = ray.nodes()
+    url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
+
+    def shown():
+        # Ray's exporter may not listen yet.
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5.0) as answer:
+            return b"ray_forebay_compaction_jobs_finished_total{" in answer.read()
+
+    until(shown)
+
+
+def test_a_second_gateway_on_the_port_is_refused(service, cluster):
+    port = int(service.address.rpartition(":")[2])
+    with pytest.raises(ConfigurationError, match="listen"):
+        start_gateway(attrs.evolve(service.spec, port=port), name="rival", detached=False)
+    with pytest.raises(ConfigurationError, match="runs already"):
+        start_gateway(service.spec, name="tests", detached=False)
+
+
+def test_a_gateway_that_is_killed_comes_back_where_it_was(service, signals):
+    given = told(1, "wait", signals)
+    service.client.submit(given)
+    begun(signals, given)
+    boot = service.hello()["boot"]
+    os.kill(gateway_pid(service), signal.SIGKILL)
+    assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.LOST
+    until(lambda: service.hello()["workers"] == 1)
+    assert service.hello()["boot"] != boot
+    assert tried_again(service, signals) is CompactionPhase.DONE
+
+
+def gateway_pid(service):
+    return ray.get(service.actor.pid.remote())
+
+
+def test_stopping_waits_for_jobs(service, signals):
+    """The last test of this gateway."""
+    given = told(1, "wait", signals)
+    service.client.submit(given)
+    begun(signals, given)
+    service.gateway.call("Stop", {})
+    until(lambda: service.hello()["state"] == "draining")
+    go_on(signals, given)
+    assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
+    assert ray.get(service.actor.stopped.remote(), timeout=PATIENCE_S)
+    with pytest.raises(UnreachableError):
+        Gateway(service.address, ClientSecurity(), timeout_s=2.0).hello()
+
+
+def test_no_ray_at_an_address():
+    """In a process of its own: this one is connected already."""
+    code = (
+        "from forebay_compaction_ray.ray_server.cluster import connected\n"
+        "from forebay_state_api.errors import ConfigurationError\n"
+        "try:\n"
+        "    connected('127.0.0.1:1', cpus=1).__enter__()\n"
+        "except ConfigurationError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "no Ray at 127.0.0.1:1" in done.stdout

@@ -1,0 +1,134 @@
+"""Nodes that come and go, and one that hangs while its worker goes on: a cluster of processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from compaction_ray_signals import Service, begun, go_on, install_plugin, told, until
+from compaction_ray_toys import PATIENCE_S
+
+ray = pytest.importorskip("ray", reason="the extra [server] brings it")
+
+from ray.cluster_utils import Cluster
+from ray.util import list_named_actors
+
+from forebay_compaction_ray.gateway.limits import GatewayLimits
+from forebay_compaction_ray.ray_server.cluster import (
+    NAMESPACE,
+    actor_name,
+    connected,
+    start_gateway,
+)
+from forebay_compaction_ray.ray_server.spec import GatewaySpec
+from forebay_compaction_ray.worker.body import StoragePlace
+from forebay_state_api.contract.compaction_service import CompactionPhase
+from forebay_state_api.storage.opening import open_storage
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(170)]
+
+NODE = {"num_cpus": 1, "object_store_memory": 80 * 1024 * 1024}
+# A node that hangs is dead after some ten seconds; one that is slow to start has as long.
+QUICK = {
+    "health_check_initial_delay_ms": 5000,
+    "health_check_period_ms": 1000,
+    "health_check_timeout_ms": 3000,
+    "health_check_failure_threshold": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """A head without room for workers, on which the gateway is."""
+    folder = tmp_path_factory.mktemp("site")
+    install_plugin(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(folder))
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        for name, value in QUICK.items():
+            patch.setenv(f"RAY_{name}", str(value))
+        started = Cluster(
+            initialize_head=True, head_node_args={**NODE, "num_cpus": 0, "_system_config": QUICK}
+        )
+        try:
+            with connected(started.address, cpus=0):
+                yield started
+        finally:
+            started.shutdown()
+
+
+@pytest.fixture(scope="module")
+def service(cluster, tmp_path_factory):
+    state_dir = str(tmp_path_factory.mktemp("state"))
+    storage = open_storage(state_dir, {})
+    storage.put("query/op/data/in1", bytes(100))
+    limits = GatewayLimits(ping_every_s=0.5, stall_timeout_s=60.0)
+    storages = {"default": StoragePlace(state_dir)}
+    spec = GatewaySpec(host="127.0.0.1", port=0, workers=1, storages=storages, limits=limits)
+    actor, address = start_gateway(spec, name="nodes", detached=True)
+    found = Service(actor, address, state_dir, storage)
+    found.storage = storage
+    yield found
+    found.client.close()
+
+
+def result_of(service, given):
+    here = service.storage.child(given.operator)
+    names = [info.name for info in here.list(given.output_prefix)]
+    return here.get(given.result_name) if given.result_name in names else None
+
+
+def test_a_node_that_is_lost_and_another_that_comes(cluster, service, tmp_path):
+    node = cluster.add_node(**NODE)
+    until(lambda: service.hello()["workers"] == 1)
+    given = told(1, "wait", tmp_path)
+    service.client.submit(given)
+    begun(tmp_path, given)
+    cluster.remove_node(node, allow_graceful=False)
+    assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.LOST
+    again = told(1, "", tmp_path, attempt=2)
+    service.client.submit(again)
+    assert service.client.poll(again.id, 0.1).phase is CompactionPhase.QUEUED
+    node = cluster.add_node(**NODE)
+    assert service.client.poll(again.id, 60.0).phase is CompactionPhase.DONE
+    cluster.remove_node(node, allow_graceful=False)
+    until(lambda: service.hello()["workers"] == 0)
+
+
+def test_a_zombie_that_finishes_late_never_goes_live(cluster, service, tmp_path):
+    node = cluster.add_node(**NODE)
+    until(lambda: service.hello()["workers"] == 1, 60.0)
+    given = told(1, "wait", tmp_path)
+    service.client.submit(given)
+    zombie = begun(tmp_path, given)
+    raylet = node.all_processes["raylet"][0].process.pid
+    os.kill(raylet, signal.SIGSTOP)  # Ray takes the node for dead; the worker knows nothing of it
+    try:
+        assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.LOST
+        os.kill(zombie, 0)  # it lives
+        other = cluster.add_node(**NODE)
+        again = told(1, "", tmp_path, attempt=2)
+        service.client.submit(again)
+        assert service.client.poll(again.id, 60.0).phase is CompactionPhase.DONE
+        live = result_of(service, again)
+        assert result_of(service, given) is None
+        go_on(tmp_path, given)
+        until(lambda: result_of(service, given))  # the zombie has done all of its work
+    finally:
+        os.kill(raylet, signal.SIGCONT)
+    assert service.client.poll(given.id).phase is CompactionPhase.LOST
+    assert service.gateway.poll(given.id).phase is not CompactionPhase.DONE
+    assert given.output_prefix != again.output_prefix
+    assert given.output_prefix.encode() not in live
+    assert result_of(service, again) == live
+    cluster.remove_node(other, allow_graceful=False)
+
+
+def test_a_detached_gateway_ends_when_it_is_stopped(service):
+    """The last test of this gateway."""
+    name = actor_name("nodes")
+    assert {"name": name, "namespace": NAMESPACE} in list_named_actors(all_namespaces=True)
+    service.gateway.call("Stop", {})
+    until(lambda: name not in [a["name"] for a in list_named_actors(all_namespaces=True)])

@@ -1,0 +1,172 @@
+"""The inside of a worker, without what carries it."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from compaction_ray_toys import PATIENCE_S, Concatenation, submission
+
+from forebay_compaction_ray.worker.body import StoragePlace, WorkerBody
+from forebay_compaction_ray.worker.guard import JobStorage, Traffic
+from forebay_compaction_ray.worker.noop_compactor import NothingCompactor
+from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
+from forebay_state_api.errors import CorruptStateError, PluginError, StorageError
+
+
+@pytest.fixture
+def compactor():
+    return Concatenation()
+
+
+@pytest.fixture
+def body(state_dir, storage, compactor):
+    compactors = {"toy": compactor, "nothing-1": NothingCompactor()}
+    return WorkerBody({"default": StoragePlace(state_dir)}, compactors=lambda: compactors)
+
+
+def begun(body, given):
+    """The job on a thread; gives the thread and where its outcome will be."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(body.run(given)))
+    thread.start()
+    return thread, found
+
+
+def test_what_it_is(body):
+    info = body.describe()
+    assert info.formats == ("nothing-1", "toy")
+    assert (info.boot, body.describe().boot) == (info.boot, info.boot)
+    assert info.pid > 0
+
+
+def test_a_job_is_done_and_counted(body, storage):
+    given = submission()
+    outcome = body.run(given)
+    assert outcome.phase is CompactionPhase.DONE
+    assert outcome.bytes_in == 100
+    assert outcome.bytes_out > 100  # the output and the result object
+    assert outcome.seconds > 0
+    assert storage.child("query/op").get(given.job.result_name)
+    assert body.ping().jobs == {}
+
+
+def test_progress_while_it_runs(body, compactor):
+    compactor.go.clear()
+    given = submission()
+    thread, found = begun(body, given)
+    assert compactor.began.wait(PATIENCE_S)
+    progress = body.ping().jobs[given.job.id]
+    assert progress.bytes_out == 0
+    assert 0 <= progress.age_s < PATIENCE_S
+    compactor.go.set()
+    thread.join(PATIENCE_S)
+    assert found[0].phase is CompactionPhase.DONE
+
+
+def test_aborting_a_job_that_runs_and_one_that_is_still_to_come(body, compactor):
+    compactor.go.clear()
+    given = submission()
+    thread, found = begun(body, given)
+    assert compactor.began.wait(PATIENCE_S)
+    body.abort(given.job.id)
+    thread.join(PATIENCE_S)
+    assert found[0].phase is CompactionPhase.ABORTED
+    compactor.go.set()
+    early = submission(2)
+    body.abort(early.job.id)
+    assert body.run(early).phase is CompactionPhase.ABORTED
+
+
+@pytest.mark.parametrize(
+    ("raised", "fault"),
+    [
+        (StorageError("throttled"), CompactionFault.TRANSIENT),
+        (CorruptStateError("altered"), CompactionFault.CORRUPTION),
+        (PluginError("odd"), CompactionFault.PERMANENT),
+        (ZeroDivisionError(), CompactionFault.PERMANENT),
+        (MemoryError(), CompactionFault.PERMANENT),
+    ],
+)
+def test_faults_are_told_apart(body, compactor, raised, fault):
+    compactor.fault = raised
+    outcome = body.run(submission())
+    assert (outcome.phase, outcome.fault) == (CompactionPhase.FAILED, fault)
+    assert outcome.message
+
+
+def test_an_empty_job_leaves_a_result_without_outputs(body, storage):
+    import attrs
+
+    given = submission(file_format="nothing-1")
+    assert body.run(given).fault is CompactionFault.CORRUPTION
+    empty = attrs.evolve(given, job=attrs.evolve(given.job, inputs=[], id="empty"))
+    assert body.run(empty).phase is CompactionPhase.DONE
+
+
+def test_a_storage_is_probed(body, storage):
+    before = storage.list("")
+    found = body.check("default")
+    assert found
+    assert set(found.values()) == {""}
+    assert storage.list("") == before
+
+
+def test_what_examinations_left_is_cleared(body, storage):
+    storage.put(".compaction/doctor/abc/result", b"x")
+    storage.put(".compaction/endpoints-000000000001", b"y")
+    body.check("default")
+    assert [info.name for info in storage.list(".compaction")] == [
+        ".compaction/endpoints-000000000001"
+    ]
+
+
+def test_secrets_of_storages_are_in_no_repr():
+    assert "hush" not in repr(StoragePlace("s3://bucket", {"aws_secret_access_key": "hush"}))
+
+
+# -- storage as a job may use it ----------------------------------------------------------------
+
+
+@pytest.fixture
+def guarded(storage):
+    return JobStorage(storage, "query/op/data/mine/", Traffic())
+
+
+def test_a_job_writes_below_its_prefix_only(guarded, storage):
+    here = guarded.child("query/op")
+    here.put("data/mine/a", b"1")
+    assert here.put_if_absent("data/mine/b", b"2")
+    for name in ("data/in1", "data/mine", "data/minestrone/a", "other"):
+        with pytest.raises(PluginError, match="not below"):
+            here.put(name, b"x")
+        with pytest.raises(PluginError, match="not below"):
+            here.put_if_absent(name, b"x")
+    with pytest.raises(PluginError):
+        guarded.put("data/mine/c", b"x")
+    with pytest.raises(ValueError, match="root"):
+        here.put("data/mine/../in1", b"x")
+    assert storage.get("query/op/data/in1") == b"\x01" * 100
+
+
+def test_a_job_deletes_nothing(guarded):
+    with pytest.raises(PluginError, match="janitor"):
+        guarded.child("query/op").delete(["data/mine/a"])
+
+
+def test_a_job_reads_what_it_likes(guarded):
+    here = guarded.child("query").child("op/")
+    assert here.get("data/in1") == b"\x01" * 100
+    assert here.get_ranges("data/in2", [(0, 2), (5, 1)]) == [b"\x02\x02", b"\x02"]
+    assert len(here.list("data")) == 9
+    assert guarded.list_folders("query") == ["op"]
+    assert here.url.endswith("op")
+
+
+def test_traffic_is_counted(storage):
+    traffic = Traffic()
+    here = JobStorage(storage, "query/op/x/", traffic).child("query/op")
+    here.get("data/in1")
+    here.get_ranges("data/in1", [(0, 10)])
+    here.put("x/a", b"12345")
+    assert (traffic.bytes_in, traffic.bytes_out) == (110, 5)

@@ -1,0 +1,188 @@
+"""From Arrow batches to rows: NamedTuples with attribute access, made column-wise, slice by slice.
+
+Nested structs become NamedTuples too, maps become dicts, arrays become lists. Timestamps are
+``datetime`` in UTC whatever the session's time zone is: Python subtracts and adds datetimes of
+one zone by the clock on the wall, which is wrong across a DST switch in every other zone.
+Timestamps without time zone are naive ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC
+from itertools import repeat
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+
+from forebay_state_api.engine.rows import row_class
+
+ColumnReader: TypeAlias = Callable[[Any], list[Any]]
+"""From an Arrow array to Python values."""
+
+INSTANTS: Final = pa.timestamp("us", "UTC")
+"""Spark's type ``timestamp``, whatever time zone a batch shows it in."""
+
+SLICE_ROWS: Final = 1_000
+"""Rows that are turned into Python objects at a time: smaller than a processor's cache, and no more
+than the engine reads in one batch by default."""
+
+_SHOWN: Final = 200
+
+_UNREADABLE: Final[dict[type[Exception], tuple[str, str]]] = {
+    OverflowError: (
+        "a date or timestamp outside the years 1 to 9999",
+        "filter such rows, or cast the column to string",
+    ),
+    UnicodeDecodeError: (
+        "a string that is not UTF-8",
+        "filter such rows, or cast the column to binary",
+    ),
+}
+"""What pyarrow raises → what is wrong, and the way out."""
+
+
+def column_reader(kind: Any) -> ColumnReader:
+    """How arrays of an Arrow type become Python values."""
+    if pa.types.is_struct(kind):
+        return _struct_reader(kind)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _list_reader(kind)
+    if pa.types.is_map(kind):
+        return _map_reader(kind)
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return _instants
+    return _integers if pa.types.is_integer(kind) else _python_values
+
+
+def _python_values(array: Any) -> list[Any]:
+    values: list[Any] = array.to_pylist()
+    return values
+
+
+def _integers(array: Any) -> list[Any]:
+    values: list[Any] = array.to_pylist() if array.null_count else array.to_numpy().tolist()
+    return values
+
+
+def _instants(array: Any) -> list[Any]:
+    # NumPy's list is several times as fast as pyarrow's; what no datetime can be, it leaves an int.
+    found = array.cast(INSTANTS).to_numpy(zero_copy_only=False).tolist()
+    try:
+        if array.null_count:
+            return [None if one is None else one.replace(tzinfo=UTC) for one in found]
+        return [one.replace(tzinfo=UTC) for one in found]
+    except AttributeError:
+        message = "a timestamp outside the years 1 to 9999"
+        raise OverflowError(message) from None
+
+
+def _struct_reader(kind: Any) -> ColumnReader:
+    fields = [kind.field(position) for position in range(kind.num_fields)]
+    make = row_class(tuple(field.name for field in fields))._make
+    readers = [column_reader(field.type) for field in fields]
+
+    def read(array: Any) -> list[Any]:
+        columns = [reader(part) for reader, part in zip(readers, array.flatten(), strict=True)]
+        rows = list(map(make, zip(*columns, strict=True))) if columns else [make(())] * len(array)
+        if not array.null_count:
+            return rows
+        valid = array.is_valid().to_pylist()
+        return [row if there else None for row, there in zip(rows, valid, strict=True)]
+
+    return read
+
+
+def _list_reader(kind: Any) -> ColumnReader:
+    read_elements = column_reader(kind.value_type)
+    if read_elements in (_python_values, _integers):
+        return _python_values
+
+    def read(array: Any) -> list[Any]:
+        return _cut(read_elements(array.flatten()), array.value_lengths().to_pylist())
+
+    return read
+
+
+def _map_reader(kind: Any) -> ColumnReader:
+    read_keys, read_items = column_reader(kind.key_type), column_reader(kind.item_type)
+    as_lists = pa.list_(pa.struct([("k", kind.key_type), ("v", kind.item_type)]))
+
+    def read(array: Any) -> list[Any]:
+        lists = array.cast(as_lists)
+        keys, items = lists.flatten().flatten()
+        entries = list(zip(read_keys(keys), read_items(items), strict=True))
+        cut = _cut(entries, lists.value_lengths().to_pylist())
+        return [None if entries is None else dict(entries) for entries in cut]
+
+    return read
+
+
+def _cut(elements: list[Any], lengths: list[int | None]) -> list[Any]:
+    """The flattened elements of a list array, list by list; a length of ``None`` is a null."""
+    lists: list[Any] = []
+    start = 0
+    for length in lengths:
+        if length is None:
+            lists.append(None)
+        else:
+            lists.append(elements[start : start + length])
+            start += length
+    return lists
+
+
+class UnreadableValueError(Exception):
+    """Python has nothing that a value could be; the text says why, and what to do."""
+
+    def __init__(self, text: str, position: int) -> None:
+        """``position`` is that of the row."""
+        super().__init__(text)
+        self.position = position
+
+
+class RowReader:
+    """Turns the columns of one input into rows."""
+
+    def __init__(self, names: Sequence[str], kinds: Sequence[Any]) -> None:
+        """``kinds`` are the columns' Arrow types."""
+        self._names = names
+        self._class = row_class(tuple(names))
+        self._readers = [column_reader(kind) for kind in kinds]
+
+    def rows(self, columns: list[Any]) -> Iterator[Any]:
+        """The rows of equally long arrays, made as they are asked for.
+
+        Raises `UnreadableValueError`.
+        """
+        return self.rows_of(self.values(columns))
+
+    def values(self, columns: list[Any]) -> list[list[Any]]:
+        """The Python values, column by column. Raises `UnreadableValueError`."""
+        try:
+            return [read(column) for read, column in zip(self._readers, columns, strict=True)]
+        except tuple(_UNREADABLE):
+            self._find_unreadable(columns)
+            raise
+
+    def rows_of(self, values: list[list[Any]]) -> Iterator[Any]:
+        """Rows of columns that are Python values already."""
+        # What the class's own `_make` does, without a Python call for each row.
+        return map(tuple.__new__, repeat(self._class), zip(*values, strict=True))
+
+    def _find_unreadable(self, columns: list[Any]) -> None:
+        """Raise for the first value that cannot be read."""
+        for name, read, column in zip(self._names, self._readers, columns, strict=True):
+            for position in range(len(column)):
+                one = column.slice(position, 1)
+                try:
+                    read(one)
+                except tuple(_UNREADABLE) as error:
+                    what, way_out = _UNREADABLE[type(error)]
+                    text = f"column {name!r} ({column.type}) has {what}, {shown(one)}; {way_out}"
+                    raise UnreadableValueError(text, position) from error
+
+
+def shown(array: Any) -> str:
+    """The values of an array as text, whatever they are, cut short."""
+    text = " ".join(str(array).split())
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -1,0 +1,178 @@
+"""From rows that a function gave out to Arrow batches of the declared schema.
+
+A row is a tuple in schema order, or a NamedTuple, a pyspark ``Row`` or a dict by column names.
+Columns are built directly; a value that does not fit is looked for only after a column failed.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from typing import Any, Final, NoReturn
+
+import pyarrow as pa
+
+from forebay_spark_runtime.arrow.conversion_errors import plain_reason
+from forebay_spark_runtime.arrow.values_out import escaped, infinities, value_kind, wide_type
+from forebay_state_api.engine.rows import not_awaited
+from forebay_state_api.errors import OutputSchemaError
+from forebay_state_api.job.futures import StateFuture
+
+_MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError)
+
+
+class RowOrder:
+    """Brings the values of a row into the order of the columns."""
+
+    def __init__(self, names: Sequence[str], function: str, where: str = "") -> None:
+        """``function`` is named in errors, which begin with ``where``."""
+        self._names = list(names)
+        self._who = f"{where}{function}"
+        self._by_class: dict[tuple[type, tuple[str, ...]], Any] = {}
+
+    def as_tuple(self, row: Any) -> tuple[Any, ...]:
+        """The values of ``row``; `OutputSchemaError` if its names are not those of the columns."""
+        if isinstance(row, tuple):
+            fields = getattr(row, "_fields", None) or getattr(row, "__fields__", None)
+            return row if fields is None else self._picked(row, tuple(fields))
+        if isinstance(row, Mapping):
+            self._check_names(tuple(row), row)
+            return tuple(row[name] for name in self._names)
+        message = (
+            f"{self._who} gave out {type(row).__name__} {reprlib.repr(row)}; a row is a tuple "
+            f"in the order of the columns ({', '.join(self._names)}), a NamedTuple, a Row or a dict"
+        )
+        raise OutputSchemaError(message)
+
+    def _picked(self, row: tuple[Any, ...], fields: tuple[str, ...]) -> tuple[Any, ...]:
+        key = (type(row), fields)
+        if key not in self._by_class:
+            self._check_names(fields, row)
+            positions = [fields.index(name) for name in self._names]
+            as_they_are = positions == list(range(len(fields)))
+            self._by_class[key] = None if as_they_are else itemgetter(*positions)
+        pick = self._by_class[key]
+        return row if pick is None else pick(row)
+
+    def _check_names(self, given: tuple[str, ...], row: Any) -> None:
+        if len(given) == len(self._names) and set(given) == set(self._names):
+            return
+        missing = [name for name in self._names if name not in given]
+        unknown = [str(name) for name in given if name not in self._names]
+        message = (
+            f"{self._who} gave out {reprlib.repr(row)}: the schema's columns are "
+            f"{', '.join(self._names)}; missing {missing or 'none'}, unknown {unknown or 'none'}"
+        )
+        raise OutputSchemaError(message)
+
+
+class RowWriter:
+    """Builds record batches of one schema."""
+
+    def __init__(
+        self,
+        schema: Any,
+        *,
+        function: str,
+        time_zone: str,
+        types: Sequence[str] | None = None,
+        where: str = "",
+    ) -> None:
+        """``schema`` is a ``pa.Schema``; ``function`` is named in errors.
+
+        Naive datetimes in a column with time zone are taken as wall-clock time of ``time_zone``.
+        ``types`` are what errors call the columns' types, and ``where`` is what they begin with.
+        """
+        self._schema = schema
+        self._types = list(map(str, schema.types)) if types is None else types
+        self._where = f"{where}: " if where else ""
+        self._who = f"{self._where}{function}"
+        self._function = function
+        self._names: list[str] = schema.names
+        self._width = len(self._names)
+        self._order = RowOrder(self._names, function, self._where)
+        self._kinds = [value_kind(field.type, time_zone) for field in schema]
+        wide = [wide_type(field.type) for field in schema]
+        self._wide = [
+            None if one == field.type else one for one, field in zip(wide, schema, strict=True)
+        ]
+        """Of the columns with floats, the types with doubles in their place."""
+
+    def batch(self, rows: list[Any]) -> Any:
+        """A ``pa.RecordBatch`` of ``rows``; `OutputSchemaError` names what does not fit."""
+        if not set(map(type, rows)) <= {tuple}:
+            as_tuple = self._order.as_tuple
+            rows = [as_tuple(row) for row in rows]
+        if rows and set(map(len, rows)) != {self._width}:
+            self._wrong_width(rows)
+        columns = [self._column(position, rows) for position in range(self._width)]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def batches(self, rows: list[Any], size: int) -> list[Any]:
+        """Record batches of ``rows``, each of at most ``size`` of them."""
+        return [self.batch(rows[start : start + size]) for start in range(0, len(rows), size)]
+
+    def _column(self, position: int, rows: list[Any]) -> Any:
+        field = self._schema.field(position)
+        values = [row[position] for row in rows]
+        try:
+            column = self._array(position, values)
+        except _MISFITS as error:
+            self._misfit(position, rows, error)
+        if column.null_count and not field.nullable:
+            message = (
+                f"{self._where}column {field.name!r} is declared NOT NULL; {self._function} gave "
+                f"None{self._in_row(rows[values.index(None)])}"
+            )
+            raise OutputSchemaError(message)
+        return column
+
+    def _array(self, position: int, values: list[Any]) -> Any:
+        given = self._kinds[position].all_to_arrow(values)
+        kind = self._schema.field(position).type
+        try:
+            column = pa.array(given, type=kind)
+        except UnicodeEncodeError:  # a lone surrogate, which UTF-8 has no bytes for
+            given = escaped(given)
+            column = pa.array(given, type=kind)
+        wide = self._wide[position]
+        # A double that is too large for a float becomes infinite.
+        if (
+            wide is not None
+            and (found := infinities(column))
+            and infinities(pa.array(given, type=wide)) < found
+        ):
+            message = "too large a number for a float"
+            raise ValueError(message)
+        return column
+
+    def _misfit(self, position: int, rows: list[Any], error: Exception) -> NoReturn:
+        """Find the value that a column cannot hold."""
+        field = self._schema.field(position)
+        for row in rows:
+            value = row[position]
+            if isinstance(value, StateFuture):
+                raise not_awaited(f"column {field.name!r}: {self._function}")
+            try:
+                self._array(position, [value])
+            except _MISFITS as why:
+                message = (
+                    f"{self._where}column {field.name!r} is declared {self._types[position]}; "
+                    f"{self._function} gave {type(value).__name__} {reprlib.repr(value)}"
+                    f"{self._in_row(row)}: {plain_reason(why)}"
+                )
+                raise OutputSchemaError(message) from why
+        raise error
+
+    def _in_row(self, row: Any) -> str:
+        """The row of a value, which tells more than the value alone."""
+        return f" in the row {reprlib.repr(tuple(row))}" if self._width > 1 else ""
+
+    def _wrong_width(self, rows: list[Any]) -> NoReturn:
+        row = next(row for row in rows if len(row) != self._width)
+        message = (
+            f"{self._who} gave out a row of {len(row)} values, {reprlib.repr(row)}; the "
+            f"schema has {self._width} columns: {', '.join(self._names)}"
+        )
+        raise OutputSchemaError(message)

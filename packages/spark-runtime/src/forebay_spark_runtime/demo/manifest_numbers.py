@@ -1,0 +1,54 @@
+"""What the manifests of a version tell: keys, bytes, subtasks, and how long opening took."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+from forebay_spark_runtime.demo.spark import UID
+from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.versions import OperatorStorage, operator_folder
+from forebay_state_api.versions.reader import open_version
+
+if TYPE_CHECKING:
+    from forebay_spark_runtime.demo.directory import Place
+    from forebay_state_api.contract.object_storage import ObjectStorage
+
+
+class StateReading(NamedTuple):
+    """One committed version of the demo's state."""
+
+    version: int
+    subtasks: int
+    keys: int
+    """Aircraft."""
+    size: int
+    """Bytes of all files that the version needs."""
+    opening_s: float
+    """The longest that a subtask took to open the version before."""
+
+
+def query_id(place: Place) -> str:
+    """The query's id, which Spark keeps in the checkpoint."""
+    text = (place.checkpoint / "metadata").read_text(encoding="utf-8")
+    found: str = json.loads(text)["id"]
+    return found
+
+
+def operator_storage(place: Place) -> ObjectStorage:
+    """Where the operator's versions are."""
+    return OperatorStorage(open_storage(place.state), operator_folder(query_id(place), UID))
+
+
+def read_version(place: Place, version: int) -> StateReading:
+    """Read what is known of a version; raises as `open_version` does."""
+    with open_version(operator_storage(place), uid=UID, version=version) as reader:
+        manifests = reader.manifests
+    files = {file.name: file.size for one in manifests for file in one.files}
+    return StateReading(
+        version=reader.version,
+        subtasks=len({one.made.subtask for one in manifests}),
+        keys=sum(one.metrics["keys"] or 0 for one in manifests),
+        size=sum(files.values()),
+        opening_s=max(one.metrics["opening_s"] for one in manifests),
+    )

@@ -1,0 +1,156 @@
+"""One run of the demo, from the flights to the comparison of its result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import click
+from pyspark.errors import StreamingQueryException
+
+from forebay_spark_runtime.demo.check import Carried, departures, expected
+from forebay_spark_runtime.demo.directory import Place, default_directory
+from forebay_spark_runtime.demo.flights import MONTHS, Flights, airlines, require_flights
+from forebay_spark_runtime.demo.kill import Kill, Killer
+from forebay_spark_runtime.demo.manifest_numbers import operator_storage, read_version
+from forebay_spark_runtime.demo.screen import Batch, Screen
+from forebay_spark_runtime.demo.spark import DemoSpark, require_java
+from forebay_state_api.errors import ForebayError
+
+_LOOK_S: Final = 0.1
+_KILLS: Final = 3
+
+
+class DemoFailedError(ForebayError):
+    """The query failed, or its result is not the one it has to be."""
+
+
+@attrs.frozen
+class Wishes:
+    """What was asked for."""
+
+    directory: Path | None
+    fresh: bool = attrs.field(kw_only=True)
+    parallelism: int = attrs.field(kw_only=True)
+    kill: bool = attrs.field(kw_only=True)
+    months: int | None = attrs.field(kw_only=True)
+
+
+def tell(wishes: Wishes) -> None:
+    """Run the demo once. Raises a `ForebayError` when something does not work."""
+    require_java()
+    require_flights()
+    place = Place(wishes.directory or default_directory())
+    if wishes.fresh:
+        place.clear()
+    screen = Screen()
+    try:
+        _Run(place, wishes, screen).go()
+    except KeyboardInterrupt:
+        screen.say("Interrupted. What was committed stays: forebay demo goes on from there.")
+        raise click.Abort from None
+
+
+class _Run:
+    """The parts of one run, which share what they have found out."""
+
+    def __init__(self, place: Place, wishes: Wishes, screen: Screen) -> None:
+        self._place = place
+        self._wishes = wishes
+        self._screen = screen
+        self._first = place.months_done
+        year_end = (self._first // MONTHS + 1) * MONTHS
+        self._end = year_end if wishes.months is None else self._first + wishes.months
+        self._kills: Sequence[Kill] = ()
+
+    def go(self) -> None:
+        """Deliver the flights, stream them, show the result and check it."""
+        screen = self._screen
+        screen.title(self._place, self._first, self._end)
+        with screen.working("reading the flights"):
+            self._deliver()
+        if self._first:
+            restored = read_version(self._place, self._first)
+            screen.restoring(restored, self._first, self._wishes.parallelism)
+        with screen.working("starting Spark"):
+            spark = DemoSpark(self._place, self._wishes.parallelism)
+        with spark:
+            with screen.working("streaming; the first micro-batch starts the workers"):
+                self._stream(spark)
+            with screen.working("reading the result"):
+                carried = spark.carried()
+        self._conclude(carried)
+
+    def _conclude(self, carried: list[Carried]) -> None:
+        screen = self._screen
+        with screen.working("asking a plain Python loop"):
+            flights = list(departures(self._place.files(self._end)))
+            wanted = expected(flights)
+        if carried != wanted:
+            message = (
+                f"the sink holds {len(carried)} rows, and not the {len(wanted)} rows that a plain "
+                f"Python loop gives; everything is kept in {self._place.root}"
+            )
+            raise DemoFailedError(message)
+        screen.result(carried, flights, airlines())
+        if self._wishes.kill:
+            screen.killed(self._kills)
+        screen.checked(len(carried), len(flights), self._end)
+
+    def _deliver(self) -> None:
+        flights = Flights(self._place.data)
+        flights.prepare()
+        self._place.stream.mkdir(exist_ok=True)
+        self._place.keep(self._end)
+        for number in range(self._first, self._end):
+            if not self._place.files(number + 1)[-1].exists():
+                flights.deliver(number, self._place.stream)
+
+    def _stream(self, spark: DemoSpark) -> None:
+        query = spark.start()
+        killer = self._killer(spark) if self._wishes.kill else None
+        try:
+            for batch in self._progress(query):
+                self._screen.batch(batch)
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            reason = str(error).strip().splitlines()[-1]
+            message = f"the query failed: {reason}; see {self._place.log}"
+            raise DemoFailedError(message) from error
+        finally:
+            query.stop()
+            if killer is not None:
+                self._kills = killer.stop()
+
+    def _killer(self, spark: DemoSpark) -> Killer:
+        """Kills in the first, the second and the third quarter of the way."""
+        months = self._end - self._first
+        versions = sorted({self._first + 1 + months * n // (_KILLS + 1) for n in range(_KILLS)})
+        killer = Killer(operator_storage(self._place), spark.workers, versions)
+        killer.start()
+        return killer
+
+    def _progress(self, query: Any) -> Iterator[Batch]:
+        """Each micro-batch when Spark has reported it."""
+        seen = self._first
+        while seen < self._end:
+            active = query.isActive
+            for progress in query.recentProgress:
+                if progress["batchId"] >= seen and progress["numInputRows"]:
+                    seen = progress["batchId"] + 1
+                    yield self._batch(progress)
+            if not active:
+                return
+            time.sleep(_LOOK_S)
+
+    def _batch(self, progress: Any) -> Batch:
+        number = progress["batchId"]
+        return Batch(
+            number=number,
+            rows=progress["numInputRows"],
+            seconds=progress["durationMs"]["triggerExecution"] / 1000,
+            state=read_version(self._place, number + 1),
+        )

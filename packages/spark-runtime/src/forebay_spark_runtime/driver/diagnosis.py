@@ -1,0 +1,297 @@
+"""Examines driver and executors before a job runs on them: ``print(doctor(spark, state_dir))``.
+
+A task for each slot describes where it runs (`forebay_spark_runtime.worker_process.probe`), all at
+the same time, so that every executor is asked. What differs from the driver, and what a storage
+refuses there, is a problem that names the place and the fix.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib import metadata
+from typing import Any, Final
+
+import attrs
+from pyspark import cloudpickle
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from forebay_spark_runtime.driver.session import configuration, default_parallelism, is_connect
+from forebay_spark_runtime.driver.worker_python import use_python_of_driver
+from forebay_spark_runtime.worker_process import probe
+from forebay_state_api.errors import StorageError
+from forebay_state_api.plugins import plugins
+from forebay_state_api.settings import Settings, resolve_settings
+from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.versions import layout
+
+CLOCK_LIMIT_S: Final = 1.0
+"""How far a clock may be from the driver's: TTL and processing-time timers go by it."""
+_OWN: Final = frozenset({"host", "user", "executable", "memory limit", "clock", "process"})
+"""What each place has of its own: no difference to speak of."""
+_IN_TIME: Final = "as the driver's"
+_OVERHEAD: Final = "spark.executor.memoryOverhead"
+_PYTHON_MEMORY: Final = "spark.executor.pyspark.memory"
+_MEMORY: Final = ("spark.executor.memory", _OVERHEAD, _PYTHON_MEMORY, "spark.executor.cores")
+
+
+@attrs.frozen(kw_only=True)
+class Place:
+    """The driver or an executor, as a Python process there describes it."""
+
+    name: str
+    """``driver``, or ``executor`` with its host and the process id of its JVM."""
+    values: Mapping[str, str]
+    """What was found, under its name: ``python``, ``forebay-state-api``, ``clock`` …"""
+    refusals: Sequence[str]
+    """What the storage of the state directory refuses there."""
+
+
+@attrs.frozen(kw_only=True)
+class Diagnosis:
+    """What `doctor` found; ``str()`` gives a table with the problems below it."""
+
+    places: Sequence[Place]
+    """The driver, then the executors."""
+    problems: Sequence[str]
+    """A sentence or two each: the place, what is wrong, the fix. Empty where all is well."""
+    notes: Sequence[str]
+    """What could not be examined, and why."""
+
+    def __str__(self) -> str:
+        """Return the table, the problems and the notes."""
+        console = Console(width=max(100, 30 + 34 * len(self.places)), color_system=None)
+        with console.capture() as capture:
+            console.print(self._table())
+        lines = [f"PROBLEM  {problem}" for problem in self.problems] or ["no problem was found"]
+        return "\n".join([capture.get(), *lines, *(f"note  {note}" for note in self.notes)])
+
+    def _table(self) -> Table:
+        table = Table("", *(place.name for place in self.places), box=box.SIMPLE_HEAD)
+        for name in dict.fromkeys(name for place in self.places for name in place.values):
+            values = [place.values.get(name, "") for place in self.places]
+            mark = " !" if name not in _OWN and len(set(values)) > 1 else ""
+            table.add_row(name + mark, *values)
+        return table
+
+
+def doctor(spark: Any, state_dir: str | None = None) -> Diagnosis:
+    """Examine the driver and every executor of a session: what differs, and what is missing.
+
+    ``spark`` is a session, classic or of Spark Connect. ``state_dir`` is the state directory that
+    jobs will use, a path or a URL; by default the setting ``spark.forebay.state.dir``. A few small
+    objects are written below it and removed.
+
+    What is wrong is in ``problems`` and raises nothing. Raises `ConfigurationError` for a setting
+    that is wrong, and if no state directory is named.
+
+    Spark runs the tasks of a barrier stage at the same time, so that each executor has one. Where
+    it refuses such a stage (dynamic allocation), ordinary tasks may miss an executor; a note says
+    so.
+    """
+    use_python_of_driver(spark)
+    settings = _settings(spark, state_dir)
+    directory = settings.required("state.dir", argument="state_dir")
+    packages = _packages()
+    marker = f"{layout.PROBES}/{layout.random_id()}/driver"
+    arguments = (packages, directory, settings.storage_options(), marker)
+    notes: list[str] = []
+    problems: list[str] = []
+    with _marked(directory, settings, marker):
+        driver = _place("driver", probe.describe(*arguments), clock="")
+        executors = _executors(spark, arguments, problems, notes)
+    for place in (driver, *executors):
+        problems += [f"{place.name}: {refusal}" for refusal in place.refusals]
+        problems += _own_problems(place)
+    problems += [line for place in executors for line in _differences(driver, place, packages)]
+    problems += _memory_problems(spark, settings)
+    memory = {key: value for key in _MEMORY if (value := spark.conf.get(key, None))}
+    driver = attrs.evolve(driver, values={**driver.values, **memory})
+    return Diagnosis(places=[driver, *executors], problems=problems, notes=notes)
+
+
+def _settings(spark: Any, state_dir: str | None) -> Settings:
+    given = configuration(spark)
+    known = {**plugins().backends(), **plugins().compaction_services()}
+    return resolve_settings(given, overrides={"state.dir": state_dir}, backends=known)
+
+
+def _packages() -> list[str]:
+    """Return Forebay's packages here, and what they need."""
+    installed = {str(each.metadata["Name"]) for each in metadata.distributions()}
+    ours = sorted(name for name in installed if name.startswith("forebay-"))
+    needed = [
+        line for name in ours for line in metadata.requires(name) or () if "extra ==" not in line
+    ]
+    names = {match[0].lower() for line in needed if (match := re.match(r"[\w.-]+", line))}
+    return [*ours, *sorted(names - set(ours))]
+
+
+@contextmanager
+def _marked(directory: str, settings: Settings, marker: str) -> Iterator[None]:
+    """Keep an object in the state directory, which every place has to see."""
+    storage = open_storage(directory, settings.storage_options())
+    with suppress(StorageError):  # the driver's own probe names the reason
+        storage.put(marker, b"forebay")
+    try:
+        yield
+    finally:
+        with suppress(StorageError):
+            storage.delete([marker])
+
+
+def _executors(
+    spark: Any, arguments: tuple[Any, ...], problems: list[str], notes: list[str]
+) -> list[Place]:
+    slots = default_parallelism(spark)
+    try:
+        answers = _asked(spark, arguments, slots, barrier=True)
+    except Exception as error:  # noqa: BLE001 - Spark's own errors are of many classes
+        notes.append(
+            f"Spark refused a barrier stage of {slots} tasks, so executors may have been missed: "
+            f"{_last_line(error)}"
+        )
+        try:
+            answers = _asked(spark, arguments, 4 * slots, barrier=False)
+        except Exception as again:  # noqa: BLE001 - the same
+            problems.append(f"executors: a task of the probe failed: {_last_line(again)}")
+            return []
+    places = _distinct(answers)
+    known = _known_executors(spark)
+    if known > len(places):
+        notes.append(f"{len(places)} of {known} executors were asked")
+    return places
+
+
+def _asked(
+    spark: Any, arguments: tuple[Any, ...], tasks: int, *, barrier: bool
+) -> list[tuple[float, float, dict[str, Any]]]:
+    """Answers of ``tasks`` tasks, each with the times between which it was given."""
+    one_each = spark.range(0, tasks, 1, tasks)
+    reports = one_each.mapInArrow(_shipped(arguments), "report string", barrier=barrier)
+    before = time.time()
+    rows = reports.collect()
+    after = time.time()
+    return [(before, after, json.loads(row.report)) for row in rows]
+
+
+def _shipped(arguments: tuple[Any, ...]) -> Callable[[Any], Any]:
+    """Return the probe as ``mapInArrow`` wants it, so that it works where Forebay is missing."""
+    cloudpickle.register_pickle_by_value(probe)
+    try:
+        packed = cloudpickle.dumps(probe.describe)
+    finally:
+        cloudpickle.unregister_pickle_by_value(probe)
+
+    def run(batches: Any) -> Any:
+        import json
+        import pickle
+
+        import pyarrow as pa
+
+        for _ in batches:
+            pass
+        describe = pickle.loads(packed)  # noqa: S301 - it comes from the session's own driver
+        yield pa.RecordBatch.from_pydict({"report": [json.dumps(describe(*arguments))]})
+
+    return run
+
+
+def _distinct(answers: Sequence[tuple[float, float, dict[str, Any]]]) -> list[Place]:
+    """Return a place for each executor, whichever of its slots answered first."""
+    places: dict[tuple[str, int], Place] = {}
+    for before, after, report in answers:
+        key = (report["values"]["host"], report["process"])
+        if key not in places:
+            name = f"executor {key[0]} (JVM {key[1]})"
+            places[key] = _place(name, report, clock=_clock(before, after, report["now"]))
+    return [places[key] for key in sorted(places)]
+
+
+def _place(name: str, report: Mapping[str, Any], *, clock: str) -> Place:
+    values = {**report["values"], "clock": clock}
+    return Place(name=name, values=values, refusals=report["refusals"])
+
+
+def _clock(before: float, after: float, now: float) -> str:
+    """How far a clock is certainly from the driver's, which showed these times around the task."""
+    off = max(0.0, now - after) or min(0.0, now - before)
+    return _IN_TIME if abs(off) <= CLOCK_LIMIT_S else f"{off:+.0f} s"
+
+
+def _known_executors(spark: Any) -> int:
+    """How many executors Spark has; 0 where it does not tell."""
+    if is_connect(spark) or spark.sparkContext.master.startswith(("local[", "local")):
+        return 0
+    # Only the JVM's context knows them; one of the entries is the driver's.
+    return int(spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1  # noqa: SLF001
+
+
+def _own_problems(place: Place) -> Iterator[str]:
+    values = place.values
+    if values["temporary files"] != probe.WRITABLE:
+        yield (
+            f"{place.name}: no temporary file can be written: {values['temporary files']}. "
+            "Give the container a writable /tmp, or set TMPDIR"
+        )
+    if values["clock"] not in ("", _IN_TIME):
+        yield (
+            f"{place.name}: its clock is {values['clock']} from the driver's, and TTL and "
+            "processing-time timers go by it. Synchronise the clocks (NTP)"
+        )
+
+
+def _differences(driver: Place, place: Place, packages: Sequence[str]) -> Iterator[str]:
+    """What is not as on the driver."""
+    for name in packages:
+        here, there = driver.values[name], place.values[name]
+        if there == probe.MISSING != here:
+            yield f"{place.name}: {name} is not installed. Install {name}=={here} there"
+        elif here != there:
+            yield f"{place.name}: {name} is {there}, and {here} on the driver. Install one version"
+    here, there = (each.values["python"].rpartition(".")[0] for each in (driver, place))
+    if here != there:
+        yield (
+            f"{place.name}: Python is {there}, and {here} on the driver. PYSPARK_PYTHON names the "
+            "one that workers run"
+        )
+    if driver.values["plugins"] != place.values["plugins"]:
+        yield (
+            f"{place.name}: plugins are {place.values['plugins'] or 'none'}, and "
+            f"{driver.values['plugins'] or 'none'} on the driver. Install the same packages"
+        )
+
+
+def _memory_problems(spark: Any, settings: Settings) -> Iterator[str]:
+    """Say where the workers' memory does not hold what the settings let them keep."""
+    given = spark.conf.get(_PYTHON_MEMORY, None)
+    if given is None:
+        return
+    limit, cache = _spark_bytes(given), int(settings["state.cache-bytes"])
+    if limit <= cache:
+        yield (
+            f"executors: {_PYTHON_MEMORY} is {given}, and a worker may keep {cache >> 20} MiB of "
+            "state (spark.forebay.state.cache-bytes) beside its rows. Raise the one or lower the "
+            "other"
+        )
+
+
+def _spark_bytes(text: str) -> int:
+    """A size as Spark reads it; without a unit it is in MiB."""
+    match = re.fullmatch(r"(\d+)\s*([kmgtp]?)b?", text.strip().lower())
+    if match is None:
+        return sys.maxsize
+    return int(match[1]) << 10 * (" kmgtp".index(match[2]) if match[2] else 2)
+
+
+def _last_line(error: Exception) -> str:
+    """The line of one of Spark's long errors that says most: the last of a worker's traceback."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if re.match(r"[\w.]*(Error|Exception|\[[A-Z_.]+\])", line)]
+    return (told or lines or [type(error).__name__])[-1]

@@ -1,0 +1,307 @@
+"""What `keyed` was told, checked: whatever can be wrong about it is an error on the driver."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+from pyspark.sql.types import (
+    DateType,
+    DayTimeIntervalType,
+    NumericType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from forebay_spark_runtime.driver import session as sessions
+from forebay_state_api.engine.arguments import (
+    checked_flag,
+    checked_lateness,
+    checked_max_parallelism,
+    checked_parallelism,
+    checked_uid,
+    is_count,
+    no_event_time,
+)
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.plugins import plugins
+from forebay_state_api.settings import PREFIX, Settings, resolve_settings
+from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.storage.urls import located
+from forebay_state_api.versions import Checkpoint, RestoreFrom
+from forebay_state_api.versions.layout import escaped
+
+
+@attrs.frozen(kw_only=True)
+class KeyedOptions:
+    """What `keyed` was told, checked; travels to the workers."""
+
+    uid: str
+    parallelism: int
+    max_parallelism: int
+    batch: sessions.Batch
+    """Query and batch as far as the driver knows them; a stream's workers know the rest."""
+    state_dir: str | None
+    """Absolute; ``None`` where the state is dropped at the end anyway."""
+    order_by: tuple[str, ...]
+    new_state: bool
+    settings: Settings
+    restore: RestoreFrom | None = None
+    """What to begin with instead of nothing."""
+    event_time: str | None = None
+    """The column of event times."""
+    lateness_us: int = 0
+    """How late rows may be, in µs."""
+    checkpoint: Checkpoint | None = None
+    """What the query's checkpoint said, in ``foreachBatch``; a stream's session says it."""
+    keyed_uuid: str = ""
+    """Drawn for each operator that is made."""
+    driver: str = sessions.PROCESS_RUN
+    """The process that made it."""
+
+
+def operator_options(
+    df: Any,
+    *,
+    uid: object,
+    parallelism: object,
+    max_parallelism: object,
+    query: Any,
+    batch_id: Any,
+    order_by: object,
+    new_state: object,
+    restore: RestoreFrom | None = None,
+    overrides: Mapping[str, Any],
+) -> KeyedOptions:
+    """Everything that an operator with state is told, checked on the driver.
+
+    ``overrides`` are settings that were given as arguments, by their names; ``None`` is not given.
+    """
+    uid = checked_uid(uid)
+    session = df.sparkSession
+    given = sessions.configuration(session)
+    sessions.refuse_speculation(session, given)
+    backends = {**plugins().backends(), **plugins().compaction_services()}
+    settings = resolve_settings(given, overrides=dict(overrides), backends=backends)
+    plugins().backend(settings["state.backend"])
+    plugins().compaction_service(settings["compaction.service"])
+    most = checked_max_parallelism(max_parallelism, uid)
+    if parallelism is None:
+        parallelism = min(sessions.default_parallelism(session), most)
+    batch = checked_batch(df, query, batch_id, uid)
+    directory = checked_directory(df, settings, batch, uid)
+    if restore is not None and directory is None:
+        message = (
+            f"operator {uid!r}: restore_from= needs query=: without it the state of a bounded "
+            "DataFrame is dropped at its end"
+        )
+        raise ConfigurationError(message)
+    return KeyedOptions(
+        uid=uid,
+        parallelism=checked_parallelism(parallelism, most, uid),
+        max_parallelism=most,
+        batch=batch,
+        state_dir=directory,
+        order_by=checked_order(df, order_by, uid),
+        new_state=checked_flag(new_state, "new_state", uid),
+        restore=restore,
+        settings=settings,
+    )
+
+
+def checked_dataframe(df: object) -> None:
+    """Only that it is one: pyspark has two classes of DataFrames, and more than one version."""
+    if not hasattr(type(df), "mapInArrow"):
+        message = (
+            f"keyed() takes a DataFrame of Spark first, then the key columns, not "
+            f"{type(df).__name__} {reprlib.repr(df)}"
+        )
+        raise ConfigurationError(message)
+
+
+def checked_batch(df: Any, query: Any, batch_id: Any, uid: str) -> sessions.Batch:
+    """What ``query`` and ``batch_id`` say, completed by what Spark says on this thread."""
+    if query is not None and not (isinstance(query, str) and query):
+        message = f"operator {uid!r}: query= is a name, not {query!r}"
+        raise ConfigurationError(message)
+    if query is not None:
+        escaped(query, f"operator {uid!r}: query=")
+    if batch_id is not None and not (is_count(batch_id) or batch_id == 0):
+        message = f"operator {uid!r}: batch_id is a number from 0, not {batch_id!r}"
+        raise ConfigurationError(message)
+    given = sessions.Batch(query=query, batch_id=batch_id)
+    if df.isStreaming:
+        if batch_id is not None:
+            message = f"operator {uid!r}: Spark numbers the batches of a stream; leave batch_id out"
+            raise ConfigurationError(message)
+        return given
+    if sessions.in_connect_foreach_batch():
+        return _complete(given, uid)
+    return _agreed(given, sessions.current_batch(df.sparkSession), uid)
+
+
+def _complete(given: sessions.Batch, uid: str) -> sessions.Batch:
+    values = {"query": given.query, "batch_id": given.batch_id}
+    missing = [f"{name}=" for name, value in values.items() if value is None]
+    if missing:
+        message = (
+            f"operator {uid!r}: Spark gives no query and batch id in foreachBatch under Spark "
+            f"Connect; pass {' and '.join(missing)} to keyed(): a name of your own for the query, "
+            "and the second argument of the foreachBatch function"
+        )
+        raise ConfigurationError(message)
+    return attrs.evolve(given, run_id=sessions.PROCESS_RUN)
+
+
+def _agreed(given: sessions.Batch, spark: sessions.Batch, uid: str) -> sessions.Batch:
+    known = spark.batch_id
+    if known is not None and given.batch_id not in (None, known):
+        message = (
+            f"operator {uid!r}: this is batch {known}, and batch_id={given.batch_id} was passed; "
+            "pass the second argument of the foreachBatch function, or leave it out"
+        )
+        raise ConfigurationError(message)
+    batch_id = given.batch_id if known is None else known
+    query = given.query or spark.query
+    if query is None and batch_id is not None:
+        message = f"operator {uid!r}: batch_id= numbers the batches of a query; pass query= with it"
+        raise ConfigurationError(message)
+    return attrs.evolve(spark, query=query, batch_id=batch_id)
+
+
+def checked_directory(df: Any, settings: Settings, batch: sessions.Batch, uid: str) -> str | None:
+    """The state directory, absolute; ``None`` where the state is dropped at the end anyway."""
+    if not df.isStreaming and batch.query is None:
+        return None
+    directory = located(settings.required("state.dir", argument="state_dir"))
+    if directory.lower().startswith("memory:"):
+        message = (
+            f"operator {uid!r}: state in {directory} would be a process's own, and Spark's workers "
+            "are many; name a directory or a URL that all of them reach"
+        )
+        raise ConfigurationError(message)
+    if not sessions.is_connect(df.sparkSession):
+        # Nothing is read or written yet: this finds a scheme, an option or a file that cannot be.
+        open_storage(directory, settings.storage_options())
+    return directory
+
+
+def checked_event_time(
+    df: Any, event_time: object, allowed_lateness: Any, uid: str
+) -> tuple[str | None, int]:
+    """The column of event times, and how late rows may be, in µs."""
+    if event_time is None:
+        if allowed_lateness is not None:
+            raise no_event_time(uid)
+        return None, 0
+    schema = df.schema
+    if not isinstance(event_time, str) or event_time not in schema.names:
+        message = (
+            f"operator {uid!r}: there is no column {event_time!r} of event times; "
+            f"the columns are {', '.join(schema.names)}"
+        )
+        raise ConfigurationError(message)
+    kind = schema[event_time].dataType.simpleString()
+    if kind != "timestamp":
+        message = (
+            f"operator {uid!r}: event times are a column of type timestamp, and {event_time!r} is "
+            f"of type {kind}; cast it"
+        )
+        raise ConfigurationError(message)
+    return event_time, checked_lateness(allowed_lateness, uid)
+
+
+_UNORDERED: Final = ("map", "struct", "array", "variant")
+
+
+def checked_order(df: Any, order_by: object, uid: str) -> tuple[str, ...]:
+    """The columns that rows are sorted by."""
+    names = _order_names(order_by, uid)
+    schema = df.schema
+    for name in names:
+        if name not in schema.names:
+            message = (
+                f"operator {uid!r}: there is no column {name!r} to order by; "
+                f"the columns are {', '.join(schema.names)}"
+            )
+            raise ConfigurationError(message)
+        kind = schema[name].dataType.simpleString()
+        if kind.startswith(_UNORDERED):
+            message = f"operator {uid!r}: column {name!r} of type {kind} cannot be ordered by"
+            raise ConfigurationError(message)
+    return names
+
+
+def _order_names(order_by: object, uid: str) -> tuple[str, ...]:
+    if order_by is None:
+        return ()
+    names = (order_by,) if isinstance(order_by, str) else order_by
+    if isinstance(names, Sequence) and all(isinstance(name, str) for name in names):
+        return tuple(names)
+    message = (
+        f"operator {uid!r}: order_by= is the name of a column, or a list of names, not "
+        f"{order_by!r}; rows come in ascending order of each"
+    )
+    raise ConfigurationError(message)
+
+
+_FAMILIES: Final = (
+    (NumericType,),
+    (DateType, TimestampType, TimestampNTZType),
+    (DayTimeIntervalType,),
+)
+"""Types that Spark makes one of when rows of two inputs are put together, in the same order."""
+
+
+def ordered_alike(first: Any, second: Any, orders: Sequence[tuple[str, ...]], uid: str) -> None:
+    """Check that the rows of two connected DataFrames can be sorted together.
+
+    ``orders`` are the columns by which each is.
+    """
+    for one, other in zip(*orders, strict=True):
+        types = first.schema[one].dataType, second.schema[other].dataType
+        shown = [kind.simpleString() for kind in types]
+        # Spark makes one type of the two, which keeps the order within such a family only.
+        alike = any(all(isinstance(kind, family) for kind in types) for family in _FAMILIES)
+        if shown[0] != shown[1] and not alike:
+            message = (
+                f"operator {uid!r}: connected inputs are sorted together, and order_by names "
+                f"{one!r} of type {shown[0]} on the first and {other!r} of type {shown[1]} on the "
+                "second keyed(); cast one of them"
+            )
+            raise ConfigurationError(message)
+
+
+def agreeing(first: KeyedOptions, second: KeyedOptions) -> None:
+    """Check that two connected inputs are told the same."""
+    for field in (
+        "uid",
+        "parallelism",
+        "max_parallelism",
+        "batch",
+        "state_dir",
+        "new_state",
+        "restore",
+    ):
+        _agree(field, getattr(first, field), getattr(second, field))
+    _agree("event_time=, given or not,", first.event_time is None, second.event_time is None)
+    _agree("the number of order_by columns", len(first.order_by), len(second.order_by))
+    shown = [{row.key: row.value for row in one.settings.explain()} for one in (first, second)]
+    for name in sorted({*first.settings, *second.settings}):
+        if first.settings.get(name) != second.settings.get(name):
+            # As `forebay config` shows them: one may be a secret.
+            raise _disagreement(name, *(one.get(PREFIX + name) for one in shown))
+
+
+def _agree(what: str, ours: object, theirs: object) -> None:
+    if ours != theirs:
+        raise _disagreement(what, ours, theirs)
+
+
+def _disagreement(what: str, ours: object, theirs: object) -> ConfigurationError:
+    return ConfigurationError(
+        f"connected inputs are one operator: {what} is {ours!r} on the first and {theirs!r} on the "
+        "second keyed()"
+    )

@@ -1,0 +1,142 @@
+"""Refusing ``asyncProgressTrackingEnabled``: after a failure batch ids come back with other data.
+
+It is an option of the writer, which neither a DataFrame nor a task can see. The class of the
+running query tells it, and Spark calls listeners with the query before its first batch: ours marks
+the query's own session, whose settings reach the tasks, and the operator's tasks refuse the mark.
+Under Spark Connect nothing shows the client the query's class, so there it cannot be refused.
+
+In the same way queries are marked with what their checkpoint says, and those whose trigger lets
+them end by themselves, which only operators that leave rows to the next micro-batch refuse; and
+what is stored for operators that a query does not have any more is logged.
+"""
+
+# ruff: noqa: SLF001 - pyspark has no public way to what its JVM knows
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import weakref
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from forebay_spark_runtime.driver.checkpoints import CHECKPOINT, checkpoint_of, of_this_batch
+from forebay_spark_runtime.driver.session import Batch, is_connect
+from forebay_spark_runtime.driver.stored_operators import log_kept
+from forebay_state_api.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from forebay_state_api.versions import Checkpoint
+
+_log = logging.getLogger(__name__)
+
+MARK: Final = "spark.sql.forebay.asyncProgressTracking"
+"""Set to ``true`` in the session of a query that tracks its progress asynchronously."""
+
+ENDS: Final = "spark.sql.forebay.endsByItself"
+"""Set to ``true`` in the session of a query that runs what is there and ends."""
+
+_CLASS: Final = "AsyncProgressTracking"
+_ENDING_TRIGGERS: Final = ("AvailableNowTrigger", "OneTimeTrigger")
+_watched: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
+
+
+def refused(uid: str) -> ConfigurationError:
+    """The error for a marked query."""
+    return ConfigurationError(
+        f"operator {uid!r}: the query was started with asyncProgressTrackingEnabled=true. After a "
+        "failure its batch ids come back with other data, to which no version of the state "
+        "belongs. Start it without that option"
+    )
+
+
+def watch(session: Any) -> None:
+    """Have the queries that start in ``session`` marked. Does nothing under Spark Connect."""
+    if is_connect(session) or session in _watched:
+        return
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    context = session.sparkContext
+    ensure_callback_server_started(context._gateway)
+    queries = session._jsparkSession.streams()
+    streaming = context._jvm.org.apache.spark.sql.streaming
+    listener = streaming.PythonStreamingQueryListenerWrapper(_Listener(session._jsparkSession))
+    queries.addListener(listener)
+    _watched.add(session)
+    atexit.register(_stop_watching, context, queries, listener)
+
+
+def ask_this_batch(session: Any, batch: Batch, uid: str) -> tuple[Checkpoint, int] | None:
+    """In ``foreachBatch``: what the query's checkpoint says, and the batch's time, where known.
+
+    Refuses if the query tracks its progress asynchronously.
+    """
+    if is_connect(session) or batch.spark_query is None:
+        return None
+    query_id = session._jvm.java.util.UUID.fromString(batch.spark_query)
+    execution = _running(session._jsparkSession, query_id)
+    if execution is None:
+        return None
+    if _is_asynchronous(execution):
+        raise refused(uid)
+    return of_this_batch(execution, batch, uid)
+
+
+def _stop_watching(context: Any, queries: Any, listener: Any) -> None:
+    # A stopped context calls nobody, and its JVM may be gone. One that runs on would complain that
+    # this process is.
+    if context._jsc is None:
+        return
+    with contextlib.suppress(Exception):  # py4j raises many kinds when its peer has gone
+        queries.removeListener(listener)
+
+
+def _running(java_session: Any, query_id: Any) -> Any:
+    """The execution of a query that runs in this application, in whichever session."""
+    return java_session.sharedState().activeStreamingQueries().get(query_id)
+
+
+def _is_asynchronous(execution: Any) -> bool:
+    return _CLASS in execution.getClass().getName()
+
+
+def _ends_by_itself(execution: Any) -> bool:
+    trigger = execution.trigger().getClass().getName()
+    return any(name in trigger for name in _ENDING_TRIGGERS)
+
+
+class _Listener:
+    """Called by the JVM; a progress event is not even read."""
+
+    def __init__(self, java_session: Any) -> None:
+        self._java_session = java_session
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Java's name
+        """Called before the first batch, which waits for it."""
+        execution = _running(self._java_session, event.id())
+        if execution is None:
+            return
+        conf = execution.sparkSessionForStream().conf()
+        if _is_asynchronous(execution):
+            conf.set(MARK, "true")
+            _log.warning("query %s was started with asyncProgressTrackingEnabled", event.id())
+        if _ends_by_itself(execution):
+            conf.set(ENDS, "true")
+        if (checkpoint := checkpoint_of(execution)) is not None:
+            conf.set(CHECKPOINT, checkpoint.text())
+        is_new = checkpoint is not None and not checkpoint.times_ms
+        log_kept(str(event.id()), execution.analyzedPlan().toString, is_new=is_new)
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Java's name
+        """Not needed."""
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802 - Java's name
+        """Not needed."""
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Java's name
+        """Not needed."""
+
+    class Java:
+        """What py4j reads."""
+
+        implements: ClassVar = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]

@@ -1,0 +1,139 @@
+"""Saying, as a query starts, what is stored that it will not find: its own, and of its own uids.
+
+The state of an operator that the query does not have any more is kept, and logged. A query that
+begins with a new checkpoint has a new id, and so new state: where another id has state of the same
+uid, the checkpoint may have been lost, and that is a warning.
+
+An operator's own tasks know of no other one. The plan of a query that starts names all of them, by
+what each observes; where state lives is what the calls that made them were told. Under Spark
+Connect and in ``foreachBatch``, whose batches make operators of their own, no plan tells all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import re
+import warnings
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from forebay_state_api.daemon_pool import DaemonPool
+from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.versions.contents import listed, stored_queries
+from forebay_state_api.versions.layout import escaped, unescaped
+
+if TYPE_CHECKING:
+    from forebay_spark_runtime.driver.options import KeyedOptions
+
+_log = logging.getLogger(__name__)
+
+_OBSERVED: Final = re.compile(r"CollectMetrics forebay:(.+):([0-9a-f-]{36}),")
+
+
+@attrs.frozen
+class _Home:
+    """Where operators that were made in this process keep their state."""
+
+    state_dir: str
+    storage_options: Mapping[str, Any] = attrs.field(repr=False)
+    is_chosen: bool = False
+    """The call says what the operator is to begin with, so nobody need be warned."""
+
+
+_REMEMBERED: Final = 1000
+_pool: Final = DaemonPool("forebay-stored")
+
+_homes: Final[dict[str, _Home]] = {}
+"""By what was drawn for each operator that was made."""
+
+
+def remember(options: KeyedOptions) -> None:
+    """Note where an operator of a stream keeps its state, below the id that Spark gives the query.
+
+    State under a name of the user's own may be that of several queries.
+    """
+    if options.state_dir is not None and options.batch.query is None:
+        _homes[options.keyed_uuid] = _home_of(options.state_dir, options)
+        if len(_homes) > _REMEMBERED:
+            del _homes[next(iter(_homes))]
+
+
+def _home_of(state_dir: str, options: KeyedOptions) -> _Home:
+    chosen = options.new_state or options.restore is not None
+    return _Home(state_dir, options.settings.storage_options(), chosen)
+
+
+def log_kept(query: str, plan: Callable[[], str], *, is_new: bool = False) -> None:
+    """Log what is stored for the query of this plan, and not in it, on a thread: nothing waits.
+
+    ``is_new`` says that its checkpoint is, and then warns of what other queries have of its uids.
+    """
+    if not _homes:
+        return
+    observed = _OBSERVED.findall(plan())
+    homes = {home.state_dir: home for _, made in observed if (home := _homes.get(made))}
+    if not homes:
+        return
+    uids = {uid for uid, made in observed if not (is_new and _is_chosen(made))}
+    log = _log_beside if is_new else _log_kept
+    _pool.do(functools.partial(log, query, uids, [*homes.values()]))
+
+
+def log_beside_batch(options: KeyedOptions) -> None:
+    """In the first batch of a ``foreachBatch``: warn of what other queries have of the uid."""
+    batch = options.batch
+    if batch.batch_id != 0 or batch.query is None or batch.query != batch.spark_query:
+        return
+    if options.state_dir is None or (home := _home_of(options.state_dir, options)).is_chosen:
+        return
+    _pool.do(functools.partial(_log_beside, batch.query, {options.uid}, [home]))
+
+
+def _is_chosen(made: str) -> bool:
+    home = _homes.get(made)
+    return home is not None and home.is_chosen
+
+
+def _log_beside(query: str, uids: Collection[str], homes: Iterable[_Home]) -> None:
+    for home in homes:
+        try:
+            stored = stored_queries(open_storage(home.state_dir, home.storage_options))
+        except Exception:  # noqa: BLE001 - the query has nothing to do with it, whatever it is
+            _log.debug("what is stored beside query %s was not listed", query, exc_info=True)
+            continue
+        for uid in sorted(uids):
+            others = [other for other, found in stored.items() if uid in found and other != query]
+            if others:
+                _warn(query, uid, home.state_dir, others)
+
+
+def _warn(query: str, uid: str, state_dir: str, others: Sequence[str]) -> None:
+    message = (
+        f"query {query} has a new checkpoint and begins with empty state of operator {uid!r}; "
+        f"{state_dir} holds state of that uid of {listed(others)}. If the checkpoint was lost, "
+        "stop it and start it with a fresh checkpoint and restore_from= the id to go on from"
+    )
+    _log.warning("%s", message)
+    with contextlib.suppress(RuntimeWarning):  # where warnings are errors, which nobody would see
+        warnings.warn(message, RuntimeWarning, stacklevel=1)
+
+
+def _log_kept(query: str, uids: Collection[str], homes: Iterable[_Home]) -> None:
+    for home in homes:
+        try:
+            root = open_storage(home.state_dir, home.storage_options)
+            stored = {unescaped(name) for name in root.list_folders(escaped(query, "the query"))}
+        except Exception:  # noqa: BLE001 - the query has nothing to do with it, whatever it is
+            _log.debug("what is stored for query %s was not listed", query, exc_info=True)
+            continue
+        if kept := sorted(stored.difference(uids)):
+            _log.info(
+                "query %s: not among the operators of its plan, and their state kept in %s: %s",
+                query,
+                home.state_dir,
+                ", ".join(kept),
+            )

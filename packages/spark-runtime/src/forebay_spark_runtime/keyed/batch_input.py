@@ -1,0 +1,252 @@
+"""Takes Arrow batches apart: checks where they belong and feeds their rows to a subtask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+from typing import Any, Final, NoReturn
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from forebay_spark_runtime.arrow.rows_in import (
+    INSTANTS,
+    SLICE_ROWS,
+    RowReader,
+    UnreadableValueError,
+    column_reader,
+    shown,
+)
+from forebay_spark_runtime.keyed.plan import GROUP_BITS, Hidden
+from forebay_spark_runtime.worker_process.task_identity import moved
+from forebay_state_api.engine.identity import SubtaskIdentity
+from forebay_state_api.engine.subtask import Subtask
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.keys import canonical_decimal, subtask_of
+
+_SHOWN: Final = 300
+_GROUP_MASK: Final = (1 << GROUP_BITS) - 1
+
+
+@attrs.frozen(kw_only=True)
+class Layout:
+    """Where things stand in the batches that the workers get."""
+
+    uid: str
+    names: tuple[tuple[str, ...], ...]
+    """The user's columns of each input."""
+    key_names: tuple[str, ...]
+    """Of the first input, for messages."""
+    key_positions: tuple[int, ...]
+    """Where the key columns stand among the user's, of a single input."""
+    order: tuple[str, ...]
+    """The columns that the rows of a micro-batch are sorted by, as the workers see them."""
+    event_times: tuple[tuple[int, int], ...] = ()
+    """Of each input: where its event times stand among the user's columns, and how late they may
+    be, in µs; empty without event time."""
+
+    @property
+    def lateness_us(self) -> list[int] | None:
+        """How late the rows of each input may be."""
+        return [lateness_us for _, lateness_us in self.event_times] or None
+
+    @property
+    def single(self) -> bool:
+        """Whether there is one input."""
+        return len(self.names) == 1
+
+
+class Feeder:
+    """Feeds one subtask with one micro-batch."""
+
+    def __init__(self, layout: Layout, task: SubtaskIdentity) -> None:
+        self._layout = layout
+        self._task = task
+        self._readers: list[RowReader] = []
+        self._key_reader = RowReader([], [])
+        self._seen = 0
+
+    def now_us(self, batch: Any) -> int:
+        """The micro-batch's time."""
+        return (int(batch.column(Hidden.PLACE)[0].as_py()) >> GROUP_BITS) * 1_000
+
+    def ordered(self, first: Any, rest: Iterator[Any]) -> Iterator[Any]:
+        """All batches, sorted as a whole if the job asks for it; ``first`` may be ``None``."""
+        if first is None:
+            return iter(())
+        batches = chain((first,), rest)
+        if not self._layout.order:
+            return batches
+        table = pa.Table.from_batches(list(batches))
+        sorting = [(name, "ascending") for name in self._layout.order]
+        return iter(table.sort_by(sorting).to_batches())
+
+    def feed(self, batch: Any, subtask: Subtask) -> None:
+        """Run the rows of one Arrow batch."""
+        self._check_subtask(batch)
+        self._check_keys(batch)
+        for side, (position, _) in enumerate(self._layout.event_times):
+            self._see_event_times(batch, side, position, subtask)
+        if not self._readers:
+            self._prepare(batch)
+        feed = self._feed_one if self._layout.single else self._feed_two
+        for start in range(0, batch.num_rows, SLICE_ROWS):
+            part = batch.slice(start, SLICE_ROWS)
+            feed(part, subtask)
+            self._seen += part.num_rows
+
+    def _see_event_times(self, batch: Any, side: int, position: int, subtask: Subtask) -> None:
+        """Tell the latest event time of one input; nulls tell nothing."""
+        times = batch.column(position if self._layout.single else side)
+        if not self._layout.single:
+            times = times.drop_null().field(position)
+        latest = pc.max(times.cast(INSTANTS).cast(pa.int64())).as_py()
+        if latest is not None:
+            subtask.saw_event_time(latest, side)
+
+    def _prepare(self, batch: Any) -> None:
+        kinds = batch.schema.types
+        names = self._layout.names
+        if self._layout.single:
+            self._readers = [RowReader(names[0], kinds[: len(names[0])])]
+        else:
+            self._readers = [
+                RowReader(one, [kinds[side].field(i).type for i in range(len(one))])
+                for side, one in enumerate(names)
+            ]
+        positions = self._key_positions(batch)
+        self._key_reader = RowReader(self._layout.key_names, [kinds[i] for i in positions])
+
+    def _feed_one(self, batch: Any, subtask: Subtask) -> None:
+        reader = self._readers[0]
+        try:
+            values = reader.values(batch.columns[: len(self._layout.names[0])])
+        except UnreadableValueError as error:
+            self._refuse_value(error, error.position)
+        keys = _keys(
+            [
+                _canonical(batch.column(position), values[position])
+                for position in self._layout.key_positions
+            ]
+        )
+        subtask.process(reader.rows_of(values), keys, _groups(batch))
+
+    def _feed_two(self, batch: Any, subtask: Subtask) -> None:
+        """Rows of two inputs in the order in which they came, run by run of one side."""
+        columns = batch.columns
+        sides = [columns[0], columns[1]]
+        rows = [
+            self._rows_of_side(reader, side)
+            for reader, side in zip(self._readers, sides, strict=True)
+        ]
+        positions = self._key_positions(batch)
+        values = self._key_reader.values([columns[position] for position in positions])
+        keys = _keys(
+            [
+                _canonical(columns[position], read)
+                for position, read in zip(positions, values, strict=True)
+            ]
+        )
+        groups = _groups(batch)
+        is_second = sides[0].is_null().to_pylist()
+        start = 0
+        for end in [*_changes(is_second), len(is_second)]:
+            side = int(is_second[start])
+            part = islice(rows[side], end - start)
+            subtask.process(part, keys[start:end], groups[start:end], side)
+            start = end
+
+    def _rows_of_side(self, reader: RowReader, side: Any) -> Iterator[Any]:
+        try:
+            return reader.rows(side.drop_null().flatten())
+        except UnreadableValueError as error:
+            positions = pc.indices_nonzero(side.is_valid())
+            self._refuse_value(error, positions[error.position].as_py())
+
+    def _key_positions(self, batch: Any) -> Sequence[int]:
+        if self._layout.single:
+            return self._layout.key_positions
+        names = batch.schema.names
+        return [i for i, name in enumerate(names) if name.startswith(Hidden.KEY)]
+
+    def _check_subtask(self, batch: Any) -> None:
+        task = self._task
+        # The time above the groups is the same in all rows.
+        seen = pc.min_max(batch.column(Hidden.PLACE))
+        for place in (seen["min"].as_py(), seen["max"].as_py()):
+            group = place & _GROUP_MASK
+            if group not in task.range:
+                wrong = subtask_of(group, task.parallelism, task.max_parallelism)
+                what = f"rows of subtask {wrong} came to partition {task.subtask}"
+                raise moved(self._layout.uid, what)
+
+    def _check_keys(self, batch: Any) -> None:
+        for number, position in enumerate(self._key_positions(batch)):
+            key = batch.column(position)
+            if key.null_count:
+                self._refuse_key(batch, number, key.is_null(), "null")
+            if pa.types.is_floating(key.type):
+                nan = pc.is_nan(key)
+                if pc.any(nan).as_py():
+                    self._refuse_key(batch, number, nan, "NaN")
+
+    def _shown(self, batch: Any, position: int) -> str:
+        columns = batch.slice(position, 1).columns
+        values = [_value_shown(column) for column in columns]
+        side = 0 if self._layout.single or values[0] is not None else 1
+        row = values if self._layout.single else values[side]
+        names = self._layout.names[side]
+        text = row if isinstance(row, str) else repr(dict(zip(names, row, strict=False)))
+        return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+    def _refuse_value(self, error: UnreadableValueError, position: int) -> NoReturn:
+        message = (
+            f"operator {self._layout.uid!r}, subtask {self._task.subtask}: record "
+            f"{self._seen + position} of the subtask's micro-batch cannot be read: {error}"
+        )
+        raise ConfigurationError(message) from error
+
+    def _refuse_key(self, batch: Any, number: int, where: Any, what: str) -> None:
+        position = pc.index(where, value=True).as_py()
+        message = (
+            f"operator {self._layout.uid!r}, subtask {self._task.subtask}: key column "
+            f"{self._layout.key_names[number]!r} is {what} in record {self._seen + position} of "
+            f"the subtask's micro-batch: {self._shown(batch, position)}. Filter such rows, or give "
+            "them a key"
+        )
+        raise ConfigurationError(message)
+
+
+def _value_shown(column: Any) -> Any:
+    """The value of a column of one row; its text if Python has nothing that it could be."""
+    try:
+        return column_reader(column.type)(column)[0]
+    except (OverflowError, UnicodeDecodeError):
+        return shown(column)
+
+
+def _keys(columns: list[list[Any]]) -> list[Any]:
+    """Keys of key columns: bare values of one, tuples of several."""
+    return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
+
+def _canonical(column: Any, read: list[Any]) -> list[Any]:
+    """A key column as `canonical_key` has it, of which ``read`` are the values."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        canonical: list[Any] = pc.add(column, pa.scalar(0.0, kind)).to_pylist()
+        return canonical
+    if pa.types.is_decimal(kind) and kind.scale:
+        return [*map(canonical_decimal, read)]
+    return read
+
+
+def _groups(batch: Any) -> list[int]:
+    groups: list[int] = (batch.column(Hidden.PLACE).to_numpy() & _GROUP_MASK).tolist()
+    return groups
+
+
+def _changes(flags: list[bool]) -> list[int]:
+    """Positions at which ``flags`` differ from the one before."""
+    return [i for i in range(1, len(flags)) if flags[i] != flags[i - 1]]

@@ -1,0 +1,183 @@
+"""The plan of an operator: hidden columns, the node that keeps every subtask running, routing.
+
+Columns of the user come first and are untouched; behind them come the hidden ones of `Hidden`. Two
+inputs are packed into one struct column each, of which the other one's is null, and united.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+from pyspark.sql import functions as F  # noqa: N812 - the customary name
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from forebay_spark_runtime.arrow.declared_types import declared_types
+from forebay_spark_runtime.arrow.input_types import refuse_in_pipeline
+from forebay_spark_runtime.arrow.routing import route
+from forebay_spark_runtime.keyed.key_columns import KeyColumns, quoted
+from forebay_state_api.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from forebay_spark_runtime.driver.options import KeyedOptions
+
+
+# Newer versions of pyspark ask for the zone that timestamps go out in; older ones say UTC.
+_ZONE: Final = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+
+
+GROUP_BITS: Final = 15
+"""What key groups take of `Hidden.PLACE`: the largest max parallelism is 32,768."""
+
+
+class Hidden:
+    """Names of the columns that travel with the rows to the workers."""
+
+    PLACE: Final = "__forebay_place"
+    """The micro-batch's time in ms, shifted left by `GROUP_BITS`, and the row's key group."""
+    KEY: Final = "__forebay_key_"
+    ORDER: Final = "__forebay_order_"
+    FIRST: Final = "__forebay_first"
+    SECOND: Final = "__forebay_second"
+    COLUMN: Final = "__forebay_column_"
+    PREFIX: Final = "__forebay_"
+
+
+@attrs.frozen
+class Input:
+    """One keyed input."""
+
+    df: Any
+    keys: KeyColumns
+    order_by: tuple[str, ...]
+
+    def carried(self, name: str) -> str:
+        """What a column is called on its way: pyspark's ``mapInArrow`` takes no dots in names."""
+        if name.isidentifier():
+            return name
+        return f"{Hidden.COLUMN}{self.df.columns.index(name)}"
+
+
+@attrs.frozen
+class OutputSchema:
+    """The declared output, as Spark and as Arrow see it."""
+
+    spark: Any
+    arrow: Any
+    types: list[str]
+    """Of the columns, as they were written."""
+
+
+def output_schema(session: Any, schema: Any, uid: str) -> OutputSchema:
+    """Parse what the user declared."""
+    return parsed_schema(lambda ddl: session.createDataFrame([], ddl).schema, schema, uid)
+
+
+def parsed_schema(parse: Callable[[Any], StructType], schema: Any, uid: str) -> OutputSchema:
+    """Parse what the user declared; ``parse`` makes a ``StructType`` of DDL."""
+    try:
+        spark = schema if isinstance(schema, StructType) else parse(schema)
+        arrow = arrow_schema(spark)
+    except Exception as error:
+        refuse_in_pipeline(error, f"operator {uid!r}")
+        message = (
+            f"operator {uid!r}: the output schema {schema!r} does not parse: {_reason(error)}. "
+            "Write it like 'user string, n long', with string in place of char and varchar, or "
+            "pass a StructType"
+        )
+        raise ConfigurationError(message) from error
+    if not len(spark):
+        message = f"operator {uid!r}: the output schema has no columns"
+        raise ConfigurationError(message)
+    if len(set(spark.names)) < len(spark.names):
+        message = f"operator {uid!r}: the output schema has two columns of one name: {spark.names}"
+        raise ConfigurationError(message)
+    return OutputSchema(spark, arrow, declared_types(schema, spark))
+
+
+def _reason(error: Exception) -> str:
+    """The line of a Spark error that says what is wrong; py4j's own first line never does."""
+    lines = [line.strip(" :.") for line in str(error).splitlines()]
+    told = [line for line in lines if line and not line.startswith("An error occurred while")]
+    return told[0] if told else repr(error)
+
+
+def arrow_schema(spark: Any) -> Any:
+    """A ``StructType`` as ``pa.Schema``; timestamps are in UTC."""
+    return to_arrow_schema(spark, **_ZONE)
+
+
+def plan(inputs: Sequence[Input], options: KeyedOptions, now_ms: int) -> Any:
+    """The routed DataFrame that the operator's workers read.
+
+    ``now_ms`` is the time of a bounded DataFrame, or of the batch that ``foreachBatch`` runs; a
+    stream gets Spark's own time of each batch.
+    """
+    for one in inputs:
+        _check_columns(one, options.uid)
+    now = f"{now_ms}L"
+    if inputs[0].df.isStreaming:
+        # Frozen for the batch, and repeated when the batch is.
+        now = "unix_millis(current_timestamp())"
+    sides = [_side(position, inputs, options, now) for position in range(len(inputs))]
+    united = sides[0] if len(sides) == 1 else sides[0].unionByName(sides[1])
+    rows_in = F.count(F.lit(1)).alias("rows_in")
+    observed = united.observe(f"forebay:{options.uid}:{options.keyed_uuid}", rows_in)
+    group = f"({Hidden.PLACE} & {(1 << GROUP_BITS) - 1})"
+    subtask = F.expr(
+        f"cast(({group} * {options.parallelism}) div {options.max_parallelism} as int)"
+    )
+    return route(observed, subtask, options.parallelism)
+
+
+def _check_columns(one: Input, uid: str) -> None:
+    names = one.df.columns
+    if len(set(names)) < len(names):
+        message = f"operator {uid!r}: the input has two columns of one name: {', '.join(names)}"
+        raise ConfigurationError(message)
+    taken = [name for name in names if name.startswith(Hidden.PREFIX)]
+    if taken:
+        message = f"operator {uid!r}: the input has columns of reserved names: {', '.join(taken)}"
+        raise ConfigurationError(message)
+
+
+def _side(position: int, inputs: Sequence[Input], options: KeyedOptions, now: str) -> Any:
+    """One input, with the hidden columns."""
+    grouped = _grouped(position, inputs, options)
+    columns = [F.col(quoted(name)) for name in grouped.columns if name != Hidden.PLACE]
+    # Spark writes a batch's time into the code that it generates, and would compile that, and warm
+    # it up, for each batch; for this function it generates none.
+    time = f"zip_with(array(shiftleft({now}, {GROUP_BITS})), array(0L), (time, zero) -> time)[0]"
+    place = F.expr(f"{time} | {Hidden.PLACE}")
+    return grouped.select(*columns, place.alias(Hidden.PLACE))
+
+
+def _grouped(position: int, inputs: Sequence[Input], options: KeyedOptions) -> Any:
+    """One input, with its key groups for places."""
+    one = inputs[position]
+    group = F.expr(one.keys.group_expression(options.max_parallelism)).alias(Hidden.PLACE)
+    columns = [F.col(quoted(name)) for name in one.df.columns]
+    if len(inputs) == 1:
+        carried = [
+            column.alias(one.carried(name))
+            for column, name in zip(columns, one.df.columns, strict=True)
+        ]
+        return one.df.select(*carried, group)
+    keys = [
+        F.col(quoted(name)).alias(f"{Hidden.KEY}{number}")
+        for number, name in enumerate(one.keys.names)
+    ]
+    order = [
+        F.col(quoted(name)).alias(f"{Hidden.ORDER}{number}")
+        for number, name in enumerate(one.order_by)
+    ]
+    packed = [
+        F.struct(*columns) if number == position else F.lit(None).cast(other.df.schema)
+        for number, other in enumerate(inputs)
+    ]
+    names = [Hidden.FIRST, Hidden.SECOND]
+    sides = [column.alias(name) for column, name in zip(packed, names, strict=True)]
+    return one.df.select(*sides, *keys, *order, group)

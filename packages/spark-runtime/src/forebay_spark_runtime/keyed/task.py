@@ -1,0 +1,103 @@
+"""What runs in a Python worker: one subtask of one micro-batch, between two Arrow streams.
+
+The version is committed before the last output batch is handed on: Spark may take a micro-batch for
+done as soon as it has what it wants of the output, without running this to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+from pyspark import TaskContext
+
+from forebay_spark_runtime.arrow.rows_out import RowWriter
+from forebay_spark_runtime.driver.options import KeyedOptions
+from forebay_spark_runtime.keyed.batch_input import Feeder, Layout
+from forebay_spark_runtime.worker_process.garbage_collection import begin_task, loading
+from forebay_spark_runtime.worker_process.subtasks import OperatorTask
+from forebay_spark_runtime.worker_process.task_errors import ready_for_spark
+from forebay_spark_runtime.worker_process.task_identity import Place
+from forebay_state_api.codecs import codec_for
+from forebay_state_api.contract.backend import NO_TIME
+from forebay_state_api.engine.pickling import unpickled
+
+if TYPE_CHECKING:
+    from forebay_state_api.engine.subtask import Subtask
+
+OUTPUT_ROWS: Final = 8_192
+"""Rows of an output batch, about."""
+
+
+@attrs.frozen(kw_only=True)
+class SubtaskJob:
+    """The function given to ``mapInArrow``; travels to the workers."""
+
+    options: KeyedOptions
+    function: bytes
+    """The user's function, pickled: each task gets a fresh copy."""
+    function_name: str
+    key_type: bytes
+    """The Python type of keys, pickled."""
+    layout: Layout
+    schema: Any
+    """Of the output, as ``pa.Schema``."""
+    types: list[str]
+    """Of the output's columns, as they were declared."""
+    time_zone: str
+    streaming: bool
+
+    @ready_for_spark
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Run one subtask: what ``mapInArrow`` calls."""
+        freeze = begin_task()
+        place = Place.of(self.options, TaskContext.get(), streaming=self.streaming)
+        operator = OperatorTask(self.options, place)
+        source = _non_empty(batches)
+        first = next(source, None)
+        feeder = Feeder(self.layout, place.identity)
+        writer = self._writer(place)
+        now_us = NO_TIME if first is None else feeder.now_us(first)
+        with loading(freeze) as loaded, self._subtask(operator, now_us) as subtask:
+            loaded()
+            held: list[Any] = []
+            while subtask.fire_timers():
+                yield from held
+                held = writer.batches(subtask.take_rows(), OUTPUT_ROWS)
+            for batch in feeder.ordered(first, source):
+                feeder.feed(batch, subtask)
+                if len(subtask.engine.rows_out) >= OUTPUT_ROWS:
+                    yield from held
+                    held = writer.batches(subtask.take_rows(), OUTPUT_ROWS)
+            subtask.drain()
+            last = writer.batches(subtask.take_rows(), OUTPUT_ROWS)
+            operator.commit(subtask)
+        yield from held
+        yield from last
+
+    def _writer(self, place: Place) -> RowWriter:
+        at = place.identity
+        return RowWriter(
+            self.schema,
+            function=self.function_name,
+            time_zone=self.time_zone,
+            types=self.types,
+            where=f"operator {at.uid!r}, batch {at.batch_id}, partition {at.subtask}",
+        )
+
+    def _subtask(self, operator: OperatorTask, now_us: int) -> Subtask:
+        uid = self.options.uid
+        return operator.subtask(
+            unpickled(self.function, f"operator {uid!r}: {self.function_name}"),
+            codec_for(
+                unpickled(self.key_type, f"operator {uid!r}: the type of its keys"),
+                what=f"key of operator {uid!r}",
+            ),
+            now_us,
+            self.layout.lateness_us,
+        )
+
+
+def _non_empty(batches: Iterator[Any]) -> Iterator[Any]:
+    return (batch for batch in batches if batch.num_rows)

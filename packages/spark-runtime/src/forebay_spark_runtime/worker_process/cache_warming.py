@@ -1,0 +1,108 @@
+"""Between tasks, a worker process keeps up with the subtasks that other processes ran.
+
+Spark hands a task to whichever of its worker processes has been idle longest, and tasks race for
+them: a process meets the subtasks in turn, and finds what it kept of each behind by the batches
+since. It catches up here, while the driver plans the next micro-batch: on one thread, which looks
+when no task has committed for a moment, so that the cost does not grow with the number of subtasks.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from forebay_state_api.daemon_pool import DaemonPool
+
+if TYPE_CHECKING:
+    from forebay_state_api.engine.prefetch import Siblings
+
+_log = logging.getLogger(__name__)
+
+_PAUSES_S: Final = (0.05, 0.1, 0.2, 0.4)
+"""Before each look at what siblings have committed: they end at about the same time. The first one
+lets the task hand on its last rows. A commit in between begins the pauses again."""
+_PATIENCE_S: Final = 1.0
+"""After so long it looks although tasks go on committing."""
+_NICENESS: Final = 10
+"""Of the thread: the driver may be on the same machine, and its planning comes first."""
+
+
+class Follower:
+    """Catches up with the siblings of the last subtask of each operator that committed here."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._latest: dict[str, Siblings] = {}
+        """By the operator's directory."""
+        self._commits = 0
+        self.pool = DaemonPool("forebay-following")
+        self._running = False
+
+    def follow(self, siblings: Siblings | None) -> None:
+        """Begin to follow, in place of those of an earlier subtask."""
+        if siblings is None:
+            return
+        with self._changed:
+            self._latest.pop(siblings.path, None)
+            if siblings.behind:
+                self._latest[siblings.path] = siblings
+            self._commits += 1
+            self._changed.notify_all()
+            if self._latest and not self._running:
+                self._running = True
+                self.pool.do(self._run)
+
+    def _run(self) -> None:
+        try:
+            if sys.platform == "linux":  # elsewhere a priority is that of the process
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+            looks = 0
+            while not self._is_done(looks):
+                looks = 1 if self._await_quiet(_PAUSES_S[looks]) else looks + 1
+                self._catch_up()
+        except Exception:  # noqa: BLE001 - a task that misses a copy reads the state anew
+            _log.exception("what this process keeps of other subtasks stays behind")
+            with self._changed:
+                self._end()
+
+    def _is_done(self, looks: int) -> bool:
+        with self._changed:
+            done = not self._latest or looks == len(_PAUSES_S)
+            if done:
+                self._end()
+            return done
+
+    def _end(self) -> None:
+        self._latest.clear()
+        self._running = False
+
+    def _await_quiet(self, pause_s: float) -> bool:
+        """Wait until no task has committed for a pause; whether one has meanwhile."""
+        patience = time.monotonic() + _PATIENCE_S
+        with self._changed:
+            began = self._commits
+            while self._committed_within(pause_s) and time.monotonic() <= patience:
+                pass
+            return self._commits != began
+
+    def _committed_within(self, pause_s: float) -> bool:
+        seen = self._commits
+        return self._changed.wait_for(lambda: self._commits != seen, pause_s)
+
+    def _catch_up(self) -> None:
+        with self._changed:
+            latest = list(self._latest.items())
+        for path, siblings in latest:
+            siblings.catch_up()
+            with self._changed:
+                if not siblings.behind and self._latest.get(path) is siblings:
+                    del self._latest[path]
+
+
+_FOLLOWER: Final = Follower()
+
+follow: Final = _FOLLOWER.follow

@@ -1,0 +1,119 @@
+"""What a process of Python says of where it runs. Sent to executors by its code, not by its name.
+
+Nothing of Forebay is imported before a function asks for it, for it may be missing there.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+MISSING = "missing"
+WRITABLE = "writable"
+
+
+def describe(
+    packages: Sequence[str], directory: str, options: Mapping[str, Any], marker: str
+) -> dict[str, Any]:
+    """Describe this process: its host, its packages, its plugins, and what storage refuses it.
+
+    ``marker`` is an object below ``directory`` that the driver has written.
+    """
+    values = {
+        "host": socket.gethostname(),
+        "user": _user(),
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        **{name: _version(name) for name in packages},
+        "plugins": _plugins(),
+        "temporary files": _temporary(),
+        "memory limit": _memory_limit(),
+    }
+    # The parent of a worker is Spark's daemon; the daemon's is the executor's JVM.
+    return {
+        "values": values,
+        "process": _parent_of(os.getppid()),
+        "refusals": _refusals(directory, options, marker),
+        "now": time.time(),
+    }
+
+
+def _user() -> str:
+    return f"{os.getuid()}" if hasattr(os, "getuid") else ""
+
+
+def _parent_of(pid: int) -> int:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        return int(stat.rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return pid
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return MISSING
+
+
+def _plugins() -> str:
+    try:
+        from forebay_state_api.plugins import plugins
+
+        return ", ".join(sorted(each.plugin for each in plugins().installed()))
+    except Exception as error:  # noqa: BLE001 - whatever a plugin raises at its import is the answer
+        return f"{type(error).__name__}: {error}"
+
+
+def _temporary() -> str:
+    try:
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(b"x")
+    except OSError as error:
+        return str(error)
+    return WRITABLE
+
+
+def _memory_limit() -> str:
+    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            text = Path(name).read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        if text.isdigit() and int(text) < 1 << 60:
+            return f"{int(text) >> 20} MiB"
+    return "none"
+
+
+def _refusals(directory: str, options: Mapping[str, Any], marker: str) -> list[str]:
+    try:
+        from forebay_state_api.contract.object_storage import ObjectNotFoundError
+        from forebay_state_api.storage.opening import open_storage
+        from forebay_state_api.storage.probe import examine
+    except ImportError as error:
+        return [f"storage was not probed, for {error.name or error} cannot be imported"]
+    try:
+        storage = open_storage(directory, options)
+        storage.get(marker)
+    except ObjectNotFoundError:
+        refusal = (
+            f"{directory} is another place here: what the driver wrote there cannot be read. "
+            "Mount the same directory on all machines, or name a URL that all of them reach"
+        )
+        return [refusal]
+    except Exception as error:  # noqa: BLE001 - whatever a storage raises is the answer
+        return [f"{directory} cannot be read: {type(error).__name__}: {error}"]
+    return [
+        f"{directory}: not kept: {finding.promise}: {finding.problem}"
+        for finding in examine(storage)
+        if finding.problem
+    ]

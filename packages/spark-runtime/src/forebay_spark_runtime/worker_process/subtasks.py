@@ -1,0 +1,113 @@
+"""From an operator's options to a subtask with its versions, and its commit: in a worker."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from typing import TYPE_CHECKING, Any, cast
+
+from forebay_spark_runtime.worker_process.cache_warming import follow
+from forebay_spark_runtime.worker_process.janitor_thread import clear_if_due
+from forebay_state_api.compaction.process_services import service_of
+from forebay_state_api.engine.subtask import Subtask
+from forebay_state_api.plugins import plugins
+from forebay_state_api.settings import EngineSettings, options_from
+from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.versions import OperatorStorage, OperatorVersions, operator_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forebay_spark_runtime.driver.options import KeyedOptions
+    from forebay_spark_runtime.worker_process.task_identity import Place
+    from forebay_state_api.codecs import ValueCodec
+    from forebay_state_api.contract.compaction_service import CompactionService
+    from forebay_state_api.contract.object_storage import ObjectStorage
+
+_log = logging.getLogger(__name__)
+
+
+class OperatorTask:
+    """One task's view of its operator: where its versions are, and what its subtask is made of."""
+
+    def __init__(self, options: KeyedOptions, place: Place) -> None:
+        self._options = options
+        self._place = place
+        self._versions = self._operator_versions()
+
+    def subtask(
+        self,
+        function: Any,
+        key_codec: ValueCodec,
+        now_us: int,
+        lateness_us: Sequence[int] | None = None,
+    ) -> Subtask:
+        """The subtask, not yet begun, with ``function``, a fresh copy."""
+        options, place = self._options, self._place
+        settings = options.settings
+        return Subtask(
+            function,
+            plugins().backend(settings["state.backend"]),
+            place.identity,
+            versions=self._versions,
+            key_codec=key_codec,
+            now_us=now_us,
+            settings=options_from(EngineSettings, settings),
+            backend_options=settings.backend_options(),
+            cache_bytes=settings["state.cache-bytes"],
+            new_state=options.new_state,
+            restore=options.restore,
+            compaction=None if self._versions is None else self._compaction(),
+            operator="" if place.query is None else operator_folder(place.query, options.uid),
+            lateness_us=lateness_us,
+        )
+
+    def commit(self, subtask: Subtask) -> None:
+        """Commit the subtask's version; the janitor comes now and then."""
+        report = subtask.commit()
+        task = subtask.task
+        _log.info("operator %s, subtask %d: %s", task.uid, task.subtask, report)
+        if self._versions is not None:
+            clear_if_due(
+                self._versions.storage,
+                run_key=task.run.key,
+                version=report.version,
+                opened=report.opened_version,
+                subtask=task.subtask,
+                settings=self._options.settings,
+            )
+        follow(subtask.siblings())
+
+    def _compaction(self) -> CompactionService:
+        settings = self._options.settings
+        name = settings["compaction.service"]
+        return service_of(
+            name,
+            self._state_directory(),
+            settings.service_options(plugins().compaction_service(name)),
+            storage_options=settings.storage_options(),
+        )
+
+    def _operator_versions(self) -> OperatorVersions | None:
+        options, place = self._options, self._place
+        if place.query is None or options.state_dir is None:
+            return None
+        return OperatorVersions(
+            OperatorStorage(self._state_directory(), operator_folder(place.query, options.uid)),
+            uid=options.uid,
+            max_parallelism=options.max_parallelism,
+            backend_name=options.settings["state.backend"],
+        )
+
+    def _state_directory(self) -> ObjectStorage:
+        directory = cast("str", self._options.state_dir)
+        options = self._options.settings.storage_options()
+        return _opened(os.getpid(), directory, tuple(sorted(options.items())))
+
+
+@functools.lru_cache(maxsize=16)
+def _opened(process: int, directory: str, options: tuple[tuple[str, Any], ...]) -> ObjectStorage:
+    """A state directory, once per process: a store over a network keeps its connections."""
+    del process
+    return open_storage(directory, dict(options))

@@ -1,0 +1,46 @@
+"""What is asked of the driver's session, where pyspark lists settings and where SQL has to."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from forebay_spark_runtime.driver.session import configuration
+
+SETTINGS = {
+    "spark.forebay.state.dir": "/data/token-store",
+    "spark.forebay.storage.aws_secret_access_key": "hush",
+    "spark.speculation": "true",
+    "spark.app.name": "other",
+}
+OURS = {key: value for key, value in SETTINGS.items() if key != "spark.app.name"}
+
+
+class OldConf:
+    """The runtime configuration before pyspark 4: it has no ``getAll``."""
+
+    def get(self, key):
+        return SETTINGS[key]
+
+
+class Conf(OldConf):
+    getAll = SETTINGS
+
+
+def redacted(statement):
+    """What ``SET`` shows: no value that looks like a secret, by its key or by itself."""
+    assert statement == "SET"
+    rows = [
+        SimpleNamespace(
+            key=key, value="*********(redacted)" if "secret" in key or "token" in value else value
+        )
+        for key, value in SETTINGS.items()
+    ]
+    return SimpleNamespace(collect=lambda: rows)
+
+
+def test_settings_that_sql_would_redact_are_read_as_they_are():
+    assert configuration(SimpleNamespace(conf=OldConf(), sql=redacted)) == OURS
+
+
+def test_settings_where_pyspark_lists_them():
+    assert configuration(SimpleNamespace(conf=Conf())) == OURS

@@ -1,0 +1,35 @@
+"""The declared output: what an error of Spark's says about it."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay_spark_runtime.keyed.plan import output_schema
+from forebay_state_api.errors import ConfigurationError
+
+
+class Session:
+    def __init__(self, error):
+        self.error = error
+
+    def createDataFrame(self, rows, schema):
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            "An error occurred while calling o2.x.\n: org.Bad: char is no\n\tat x",
+            "org.Bad: char is no",
+        ),
+        ("\n[UNSUPPORTED] strng (line 1)\n\n== SQL ==", "[UNSUPPORTED] strng (line 1)"),
+        ("A sentence.", "A sentence"),
+        ("", "ValueError('')"),
+    ],
+)
+def test_the_reason_is_told(text, reason):
+    with pytest.raises(ConfigurationError) as caught:
+        output_schema(Session(ValueError(text)), "k char(1)", "u")
+    told = f"operator 'u': the output schema 'k char(1)' does not parse: {reason}. Write it like"
+    assert str(caught.value).startswith(told)

@@ -1,0 +1,100 @@
+"""The shortcuts for one value per key: what goes out, what stays, and what is refused."""
+
+from __future__ import annotations
+
+import functools
+from datetime import timedelta
+from typing import NamedTuple
+
+import pytest
+
+from forebay_spark_runtime.keyed.with_state import STATE, WithState
+from forebay_state_api import FunctionError, StateTtlConfig, ValueStateDescriptor
+from forebay_state_api.errors import ConfigurationError
+
+
+class Row(NamedTuple):
+    user: str
+    n: int
+
+
+def running(row, total):
+    total = (total or 0) + row.n
+    return (row.user, total), total
+
+
+def every_second(row, held):
+    return ([], row.n) if held is None else ([(row.user, held), (row.user, row.n)], None)
+
+
+async def asynchronous(row, value):
+    return row, value
+
+
+def generator(row, value):
+    yield row, value
+
+
+class Called:
+    async def __call__(self, row, value):
+        return row, value
+
+
+VALUE = ValueStateDescriptor(STATE, int)
+
+
+def test_one_row_for_each_and_the_value_is_kept(harness):
+    made = harness(WithState(running, many=False, state_type=int), "user")
+    rows = [Row("a", 1), Row("b", 5), Row("a", 2)]
+    assert sorted(made.process(rows)) == [("a", 1), ("a", 3), ("b", 5)]
+    made.restart(parallelism=3)
+    assert made.process([Row("a", 4)]) == [("a", 7)]
+    assert made.state(VALUE, "a") == 7
+
+
+def test_any_number_of_rows_and_none_clears_the_value(harness):
+    made = harness(WithState(every_second, many=True, state_type=int), "user")
+    assert made.process([Row("a", 1)]) == []
+    assert made.state(VALUE, "a") == 1
+    assert made.process([Row("a", 2)]) == [("a", 1), ("a", 2)]
+    assert made.state(VALUE, "a") is None
+
+
+def test_a_value_with_a_time_to_live_expires(harness):
+    ttl = StateTtlConfig(timedelta(minutes=1))
+    made = harness(WithState(running, many=False, ttl=ttl), "user")
+    assert made.process([Row("a", 1)]) == [("a", 1)]
+    made.clock.advance(timedelta(minutes=2))
+    assert made.process([Row("a", 1)]) == [("a", 1)]
+
+
+@pytest.mark.parametrize("result", [None, ("a", 1, 2), ["a", 1], "ab"], ids=repr)
+def test_what_is_no_pair_is_named(harness, result):
+    made = harness(WithState(lambda *_: result, many=True), "user")
+    with pytest.raises(FunctionError) as caught:
+        made.process([Row("a", 1)])
+    assert "flat_map_with_state returns (rows, value)" in str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize("out", ["a", 1, None, [("a", 1)]])
+def test_a_row_without_the_value_is_told_from_both(harness, out):
+    made = harness(WithState(lambda row, value: (out, 1), many=False), "user")
+    with pytest.raises(FunctionError, match=r"map_with_state returns \(row, value\), and returned"):
+        made.process([Row("a", 1)])
+
+
+def failing(row, value):
+    return 1 / 0
+
+
+def test_errors_name_the_function(harness):
+    made = harness(WithState(failing, many=False), "user")
+    with pytest.raises(FunctionError, match=r"^failing\.map_with_state \(operator .* raised Z"):
+        made.process([Row("a", 1)])
+
+
+@pytest.mark.parametrize("fn", [asynchronous, generator, Called(), dict, 3])
+def test_what_is_no_plain_callable_is_refused(fn):
+    with pytest.raises(ConfigurationError, match="map_with_state takes a plain callable"):
+        WithState(fn, many=False)
+    WithState(functools.partial(running), many=False)

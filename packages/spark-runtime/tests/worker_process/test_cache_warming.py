@@ -1,0 +1,138 @@
+"""Between tasks, a worker keeps up with its siblings, and breaks nothing if it cannot."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from forebay_spark_runtime.worker_process import cache_warming, subtasks
+from forebay_state_api.errors import StorageError
+
+
+class Siblings:
+    """They commit one after the other, each before a look at them."""
+
+    def __init__(self, left, fault=None, path="operator"):
+        self.left = left
+        self.fault = fault
+        self.path = path
+        self.looks = 0
+
+    @property
+    def behind(self):
+        return self.left > 0
+
+    def catch_up(self):
+        self.looks += 1
+        self.left -= 1
+        if self.fault:
+            raise self.fault
+
+
+class Waiting(Siblings):
+    """Holds the thread at its first look."""
+
+    def __init__(self, left):
+        super().__init__(left)
+        self.reached, self.go_on = threading.Event(), threading.Event()
+
+    def catch_up(self):
+        super().catch_up()
+        self.reached.set()
+        assert self.go_on.wait(30)
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch):
+    monkeypatch.setattr(cache_warming, "_PAUSES_S", (0, 0, 0))
+
+
+@pytest.fixture
+def follower():
+    made = cache_warming.Follower()
+    yield made
+    made.pool.close()
+
+
+@pytest.fixture
+def follow(follower):
+    return follower.follow
+
+
+@pytest.mark.parametrize("siblings", [None, Siblings(0)])
+def test_where_nothing_is_behind_no_thread_begins(follower, follow, siblings):
+    follow(siblings)
+    assert not follower.pool._threads
+
+
+def test_it_looks_until_all_have_committed(follower, follow, done):
+    siblings = Siblings(2)
+    follow(siblings)
+    done(follower.pool)
+    assert (siblings.looks, siblings.behind) == (2, False)
+
+
+def test_it_does_not_wait_for_ever(follower, follow, done):
+    siblings = Siblings(99)
+    follow(siblings)
+    done(follower.pool)
+    assert siblings.looks == 3
+
+
+def test_the_subtasks_of_a_process_share_one_thread_and_the_last_one_counts(follower, follow, done):
+    """Else each of n subtasks would list what all n have made."""
+    first, second, last = Waiting(99), Siblings(99), Siblings(1)
+    other = Siblings(1, path="another operator")
+    follow(first)
+    assert first.reached.wait(30)
+    for one in (second, last, other):
+        follow(one)
+    assert len(follower.pool._threads) == 1
+    first.go_on.set()
+    done(follower.pool)
+    assert [one.looks for one in (first, second, last, other)] == [1, 0, 1, 1]
+
+
+def test_the_next_commit_begins_another_thread(follower, follow, done):
+    first, second = Siblings(1), Siblings(1)
+    for siblings in (first, second):
+        follow(siblings)
+        done(follower.pool)
+    assert (first.looks, second.looks) == (1, 1)
+
+
+def test_while_tasks_go_on_committing_it_waits_but_not_for_ever(monkeypatch):
+    follower = cache_warming.Follower()
+    monkeypatch.setattr(cache_warming, "_PATIENCE_S", 0)
+    follower._commits = 5
+    waits = iter([True, True])
+
+    def wait_for(moved, pause_s):
+        follower._commits += next(waits)
+        return moved()
+
+    monkeypatch.setattr(follower._changed, "wait_for", wait_for, raising=False)
+    assert follower._await_quiet(0.05)
+
+
+def test_a_failure_is_logged(follower, follow, done, caplog):
+    follow(Siblings(2, StorageError("the store is away")))
+    done(follower.pool)
+    assert "the store is away" in caplog.text
+    siblings = Siblings(1)
+    follow(siblings)
+    done(follower.pool)
+    assert siblings.looks == 1
+
+
+def test_each_commit_is_followed(monkeypatch):
+    followed = []
+    monkeypatch.setattr(subtasks, "follow", followed.append)
+    operator = subtasks.OperatorTask.__new__(subtasks.OperatorTask)
+    operator._versions = None
+    task = SimpleNamespace(uid="op", subtask=0)
+    done = ["commit"]
+    operator.commit(SimpleNamespace(task=task, commit=done.pop, siblings=lambda: list(done)))
+    assert followed == [[]], "what siblings have is asked for after the commit"

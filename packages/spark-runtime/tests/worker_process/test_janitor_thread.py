@@ -1,0 +1,81 @@
+"""The janitor's thread in a worker: when it starts, and that it breaks nothing."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from forebay_spark_runtime.worker_process import janitor_thread
+from forebay_state_api.errors import StorageError
+from forebay_state_api.settings import resolve_settings
+from forebay_state_api.storage.opening import open_storage
+
+
+@pytest.fixture
+def clear(tmp_path):
+    storage = open_storage(tmp_path)
+    settings = resolve_settings({"spark.forebay.retention": "5"})
+
+    def start(version, subtask=0):
+        return janitor_thread.clear_if_due(
+            storage, run_key="0" * 16, version=version, subtask=subtask, settings=settings
+        )
+
+    return start
+
+
+def test_it_is_due_every_so_many_versions_in_subtask_0(clear):
+    started = {version: clear(version) for version in range(1, 5)}
+    assert not any(started.values())
+    assert not clear(5, subtask=1)
+    assert clear(5)
+
+
+def test_one_pass_at_a_time(clear, monkeypatch, done):
+    go_on, began = threading.Event(), threading.Event()
+
+    def slow(self, version):
+        began.set()
+        go_on.wait(30)
+        message = "the store is away"
+        raise OSError(message)
+
+    monkeypatch.setattr(janitor_thread.Janitor, "sweep", slow)
+    assert clear(5)
+    assert began.wait(30)
+    assert not clear(10)
+    go_on.set()
+    done(janitor_thread._pool)
+    assert clear(10)
+    done(janitor_thread._pool)
+
+
+def test_a_failure_is_logged_and_the_next_pass_tries_again(clear, monkeypatch, caplog, done):
+    def broken(self, version):
+        message = f"the store is away at {version}"
+        raise OSError(message)
+
+    monkeypatch.setattr(janitor_thread.Janitor, "sweep", broken)
+    for version in (5, 10):
+        clear(version)
+        done(janitor_thread._pool)
+        assert f"the store is away at {version}" in caplog.text
+
+
+def test_a_storage_that_refuses_is_one_line(clear, monkeypatch, caplog, done):
+    """Where deleting is not permitted, for one: the error has a cause of many lines."""
+
+    def refused(self, version):
+        message = "could not delete 'a':\nAccess Denied"
+        raise StorageError(message) from OSError("Debug source:\nPermissionDenied {\n")
+
+    monkeypatch.setattr(janitor_thread.Janitor, "sweep", refused)
+    clear(5)
+    done(janitor_thread._pool)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.exc_info is None
+    assert record.message.endswith(
+        ": could not delete 'a': Access Denied; the next pass tries again"
+    )

@@ -1,1 +1,0 @@
-"""The parts of `forebay_state_api.storage`, which is what others import."""

@@ -1,0 +1,52 @@
+"""What state-api itself gives: the ``local`` compaction service, and commands.
+
+``plugins`` and ``config`` show what is installed and in force, ``janitor``, ``doctor`` and
+``recover`` look after state directories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from forebay_state_api.contract.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    import click
+
+    from forebay_state_api.contract.compaction_service import CompactionService
+    from forebay_state_api.contract.object_storage import ObjectStorage
+
+
+@hookimpl
+def forebay_compaction_services() -> type[CompactionService]:
+    """Give the service that compacts in the worker's own process."""
+    from forebay_state_api.compaction.local_service import LocalCompactionService
+
+    return LocalCompactionService
+
+
+@hookimpl
+def forebay_storages() -> Sequence[type[ObjectStorage]]:
+    """Give what opens directories, URLs of object stores, and those of fsspec's file systems."""
+    from forebay_state_api.storage import clouds, fsspec, obstore
+
+    return [
+        obstore.LocalStorage,
+        obstore.MemoryStorage,
+        clouds.S3Storage,
+        clouds.GcsStorage,
+        clouds.AzureStorage,
+        clouds.HttpStorage,
+        fsspec.FsspecStorage,
+    ]
+
+
+@hookimpl
+def forebay_commands() -> Sequence[click.Command]:
+    """Give the commands of this package."""
+    from forebay_state_api.commands.janitor_and_doctor import COMMANDS
+    from forebay_state_api.commands.plugins_and_config import show_config, show_plugins
+    from forebay_state_api.commands.schema import state
+
+    return [show_plugins, show_config, state, *COMMANDS]

@@ -1,0 +1,129 @@
+"""``forebay janitor`` and ``forebay doctor``: clearing old versions, and probing a storage."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import attrs
+import click
+
+from forebay_state_api.commands.conf_options import conf_options
+from forebay_state_api.commands.recover import recover
+from forebay_state_api.commands.report import json_option, print_json
+from forebay_state_api.commands.savepoint import savepoint
+from forebay_state_api.commands.state_directory import state_dir_option, state_directory
+from forebay_state_api.contract.object_storage import ObjectStorage
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.settings import DURATION
+from forebay_state_api.storage.probe import Finding, examine
+from forebay_state_api.versions import layout
+from forebay_state_api.versions.epochs import list_epochs
+from forebay_state_api.versions.folder import OperatorStorage
+from forebay_state_api.versions.janitor import Janitor, Sweep
+from forebay_state_api.versions.timeline import newest_complete
+
+
+def _duration(_: click.Context, __: click.Parameter, text: str) -> timedelta:
+    try:
+        return timedelta(seconds=DURATION.accept(text))
+    except (TypeError, ValueError) as error:
+        msg = f"{text!r} is not {DURATION.expected}"
+        raise click.BadParameter(msg) from error
+
+
+@click.command("janitor")
+@state_dir_option
+@click.option("--query", required=True, help="The query's id.")
+@click.option("--uid", required=True, help="The operator's uid.")
+@click.option(
+    "--retention", type=click.IntRange(min=1), default=10, show_default=True, help="Versions kept."
+)
+@click.option(
+    "--min-age",
+    callback=_duration,
+    default="1h",
+    show_default=True,
+    help="Nothing younger is deleted.",
+)
+@click.option("--dry-run", is_flag=True, help="Print what would be deleted, and delete nothing.")
+@json_option
+@conf_options
+def janitor(  # noqa: PLR0917 - click passes them by name
+    state_dir: str,
+    query: str,
+    uid: str,
+    retention: int,
+    min_age: timedelta,
+    conf: tuple[str, ...],
+    properties_file: Path | None,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Delete what nobody can open any more of one operator's state."""
+    root = state_directory(state_dir, conf, properties_file)
+    storage = OperatorStorage(root, layout.operator_folder(query, uid))
+    sweep = _swept(storage, uid, retention, min_age, dry_run=dry_run)
+    if as_json:
+        plain = attrs.asdict(sweep)
+        print_json({**plain, "names": list(sweep.names), "dry_run": dry_run})
+        return
+    for name in sweep.names:
+        click.echo(name)
+    done = "would delete" if dry_run else "deleted"
+    click.echo(f"{done} {len(sweep.names)} object(s); versions from {sweep.base} on stay")
+    if sweep.overtaken:
+        click.echo("a newer run of the query appeared: stopped early, run this again")
+
+
+def _swept(
+    storage: ObjectStorage, uid: str, retention: int, min_age: timedelta, *, dry_run: bool
+) -> Sweep:
+    epochs = list_epochs(storage)
+    newest, version = epochs.newest(), newest_complete(storage, epochs)
+    if newest is None or version is None:
+        msg = f"no complete version of operator {uid!r} is stored in {storage.url}"
+        raise ConfigurationError(msg)
+    sweeper = Janitor(
+        storage, run_key=newest.run_key, retention=retention, min_age=min_age, dry_run=dry_run
+    )
+    return sweeper.sweep(version.version)
+
+
+@click.command("doctor")
+@state_dir_option
+@json_option
+@conf_options
+@click.pass_context
+def doctor(
+    context: click.Context,
+    state_dir: str,
+    conf: tuple[str, ...],
+    properties_file: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Probe whether a storage does what versions rest on; exit status 1 if it does not."""
+    findings = []
+    for finding in examine(state_directory(state_dir, conf, properties_file)):
+        findings.append(finding)
+        if not as_json:
+            _show(finding)
+    if as_json:
+        print_json([attrs.asdict(finding) for finding in findings])
+    if any(finding.problem for finding in findings):
+        context.exit(1)
+
+
+def _show(finding: Finding) -> None:
+    click.echo(f"{'FAIL' if finding.problem else 'ok  '}  {finding.promise}")
+    if finding.problem:
+        click.echo(f"      {finding.problem}")
+    if finding.is_last:
+        click.echo("      nothing else was probed")
+
+
+COMMANDS: Final[list[click.Command]] = [janitor, doctor, savepoint, recover]
+"""Sub-commands of ``forebay``."""

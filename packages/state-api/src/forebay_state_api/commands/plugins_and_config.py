@@ -1,0 +1,59 @@
+"""``forebay plugins`` and ``forebay config``: what is installed, and what is in force."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+import click
+
+from forebay_state_api.commands.conf_options import conf_options, settings_of
+from forebay_state_api.commands.report import json_option, print_json, print_table
+from forebay_state_api.errors import UnknownPluginError
+from forebay_state_api.plugins import plugins
+from forebay_state_api.settings import Settings
+
+
+@click.command("plugins")
+@json_option
+def show_plugins(*, as_json: bool) -> None:
+    """Print what is installed: distributions, versions, and what each gives."""
+    found = sorted(plugins().installed(), key=lambda plugin: plugin.distribution)
+    if as_json:
+        print_json([attrs.asdict(plugin) for plugin in found])
+        return
+    rows = []
+    for plugin in found:
+        gives = [f"{kind}: {', '.join(names)}" for kind, names in plugin.offers.items()]
+        version = plugin.version or None
+        rows.append((plugin.distribution, version, plugin.contract_version, "\n".join(gives)))
+    print_table(("distribution", "version", "contract", "gives"), rows)
+
+
+@click.command("config")
+@json_option
+@conf_options
+def show_config(conf: tuple[str, ...], properties_file: Path | None, *, as_json: bool) -> None:
+    """Print every setting, its value, and where the value comes from."""
+    settings = settings_of(conf, properties_file)
+    absent = _absent_default(settings)
+    plugins().compaction_service(settings["compaction.service"])
+    rows = settings.explain()
+    if as_json:
+        print_json([attrs.asdict(row) for row in rows])
+    else:
+        shown = [(row.key, row.value, row.source, row.doc) for row in rows]
+        print_table(("setting", "value", "from", "meaning"), shown)
+    if absent:
+        click.echo(f"note: {absent}", err=True)
+
+
+def _absent_default(settings: Settings) -> str:
+    """What is to be said of the backend if nobody chose it and it is not installed."""
+    try:
+        plugins().backend(settings["state.backend"])
+    except UnknownPluginError as error:
+        if not settings.is_default("state.backend"):
+            raise
+        return str(error)
+    return ""

@@ -1,0 +1,132 @@
+"""``forebay recover``: which timelines of an operator are stored, and which one goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from forebay_state_api.commands.conf_options import conf_options
+from forebay_state_api.commands.report import json_option, print_json, print_table
+from forebay_state_api.commands.state_directory import state_dir_option, state_directory
+from forebay_state_api.engine.version_difference import differing_keys
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.versions.epochs import Epochs, list_epochs
+from forebay_state_api.versions.folder import OperatorStorage
+from forebay_state_api.versions.heads import Head, list_heads, recovery_for
+from forebay_state_api.versions.layout import operator_folder
+from forebay_state_api.versions.recovery import put_recovery, read_recovery
+
+if TYPE_CHECKING:
+    from forebay_state_api.contract.object_storage import ObjectStorage
+
+_COLUMNS = ("run", "version", "batch", "made", "began at batch", "checkpoint", "application")
+
+
+@click.command("recover")
+@state_dir_option
+@click.option("--query", required=True, help="The query's id, or its name.")
+@click.option("--uid", required=True, help="The operator's uid.")
+@click.option("--choose", metavar="RUN", help="The run whose timeline goes on.")
+@json_option
+@conf_options
+def recover(  # noqa: PLR0917 - click passes them by name
+    state_dir: str,
+    query: str,
+    uid: str,
+    choose: str | None,
+    conf: tuple[str, ...],
+    properties_file: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Print the timelines of an operator's state, or choose the one that goes on.
+
+    They are several after a checkpoint was copied or set back, and after two drivers ran at once.
+    Stop the query before you choose. What is left behind stays stored until the janitor clears it,
+    and another choice may take it up again.
+    """
+    root = state_directory(state_dir, conf, properties_file)
+    storage = OperatorStorage(root, operator_folder(query, uid))
+    epochs = list_epochs(storage)
+    heads = list_heads(storage, epochs)
+    if not heads:
+        message = f"no complete version of operator {uid!r} is stored in {storage.url}"
+        raise ConfigurationError(message)
+    if choose is None:
+        _show(storage, uid, heads, epochs, as_json=as_json)
+        return
+    head = _chosen(heads, choose)
+    put_recovery(storage, epochs, recovery_for(head, storage, epochs))
+    others = len(heads) - 1
+    if as_json:
+        print_json({"run": head.run_key, "version": head.version, "left_behind": others})
+        return
+    click.echo(
+        f"the timeline of run {head.run_key} goes on, at version {head.version}; "
+        f"{others} other timeline(s) left behind"
+    )
+
+
+def _chosen(heads: Sequence[Head], run_key: str) -> Head:
+    found = [head for head in heads if head.run_key == run_key]
+    if not found:
+        known = ", ".join(head.run_key for head in heads)
+        message = f"there is no timeline of a run {run_key!r}; those of these runs are: {known}"
+        raise ConfigurationError(message)
+    return found[0]
+
+
+def _show(
+    storage: ObjectStorage, uid: str, heads: Sequence[Head], epochs: Epochs, *, as_json: bool
+) -> None:
+    recovery = read_recovery(storage, epochs)
+    first, *others = heads
+    differing = [0, *(differing_keys(storage, uid, first, other) for other in others)]
+    found = [
+        {
+            **_described(head),
+            "keys_differ": keys,
+            "left_behind": not recovery.counts(head.run_key, head.version),
+        }
+        for head, keys in zip(heads, differing, strict=True)
+    ]
+    if as_json:
+        print_json(found)
+        return
+    columns = [*_COLUMNS, f"keys unlike {first.run_key}", ""]
+    print_table(columns, (_row(one) for one in found))
+    if others:
+        click.echo("stop the query, and choose with --choose RUN which timeline goes on")
+
+
+def _described(head: Head) -> dict[str, Any]:
+    record = head.record
+    return {
+        "run": head.run_key,
+        "version": head.version,
+        "batch_time": datetime.fromtimestamp(head.batch_ms / 1_000, UTC) if head.batch_ms else None,
+        "made": head.made,
+        "since": None if record is None else record.since,
+        "checkpoint": head.location,
+        "application": None if record is None else record.app_id,
+    }
+
+
+def _row(found: dict[str, Any]) -> list[Any]:
+    times = [_shown(found["batch_time"], "milliseconds"), _shown(found["made"], "seconds")]
+    *others, keys, left = (value for name, value in found.items() if name not in _TIMES)
+    run, version, *rest = others
+    # Identities and numbers of batches are names: without commas.
+    shown = [run, str(version), *times, *(None if one is None else str(one) for one in rest)]
+    return [*shown, keys, "left behind" if left else ""]
+
+
+_TIMES = ("batch_time", "made")
+
+
+def _shown(at: datetime | None, precision: str) -> str | None:
+    return None if at is None else at.isoformat(sep=" ", timespec=precision)

@@ -1,0 +1,173 @@
+"""``forebay state schema``: what is stored, and whether a function fits it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import click
+
+from forebay_state_api.codecs import describe_type
+from forebay_state_api.commands.conf_options import conf_options
+from forebay_state_api.commands.report import json_option, print_json, print_table
+from forebay_state_api.commands.skew import show_skew
+from forebay_state_api.commands.state_directory import state_dir_option, state_directory
+from forebay_state_api.engine import schema_check as schema
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.plugins import plugins
+from forebay_state_api.versions.folder import OperatorStorage
+from forebay_state_api.versions.layout import operator_folder
+from forebay_state_api.versions.reader import VersionReader, open_version
+
+_FITS = (schema.COMPATIBLE, schema.NEW, schema.KEPT)
+_UNITS: Final = {
+    "d": 86_400_000_000,
+    "h": 3_600_000_000,
+    "min": 60_000_000,
+    "s": 1_000_000,
+    "ms": 1_000,
+    "us": 1,
+}
+
+
+@click.group("state")
+def state() -> None:
+    """Look at stored state."""
+
+
+state.add_command(show_skew)
+
+
+@state.command("schema")
+@state_dir_option
+@click.option("--query", required=True, help="The query's id, or its name.")
+@click.option("--uid", required=True, help="The operator's uid.")
+@click.option("--version", type=click.IntRange(min=1), help="The newest complete one if not given.")
+@click.option("--function", metavar="MODULE:NAME", help="A function to be checked.")
+@click.option("--key", metavar="TYPE", help="The key column's type, or 'name type, name type'.")
+@json_option
+@conf_options
+@click.pass_context
+def show_schema(  # noqa: PLR0917 - click passes them by name
+    context: click.Context,
+    state_dir: str,
+    query: str,
+    uid: str,
+    version: int | None,
+    function: str | None,
+    key: str | None,
+    conf: tuple[str, ...],
+    properties_file: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Print the stored description of an operator's state.
+
+    With --function, a function class or object in a module that can be imported from here, tell
+    whether it can go on from that state; exit status 1 if not. Its ``open`` is called.
+    """
+    root = state_directory(state_dir, conf, properties_file)
+    storage = OperatorStorage(root, operator_folder(query, uid))
+    checked = None if function is None else _loaded(function)
+    with open_version(storage, uid=uid, version=version) as reader:
+        verdicts = {} if checked is None else _verdicts(checked, reader, storage)
+        misfit = _key_misfit(reader, key)
+        if as_json:
+            print_json(_plain(reader, verdicts, misfit))
+        else:
+            _show(reader, verdicts, misfit)
+        if misfit or not all(verdict in _FITS for verdict in verdicts.values()):
+            context.exit(1)
+
+
+def _verdicts(function: Any, reader: VersionReader, storage: OperatorStorage) -> dict[str, str]:
+    backend = plugins().backend(reader.manifests[0].backend)
+    return schema.check_function(function, reader, backend, storage)
+
+
+def _plain(reader: VersionReader, verdicts: dict[str, str], misfit: str) -> dict[str, Any]:
+    made, key = reader.manifests[0], schema.stored_key(reader.manifests)
+    return {
+        "version": reader.version,
+        "backend": made.backend,
+        "max_parallelism": made.made.max_parallelism,
+        "key": None if key is None else describe_type(key),
+        "states": [attrs.asdict(one) for one in schema.stored_states(reader.manifests)],
+        "function": verdicts,
+        "key_misfit": misfit,
+    }
+
+
+def _show(reader: VersionReader, verdicts: dict[str, str], misfit: str) -> None:
+    plain = _plain(reader, verdicts, misfit)
+    click.echo(
+        f"version {plain['version']}, backend {plain['backend']}, max parallelism "
+        f"{plain['max_parallelism']}, key {plain['key'] or '-'}"
+    )
+    stored = schema.stored_states(reader.manifests)
+    rows: list[list[Any]] = [[one.name, one.kind, one.type, _ttl(one)] for one in stored]
+    rows += [[name, "", "", ""] for name in sorted(verdicts.keys() - {one.name for one in stored})]
+    columns = ["state", "kind", "type", "TTL"]
+    if verdicts:
+        columns.append("function")
+        rows = [[*row, _short(verdicts.get(row[0], ""))] for row in rows]
+    print_table(columns, rows)
+    for one in stored:
+        if one.before:
+            click.echo(f"{one.name} was stored before as {', then '.join(one.before)}")
+    faults = [text for text in verdicts.values() if text not in _FITS]
+    for fault in [*faults, *filter(None, [misfit])]:
+        click.echo(f"NOT COMPATIBLE  {fault}")
+
+
+def _ttl(state: schema.StoredState) -> str:
+    if not state.ttl:
+        return ""
+    return "on" if state.ttl_us is None else _duration(state.ttl_us)
+
+
+def _duration(us: int) -> str:
+    """The largest unit that gives a whole number."""
+    unit = next(unit for unit, size in _UNITS.items() if us % size == 0)
+    return f"{us // _UNITS[unit]}{unit}"
+
+
+def _short(verdict: str) -> str:
+    return verdict if verdict in ("", *_FITS) else "NOT COMPATIBLE"
+
+
+def _key_misfit(reader: VersionReader, ddl: str | None) -> str:
+    """Why keys of the type ``ddl`` do not fit what is stored; empty where they do."""
+    stored = schema.stored_key(reader.manifests)
+    if ddl is None or stored is None:
+        return ""
+    declared = schema.key_description(ddl)
+    if declared == stored:
+        return ""
+    return (
+        f"the key was stored as {describe_type(stored)}, and {ddl!r} is "
+        f"{describe_type(declared)}; keys do not migrate: cast the column, or give the operator "
+        "another uid"
+    )
+
+
+def _loaded(path: str) -> Any:
+    """The function that ``module:name`` stands for; a class is called without arguments."""
+    module, colon, name = path.partition(":")
+    if not (module and colon and name):
+        message = f"--function takes module:name, not {path!r}"
+        raise ConfigurationError(message)
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+        return found() if isinstance(found, type) else found
+    except (ImportError, AttributeError, TypeError) as error:
+        message = f"--function {path}: {error}"
+        raise ConfigurationError(message) from error
+    finally:
+        sys.path.pop(0)

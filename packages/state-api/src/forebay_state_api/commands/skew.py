@@ -1,0 +1,108 @@
+"""``forebay state skew``: how evenly the state of an operator lies on its subtasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+import click
+
+from forebay_state_api.commands.conf_options import conf_options
+from forebay_state_api.commands.report import json_option, print_json, print_table
+from forebay_state_api.commands.state_directory import state_dir_option, state_directory
+from forebay_state_api.versions.folder import OperatorStorage
+from forebay_state_api.versions.layout import operator_folder
+from forebay_state_api.versions.reader import open_version
+
+if TYPE_CHECKING:
+    from forebay_state_api.keys import KeyGroupRange
+    from forebay_state_api.versions.manifest import Manifest
+
+
+@attrs.frozen(kw_only=True)
+class Share:
+    """What one subtask holds."""
+
+    subtask: int
+    range: KeyGroupRange
+    keys: int | None
+    """Cells over all states; ``None`` where the backend does not count them."""
+    bytes: int
+    """Of all files that it reads. A file that several read after a rescale counts for its part."""
+
+    @property
+    def weight(self) -> int:
+        """What subtasks are compared by: keys where they are known, else bytes."""
+        return self.bytes if self.keys is None else self.keys
+
+
+def shares_of(manifests: Sequence[Manifest]) -> list[Share]:
+    """One for each subtask, in their order."""
+    ordered = sorted(manifests, key=lambda manifest: manifest.made.subtask)
+    counted = all(manifest.metrics.get("keys") is not None for manifest in ordered)
+    return [
+        Share(
+            subtask=manifest.made.subtask,
+            range=manifest.made.range,
+            keys=manifest.metrics["keys"] if counted else None,
+            bytes=round(sum(_part(manifest, ordered))),
+        )
+        for manifest in ordered
+    ]
+
+
+def _part(manifest: Manifest, every: Sequence[Manifest]) -> list[float]:
+    groups: dict[str, int] = {}
+    for file in (file for one in every for file in one.files):
+        groups[file.name] = groups.get(file.name, 0) + len(file.range)
+    return [file.size * len(file.range) / groups[file.name] for file in manifest.files]
+
+
+def skew_of(shares: Sequence[Share]) -> float:
+    """The largest share over the mean one; 1 is even, and so is no state at all."""
+    total = sum(share.weight for share in shares)
+    return max(share.weight for share in shares) * len(shares) / total if total else 1.0
+
+
+@click.command("skew")
+@state_dir_option
+@click.option("--query", required=True, help="The query's id, or its name.")
+@click.option("--uid", required=True, help="The operator's uid.")
+@click.option("--version", type=click.IntRange(min=1), help="The newest complete one if not given.")
+@json_option
+@conf_options
+def show_skew(  # noqa: PLR0917 - click passes them by name
+    state_dir: str,
+    query: str,
+    uid: str,
+    version: int | None,
+    conf: tuple[str, ...],
+    properties_file: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Print what each subtask of an operator holds, and how far the largest is from the mean."""
+    root = state_directory(state_dir, conf, properties_file)
+    storage = OperatorStorage(root, operator_folder(query, uid))
+    with open_version(storage, uid=uid, version=version) as reader:
+        shares, shown = shares_of(reader.manifests), reader.version
+    if as_json:
+        subtasks = [attrs.asdict(share) for share in shares]
+        print_json({"version": shown, "skew": skew_of(shares), "subtasks": subtasks})
+        return
+    click.echo(f"version {shown}, {len(shares)} subtask(s)")
+    mean = sum(share.weight for share in shares) / len(shares) or 1.0
+    rows = [
+        (
+            share.subtask,
+            f"{share.range.start}..{share.range.end}",
+            share.keys,
+            share.bytes,
+            f"{share.weight / mean:.2f}",
+        )
+        for share in shares
+    ]
+    print_table(("subtask", "key groups", "keys", "bytes", "of the mean"), rows)
+    click.echo(f"skew {skew_of(shares):.2f} (the largest over the mean; 1 is even)")

@@ -1,0 +1,38 @@
+"""``--state-dir`` of commands: a state directory that is there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from forebay_state_api.commands.conf_options import settings_of
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.storage.urls import located, scheme_of
+
+if TYPE_CHECKING:
+    from forebay_state_api.contract.object_storage import ObjectStorage
+
+state_dir_option: Final = click.option(
+    "--state-dir", required=True, help="The state directory: a path or a URL."
+)
+
+
+def state_directory(
+    state_dir: str, conf: Sequence[str], properties_file: Path | None
+) -> ObjectStorage:
+    """Open it with the storage settings that a job would have.
+
+    Raises `ConfigurationError` for a local directory that does not exist: commands make none.
+    """
+    text = located(state_dir)
+    if not scheme_of(text) and not Path(text).exists():
+        message = (
+            f"there is no directory {text}: check the spelling. A job makes its state directory "
+            "itself, and commands make none"
+        )
+        raise ConfigurationError(message)
+    return open_storage(state_dir, settings_of(conf, properties_file).storage_options())

@@ -1,0 +1,182 @@
+"""The ``local`` compaction service: one background thread of the worker process itself."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import attrs
+
+from forebay_state_api.compaction.performing import perform
+from forebay_state_api.contract import CONTRACT_VERSION
+from forebay_state_api.contract.compaction_service import (
+    CompactionFault,
+    CompactionPhase,
+    CompactionService,
+    CompactionStatus,
+)
+from forebay_state_api.contract.compactor import Compactor
+from forebay_state_api.daemon_pool import DaemonPool
+from forebay_state_api.errors import ConfigurationError, CorruptStateError, StorageError
+from forebay_state_api.plugins import plugins
+
+if TYPE_CHECKING:
+    from forebay_state_api.contract.compaction_job import CompactionJob
+    from forebay_state_api.contract.object_storage import ObjectStorage
+
+_log = logging.getLogger(__name__)
+
+FindCompactor = Callable[[str], Compactor]
+
+_KEPT: Final = 256
+"""Ended jobs that a service still knows of; whoever asks about an older one reads its result."""
+_END_S: Final = 5.0
+"""How long a process that ends waits for a compactor to see that it was cancelled."""
+
+
+@attrs.define
+class _Run:
+    """A job in this process."""
+
+    job: CompactionJob
+    compactor: Compactor
+    status: CompactionStatus
+    cancelled: threading.Event = attrs.field(factory=threading.Event)
+
+
+class LocalCompactionService(CompactionService):
+    """Runs jobs one after the other on a thread that the first submission starts.
+
+    Jobs are known to this object only: after the process is gone, what it had not done is left
+    for whoever opens the state next. The process does not wait for them when it ends: the thread
+    is a daemon, and `close` waits for the block that is being read, a few seconds at most. A job
+    that fails because the process ends meanwhile counts as aborted, not as failed.
+    """
+
+    name: ClassVar[str] = "local"
+    contract_version: ClassVar[int] = CONTRACT_VERSION
+
+    def __init__(self, storage: ObjectStorage, find_compactor: FindCompactor | None = None) -> None:
+        """Run jobs of ``storage``, the state directory, with the installed compactors."""
+        self._storage: Final = storage
+        self._find_compactor: Final = find_compactor or plugins().compactor
+        self._runs: dict[str, _Run] = {}
+        self._pool: Final = DaemonPool("forebay-compaction")
+        self._changed: Final = threading.Condition()
+        self._closed = False
+
+    @classmethod
+    def open(cls, storage: ObjectStorage, options: Mapping[str, Any]) -> LocalCompactionService:
+        """Return a service without a thread; there are no options."""
+        if options:
+            message = f"the compaction service 'local' has no settings, got {sorted(options)}"
+            raise ConfigurationError(message)
+        return cls(storage)
+
+    def submit(self, job: CompactionJob) -> None:
+        compactor = self._find_compactor(job.format)
+        with self._changed:
+            if self._closed:
+                message = "the compaction service is closed"
+                raise ValueError(message)
+            if job.id in self._runs:
+                return
+            run = _Run(job, compactor, CompactionStatus(job.id, CompactionPhase.QUEUED))
+            self._forget_oldest()
+            self._runs[job.id] = run
+            self._pool.do(functools.partial(self._run, run))
+
+    def poll(self, job_id: str, timeout_s: float = 0.0) -> CompactionStatus:
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while not (status := self._status(job_id)).phase.ended:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(left)
+            return status
+
+    def abort(self, job_id: str) -> None:
+        with self._changed:
+            if (run := self._runs.get(job_id)) is not None:
+                self._cancel(run)
+
+    def release(self, job_id: str) -> None:
+        with self._changed:
+            if (run := self._runs.pop(job_id, None)) is not None:
+                self._cancel(run)
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            for run in self._runs.values():
+                self._cancel(run)
+        self._pool.close(_END_S)
+
+    def _status(self, job_id: str) -> CompactionStatus:
+        run = self._runs.get(job_id)
+        return run.status if run else CompactionStatus(job_id, CompactionPhase.UNKNOWN)
+
+    def _forget_oldest(self) -> None:
+        ended = [job_id for job_id, run in self._runs.items() if run.status.phase.ended]
+        for job_id in ended[: max(0, len(ended) - _KEPT + 1)]:
+            del self._runs[job_id]
+
+    def _cancel(self, run: _Run) -> None:
+        run.cancelled.set()
+        if run.status.phase is CompactionPhase.QUEUED:
+            self._set(run, CompactionPhase.ABORTED)
+
+    def _run(self, run: _Run) -> None:
+        with self._changed:
+            if run.status.phase is not CompactionPhase.QUEUED:
+                return
+            self._set(run, CompactionPhase.RUNNING)
+        try:
+            done = perform(run.job, run.compactor, self._storage, run.cancelled.is_set)
+        except Exception as fault:  # noqa: BLE001 - whatever a compactor raises is its outcome
+            if isinstance(fault, RuntimeError) and _process_ends():
+                self._set(run, CompactionPhase.ABORTED)
+                return
+            _log.exception("compaction %s of %s failed", run.job.id, run.job.operator)
+            self._set(run, CompactionPhase.FAILED, fault_of(fault), str(fault) or repr(fault))
+        else:
+            self._set(run, CompactionPhase.DONE if done else CompactionPhase.ABORTED)
+
+    def _set(
+        self,
+        run: _Run,
+        phase: CompactionPhase,
+        fault: CompactionFault | None = None,
+        message: str = "",
+    ) -> None:
+        with self._changed:
+            run.status = CompactionStatus(run.job.id, phase, fault, message)
+            self._changed.notify_all()
+
+
+def fault_of(fault: Exception) -> CompactionFault:
+    """What kind of failure an exception of a compactor is."""
+    if isinstance(fault, StorageError):
+        return CompactionFault.TRANSIENT
+    if isinstance(fault, CorruptStateError):
+        return CompactionFault.CORRUPTION
+    return CompactionFault.PERMANENT
+
+
+def _process_ends() -> bool:
+    """Whether executors take no work any more: Python has begun to end, daemons still run.
+
+    `sys.is_finalizing` says so only when the daemons are gone.
+    """
+    try:
+        with ThreadPoolExecutor(1) as probe:
+            probe.submit(int)
+    except RuntimeError as refused:
+        return "shutdown" in str(refused)  # otherwise it is a limit on threads
+    return False

@@ -1,0 +1,137 @@
+"""Reading what was stored under an older declaration of a state: one answer for all backends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from forebay_state_api.codecs import ValueCodec, describe_type, resolve
+from forebay_state_api.codecs.generations import shape_of
+from forebay_state_api.contract.backend import TableSpec
+from forebay_state_api.errors import StateMigrationError
+
+_WAY_OUT: Final = (
+    "declare the stored type, give added fields a default and renamed ones an Alias, migrate it "
+    "with MigratedFrom(stored type, function), or give the new state another name"
+)
+
+_NAMES: Final = ("name", "module", "kind")
+"""What descriptions of classes have beside their fields or members."""
+
+
+@attrs.frozen
+class Lineage:
+    """How one stored state was declared over time."""
+
+    description: Mapping[str, Any]
+    """`TableSpec.description` of the last declaration."""
+    generations: Sequence[Mapping[str, Any]]
+    """`TableSpec.generations` of it."""
+
+
+def only_generation(description: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The one generation that is known of a state of an older release."""
+    return {part: description.get(part) for part in ("value", "user_key")}
+
+
+def says_more(spec: TableSpec) -> bool:
+    """Whether the generations of a state say more than its description, and must be stored."""
+    return bool(spec.generations) and [*spec.generations] != [only_generation(spec.description())]
+
+
+def continued(spec: TableSpec, lineage: Lineage | None) -> TableSpec:
+    """The spec of a state that is declared over what is stored of it.
+
+    Raises `StateMigrationError` when data of any generation cannot be read with it: so every
+    backend refuses it when it is declared, whatever data are left.
+    """
+    if lineage is None:
+        return attrs.evolve(spec, generations=[_declared(spec)])
+    stored, generations = lineage.description, lineage.generations
+    if not _same_types(stored, spec.description()):
+        # By what is declared itself: only now a Codec can say what it reads.
+        reader_of(stored, spec)
+        generations = [*generations, _declared(spec)]
+    spec = attrs.evolve(spec, generations=generations)
+    for number in reversed(range(len(lineage.generations))):
+        types = described(lineage.generations[number])
+        reader_of({**stored, **types, "generation": number}, spec)
+    return spec
+
+
+def _same_types(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether nothing has changed but what classes are called, and where they are."""
+    parts = ("value", "user_key")
+    return all(
+        one[part] == other[part] or _structure(one[part]) == _structure(other[part])
+        for part in parts
+    )
+
+
+def _structure(plain: Any) -> Any:
+    if isinstance(plain, Mapping):
+        left_out = _NAMES if plain.get("type") in ("record", "enum") else ()
+        return {key: _structure(part) for key, part in plain.items() if key not in left_out}
+    return [*map(_structure, plain)] if isinstance(plain, list | tuple) else plain
+
+
+def _declared(spec: TableSpec) -> Mapping[str, Any]:
+    user_key = None if spec.user_key is None else spec.user_key.declaration
+    return {"value": spec.value.declaration, "user_key": user_key}
+
+
+def described(generation: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The descriptions of value and user key in one of `TableSpec.generations`."""
+    return {
+        part: declaration and shape_of(declaration).description
+        for part, declaration in generation.items()
+    }
+
+
+def reader_of(stored: Mapping[str, Any], spec: TableSpec) -> TableSpec:
+    """The spec whose codecs unpack what was stored under ``stored`` and pack as ``spec`` does.
+
+    ``stored`` is a `TableSpec.description` of the past, ``spec`` what is declared now. Raises
+    `StateMigrationError` naming the state, the stored and the declared type and the way out: for
+    another kind, another key type, TTL switched on or off, and a type that cannot be read as the
+    declared one.
+    """
+    if stored == spec.description():
+        return spec
+    if stored["kind"] != spec.kind:
+        raise _refused(spec, f"kind {stored['kind']}", f"kind {spec.kind}")
+    if stored["ttl"] != spec.ttl:
+        raise _refused(spec, _ttl(stored["ttl"]), _ttl(spec.ttl))
+    if stored["key"] != spec.key.description:
+        old, new = describe_type(stored["key"]), describe_type(spec.key.description)
+        raise _refused(spec, f"key {old}", f"key {new}")
+    return attrs.evolve(
+        spec,
+        value=_reading(spec, "value", stored, spec.value),
+        user_key=spec.user_key and _reading(spec, "user_key", stored, spec.user_key),
+    )
+
+
+def _reading(
+    spec: TableSpec, part: str, stored: Mapping[str, Any], declared: ValueCodec
+) -> ValueCodec:
+    # Of its own generation too: a release that did not number them may have written the data.
+    since = spec.generations[stored.get("generation", 0) :]
+    try:
+        return resolve(stored[part], declared, [generation[part] for generation in since])
+    except StateMigrationError as fault:
+        what = part.replace("_", " ")
+        raise StateMigrationError(f"state {spec.name!r}, {what}: {fault}; {_WAY_OUT}") from fault
+
+
+def _refused(spec: TableSpec, stored: str, declared: str) -> StateMigrationError:
+    return StateMigrationError(
+        f"state {spec.name!r} was stored with {stored}, and is declared with {declared}; declare "
+        "it as it was stored, or give the new state another name"
+    )
+
+
+def _ttl(on: bool) -> str:  # noqa: FBT001 - one private caller
+    return "TTL" if on else "no TTL"

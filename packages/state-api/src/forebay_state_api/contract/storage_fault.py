@@ -1,0 +1,112 @@
+"""What errors of stores mean: whether another try may succeed, and what an operator can do."""
+
+from __future__ import annotations
+
+import errno
+from typing import Final, Self
+
+import attrs
+
+from forebay_state_api.settings.redaction import redacted
+
+_PASSING: Final = frozenset(
+    {
+        errno.EAGAIN,
+        errno.EBUSY,
+        errno.ECONNABORTED,
+        errno.ECONNREFUSED,
+        errno.ECONNRESET,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.EINTR,
+        errno.EIO,
+        errno.EMFILE,
+        errno.ENETDOWN,
+        errno.ENETUNREACH,
+        errno.ENFILE,
+        errno.EPIPE,
+        errno.ESTALE,
+        errno.ETIMEDOUT,
+    }
+)
+"""Errors of the operating system that may be over at the next try; a full disk is none."""
+_PASSING_STATUS: Final = frozenset({408, 425, 429})
+
+NO_PERMISSION: Final = "let the user that the executors run as read and write there"
+CREDENTIALS: Final = (
+    "check the credentials of the executors (environment, or spark.forebay.storage.*) and what "
+    "they permit"
+)
+_UNREACHABLE: Final = "check the address, and that it can be reached from the executors"
+_BY_ERRNO: Final = {
+    errno.EACCES: NO_PERMISSION,
+    errno.EPERM: NO_PERMISSION,
+    errno.EROFS: "the volume is mounted read-only",
+    errno.ENOSPC: "make room on the volume, or move the state directory to a larger one",
+    errno.EDQUOT: "raise the quota, or move the state directory",
+    errno.EFBIG: "raise the limit of file sizes (ulimit -f) of the executors",
+    errno.EMFILE: "raise the limit of open files (ulimit -n) of the executors",
+}
+_BY_STATUS: Final = {
+    401: CREDENTIALS,
+    403: CREDENTIALS,
+    404: "check the name of the bucket or container",
+}
+
+
+@attrs.frozen
+class Fault:
+    """What an error of a store means."""
+
+    words: str
+    """What happened, in one line, without passwords and signatures."""
+    passing: bool
+    """Whether the same request may succeed a little later."""
+    advice: str
+    """What an operator can do about it; empty where there is nothing to say."""
+
+    @property
+    def cause(self) -> str:
+        """The words, and the advice if there is some."""
+        return f"{self.words}; {self.advice}" if self.advice else self.words
+
+    @classmethod
+    def of(
+        cls,
+        error: BaseException,
+        *,
+        number: int | None = None,
+        status: int | None = None,
+        passing: bool | None = None,
+        denied: str = "",
+    ) -> Self:
+        """Judge an error by what Python's own errors and those of HTTP clients say.
+
+        A store whose errors say it otherwise passes ``number``, of the operating system,
+        ``status``, of HTTP, and whether the error is ``passing``, where neither decides that;
+        ``denied`` is the advice for an error that means a lack of permission.
+        """
+        if number is None and isinstance(error, OSError):
+            number = error.errno
+        answer = getattr(getattr(error, "response", None), "status_code", None)
+        if status is None and isinstance(answer, int):
+            status = answer
+        if passing is None:
+            passing = _is_passing(error, number, status)
+        advice = _BY_ERRNO.get(number or 0) or denied or _BY_STATUS.get(status or 0, "")
+        if not advice and passing and status is None:
+            advice = _UNREACHABLE
+        return cls(words_of(error), passing, advice)
+
+
+def _is_passing(error: BaseException, number: int | None, status: int | None) -> bool:
+    if number is not None:
+        return number in _PASSING
+    if status is not None:
+        return status >= 500 or status in _PASSING_STATUS  # noqa: PLR2004 - HTTP's own numbers
+    return isinstance(error, (ConnectionError, TimeoutError))
+
+
+def words_of(error: BaseException) -> str:
+    """What happened, in one line."""
+    return " ".join(redacted(str(error).partition("\n\nDebug source")[0]).split())

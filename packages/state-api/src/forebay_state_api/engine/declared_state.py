@@ -1,0 +1,114 @@
+"""From a descriptor to a state object over the backend's table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Any
+
+from forebay_state_api.codecs import ValueCodec, codec_for
+from forebay_state_api.codecs.derived import optional_codec
+from forebay_state_api.contract.backend import TableSpec
+from forebay_state_api.contract.changes import Shape
+from forebay_state_api.contract.migration import continued
+from forebay_state_api.engine.states.kinds import KINDS
+from forebay_state_api.engine.states.ttl import with_ttl
+from forebay_state_api.engine.states.ttl_cleanup import Cleanups, Sweep, counting
+
+if TYPE_CHECKING:
+    from forebay_state_api.engine.engine import Engine
+    from forebay_state_api.job.descriptors import StateDescriptor
+
+
+class DeclaredState:
+    """One state of a running function: its descriptor, its table, and its object."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        descriptor: StateDescriptor,
+        spec: TableSpec,
+        codec: ValueCodec,
+        sweep: Sweep | None,
+    ) -> None:
+        """``sweep`` is what is cleaned up incrementally."""
+        self.descriptor = descriptor
+        self.spec = spec
+        self.table = engine.backend.table(spec)
+        self._sweep = sweep
+        kind = KINDS[descriptor.kind]
+        state = kind.state if descriptor.ttl is None else with_ttl(kind.state)
+        if sweep is not None and sweep.per_access:
+            state = counting(state)
+        self.state = state(engine, descriptor, spec, self.table, codec)
+
+    @property
+    def reads_ahead(self) -> bool:
+        """A point state whose cells are not all in memory."""
+        return self.spec.shape is Shape.POINT and not self.state.space_of(None).complete
+
+    def read_ahead(self, wanted: Mapping[Any, int], batch_size: int, executor: Executor) -> int:
+        """Fetch the cells of ``wanted`` (key → key group) that are not known yet."""
+        cells = self.state.space_of(None).cells
+        unknown = [(group, key) for key, group in wanted.items() if key not in cells]
+        batches = [unknown[i : i + batch_size] for i in range(0, len(unknown), batch_size)]
+        answers = executor.map(lambda batch: self.table.get_many(None, batch), batches)
+        for batch, values in zip(batches, answers, strict=True):
+            for (_, key), value in zip(batch, values, strict=True):
+                cells.setdefault(key, value)
+        return len(unknown)
+
+    def cells_held(self) -> int:
+        """Cells in memory that `hand_over` would let go."""
+        return sum(len(space.cells) for space in self.state.spaces.values() if not space.complete)
+
+    def hand_over(self) -> None:
+        """Give what was written to the table."""
+        changes = self.state.changes()
+        if changes:
+            self.table.apply(changes)
+        for space in self.state.spaces.values():
+            space.dirty.clear()
+            if not space.complete:
+                space.cells.clear()
+
+    def clean_up(self, records: int, now_us: int) -> None:
+        """Make the checks that the accesses of a micro-batch of ``records`` have earned."""
+        if self._sweep is not None:
+            accesses = getattr(self.state, "accesses", 0)
+            self._sweep.run(self.table, records, accesses, now_us)
+
+
+def declare(engine: Engine, descriptor: StateDescriptor) -> DeclaredState:
+    """Open the table of ``descriptor`` and make its state object."""
+    uid = engine.context.operator_uid
+    cleanups = Cleanups.of(descriptor, type(engine.backend))
+    spec, codec = spec_of(descriptor, engine.key_codec, uid)
+    spec = cleanups.added_to(continued(spec, engine.lineages.get(spec.name)))
+    return DeclaredState(engine, descriptor, spec, codec, cleanups.sweep(descriptor.name, uid))
+
+
+def spec_of(
+    descriptor: StateDescriptor, key_codec: ValueCodec, uid: str
+) -> tuple[TableSpec, ValueCodec]:
+    """The table that a backend is asked for, and the codec of the values that the user sees.
+
+    Without what clean-up the backend is to do, and without what is stored of the state.
+    """
+    what = f"state {descriptor.name!r} of operator {uid!r}"
+    shape = KINDS[descriptor.kind].shape
+    codec = codec_for(descriptor.value_type, what=what)
+    user_key = None
+    if shape is Shape.MAP:
+        codec = optional_codec(codec)
+        user_key = codec_for(descriptor.key_type, what=f"user key of {what}")
+    spec = TableSpec(
+        name=descriptor.name,
+        shape=shape,
+        kind=descriptor.kind,
+        key=key_codec,
+        value=codec,
+        user_key=user_key,
+        ttl=descriptor.ttl is not None,
+    )
+    return spec, codec

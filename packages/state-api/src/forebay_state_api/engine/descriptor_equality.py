@@ -1,0 +1,53 @@
+"""Whether two descriptors of one name declare one state, and in what they differ."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from forebay_state_api.codecs import Codec
+
+if TYPE_CHECKING:
+    from forebay_state_api.job.descriptors import StateDescriptor
+
+
+def disagreement(known: StateDescriptor, other: StateDescriptor) -> str | None:
+    """In what two descriptors differ, for a message; ``None`` if they declare one state.
+
+    Types, times to live and defaults are compared by ``==``, codecs by their class, functions by
+    their code, and instances of function classes by their class: not by what they hold.
+    """
+    if known.kind != other.kind:
+        return f"kind ({known.kind} and {other.kind})"
+    ours, theirs = known.aspects(), other.aspects()
+    told = [
+        f"{name} ({_shown(ours[name])} and {_shown(theirs[name])})"
+        for name in ours
+        if not _same(name, ours[name], theirs[name])
+    ]
+    return " and ".join(told) or None
+
+
+def _same(name: str, one: Any, other: Any) -> bool:
+    if one is other:
+        return True
+    if name.endswith("_function"):
+        return bool(_code(one) == _code(other))
+    if isinstance(one, Codec):
+        return type(one) is type(other)
+    if name == "default" and type(one) is not type(other):  # 0 and False are equal
+        return False
+    return bool(one == other or (one != one and other != other))  # noqa: PLR0124 - NaN
+
+
+def _code(function: Any) -> Any:
+    """What tells functions apart: their code, the name of those written in C, else their class."""
+    return getattr(function, "__code__", None) or getattr(function, "__name__", type(function))
+
+
+def _shown(value: Any) -> str:
+    if code := getattr(value, "__code__", None):
+        return f"{value.__qualname__} of {code.co_filename}:{code.co_firstlineno}"
+    if isinstance(value, type):
+        return value.__qualname__
+    text = f"{value!r:.400}"
+    return f"a {type(value).__qualname__}" if " at 0x" in text else text

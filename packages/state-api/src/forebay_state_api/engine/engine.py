@@ -1,0 +1,504 @@
+"""Drives one function over the keyed rows of one subtask and micro-batch."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import attrs
+
+from forebay_state_api.contract.migration import says_more
+from forebay_state_api.engine.declared_state import DeclaredState, declare
+from forebay_state_api.engine.descriptor_equality import disagreement
+from forebay_state_api.engine.hints import hint
+from forebay_state_api.engine.metrics import EngineMetrics
+from forebay_state_api.engine.namespaces import canonical_namespace
+from forebay_state_api.engine.record import Entry
+from forebay_state_api.engine.record_methods import (
+    Adapter,
+    flat_map_callable,
+    form_of,
+    function_name,
+    map_callable,
+    record_methods,
+    timer_method,
+)
+from forebay_state_api.engine.scheduler import Scheduler
+from forebay_state_api.engine.task_thread import GuardedContext, others_live, unwatch, watch
+from forebay_state_api.engine.timers.cells import DIRECTORY, TIMERS
+from forebay_state_api.engine.timers.service import EngineTimers, NoTimers
+from forebay_state_api.engine.timers.watermark import Times
+from forebay_state_api.errors import (
+    ConfigurationError,
+    ForebayError,
+    FunctionError,
+    StateAccessError,
+)
+from forebay_state_api.job.context import RuntimeContext
+from forebay_state_api.job.current_key import NO_KEY
+from forebay_state_api.job.functions import Function, called
+from forebay_state_api.job.futures import enter_scheduler
+from forebay_state_api.settings import EngineSettings
+from forebay_state_api.user_frames import users_frames
+
+if TYPE_CHECKING:
+    from forebay_state_api.codecs import ValueCodec
+    from forebay_state_api.contract.backend import StateBackend, Table, TableSpec
+    from forebay_state_api.contract.migration import Lineage
+    from forebay_state_api.engine.operator_state.operator_state import OperatorState
+    from forebay_state_api.job.descriptors import StateDescriptor
+
+__all__ = [
+    "Adapter",
+    "Engine",
+    "EngineMetrics",
+    "EngineSettings",
+    "flat_map_callable",
+    "form_of",
+    "function_name",
+    "map_callable",
+    "record_methods",
+    "timer_method",
+]
+
+_log = logging.getLogger(__name__)
+
+SPILL_CELLS: Final = 50_000
+"""Cells read or written that the engine holds before it hands writes to a backend whose tables are
+not resident, and forgets what it read."""
+
+FIRED_AT_ONCE: Final = 8_192
+"""Timers that fire before writes may be handed over, and rows taken."""
+
+_warned: Final[set[object]] = set()
+"""Operators that were warned in this process: about synchronous accesses that wait, and, with the
+function's name beside the uid, about reads that were dropped."""
+
+
+class Engine:
+    """One function over one opened backend. Used by one thread, the task thread."""
+
+    def __init__(
+        self,
+        function: Any,
+        backend: StateBackend,
+        context: RuntimeContext,
+        *,
+        key_codec: ValueCodec,
+        now_us: int,
+        settings: EngineSettings | None = None,
+        operator_state: OperatorState | None = None,
+        lineages: Mapping[str, Lineage] | None = None,
+        times: Times | None = None,
+        has_event_time: bool = False,
+    ) -> None:
+        """``operator_state`` is that of ``function``; without it only keyed state is run.
+
+        ``lineages`` tell how the states that the backend has opened were declared.
+
+        ``times`` are those that timers go by, ``now_us`` and no watermark if not given.
+        """
+        self.function = function
+        self.operator_state = operator_state
+        self.lineages = lineages or {}
+        self.backend = backend
+        self.context = context
+        self.key_codec = key_codec
+        self.now_us = now_us
+        self.settings = settings or EngineSettings()
+        self.scheduler = Scheduler(
+            context,
+            in_flight_limit=self.settings.in_flight_limit,
+            batch_size=self.settings.batch_size,
+            drain_timeout_s=self.settings.drain_timeout_s,
+        )
+        self.rows_out: list[Any] = []
+        """Rows given out and not yet taken by `take_rows`."""
+        self.states: dict[str, DeclaredState] = {}
+        self.counters = self.scheduler.counters
+        self._opening = False
+        self._opened = False
+        self._guarded = False
+        """States and timers check which thread uses them."""
+        self._waited_for: str | None = None
+        self._failure: FunctionError | None = None
+        """What fails the micro-batch although the user's code may have caught it."""
+        self._phase: str | None = None
+        """Name of the method that runs, where it is not a record method."""
+        self.timers: EngineTimers | None = None
+        """Of a function that has timers, from `open` on."""
+        self._times = Times(now_us=now_us) if times is None else times
+        self._has_event_time = has_event_time
+        self._methods = record_methods(function)
+        self._timer_side = len(self._methods)
+        if (on_timer := timer_method(function)) is not None:
+            self._methods.append(on_timer)
+        self._asynchronous = any(method.is_asynchronous for method in self._methods)
+        self.scheduler.start = self._start
+        self.scheduler.bind_namespace = self._bind_namespace
+        self.scheduler.describe = self.where
+        context._declare = self._declare
+        context._set_namespace = self._set_namespace
+        context.collect = self.rows_out.append
+        # No `Timers`: every use of it is an error that says so.
+        context.timers = NoTimers(function_name(function))  # type: ignore[assignment]
+
+    # -- life ---------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Call what the function has of the methods before its first record.
+
+        In ``initialize_state`` and ``open`` it declares its states.
+        """
+        operator = self.operator_state
+        watch(self)
+        if len(self._methods) > self._timer_side:
+            self.timers = self.context.timers = EngineTimers(
+                self, self._times, has_event_time=self._has_event_time
+            )
+        self._declaring(is_open=True)
+        self._opened = True
+        if operator is not None:
+            with _UserCode(self, operator.first_phase):
+                operator.initialize(self.context)
+        with _UserCode(self, "open"):
+            if isinstance(self.function, Function):
+                called(self.function.open, self.context)
+        self._declaring(is_open=False)
+        if self.rows_out:
+            message = (
+                f"{function_name(self.function)} gave out {self.rows_out[0]!r:.200} before the "
+                "first record: ctx.collect is for record methods, callbacks and on_timer"
+            )
+            raise StateAccessError(message)
+        if operator is not None:
+            with _UserCode(self, "notify_checkpoint_complete"):
+                operator.notify()
+
+    def process(
+        self, rows: Iterable[Any], keys: Sequence[Any], groups: Sequence[int], side: int = 0
+    ) -> None:
+        """Admit records in order; what cannot end yet stays in flight, its requests under way.
+
+        Timers that were due when the micro-batch began have fired before the first one.
+        """
+        if not self._guarded and others_live(threading.get_ident()):
+            self.guard()
+        if self.timers is not None:
+            while self.fire_timers():
+                pass
+        if self.settings.read_ahead:
+            self._read_ahead(keys, groups)
+        self.counters.records += len(keys)
+        self.scheduler.side = side
+        with _UserCode(self, None):
+            self._methods[side].run(self, zip(rows, keys, groups, strict=True), side)
+            self.scheduler.advance()
+        self.context._key = NO_KEY
+        self._warn_of_dropped_reads()
+        self._spill()
+
+    def fire_timers(self) -> bool:
+        """Fire some timers that are due, before the first record; whether there may be more."""
+        timers = self.timers
+        if timers is None or not timers.pending:
+            return False
+        scheduler = self.scheduler
+        before, scheduler.side = scheduler.side, self._timer_side
+        with _UserCode(self, None):
+            method = self._methods[self._timer_side]
+            method.run(self, timers.due(FIRED_AT_ONCE), self._timer_side)
+            scheduler.advance()
+        scheduler.side = before
+        self.context._key = NO_KEY
+        self._spill()
+        return timers.pending
+
+    def drain(self) -> None:
+        """Until every record has ended, and every timer that is due has fired."""
+        while self.fire_timers():
+            pass
+        with _UserCode(self, None):
+            self.scheduler.drain()
+        self.context._key = NO_KEY
+        self._warn_of_dropped_reads()
+        if self.timers is not None:
+            while self.timers.look_again():
+                self.fire_timers()
+
+    def hand_over(self) -> None:
+        """Give the writes to the backend; what was read is forgotten where it may change."""
+        with _UserCode(self, None):
+            self.scheduler.settle()
+        self.context._key = NO_KEY
+        for state in self.states.values():
+            state.hand_over()
+        if self.timers is not None:
+            self.timers.hand_over()
+
+    def clean_up(self) -> None:
+        """Have the tables sweep out what has expired; after the last `hand_over`."""
+        for state in self.states.values():
+            state.clean_up(self.counters.records, self.now_us)
+
+    def snapshot(self) -> None:
+        """Call the function's ``snapshot_state``, after the last record."""
+        if self.operator_state is not None:
+            self.context.collect = _collect_after_end
+            with _UserCode(self, "snapshot_state"):
+                self.operator_state.snapshot()
+
+    def take_rows(self) -> list[Any]:
+        """The rows given out since the last call."""
+        rows = self.rows_out.copy()
+        self.rows_out.clear()
+        self.counters.rows_out += len(rows)
+        return rows
+
+    def finish(self) -> None:
+        """Drain and hand all writes over: what a commit needs before it."""
+        self.drain()
+        self.hand_over()
+
+    def close(self, *, failed: bool = False) -> None:
+        """Call the function's ``close`` and let go of the threads.
+
+        After a failure an exception of ``close`` is logged and dropped in favour of the first one.
+        """
+        self.context._key = NO_KEY
+        self.context.collect = _collect_after_end
+        self._warn_of_waits()
+        try:
+            if self._opened and isinstance(self.function, Function):
+                with _UserCode(self, "close"):
+                    called(self.function.close)
+        except ForebayError as error:
+            if not failed:
+                raise
+            _log.warning("after another failure: %s", error)
+        finally:
+            unwatch(self)
+            self.scheduler.close()
+
+    @property
+    def metrics(self) -> EngineMetrics:
+        """A reading of the engine."""
+        return attrs.evolve(
+            self.counters,
+            in_flight=len(self.scheduler.busy),
+            waiting_requests=self.scheduler.waiting_requests,
+            blocked_keys=self.scheduler.blocked,
+            rows_out=self.counters.rows_out + len(self.rows_out),
+        )
+
+    def descriptions(self) -> dict[str, dict[str, Any]]:
+        """State name → description, of the declared states and of the timers."""
+        return {spec.name: spec.description() for spec, _ in self.tables()}
+
+    def generations(self) -> dict[str, Sequence[Mapping[str, Any]]]:
+        """State name → `TableSpec.generations`, where they say more than the description."""
+        return {spec.name: spec.generations for spec, _ in self.tables() if says_more(spec)}
+
+    def tables(self) -> list[tuple[TableSpec, Table]]:
+        """What the backend holds of the declared states and of the timers."""
+        tables = [(state.spec, state.table) for state in self.states.values()]
+        return tables if self.timers is None else [*tables, *self.timers.tables]
+
+    # -- states -------------------------------------------------------------------------------
+
+    def _declare(self, descriptor: StateDescriptor) -> Any:
+        if descriptor.name in (TIMERS, DIRECTORY):
+            message = f"a state cannot be called {descriptor.name!r}: timers are stored so"
+            raise ConfigurationError(message)
+        known = self.states.get(descriptor.name)
+        if known is not None:
+            if known.descriptor is descriptor:
+                return known.state
+            wherein = disagreement(known.descriptor, descriptor)
+            if wherein is None:
+                return known.state
+            message = (
+                f"operator {self.context.operator_uid!r}: two descriptors disagree under the name "
+                f"{descriptor.name!r}, in {wherein}; declare it once, or give one of the states "
+                "another name"
+            )
+            raise ConfigurationError(message)
+        if not self._opening:
+            message = (
+                f"declare state {descriptor.name!r} in open() or initialize_state(), before the "
+                "first record"
+            )
+            raise ConfigurationError(message)
+        self.states[descriptor.name] = declared = declare(self, descriptor)
+        if self._guarded:
+            self.guard()
+        return declared.state
+
+    def guard(self) -> None:
+        """Have states, timers and ``ctx`` refuse other threads from now on.
+
+        Callable from any thread.
+        """
+        self._guarded = True
+        guarded: Any = GuardedContext(self.context, self.scheduler)
+        for state in tuple(self.states.values()):
+            state.state._context = guarded
+        context = self.context
+        context._set_namespace = guarded.checking(self._set_namespace, "set_current_namespace")
+        if context.collect == self.rows_out.append:
+            context.collect = guarded.checking(self.rows_out.append, "collect")
+        if self.timers is not None:
+            self.timers._context = guarded
+
+    def _declaring(self, *, is_open: bool) -> None:
+        self._opening = is_open
+        if self.operator_state is not None:
+            self.operator_state.store.is_open = is_open
+
+    def _set_namespace(self, namespace: Any) -> None:
+        self.scheduler.current_record()
+        self._bind_namespace(canonical_namespace(namespace))
+
+    def _bind_namespace(self, namespace: Any) -> None:
+        self.context._namespace = namespace
+        for state in self.states.values():
+            state.state.bind(namespace)
+
+    def _read_ahead(self, keys: Sequence[Any], groups: Sequence[int]) -> None:
+        """Fetch the point states of all keys in a few batched reads."""
+        states = [state for state in self.states.values() if state.reads_ahead]
+        if not states:
+            return
+        wanted = dict(zip(keys, groups, strict=True))
+        for state in states:
+            self.counters.read_ahead_cells += state.read_ahead(
+                wanted, self.settings.batch_size, self.scheduler.executor()
+            )
+
+    def _spill(self) -> None:
+        """Hand over where more is held than memory should."""
+        if self._cells_held() > SPILL_CELLS:
+            self.hand_over()
+
+    def _cells_held(self) -> int:
+        held = 0 if self.timers is None else self.timers.held
+        return held + sum(state.cells_held() for state in self.states.values())
+
+    def waits(self, state: str, *, avoidable: bool = True) -> None:
+        """Count a synchronous access that has to wait; there may be no asynchronous twin."""
+        self.counters.sync_waits += 1
+        if not avoidable:
+            return
+        self._waited_for = state
+        if self._asynchronous:
+            self._warn_of_waits()
+
+    def _warn_of_waits(self) -> None:
+        """Warn, once per operator, where asynchronous accesses are stopped by synchronous ones."""
+        uid = self.context.operator_uid
+        mixed = self._asynchronous or self.counters.requests > 0
+        if self._waited_for is None or not mixed or uid in _warned:
+            return
+        _warned.add(uid)
+        message = (
+            f"operator {uid!r} mixes asynchronous state accesses with synchronous ones that "
+            f"have to wait (state {self._waited_for!r}); each stops all records of its subtask"
+        )
+        warnings.warn(message, RuntimeWarning, stacklevel=5)
+
+    def _start(self, entry: Entry) -> None:
+        """Run a record that had to wait for its key."""
+        row, key, group, side = entry
+        scheduler = self.scheduler
+        before, scheduler.side = scheduler.side, side
+        self._methods[side].run(self, iter(((row, key, group),)), side)
+        scheduler.side = before
+
+    def _warn_of_dropped_reads(self) -> None:
+        """Warn, once per operator, of reads that nobody awaits."""
+        scheduler = self.scheduler
+        scheduler.look_at_tail()
+        dropped, scheduler.dropped_reads = scheduler.dropped_reads, 0
+        uid = self.context.operator_uid
+        name = function_name(self.function)
+        if not dropped or (uid, name) in _warned:
+            return
+        _warned.add((uid, name))
+        message = (
+            f"operator {uid!r}: {name} made {dropped} asynchronous read(s) that were never "
+            "awaited: `await state.async_value()`, or chain with then_apply"
+        )
+        warnings.warn(message, RuntimeWarning, stacklevel=4)
+
+    # -- blame --------------------------------------------------------------------------------
+
+    def fail(self, error: Exception) -> None:
+        """Have the micro-batch fail with ``error``, whatever the code that runs makes of it."""
+        if self._failure is None:
+            try:
+                self.blame(error)
+            except FunctionError as failure:
+                self._failure = failure
+
+    def where(self) -> str:
+        """Which user code runs: function, operator, key, batch and partition."""
+        context = self.context
+        key = "" if context._key is NO_KEY else f", key {context._key!r:.200}"
+        return (
+            f"{function_name(self.function)}.{self._running()} (operator "
+            f"{context.operator_uid!r}{key}, batch {context.batch_id}, partition "
+            f"{context.subtask_index})"
+        )
+
+    def _running(self) -> str:
+        if self._phase is not None:
+            return self._phase
+        record = self.scheduler.current
+        side = self.scheduler.side if record is None else record.side
+        return self._methods[side].name
+
+    def blame(self, error: BaseException) -> NoReturn:
+        """Raise an error of user code as a `FunctionError` with the place it came from."""
+        advice = hint(error, self._running())
+        message = f"{self.where()} raised {type(error).__name__}: {error}{advice}"
+        raise FunctionError(message) from error
+
+
+class _UserCode:
+    """Around everything that may run user code: lends it the thread, and blames it for errors."""
+
+    __slots__ = ("_before", "_engine", "_phase", "_phase_before")
+
+    def __init__(self, engine: Engine, phase: str | None) -> None:
+        self._engine = engine
+        self._phase = phase
+
+    def __enter__(self) -> None:
+        engine = self._engine
+        self._phase_before, engine._phase = engine._phase, self._phase
+        engine.scheduler.enter()
+        self._before = enter_scheduler(engine.scheduler)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        engine = self._engine
+        try:
+            if engine._failure is not None:
+                failure, engine._failure = engine._failure, None
+                raise failure
+            if isinstance(error, FunctionError):
+                return
+            if isinstance(error, ForebayError):
+                error.add_note(f"in {engine.where()}{users_frames(error)}")
+            elif isinstance(error, (Exception, SystemExit)):
+                engine.blame(error)
+        finally:
+            engine._phase = self._phase_before
+            enter_scheduler(self._before)
+
+
+def _collect_after_end(row: Any) -> None:
+    message = f"ctx.collect({row!r:.200}) came after the last record of the micro-batch had ended"
+    raise StateAccessError(message)

@@ -1,0 +1,139 @@
+"""What an iteration goes over: elements in memory, or a `Scan` with what was written since.
+
+An iteration is a snapshot: its content is fixed when it is requested, on the task thread; only the
+loading of pages happens later and elsewhere.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from forebay_state_api.contract.backend import Scan
+from forebay_state_api.job.futures import AnsweredRead, StateFuture
+from forebay_state_api.job.iterators import StateIterator
+
+if TYPE_CHECKING:
+    from forebay_state_api.engine.engine import Engine
+
+Filter = Callable[[list[Any]], list[Any]]
+
+
+class Content:
+    """Elements in memory, as they stood when the iteration was requested."""
+
+    in_memory = True
+
+    def __init__(self, elements: list[Any]) -> None:
+        self.elements = elements
+
+    def all(self, page_size: int) -> Iterable[Any]:
+        """Every element, each call from the beginning."""
+        del page_size
+        return self.elements
+
+
+class ScannedContent(Content):
+    """Elements of a `Scan`, some of them hidden, followed by elements in memory."""
+
+    in_memory = False
+
+    def __init__(self, scan: Scan, hidden: Filter | None, added: list[Any]) -> None:
+        super().__init__(added)
+        self._scan = scan
+        self._hidden = hidden
+
+    def all(self, page_size: int) -> Iterator[Any]:
+        hidden = self._hidden
+        for page in self._scan.pages(page_size):
+            yield from page if hidden is None else hidden(page)
+        yield from self.elements
+
+    def only(self, visible: Filter) -> ScannedContent:
+        """The same content without what ``visible`` leaves out."""
+        hidden = self._hidden
+
+        def both(page: list[Any]) -> list[Any]:
+            return visible(page if hidden is None else hidden(page))
+
+        return ScannedContent(self._scan, both, visible(self.elements))
+
+
+class Pages:
+    """The pages of one iteration, for one consumer after another."""
+
+    __slots__ = ("_content", "_engine", "_shape", "_spare")
+
+    def __init__(
+        self, engine: Engine, content: Content, shape: Callable[[Any], Any] | None
+    ) -> None:
+        """``shape`` makes what the user sees of a stored element; it copies what is mutable."""
+        self._engine = engine
+        self._content = content
+        self._shape = shape
+        self._spare: PageCursor | None = None
+
+    def iterator(self, ask: Callable[[StateIterator[Any]], Any]) -> StateFuture[Any]:
+        """A future of what ``ask`` gives of an iterator whose first page is loaded."""
+        scheduler = self._engine.scheduler
+        if self._content.in_memory:
+            return scheduler.answer(ask(self.in_memory()), AnsweredRead)
+        cursor = self._spare = PageCursor(self._engine, self._content)
+        return scheduler.read(
+            cursor, _load_pages, None, cursor, lambda first: ask(self._begun(first))
+        )
+
+    def in_memory(self) -> StateIterator[Any]:
+        """An iterator over a content in memory."""
+        cursor = self._spare = PageCursor(self._engine, self._content)
+        return self._begun(cursor.load())
+
+    def after_first_page(self) -> PageCursor:
+        """A cursor that gives the second page first."""
+        cursor, self._spare = self._spare, None
+        if cursor is None:
+            size = self._engine.settings.page_size
+            cursor = PageCursor(self._engine, self._content, skip=size)
+        return cursor
+
+    def _begun(self, first: tuple[list[Any], bool]) -> StateIterator[Any]:
+        return StateIterator(self, first[0], first_is_last=first[1], shape=self._shape)
+
+
+class PageCursor:
+    """One pass over a content; pages of what is not in memory are loaded on a backend thread."""
+
+    __slots__ = ("_elements", "_engine", "_in_memory")
+
+    def __init__(self, engine: Engine, content: Content, skip: int = 0) -> None:
+        self._engine = engine
+        self._in_memory = content.in_memory
+        elements = iter(content.all(engine.settings.page_size))
+        self._elements = itertools.islice(elements, skip, None) if skip else elements
+
+    def next_page(self) -> StateFuture[tuple[list[Any], bool]]:
+        """The next page and whether it is the last; a full page may turn out to have been."""
+        if self._in_memory:
+            return self._engine.scheduler.answer(self.load())
+        return self._engine.scheduler.read(self, _load_pages, None, self, identity)
+
+    def load(self) -> tuple[list[Any], bool]:
+        """Take a page; may wait for storage."""
+        size = self._engine.settings.page_size
+        elements = list(itertools.islice(self._elements, size))
+        return elements, len(elements) < size
+
+
+def load_whole(_: Any, contents: list[tuple[Content, int]]) -> list[list[Any]]:
+    """All elements of each (content, page size)."""
+    return [list(content.all(size)) for content, size in contents]
+
+
+def _load_pages(_: Any, cursors: list[PageCursor]) -> list[tuple[list[Any], bool]]:
+    return [cursor.load() for cursor in cursors]
+
+
+def identity(answer: Any) -> Any:
+    """``answer`` as it is."""
+    return answer

@@ -1,0 +1,65 @@
+"""Reading committed operator state from outside of a micro-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from forebay_state_api.engine.operator_state.operator_state import LIST_CHECKPOINTED
+from forebay_state_api.engine.operator_state.restored import Part
+from forebay_state_api.engine.operator_state.typed import declared
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.job.descriptors import ListStateDescriptor, MapStateDescriptor
+from forebay_state_api.versions.blobs import read_blob
+from forebay_state_api.versions.operator_state import Content, Mode, unpacked
+from forebay_state_api.versions.reader import VersionReader, open_version
+
+if TYPE_CHECKING:
+    from forebay_state_api.contract.object_storage import ObjectStorage
+
+OperatorDescriptor = ListStateDescriptor[Any] | MapStateDescriptor[Any, Any]
+
+
+def read_operator_state(
+    storage: ObjectStorage,
+    descriptor: OperatorDescriptor | None,
+    *,
+    uid: str,
+    version: int | None = None,
+    run_key: str | None = None,
+) -> list[Any]:
+    """What each subtask held at a committed version, in the order of the subtasks.
+
+    A list for each, or a dict of a broadcast state. Without ``descriptor``: that of a
+    `ListCheckpointed`. ``storage`` is rooted at the operator's folder; ``version`` is the newest
+    complete one if not given; with ``run_key`` that which this run made. Nothing is changed; the
+    version is pinned meanwhile. Raises `ConfigurationError` when no state of that name was stored,
+    `StateMigrationError` when it is of another type.
+    """
+    asked = ListStateDescriptor(LIST_CHECKPOINTED) if descriptor is None else descriptor
+    with open_version(storage, uid=uid, version=version, run_key=run_key) as reader:
+        made = sorted(reader.manifests, key=lambda manifest: manifest.made.range.start)
+        contents = [Content.loaded(manifest.operator_state) for manifest in made]
+        mode = _mode(contents, asked.name, reader, uid)
+        told = declared(asked, mode, uid)
+        found = []
+        for content in contents:
+            values: list[Any] = []
+            if (state := content.states.get(asked.name)) is not None:
+                what = f"operator state {asked.name!r} in version {reader.version}"
+                elements = unpacked(read_blob(storage, state.blob, what))
+                values = told.unpack(Part(state.type, elements))
+            found.append(dict(values) if mode is Mode.BROADCAST else values)
+        return found
+
+
+def _mode(contents: Sequence[Content], name: str, reader: VersionReader, uid: str) -> Mode:
+    for content in contents:
+        if name in content.states:
+            return content.states[name].type.mode
+    stored = ", ".join(sorted({name for content in contents for name in content.states})) or "none"
+    message = (
+        f"version {reader.version} of operator {uid!r} has no operator state {name!r}; its "
+        f"operator states: {stored}"
+    )
+    raise ConfigurationError(message)

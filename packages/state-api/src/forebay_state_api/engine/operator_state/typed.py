@@ -1,0 +1,109 @@
+"""From a descriptor to codecs, and from what is stored under an older declaration to values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from forebay_state_api.codecs import ValueCodec, codec_for, resolve
+from forebay_state_api.codecs.derived import optional_codec
+from forebay_state_api.engine.operator_state.restored import Part
+from forebay_state_api.errors import ConfigurationError, StateMigrationError
+from forebay_state_api.job.descriptors import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateDescriptor,
+)
+from forebay_state_api.versions.operator_state import Mode, StateType
+
+_WAY_OUT = "declare it as it was stored, or give the new state another name"
+
+
+@attrs.frozen(kw_only=True)
+class Declared:
+    """An operator state as the running function declares it."""
+
+    name: str
+    uid: str
+    mode: Mode
+    descriptor: StateDescriptor
+    value: ValueCodec
+    key: ValueCodec | None
+    """Of the user keys of a broadcast state."""
+
+    @property
+    def type(self) -> StateType:
+        """What is stored with the values."""
+        return StateType(
+            mode=self.mode,
+            value=self.value.description,
+            key=None if self.key is None else self.key.description,
+        )
+
+    @property
+    def what(self) -> str:
+        """The state, in messages."""
+        return f"operator state {self.name!r} of operator {self.uid!r}"
+
+    def pack(self, values: list[Any]) -> list[Any]:
+        """The stored elements of ``values``; of (key, value) pairs for a broadcast state."""
+        if self.key is None:
+            return self.value.pack_each(values)
+        keys = self.key.pack_each([key for key, _ in values])
+        packed = self.value.pack_each([value for _, value in values])
+        return [list(pair) for pair in zip(keys, packed, strict=True)]
+
+    def unpack(self, part: Part) -> list[Any]:
+        """Inverse of `pack`; raises `StateMigrationError` where the types do not fit."""
+        if part.type.mode is not self.mode:
+            message = (
+                f"{self.what} was stored by {part.type.mode.method}, and is declared by "
+                f"{self.mode.method}; {_WAY_OUT}"
+            )
+            raise StateMigrationError(message)
+        value = self._reading("elements" if self.key is None else "values", part.type.value)
+        if self.key is None:
+            return _each(value, part.elements)
+        key = self._reading("user keys", part.type.key or {}, self.key)
+        keys = _each(key, [pair[0] for pair in part.elements])
+        return list(zip(keys, _each(value, [pair[1] for pair in part.elements]), strict=True))
+
+    def _reading(
+        self, part: str, stored: Mapping[str, Any], declared: ValueCodec | None = None
+    ) -> ValueCodec:
+        try:
+            return resolve(stored, declared or self.value)
+        except StateMigrationError as error:
+            message = f"{self.what}, {part}: {error}; {_WAY_OUT}"
+            raise StateMigrationError(message) from error
+
+
+def declared(descriptor: Any, mode: Mode, uid: str) -> Declared:
+    """Check a descriptor and make its codecs."""
+    wanted = MapStateDescriptor if mode is Mode.BROADCAST else ListStateDescriptor
+    if not isinstance(descriptor, wanted):
+        message = f"{mode.method} takes a {wanted.__name__}, not {descriptor!r}"
+        raise TypeError(message)
+    what = f"operator state {descriptor.name!r} of operator {uid!r}"
+    if descriptor.ttl is not None:
+        message = f"{what}: operator state has no TTL; leave ttl out of the descriptor"
+        raise ConfigurationError(message)
+    value = codec_for(descriptor.value_type, what=what)
+    key = None
+    if isinstance(descriptor, MapStateDescriptor):
+        value = optional_codec(value)
+        key = codec_for(descriptor.key_type, what=f"user key of {what}")
+    return Declared(
+        name=descriptor.name,
+        uid=uid,
+        mode=mode,
+        descriptor=descriptor,
+        value=value,
+        key=key,
+    )
+
+
+def _each(codec: ValueCodec, elements: list[bytes] | Any) -> list[Any]:
+    return codec.unpack_each(b"".join(elements), [len(element) for element in elements])

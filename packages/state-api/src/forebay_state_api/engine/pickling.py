@@ -1,0 +1,80 @@
+"""The user's functions on their way to the workers, with errors that name the operator."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from forebay_state_api.engine.record_methods import function_name
+from forebay_state_api.errors import ConfigurationError
+
+_IN_OPEN: Final = (
+    "Make what cannot be pickled (clients, locks, sessions) in open(), or keep it in a module"
+)
+
+
+def pickled(value: Any, what: str, advice: str, dumps: Callable[[Any], bytes]) -> bytes:
+    """``value`` for the workers; `ConfigurationError` with ``advice`` if it cannot travel.
+
+    ``dumps`` is that of a cloudpickle: Spark's workers have a copy of their own.
+    """
+    try:
+        return dumps(value)
+    except Exception as error:
+        unfit = ", ".join(dict.fromkeys(_unfit(value, dumps)))
+        where = f", in its {unfit}" if unfit else ""
+        message = f"{what} cannot be sent to the workers: {_shown(error)}{where}. {advice}"
+        raise ConfigurationError(message) from error
+
+
+def _unfit(
+    value: Any, dumps: Callable[[Any], bytes], seen: frozenset[int] = frozenset()
+) -> Iterator[str]:
+    """What cannot be sent of ``value``; of functions that it holds what they take along."""
+    seen |= {id(value)}
+    for name, one in _held(value):
+        if id(one) not in seen and not _fits(one, dumps):
+            yield from (_unfit(one, dumps, seen) if inspect.isfunction(one) else (name,))
+
+
+def _held(function: Any) -> Iterator[tuple[str, Any]]:
+    """What a function takes along, by name: fields, and variables that its code reads."""
+    yield from ((f"field {name!r}", one) for name, one in getattr(function, "__dict__", {}).items())
+    for code in (function, *vars(type(function)).values()):
+        if inspect.isfunction(code):
+            found = inspect.getclosurevars(code)
+            for name, one in {**found.globals, **found.nonlocals}.items():
+                if not name.startswith("__"):
+                    yield f"variable {name!r}", one
+
+
+def _fits(value: Any, dumps: Callable[[Any], bytes]) -> bool:
+    try:
+        dumps(value)
+    except Exception:  # noqa: BLE001 - any code of the user's may stand there
+        return False
+    return True
+
+
+def pickled_function(fn: Any, uid: str, dumps: Callable[[Any], bytes]) -> bytes:
+    """An operator's function for the workers."""
+    return pickled(fn, f"operator {uid!r}: {function_name(fn)}", _IN_OPEN, dumps)
+
+
+def unpickled(data: bytes, what: str) -> Any:
+    """A fresh copy in a worker; `ConfigurationError` if something in it cannot be made there."""
+    try:
+        return pickle.loads(data)  # noqa: S301 - it comes from the job's own driver
+    except Exception as error:
+        message = (
+            f"{what} arrived in a worker and cannot be unpickled there: {_shown(error)}. Install "
+            "what it imports where workers run, and make what cannot be pickled (clients, locks, "
+            "sessions) in the worker"
+        )
+        raise ConfigurationError(message) from error
+
+
+def _shown(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,60 @@
+"""What a process keeps of the state of a subtask's siblings, brought along between batches.
+
+A runtime may give the next task of a process to any subtask. What the process kept when it last
+met that one is behind by every batch since: to catch up takes a while, and is better done while no
+batch waits. Reads only, and only for what `StateBackend.kept` says is there: that a task opens the
+right version depends on nothing here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from forebay_state_api.versions.manifest import read_manifest
+from forebay_state_api.versions.markers import list_version
+from forebay_state_api.versions.opening import by_attempt, clipped
+
+if TYPE_CHECKING:
+    from forebay_state_api.contract.backend import Opening, StateBackend
+
+
+class Siblings:
+    """The siblings of a subtask that has committed."""
+
+    def __init__(
+        self, backend_class: type[StateBackend], opening: Opening, version: int, run_key: str
+    ) -> None:
+        """``opening`` was the subtask's; ``version`` is what its run has made since."""
+        self._backend_class: Final = backend_class
+        self._opening: Final = opening
+        self._version: Final = version
+        self._run_key: Final = run_key
+        self.path: Final = opening.path
+        """The operator's directory."""
+        kept = backend_class.kept(opening.path, version)
+        self._behind = {groups for groups in kept if groups != opening.range}
+
+    @property
+    def behind(self) -> bool:
+        """Whether the process keeps older versions of siblings."""
+        return bool(self._behind)
+
+    def catch_up(self) -> None:
+        """Bring along those siblings that have committed the version by now.
+
+        Raises `StorageError` and `CorruptStateError`; the copy of such a sibling is dropped.
+        """
+        listing = list_version(self._opening.storage, self._version).of_run(self._run_key)
+        committed = {made.by.range: made for made in by_attempt(listing)}
+        for groups in self._behind & committed.keys():
+            manifest = read_manifest(self._opening.storage, committed[groups].name)
+            opening = attrs.evolve(
+                self._opening,
+                version=self._version,
+                range=groups,
+                parents=[clipped(manifest, groups, groups)],
+            )
+            self._backend_class.catch_up(opening)
+            self._behind.remove(groups)

@@ -1,0 +1,127 @@
+"""A record in flight: its key, what keeps it from ending, and the order of its steps.
+
+User code runs in steps, each to its end: the method up to its return or an ``await``, a callback,
+a coroutine that goes on. The requests of a record are numbered as they are made, and complete in
+that order; all that hangs on one runs before the next completes (decision 0008).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from forebay_state_api.job.futures import LAST
+
+if TYPE_CHECKING:
+    from forebay_state_api.engine.scheduler import Scheduler
+    from forebay_state_api.job.futures import Promise, StateFuture
+
+Turn = tuple[int, int, int, Any, Callable[[Any], object] | None, Any]
+"""(number, position, tie, namespace, callback, value): a step to run in ``namespace``, or, where
+``callback`` is ``None``, the promise ``value`` to complete once it is answered.
+
+The least is next. What was attached to a future that was done has the number of the request that
+completed last, and the position `LAST`.
+"""
+
+Step = tuple[Any, Callable[[Any], object], Any]
+"""(namespace, callback, value)."""
+
+Entry = tuple[Any, Any, int, int]
+"""A record to be started: (row, key, key group, input side)."""
+
+
+class Record:
+    """A record in flight."""
+
+    __slots__ = (
+        "completed",
+        "driver",
+        "group",
+        "issued",
+        "key",
+        "open",
+        "pushed",
+        "reached",
+        "scheduler",
+        "side",
+        "stack",
+        "turns",
+        "waiting",
+    )
+
+    def __init__(self, scheduler: Scheduler, key: Any, group: int, side: int) -> None:
+        self.scheduler = scheduler
+        self.key = key
+        self.group = group
+        self.side = side
+        """The input that the record came from."""
+        self.open = 1
+        """Steps and requests to come, plus one while the record method runs."""
+        self.waiting: deque[Entry] | None = None
+        """Later records of the key, in order."""
+        self.driver: Any = None
+        """The suspended coroutine that the record method runs in."""
+        self.stack: list[Step] = []
+        """What hangs on the request that completes now; the last one is next, before all turns."""
+        self.turns: list[Turn] = []
+        """A heap of what is to run and to complete."""
+        self.issued = 0
+        """The number of the last request."""
+        self.completed = 0
+        """Requests up to this number have completed."""
+        self.reached = 0
+        """What hangs on the last of them has run up to this position."""
+        self.pushed = 0
+        """Turns pushed so far; breaks ties in the order of attachment."""
+
+    def number(self, future: StateFuture[Any]) -> None:
+        """Make ``future`` the next request."""
+        self.issued += 1
+        future._record = self
+        future._number = self.issued
+        future._position = LAST
+
+    def push_request(self, promise: Promise[Any]) -> None:
+        """Number a request that completes once it is answered."""
+        self.issued += 1
+        self.open += 1
+        heapq.heappush(self.turns, (self.issued, 0, 0, None, None, promise))
+
+    def has_completed(self, number: int, position: int) -> bool:
+        """Whether a request, or a combination at a position of its number, has completed."""
+        if number == self.completed:
+            return position == LAST or position <= self.reached
+        return number < self.completed
+
+    def complete_to(self, number: int, position: int) -> None:
+        """The steps up to this one have run."""
+        if number > self.completed:
+            self.completed, self.reached = number, position
+        elif number == self.completed and position > self.reached:
+            self.reached = position
+
+    def push(
+        self,
+        number: int,
+        position: int,
+        namespace: Any,
+        callback: Callable[[Any], object],
+        value: Any,
+    ) -> None:
+        """Have a step run that was counted in `open`; behind all of ``number`` for `LAST`."""
+        self.pushed += 1
+        if self.has_completed(number, position):
+            # It has completed: this is next, behind what hangs on the one that completes now.
+            number, position = self.completed, LAST
+        elif position == LAST:
+            position = self.pushed
+        turn = (number, position, self.pushed, namespace, callback, value)
+        heapq.heappush(self.turns, turn)
+
+    def push_arrival(self, namespace: Any, callback: Callable[[Any], object], value: Any) -> None:
+        """Have a step run that was counted in `open` behind all requests made so far."""
+        self.issued += 1
+        self.push(self.issued, LAST, namespace, callback, value)

@@ -1,0 +1,396 @@
+"""The record methods of a function, and how each of their forms is run.
+
+A record method is a plain function, a generator, a coroutine or an asynchronous generator; its rows
+end up in `Engine.rows_out`. The loops here are what every record passes through. The fast path
+costs one key assignment and one call per record; a record that has to wait is handed to the
+`Scheduler`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import attrs
+
+from forebay_state_api.engine.scheduler import FRESH
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.job.functions import (
+    FlatMapFunction,
+    Function,
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    MapFunction,
+    TimedFunction,
+    check_defined,
+)
+from forebay_state_api.job.futures import StateFuture, check_awaited, drive, pending
+
+if TYPE_CHECKING:
+    from forebay_state_api.engine.engine import Engine
+    from forebay_state_api.job.context import RuntimeContext
+
+F = TypeVar("F", bound=Function)
+
+RecordFunction = Callable[..., Any]
+"""Called with the row and the context."""
+
+Entries = Iterator[tuple[Any, Any, int]]
+"""(row, key, key group) of each record."""
+
+
+@attrs.frozen
+class RecordMethod:
+    """How the records of one input are run."""
+
+    name: str
+    fn: RecordFunction
+    runner: Callable[[Engine, RecordFunction, Entries, int], None]
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """A coroutine or an asynchronous generator."""
+        return form_of(self.fn) is not _PLAIN
+
+    def run(self, engine: Engine, entries: Entries, side: int) -> None:
+        """Run the records of input ``side``, in order."""
+        self.runner(engine, self.fn, entries, side)
+
+
+class Adapter:
+    """Base of a function of Forebay's own that runs a user's.
+
+    Errors name the user's, and the operator state is that one's.
+    """
+
+    wrapped: Any
+    """The user's function."""
+    method: str
+    """What errors call the record method."""
+
+
+def record_methods(function: Any) -> list[RecordMethod]:
+    """One for each input of ``function``."""
+    if isinstance(function, Function):
+        check_defined(function)
+    if isinstance(function, KeyedProcessFunction):
+        name = function.method if isinstance(function, Adapter) else "process_element"
+        return [_rows_method(name, function.process_element)]
+    if isinstance(function, KeyedCoProcessFunction):
+        return [
+            _rows_method("process_element1", function.process_element1),
+            _rows_method("process_element2", function.process_element2),
+        ]
+    if isinstance(function, FlatMapFunction):
+        return [_rows_method("flat_map", _with_context(function.flat_map))]
+    if isinstance(function, MapFunction):
+        return [_map_method("map", _with_context(function.map))]
+    if callable(function) and not isinstance(function, type):
+        return [_rows_method("__call__", function)]
+    message = (
+        f"{function!r} is neither callable nor of a subclass of KeyedProcessFunction or another "
+        "function class of forebay_state_api"
+    )
+    raise ConfigurationError(message)
+
+
+def timer_method(function: Any) -> RecordMethod | None:
+    """How timers are run; ``None`` for a function that has none."""
+    if isinstance(function, TimedFunction) and (
+        type(function).on_timer is not TimedFunction.on_timer
+    ):
+        return _rows_method("on_timer", function.on_timer)
+    return None
+
+
+def map_callable(fn: Callable[[Any], Any]) -> MapFunction[Any, Any]:
+    """A plain callable of one row in, one row out, as a function class."""
+
+    class PlainMap(MapFunction[Any, Any]):
+        def map(self, row: Any) -> Any:
+            return fn(row)
+
+    return _named_after(PlainMap, fn)()
+
+
+def flat_map_callable(fn: Callable[[Any], Any]) -> FlatMapFunction[Any, Any]:
+    """A plain callable of one row in, rows out, as a function class."""
+
+    class PlainFlatMap(FlatMapFunction[Any, Any]):
+        def flat_map(self, row: Any) -> Any:
+            return fn(row)
+
+    return _named_after(PlainFlatMap, fn)()
+
+
+def function_name(function: Any) -> str:
+    """What an error calls the user's function."""
+    if isinstance(function, Adapter):
+        function = function.wrapped
+    if isinstance(function, Function):
+        return type(function).__qualname__
+    return getattr(function, "__qualname__", type(function).__qualname__)
+
+
+def _named_after(adapter: type[F], fn: Callable[..., Any]) -> type[F]:
+    adapter.__name__ = adapter.__qualname__ = function_name(fn)
+    return adapter
+
+
+# -- forms ------------------------------------------------------------------------------------
+
+_PLAIN: Final = "plain"
+_COROUTINE: Final = "coroutine"
+_ASYNC_GENERATOR: Final = "async generator"
+
+
+def form_of(fn: Any) -> str:
+    """``plain`` (generators too), ``coroutine`` or ``async generator``."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    called: Any = fn if inspect.isroutine(fn) else type(fn).__call__
+    if inspect.iscoroutinefunction(called):
+        return _COROUTINE
+    return _ASYNC_GENERATOR if inspect.isasyncgenfunction(called) else _PLAIN
+
+
+def _rows_method(name: str, fn: RecordFunction) -> RecordMethod:
+    return RecordMethod(name, fn, run_plain if form_of(fn) is _PLAIN else run_async)
+
+
+def _map_method(name: str, fn: RecordFunction) -> RecordMethod:
+    return RecordMethod(name, fn, run_map if form_of(fn) is _PLAIN else run_async_map)
+
+
+def _with_context(fn: Callable[[Any], Any]) -> RecordFunction:
+    """Let a function of one row be called with the context too, keeping its form."""
+    form = form_of(fn)
+    if form is _COROUTINE:
+
+        async def coroutine(row: Any, _: RuntimeContext) -> Any:
+            return await fn(row)
+
+        return coroutine
+    if form is _ASYNC_GENERATOR:
+
+        async def generator(row: Any, _: RuntimeContext) -> Any:
+            async for out in fn(row):
+                yield out
+
+        return generator
+    return lambda row, _: fn(row)
+
+
+# -- plain functions and generators -----------------------------------------------------------
+
+
+def run_plain(engine: Engine, fn: RecordFunction, entries: Entries, side: int) -> None:
+    """Plain functions and generators of rows."""
+    scheduler = engine.scheduler
+    context = engine.context
+    busy = scheduler.busy
+    extend = engine.rows_out.extend
+    for row, key, group in entries:
+        if busy and scheduler.must_wait(row, key, group, side):
+            continue
+        context._key = key
+        context._group = group
+        scheduler.tail = FRESH
+        rows = fn(row, context)
+        if rows is not None:
+            if rows.__class__ is list or rows.__class__ is types.GeneratorType:
+                extend(rows)
+            else:
+                _give_out(engine, rows)
+        if busy and scheduler.current is not None:
+            scheduler.leave()
+
+
+def run_map(engine: Engine, fn: RecordFunction, entries: Entries, side: int) -> None:
+    """Plain functions of one row in, one row out."""
+    scheduler = engine.scheduler
+    context = engine.context
+    busy = scheduler.busy
+    append = engine.rows_out.append
+    for row, key, group in entries:
+        if busy and scheduler.must_wait(row, key, group, side):
+            continue
+        context._key = key
+        context._group = group
+        scheduler.tail = FRESH
+        result = fn(row, context)
+        if result.__class__ is tuple:
+            append(result)
+        else:
+            _give_out_one(engine, result)
+        if busy and scheduler.current is not None:
+            scheduler.leave()
+
+
+# -- coroutines and asynchronous generators ---------------------------------------------------
+
+
+def run_async(engine: Engine, fn: RecordFunction, entries: Entries, side: int) -> None:
+    """Coroutines that return rows, and asynchronous generators of rows.
+
+    One driver coroutine awaits record after record; when one has to wait, the driver is set aside
+    with it, and a new one goes on with the next record.
+    """
+    drive_records = _drive_coroutines if form_of(fn) is _COROUTINE else _drive_generators
+    while True:
+        driver = drive_records(engine, fn, entries, side)
+        try:
+            awaited = driver.send(None)
+        except StopIteration:  # all records are through
+            return
+        _suspend(engine, driver, awaited)
+
+
+def run_async_map(engine: Engine, fn: RecordFunction, entries: Entries, side: int) -> None:
+    """Coroutines of one row in, one row out, and asynchronous generators of exactly one row."""
+    if form_of(fn) is _COROUTINE:
+
+        async def one(row: Any, context: RuntimeContext) -> list[Any]:
+            return [_one_row(await fn(row, context))]
+    else:
+
+        async def one(row: Any, context: RuntimeContext) -> list[Any]:
+            return [_only_row([out async for out in fn(row, context)])]
+
+    run_async(engine, one, entries, side)
+
+
+async def _drive_coroutines(
+    engine: Engine, fn: RecordFunction, entries: Entries, side: int
+) -> None:
+    scheduler = engine.scheduler
+    context = engine.context
+    busy = scheduler.busy
+    extend = engine.rows_out.extend
+    for row, key, group in entries:
+        if busy and scheduler.must_wait(row, key, group, side):
+            continue
+        context._key = key
+        context._group = group
+        scheduler.tail = FRESH
+        rows = await fn(row, context)
+        if rows.__class__ is list:
+            extend(rows)
+        elif rows is not None:
+            _give_out(engine, rows)
+        if busy and scheduler.current is not None:
+            if scheduler.current.driver is not None:
+                return
+            scheduler.leave()
+
+
+async def _drive_generators(
+    engine: Engine, fn: RecordFunction, entries: Entries, side: int
+) -> None:
+    scheduler = engine.scheduler
+    context = engine.context
+    busy = scheduler.busy
+    append = engine.rows_out.append
+    for row, key, group in entries:
+        if busy and scheduler.must_wait(row, key, group, side):
+            continue
+        context._key = key
+        context._group = group
+        scheduler.tail = FRESH
+        async for out in fn(row, context):
+            append(out)
+        if busy and scheduler.current is not None:
+            if scheduler.current.driver is not None:
+                return
+            scheduler.leave()
+
+
+def _suspend(engine: Engine, driver: Coroutine[Any, None, None], awaited: object) -> None:
+    """Set the current record aside; its driver goes on when ``awaited`` is done."""
+    record = engine.scheduler.current_record()
+
+    def step(_: object) -> None:
+        try:
+            awaited = driver.send(None)
+        except StopIteration:
+            record.open -= 1
+            return
+        check_awaited(awaited, driver)._attach(step)
+
+    record.driver = driver
+    check_awaited(awaited, driver)._attach(step)
+    engine.scheduler.suspend(driver)
+
+
+# -- rows -------------------------------------------------------------------------------------
+
+
+def _give_out(engine: Engine, rows: Any) -> None:
+    """What a record method returned: rows, or what will give them."""
+    if rows is None:
+        return
+    if isinstance(rows, StateFuture):
+        rows._attach(functools.partial(_give_out, engine))
+    elif isinstance(rows, types.CoroutineType):
+        _drive_to(rows, functools.partial(_give_out, engine))
+    elif inspect.isasyncgen(rows):
+        _drive_to(_collected(rows), engine.rows_out.extend)
+    elif isinstance(rows, (tuple, dict, str, bytes)) or not isinstance(rows, Iterable):
+        message = (
+            f"the function returned a bare {type(rows).__name__}, {rows!r:.200}: return a list "
+            "of rows ([row]), yield the row, or give it to ctx.collect(row)"
+        )
+        raise TypeError(message)
+    else:
+        engine.rows_out.extend(rows)
+
+
+def _give_out_one(engine: Engine, result: Any) -> None:
+    """What a map function returned: one row, or what will give it."""
+    append = engine.rows_out.append
+    if isinstance(result, StateFuture):
+        result._attach(lambda row: append(_one_row(row)))
+    elif isinstance(result, types.CoroutineType):
+        _drive_to(result, lambda row: append(_one_row(row)))
+    elif inspect.isasyncgen(result):
+        _drive_to(_collected(result), lambda rows: append(_only_row(rows)))
+    else:
+        append(_one_row(result))
+
+
+def _drive_to(coroutine: Coroutine[Any, Any, Any], take: Callable[[Any], object]) -> None:
+    """Run a coroutine, and hand over what it returns when it has ended."""
+    result = pending()
+    drive(coroutine, result)
+    if result._done:
+        take(result._value)
+    else:
+        result._attach(take)
+
+
+async def _collected(rows: Any) -> list[Any]:
+    return [row async for row in rows]
+
+
+def _one_row(result: Any) -> Any:
+    if isinstance(result, types.GeneratorType):
+        return _only_row(list(result))
+    if result is None:
+        message = "a map function returned None; it returns one row (use flat_map for none or many)"
+        raise TypeError(message)
+    if isinstance(result, list):
+        message = (
+            "a map function returned a list; it returns one row (use flat_map for none or many)"
+        )
+        raise TypeError(message)
+    return result
+
+
+def _only_row(rows: list[Any]) -> Any:
+    if len(rows) != 1:
+        message = f"a map function yielded {len(rows)} rows; it yields one (use flat_map)"
+        raise TypeError(message)
+    return rows[0]

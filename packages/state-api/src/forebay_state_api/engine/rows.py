@@ -1,0 +1,96 @@
+"""Rows of functions: the classes that those coming in have, and what none given out may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+from forebay_state_api.codecs.structs import tuple_class
+from forebay_state_api.errors import OutputSchemaError
+from forebay_state_api.job.futures import StateFuture
+from forebay_state_api.job.iterators import StateIterator
+from forebay_state_api.job.states import State
+
+
+@lru_cache(maxsize=256)
+def row_class(names: tuple[str, ...]) -> Any:
+    """A NamedTuple class with a field for each column; ``_fields`` are the columns' names.
+
+    Like Spark's it also gives ``row["name"]``, for any name, ``"name" in row`` and
+    ``row.asDict()``.
+    """
+    made = tuple_class("Row", names)
+    made.__getitem__ = _item
+    made.__getattr__ = _missing
+    made.__contains__ = lambda row, name: name in row._fields
+    if "asDict" not in names:
+        made.asDict = _as_dict
+    return made
+
+
+def _item(row: Any, which: Any) -> Any:
+    """A column by its name, or what a tuple gives for a position or slice."""
+    if not isinstance(which, str):
+        return tuple.__getitem__(row, which)
+    if which not in row._fields:
+        message = f"there is no column {which!r}; the columns are {', '.join(row._fields)}"
+        raise KeyError(message)
+    return tuple.__getitem__(row, row._fields.index(which))
+
+
+def _missing(row: Any, name: str) -> Any:
+    message = f"there is no column {name!r}; the columns are {', '.join(row._fields)}"
+    raise AttributeError(message, name=name, obj=row)
+
+
+def _as_dict(row: Any, recursive: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002 - as Spark's
+    """The columns by name; with ``recursive`` the structs in them, too."""
+    pairs = zip(row._fields, row, strict=True)
+    return {name: _plain(value) if recursive else value for name, value in pairs}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return _as_dict(value, recursive=True)
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    return value
+
+
+def check_rows(rows: Iterable[Any], function: str) -> None:
+    """Refuse what is no row, and what no column could hold, where no schema does."""
+    for row in rows:
+        if not isinstance(row, (tuple, Mapping)):
+            message = (
+                f"{function} gave out {type(row).__name__} {row!r:.200}; a row is a tuple, a "
+                "NamedTuple, a Row or a dict"
+            )
+            raise OutputSchemaError(message)
+        for value in _flat(row):
+            if isinstance(value, StateFuture):
+                raise not_awaited(function)
+            if isinstance(value, (State, StateIterator, Coroutine)):
+                message = f"{function} gave out {value!r:.100} in a row; what it holds goes out"
+                raise OutputSchemaError(message)
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    """The values of a row, and those in its lists, tuples and dicts."""
+    if isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _flat(part)
+    elif isinstance(value, Mapping):
+        yield from _flat(list(value.values()))
+    else:
+        yield value
+
+
+def not_awaited(where: str) -> OutputSchemaError:
+    """A row holds a `StateFuture`."""
+    return OutputSchemaError(
+        f"{where} gave out a StateFuture that was not awaited: `await state.async_value()`, or "
+        "give the row out in a callback of then_accept"
+    )

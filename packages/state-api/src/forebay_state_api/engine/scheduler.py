@@ -1,0 +1,610 @@
+"""Which step of user code runs next, and when reads go out to the backend's threads.
+
+A record that awaits what memory answers, and that alone, leaves no trace here. Any other is held as
+a `Record` under its key until its function and every future that it made have ended; later records
+of that key queue behind it. Reads are collected into batches, which go out when they are full or
+when nothing else can run: no access waits for a timer.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import queue
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
+from typing import Any, Final, Protocol
+
+import attrs
+
+from forebay_state_api.engine.metrics import EngineMetrics
+from forebay_state_api.engine.record import Entry, Record
+from forebay_state_api.engine.task_thread import others_live
+from forebay_state_api.errors import ForebayError, FunctionError, PluginError, StateAccessError
+from forebay_state_api.job.context import RuntimeContext
+from forebay_state_api.job.current_key import NO_KEY
+from forebay_state_api.job.futures import (
+    LAST,
+    Answered,
+    AnsweredRead,
+    Done,
+    Ordered,
+    Promise,
+    ReadPromise,
+    StateFuture,
+)
+
+_log = logging.getLogger(__name__)
+
+READ_THREADS: Final = 4
+"""Threads that execute batches of reads, for backends whose tables are not resident."""
+
+POLL_EVERY: Final = 32
+"""While records wait, answers are looked for after so many admissions."""
+
+
+ReadMany = Callable[[Any, list[Any]], Sequence[Any]]
+
+
+class Inbox(Protocol):
+    """What is to run on the task thread next: a `queue.SimpleQueue`, or `Reads`."""
+
+    def put(self, item: Callable[[], object], /) -> None:
+        """Have ``item`` run. Callable from any thread."""
+
+    def get_nowait(self) -> Callable[[], object]:
+        """What is to run, or `queue.Empty`."""
+
+    def get(self, *, timeout: float | None = None) -> Callable[[], object]:
+        """What is to run; waits, and raises `queue.Empty` after ``timeout`` seconds."""
+
+
+class Reads(Executor, Inbox):
+    """Carries reads out and says in which order they are answered."""
+
+
+FRESH: Final = Done()
+"""Stands for the last request where every request so far was awaited."""
+
+_ORDERED: Final = Done()
+"""Stands for the last request where the record numbers its requests."""
+_ORDERED._done = False
+
+
+def _references(future: object) -> int:
+    return sys.getrefcount(future)
+
+
+def _dropped_references() -> int:
+    future = object()
+    return _references(future)
+
+
+_DROPPED: Final = _dropped_references()
+"""What `_references` counts where the caller's variable is the only one that has the future."""
+
+
+@attrs.frozen(slots=True)
+class _Request:
+    promise: Promise[Any]
+    argument: Any
+    arrive: Callable[[Any], Any]
+    """Runs on the task thread with the answer; gives the value of the promise."""
+
+
+class Scheduler:
+    """The in-flight records and requests of one subtask.
+
+    All methods but `post` and `is_task_thread` are for the task thread: the one that entered the
+    engine last.
+    """
+
+    def __init__(
+        self,
+        context: RuntimeContext,
+        *,
+        in_flight_limit: int,
+        batch_size: int,
+        drain_timeout_s: float,
+    ) -> None:
+        self.context = context
+        self.ready: deque[Record] = deque()
+        """Records with a step that can run."""
+        self.busy: dict[Any, Record] = {}
+        self.blocked = 0
+        self.current: Record | None = None
+        self.tail: Answered[Any] = FRESH
+        """The last request of the record that runs, while it needs no explicit order: one more
+        request may be made in passing once it is done. `_ORDERED` where the record keeps order."""
+        self.done = Done()
+        """What a write gives while the record needs no explicit order."""
+        self.dropped_reads = 0
+        """Reads that nobody awaited or chained."""
+        self.side = 0
+        """The input that rows are being taken from."""
+        self.start: Callable[[Entry], None]
+        """Set by the engine: runs a record that was queued."""
+        self.bind_namespace: Callable[[Any], None]
+        """Set by the engine: makes a namespace the current one."""
+        self.describe: Callable[[], str]
+        """Set by the engine: function, operator, key, batch and partition, for errors."""
+        self.counters = EngineMetrics()
+        self._limit = in_flight_limit
+        self._batch_size = batch_size
+        self._drain_timeout_s = drain_timeout_s
+        self._queued: dict[tuple[int, Any], tuple[ReadMany, Any, list[_Request]]] = {}
+        self._queued_count = 0
+        self._outstanding = 0
+        self._inbox: Inbox = queue.SimpleQueue()
+        self._executor: Executor | None = None
+        self.task_thread = threading.get_ident()
+        self._admitted = 0
+        self._restarting = False
+
+    # -- records ------------------------------------------------------------------------------
+
+    def current_record(self) -> Record:
+        """The record whose code is running, put on hold if it was not yet."""
+        record = self.current
+        if record is None:
+            key = self.context._key
+            if key is NO_KEY:
+                message = (
+                    "there is no current record: a namespace is set, and futures of states are "
+                    "waited for, per record, in the record method or in callbacks of its futures, "
+                    "not in open() or close()"
+                )
+                raise StateAccessError(message)
+            record = self.current = Record(self, key, self.context._group, self.side)
+            self.busy[key] = record
+            in_flight = len(self.busy) + self.blocked
+            self.counters.largest_in_flight = max(self.counters.largest_in_flight, in_flight)
+        return record
+
+    def hold(self) -> Record:
+        """The current record, with one more step to come."""
+        record = self.keep_order()
+        record.open += 1
+        return record
+
+    def leave(self) -> None:
+        """The current record's method has returned."""
+        record = self._set_aside()
+        record.open -= 1
+        self._go_on(record)
+
+    def suspend(self, driver: Any) -> None:
+        """The current record's method waits inside ``driver``."""
+        record = self._set_aside()
+        record.driver = driver
+        self._go_on(record)
+
+    def _set_aside(self) -> Record:
+        record = self.current_record()
+        self.current = None
+        self.tail = FRESH
+        if self.context._namespace is not None:
+            self.bind_namespace(None)
+        return record
+
+    def _go_on(self, record: Record) -> None:
+        if record.stack or record.turns:
+            self._run_steps(record)
+        if not record.open:
+            self._finish(record)
+
+    def _finish(self, record: Record) -> None:
+        """Free the key and start the records that waited for it."""
+        del self.busy[record.key]
+        waiting = record.waiting
+        while waiting:
+            entry = waiting.popleft()
+            self.blocked -= 1
+            self._restarting = True
+            self.start(entry)
+            self._restarting = False
+            holder = self.busy.get(record.key)
+            if holder is not None:
+                holder.waiting = waiting
+                return
+
+    def must_wait(self, row: Any, key: Any, group: int, side: int) -> bool:
+        """Queue the record if its key is held; make room where too many are in flight."""
+        if self._restarting:
+            # It has waited: its key is free, and it was counted when it came.
+            self._restarting = False
+            return False
+        holder = self.busy.get(key)
+        if holder is not None:
+            if holder.waiting is None:
+                holder.waiting = deque()
+            holder.waiting.append((row, key, group, side))
+            self.blocked += 1
+        self._admitted += 1
+        if len(self.busy) + self.blocked >= self._limit:
+            self.run_until(lambda: len(self.busy) + self.blocked < self._limit)
+        elif self._admitted % POLL_EVERY == 0:
+            self._turn()
+        return holder is not None
+
+    # -- the order of a record ----------------------------------------------------------------
+
+    def answer(self, value: Any, kind: type[Answered[Any]] = Answered) -> StateFuture[Any]:
+        """A future of a request that memory answered."""
+        if self.tail._done:
+            self.tail = future = kind()
+            future._value = value
+            future._done = False
+            return future
+        return self.answer_in_order(value, kind)
+
+    def answer_in_order(self, value: Any, kind: type[Answered[Any]]) -> StateFuture[Any]:
+        """The same, where an earlier request was not awaited."""
+        record = self.keep_order()
+        future = kind()
+        future._value = value
+        future._done = False
+        future._order(record)
+        return future
+
+    def write(self) -> StateFuture[None]:
+        """A future of a write where an earlier request was not awaited."""
+        record = self.keep_order()
+        if record.completed < record.issued or record.turns or record.stack:
+            return self.answer_in_order(None, Answered)
+        future = Done()
+        future._order(record)
+        return future
+
+    def keep_order(self) -> Record:
+        """Have the current record number its requests, the last one first if it has not ended."""
+        record = self.current
+        if self.tail is not _ORDERED or record is None:
+            tail, self.tail = self.tail, _ORDERED
+            record = self.current_record()
+            if _references(self.done) > _DROPPED:
+                self.done._order(record)
+                self.done = Done()
+            if not tail._done and tail is not _ORDERED:
+                if isinstance(tail, AnsweredRead) and _references(tail) == _DROPPED:
+                    self.dropped_reads += 1
+                    tail._done = True
+                tail._order(record)
+        return record
+
+    def look_at_tail(self) -> None:
+        """No further record comes: count the last request if nobody awaited it."""
+        tail, self.tail = self.tail, FRESH
+        if not tail._done and isinstance(tail, AnsweredRead) and _references(tail) == _DROPPED:
+            self.dropped_reads += 1
+
+    def passes(self, number: int, position: int) -> bool:
+        """Whether an await of a request goes on at once: nothing hangs on it or an earlier one."""
+        record = self.current
+        if record is None:
+            return True
+        if record.has_completed(number, position):
+            number, position = record.completed, LAST
+        if record.stack or (record.turns and record.turns[0][:2] <= (number, position)):
+            return False
+        record.complete_to(number, position)
+        return True
+
+    def arrive(
+        self, record: Record, namespace: Any, callback: Callable[[Any], object], value: Any
+    ) -> None:
+        """Have a step of ``record`` run that waited for what others complete."""
+        record.push_arrival(namespace, callback, value)
+        if record is not self.current:
+            self.ready.append(record)
+
+    def siblings(self) -> Callable[[], None] | None:
+        """For calls that are steps beside each other: call the result between them.
+
+        What one of them awaits goes on after the last of them.
+        """
+        record = self.current
+        if record is None:
+            return None
+        context = self.context
+        namespace = context._namespace
+        record.open += 1
+        record.stack.append((namespace, _nothing, None))
+
+        def again() -> None:
+            if context._namespace != namespace:
+                self.bind_namespace(namespace)
+
+        return again
+
+    def complete(self, promise: Promise[Any]) -> None:
+        """Have all that hangs on ``promise`` run next, in the order of attachment."""
+        callbacks, promise._callbacks = promise._callbacks, None
+        promise._done = True
+        if not callbacks:
+            return
+        value, current = promise._value, self.current
+        if len(callbacks) > 1:
+            callbacks.reverse()
+        for record, namespace, callback, _ in callbacks:
+            if record is current:
+                current.stack.append((namespace, callback, value))  # type: ignore[union-attr]
+            elif record is not None:
+                self.arrive(record, namespace, callback, value)
+
+    def combined(
+        self, members: Sequence[StateFuture[Any]], kind: type[list[Any] | tuple[Any, ...]]
+    ) -> StateFuture[Any] | None:
+        """A future of all values if they are known; it ends where the last of its members does."""
+        record = self.keep_order()
+        latest = 0
+        for member in members:
+            if isinstance(member, Ordered):
+                if member._record is not record:
+                    return None
+                if not record.has_completed(member._number, member._position):
+                    latest = max(latest, member._number)
+            elif not isinstance(member, Answered) and (
+                not isinstance(member, Promise) or member._callbacks is not None
+            ):
+                return None
+        values = []
+        for member in members:
+            if isinstance(member, Answered | Promise):
+                member._use()
+            values.append(member._value)
+        future: StateFuture[Any] = Ordered()
+        future._value = kind(values)
+        future._done = False
+        future._record = record
+        record.pushed += 1
+        future._number, future._position = latest, record.pushed if latest else LAST
+        return future
+
+    def _run_steps(self, record: Record) -> None:
+        """Run the steps of ``record`` until the next waits for an answer, or none is left."""
+        context, stack, turns = self.context, record.stack, record.turns
+        before = self.current, self.tail, context._key, context._group
+        self.current, self.tail = record, _ORDERED
+        context._key, context._group = record.key, record.group
+        while True:
+            callback: Callable[[Any], object] | None
+            if stack:
+                namespace, callback, value = stack.pop()
+            elif turns:
+                number, position, _, namespace, callback, value = turns[0]
+                if callback is None and not value._claimed:
+                    break
+                heapq.heappop(turns)
+                record.complete_to(number, position)
+            else:
+                break
+            record.open -= 1
+            if callback is None:
+                self.complete(value)
+                continue
+            if context._namespace != namespace:
+                self.bind_namespace(namespace)
+            callback(value)
+        if context._namespace is not None:
+            self.bind_namespace(None)
+        self.current, self.tail, context._key, context._group = before
+
+    # -- reads --------------------------------------------------------------------------------
+
+    def read(
+        self,
+        owner: object,
+        read_many: ReadMany,
+        namespace: Any,
+        argument: Any,
+        arrive: Callable[[Any], Any],
+    ) -> StateFuture[Any]:
+        """A future of ``arrive(answer)``, the answer coming from ``read_many`` on some thread.
+
+        Requests of one ``owner`` and namespace go out in one call: an owner has one ``read_many``.
+        """
+        promise = self.request()
+        self.read_for(promise, owner, read_many, namespace, argument, arrive)
+        return promise
+
+    def read_for(  # noqa: PLR0917 - a request is all of them
+        self,
+        promise: Promise[Any],
+        owner: object,
+        read_many: ReadMany,
+        namespace: Any,
+        argument: Any,
+        arrive: Callable[[Any], Any],
+    ) -> None:
+        """Answer ``promise`` with ``arrive(answer)`` unless it is answered by then."""
+        request = _Request(promise, argument, arrive)
+        batch = self._queued.get((id(owner), namespace))
+        if batch is None:
+            batch = self._queued[id(owner), namespace] = (read_many, namespace, [])
+        batch[2].append(request)
+        self._queued_count += 1
+        if self._queued_count >= self._batch_size:
+            self.send()
+
+    def request(self, kind: type[Promise[Any]] = ReadPromise) -> Promise[Any]:
+        """The next request of the current record, to be answered with `give`."""
+        record = self.keep_order()
+        promise = kind(record)
+        record.push_request(promise)
+        return promise
+
+    def give(self, promise: Promise[Any], value: Any) -> None:
+        """Answer a request; it completes in its turn."""
+        promise._value = value
+        promise._claimed = True
+        record = promise._record
+        turns = record.turns
+        if record is not self.current and turns and turns[0][5] is promise:
+            self.ready.append(record)
+
+    def send(self) -> None:
+        """Hand the queued requests to the backend's threads."""
+        batches, self._queued, self._queued_count = list(self._queued.values()), {}, 0
+        for read_many, namespace, requests in batches:
+            self._outstanding += 1
+            self.counters.request_batches += 1
+            self.counters.requests += len(requests)
+            self.executor().submit(self._execute, read_many, namespace, requests)
+
+    def read_through(self, reads: Reads) -> None:
+        """Have ``reads`` carry out all reads from now on, instead of threads; for tests."""
+        self._executor = self._inbox = reads
+
+    def executor(self) -> Executor:
+        """The threads for reads, started when the first one is needed."""
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="forebay-read")
+        return self._executor
+
+    def _execute(self, read_many: ReadMany, namespace: Any, requests: list[_Request]) -> None:
+        try:
+            answers = read_many(namespace, [request.argument for request in requests])
+            _check_count(len(requests), len(answers))
+        except BaseException as error:  # noqa: BLE001 - it is raised again on the task thread
+            self._inbox.put(partial(self._fail, error))
+        else:
+            self._inbox.put(partial(self._answer, requests, answers))
+
+    def _fail(self, error: BaseException) -> None:
+        self._outstanding -= 1
+        if isinstance(error, Exception) and not isinstance(error, ForebayError):
+            message = f"the state backend failed in a read: {type(error).__name__}: {error}"
+            raise PluginError(message) from error
+        raise error
+
+    def _answer(self, requests: list[_Request], answers: Sequence[Any]) -> None:
+        self._outstanding -= 1
+        context = self.context
+        before = self.current, context._key, context._group
+        for request, answer in zip(requests, answers, strict=True):
+            promise = request.promise
+            if not promise._claimed:
+                record = self.current = promise._record
+                context._key, context._group = record.key, record.group
+                value = request.arrive(answer)
+                self.current = None
+                self.give(promise, value)
+        self.current, context._key, context._group = before
+
+    # -- progress -----------------------------------------------------------------------------
+
+    def is_task_thread(self) -> bool:
+        """Whether the caller runs on the task thread."""
+        return threading.get_ident() == self.task_thread
+
+    def enter(self) -> None:
+        """Make this thread the task thread."""
+        self.task_thread = threading.get_ident()
+
+    def post(self, action: Callable[[], object]) -> None:
+        """Have ``action`` run on the task thread. Callable from any thread."""
+        self._inbox.put(action)
+
+    @property
+    def idle(self) -> bool:
+        """No record is in flight."""
+        return not self.busy and not self.ready
+
+    @property
+    def waiting_requests(self) -> int:
+        """Requests that were not answered yet; batches under way count as one."""
+        return self._queued_count + self._outstanding
+
+    def _turn(self) -> bool:
+        """Run everything that can run now; whether there was anything."""
+        moved = False
+        while True:
+            while self.ready:
+                record = self.ready.popleft()
+                if record.stack or record.turns:
+                    self._go_on(record)
+                moved = True
+            try:
+                arrival = self._inbox.get_nowait()
+            except queue.Empty:
+                return moved
+            arrival()
+            moved = True
+
+    def run_until(self, done: Callable[[], bool]) -> None:
+        """Run what can run, sending requests and waiting for answers, until ``done()``."""
+        while not done():
+            if self._turn():
+                continue
+            if self._queued_count:
+                self.send()
+            elif self._outstanding:
+                self._inbox.get()()
+            else:
+                self._await_foreign()
+
+    def advance(self) -> None:
+        """Run what can run now and send what was asked for, without waiting."""
+        self._turn()
+        self.send()
+
+    def settle(self) -> None:
+        """Until no request is out and nothing can run; records may wait for other threads."""
+        self.run_until(lambda: not self.waiting_requests and not self.ready)
+
+    def drain(self) -> None:
+        """Until no record is in flight and no request is out."""
+        self.run_until(lambda: self.idle and not self.waiting_requests)
+
+    def _await_foreign(self) -> None:
+        """Only another thread can complete what the records wait for: give it time."""
+        if not others_live(self.task_thread):
+            raise self._stuck("and no other thread lives that could")
+        try:
+            arrival = self._inbox.get(timeout=self._drain_timeout_s)
+        except queue.Empty:
+            limit = f"within the drain timeout of {self._drain_timeout_s:g} s"
+            raise self._stuck(limit) from None
+        arrival()
+
+    def _stuck(self, why: str) -> FunctionError:
+        self.current = record = next(iter(self.busy.values()))
+        self.context._key = record.key
+        waiting = len(self.busy)
+        return FunctionError(
+            f"{self.describe()} waits for a StateFuture that nobody completed, {why}; "
+            f"{waiting} record(s) wait in this subtask"
+        )
+
+    def close(self) -> None:
+        """Let go of the threads; requests under way end unheard, coroutines are closed."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=True, cancel_futures=True)
+            self._executor = None
+        for record in self.busy.values():
+            if record.driver is not None:
+                _close(record.driver)
+        self.busy.clear()
+
+
+def _nothing(_: object) -> None:
+    """Keeps a place in the order."""
+
+
+def _close(driver: Any) -> None:
+    """End a suspended coroutine; what its ``finally`` raises comes too late to matter."""
+    try:
+        driver.close()
+    except Exception:  # noqa: BLE001 - any code of the user's may stand there
+        _log.debug("a record that was given up failed as it was closed", exc_info=True)
+
+
+def _check_count(asked: int, answered: int) -> None:
+    if asked != answered:
+        message = f"it was asked for {asked} cells and answered {answered}"
+        raise ValueError(message)

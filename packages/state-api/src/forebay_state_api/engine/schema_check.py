@@ -1,0 +1,233 @@
+"""What stored state says about itself, and whether a function can go on from it.
+
+The check does what the first task of a restart does, over all key groups at once: it opens the
+version with the backend that made it and lets the function declare its states. So it finds whatever
+a restart would find, in old files too, and on the heap backend in every value. Nothing is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import attrs
+
+from forebay_state_api.codecs import codec_for, describe_type, raw_codec
+from forebay_state_api.contract.backend import Opening, StateBackend
+from forebay_state_api.contract.migration import described
+from forebay_state_api.engine.engine import Engine
+from forebay_state_api.engine.identity import SubtaskIdentity
+from forebay_state_api.engine.operator_state.operator_state import OperatorState
+from forebay_state_api.engine.restore import default_options
+from forebay_state_api.engine.subtask import TTL_US
+from forebay_state_api.engine.timers.cells import DIRECTORY, TIMERS
+from forebay_state_api.errors import StateMigrationError
+from forebay_state_api.job.context import RuntimeContext
+from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.versions.epochs import RunIdentity
+from forebay_state_api.versions.manifest import lineages_of
+from forebay_state_api.versions.operator_state import Content
+
+if TYPE_CHECKING:
+    from forebay_state_api.job.descriptors import StateDescriptor
+    from forebay_state_api.versions.manifest import Manifest
+    from forebay_state_api.versions.operator import TaskVersion
+    from forebay_state_api.versions.reader import VersionReader
+
+COMPATIBLE: Final = "compatible"
+NEW: Final = "new"
+KEPT: Final = "not declared: kept, unread"
+
+
+@attrs.frozen(kw_only=True)
+class StoredState:
+    """One state as it was last declared."""
+
+    name: str
+    kind: str
+    """Of keyed state as in its descriptor; else how it is shared out."""
+    type: str
+    """Of values, elements or accumulators; of maps ``user key → value``."""
+    ttl: bool = False
+    ttl_us: int | None = None
+    """The time to live in µs, as it was last declared; ``None`` without one, or if not known."""
+    before: Sequence[str] = ()
+    """The types that it had before, oldest first: values that were not written since have them."""
+
+
+def stored_states(manifests: Sequence[Manifest]) -> list[StoredState]:
+    """All states of a version, keyed ones first."""
+    keyed: dict[str, StoredState] = {}
+    other: dict[str, StoredState] = {}
+    for manifest in manifests:
+        durations = manifest.metrics.get(TTL_US, {})
+        lineages = lineages_of([manifest])
+        for name, told in _of_states(manifest):
+            types = _types(told["user_key"], told["value"])
+            keyed[name] = StoredState(
+                name=name,
+                kind=told["kind"],
+                type=types,
+                ttl=told["ttl"],
+                ttl_us=durations.get(name),
+                before=[
+                    _types(one["user_key"], one["value"])
+                    for one in map(described, lineages[name].generations[:-1])
+                ],
+            )
+        for name, state in Content.loaded(manifest.operator_state).states.items():
+            types = _types(state.type.key, state.type.value)
+            other[name] = StoredState(
+                name=name, kind=f"operator {state.type.mode.value}", type=types
+            )
+    return [found[name] for found in (keyed, other) for name in sorted(found)]
+
+
+def stored_key(manifests: Sequence[Manifest]) -> Mapping[str, Any] | None:
+    """The description of the key's type; ``None`` where no keyed state is stored."""
+    told = (one for manifest in manifests for _, one in _of_states(manifest))
+    return next((one["key"] for one in told), None)
+
+
+def _of_states(manifest: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Name and description of each keyed state; timers are none."""
+    for name, told in manifest.descriptions.items():
+        if name not in (TIMERS, DIRECTORY):
+            yield name, told
+
+
+def key_description(ddl: str) -> Mapping[str, Any]:
+    """The description of keys of a Spark type, or of columns: ``user string, day date``."""
+    told: Mapping[str, Any] = codec_for(ddl, what="the key").description
+    if told["type"] != "record":
+        return told
+    columns = [field["type"] for field in told["fields"]]
+    bare = [one["of"] if one["type"] == "optional" else one for one in columns]
+    return bare[0] if len(bare) == 1 else {"type": "tuple", "elements": bare}
+
+
+def check_function(
+    function: Any, reader: VersionReader, backend_class: type[StateBackend], storage: Any
+) -> dict[str, str]:
+    """State → `COMPATIBLE`, `NEW`, `KEPT`, or why the function cannot go on from it.
+
+    ``reader`` holds the whole version. Raises `FunctionError` when the function fails otherwise.
+    """
+    stored = {state.name for state in stored_states(reader.manifests)}
+    groups = KeyGroupRange(0, reader.manifests[0].made.max_parallelism - 1)
+    opening = _opening(reader, backend_class, storage, groups)
+    backend = backend_class.open(opening)
+    nothing = backend_class.open(attrs.evolve(opening, version=0, parents=()))
+    engine = _CheckingEngine(function, backend, nothing, reader, storage)
+    verdicts = dict.fromkeys(stored, KEPT)
+    try:
+        engine.open()
+    except StateMigrationError as error:
+        verdicts["operator state"] = str(error)
+    finally:
+        engine.close(failed=True)
+        backend.close()
+        nothing.close()
+    for name in [*engine.states, *engine.declared_operator_states]:
+        verdicts[name] = COMPATIBLE if name in stored else NEW
+    return verdicts | engine.faults
+
+
+class _CheckingEngine(Engine):
+    """Goes on after a state that does not fit, as if nothing were stored of it."""
+
+    def __init__(
+        self,
+        function: Any,
+        backend: StateBackend,
+        nothing: StateBackend,
+        reader: VersionReader,
+        storage: Any,
+    ) -> None:
+        made = reader.manifests[0].made
+        uid = reader.manifests[0].uid
+        task = SubtaskIdentity(
+            uid=uid,
+            run=RunIdentity(keyed_uuid="", app_id=None, run_id=None),
+            batch_id=reader.version,
+            subtask=0,
+            parallelism=1,
+            max_parallelism=made.max_parallelism,
+            attempt_id=0,
+        )
+        context = RuntimeContext(
+            operator_uid=uid,
+            subtask_index=0,
+            parallelism=1,
+            max_parallelism=made.max_parallelism,
+            attempt_number=0,
+            batch_id=reader.version,
+        )
+        key = stored_key(reader.manifests)
+        super().__init__(
+            function,
+            backend,
+            context,
+            key_codec=codec_for(None, what="the key") if key is None else raw_codec(key),
+            now_us=reader.manifests[0].now_us,
+            lineages=lineages_of(reader.manifests),
+            operator_state=OperatorState(
+                function, task, cast("TaskVersion", _Opened(reader, storage))
+            ),
+        )
+        self.faults: dict[str, str] = {}
+        self._nothing = nothing
+
+    @property
+    def declared_operator_states(self) -> Sequence[str]:
+        """The names of the states that belong to no key."""
+        return () if self.operator_state is None else self.operator_state.store.declared
+
+    def _declare(self, descriptor: StateDescriptor) -> Any:
+        try:
+            return super()._declare(descriptor)
+        except StateMigrationError as error:
+            self.faults[descriptor.name] = str(error)
+        backend, self.backend = self.backend, self._nothing
+        lineages, self.lineages = self.lineages, {}
+        try:
+            return super()._declare(descriptor)
+        finally:
+            self.backend, self.lineages = backend, lineages
+
+
+class _Opened:
+    """A version as `OperatorState` sees the one that a task has opened."""
+
+    is_restored = True
+
+    def __init__(self, reader: VersionReader, storage: Any) -> None:
+        self.clipped_manifests = reader.clipped
+        self.storage = storage
+        # Nobody is told that a version is final: only a restart tells it.
+        self.opened_version = 0
+        self.version = reader.version + 1
+        self._manifests = sorted(reader.manifests, key=lambda manifest: manifest.made.subtask)
+
+    def every_manifest(self) -> Sequence[Manifest]:
+        return self._manifests
+
+
+def _opening(
+    reader: VersionReader, backend: type[StateBackend], storage: Any, groups: KeyGroupRange
+) -> Opening:
+    return Opening(
+        storage=storage,
+        path=f"{storage.url}#schema",
+        uid=reader.manifests[0].uid,
+        version=reader.version,
+        range=groups,
+        parents=reader.parents,
+        options=default_options(backend),
+        now_us=reader.manifests[0].now_us,
+        cache_bytes=0,
+    )
+
+
+def _types(key: Mapping[str, Any] | None, value: Mapping[str, Any]) -> str:
+    return describe_type(value) if key is None else f"{describe_type(key)} → {describe_type(value)}"

@@ -1,0 +1,156 @@
+"""What the state objects of all kinds share: a table's spaces, and which one is current."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from forebay_state_api.contract.backend import Table, TableSpec
+from forebay_state_api.contract.changes import Changes, Space
+from forebay_state_api.engine.iteration import Content, Pages, identity
+from forebay_state_api.engine.namespaces import canonical_namespace
+from forebay_state_api.job.futures import AnsweredRead, StateFuture
+from forebay_state_api.job.iterators import StateIterator
+
+if TYPE_CHECKING:
+    from forebay_state_api.codecs import ValueCodec
+    from forebay_state_api.engine.engine import Engine
+    from forebay_state_api.job.descriptors import StateDescriptor
+
+T = TypeVar("T")
+
+
+class KeyedState:
+    """A state object: bound to the cells of the current namespace of one table.
+
+    ``_cells`` and ``_dirty`` are the current `Space`'s dictionaries, kept as attributes because
+    every access needs them. ``codec`` is that of the values that the user sees; the table's own,
+    in ``spec``, may be one derived from it.
+    """
+
+    __slots__ = (
+        "_admit",
+        "_cells",
+        "_complete",
+        "_context",
+        "_descriptor",
+        "_dirty",
+        "_engine",
+        "_hand_out",
+        "_merging",
+        "_namespace",
+        "_scheduler",
+        "_spec",
+        "_table",
+        "spaces",
+    )
+
+    def __init__(
+        self,
+        engine: Engine,
+        descriptor: StateDescriptor,
+        spec: TableSpec,
+        table: Table,
+        codec: ValueCodec,
+    ) -> None:
+        self._engine = engine
+        self._scheduler = engine.scheduler
+        self._context = engine.context
+        self._descriptor = descriptor
+        self._spec = spec
+        self._table = table
+        self._admit = codec.admit
+        self._hand_out = codec.hand_out
+        self.spaces: dict[Any, Space] = {}
+        self._merging = False
+        """Namespaces are being merged, which has no asynchronous twin."""
+        self.bind(None)
+
+    def space_of(self, namespace: Any) -> Space:
+        """The space of ``namespace``, in use from now on."""
+        space = self.spaces.get(namespace)
+        if space is None:
+            space = self.spaces[namespace] = self._table.space(namespace)
+        return space
+
+    def bind(self, namespace: Any) -> None:
+        """Make ``namespace`` the one that accesses belong to."""
+        space = self.space_of(namespace)
+        self._namespace = namespace
+        self._complete = space.complete
+        self._cells = space.cells
+        self._dirty = space.dirty
+
+    def changes(self) -> Changes:
+        """What was written and not handed over yet."""
+        raise NotImplementedError
+
+    def _waits(self) -> None:
+        """A synchronous access has to wait for storage."""
+        self._engine.waits(self._spec.name, avoidable=not self._merging)
+
+    def _within(self, namespace: Any, act: Callable[[], T]) -> T:
+        """``act()``, its accesses belonging to ``namespace``."""
+        current = self._namespace
+        if current == namespace:
+            return act()
+        self.bind(namespace)
+        try:
+            return act()
+        finally:
+            self.bind(current)
+
+    def _answer(self, value: Any) -> StateFuture[Any]:
+        """A future of a read that memory answered."""
+        scheduler = self._scheduler
+        if scheduler.tail._done:
+            # What `Scheduler.answer` does, without the call.
+            future: AnsweredRead[Any] = AnsweredRead()
+            scheduler.tail = future
+            future._value = value
+            future._done = False
+            return future
+        return scheduler.answer_in_order(value, AnsweredRead)
+
+    def _write(self) -> StateFuture[None]:
+        """A future of a write that has taken effect."""
+        scheduler = self._scheduler
+        return scheduler.done if scheduler.tail._done else scheduler.write()
+
+    def _iterator(
+        self,
+        content: Content,
+        shape: Callable[[Any], Any] | None,
+        ask: Callable[[StateIterator[Any]], Any] = identity,
+    ) -> StateFuture[Any]:
+        """A future of what ``ask`` gives of an iterator whose first page is loaded."""
+        return Pages(self._engine, content, shape).iterator(ask)
+
+    def _loaded_iterator(
+        self, content: Content, shape: Callable[[Any], Any] | None
+    ) -> StateIterator[Any]:
+        """An iterator over a content in memory."""
+        return Pages(self._engine, content, shape).in_memory()
+
+
+class MergeableState(KeyedState):
+    """A state of a kind whose namespaces can be merged."""
+
+    __slots__ = ()
+
+    def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
+        if isinstance(sources, (str, bytes)):
+            message = f"merge_namespaces takes a list of namespaces as its sources, not {sources!r}"
+            raise TypeError(message)
+        before, target = self._namespace, canonical_namespace(target)
+        others = [one for one in map(canonical_namespace, sources) if one != target]
+        self._merging = True
+        try:
+            self._merge(target, others)
+        finally:
+            self._merging = False
+            self.bind(before)
+
+    def _merge(self, target: Any, sources: list[Any]) -> None:
+        """Merge ``sources``, of which ``target`` is none, into it; any namespace may stay bound."""
+        raise NotImplementedError

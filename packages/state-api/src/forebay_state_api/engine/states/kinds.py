@@ -1,0 +1,44 @@
+"""The kinds of keyed state, a row for each; backends know their shapes only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from operator import methodcaller
+from typing import Any, Final
+
+import attrs
+
+from forebay_state_api.contract.changes import Shape
+from forebay_state_api.engine.states.base import KeyedState
+from forebay_state_api.engine.states.list import KeyedListState
+from forebay_state_api.engine.states.map import KeyedMapState
+from forebay_state_api.engine.states.reducing import KeyedAggregatingState, KeyedReducingState
+from forebay_state_api.engine.states.value import KeyedValueState
+
+
+@attrs.frozen
+class StateKind:
+    """What the engine makes of a descriptor."""
+
+    name: str
+    """`StateDescriptor.kind`; stored with the state, so it never changes."""
+    shape: Shape
+    """The shape of the table."""
+    state: type[KeyedState]
+    """The object that a function uses; `with_ttl` makes the one of a descriptor with a TTL."""
+    read: Callable[[Any], Any]
+    """Gives what a state object holds under the current key, as plain data."""
+
+
+_get: Final = methodcaller("get")
+
+KINDS: Final[Mapping[str, StateKind]] = {
+    kind.name: kind
+    for kind in (
+        StateKind("value", Shape.POINT, KeyedValueState, methodcaller("value")),
+        StateKind("list", Shape.LIST, KeyedListState, _get),
+        StateKind("map", Shape.MAP, KeyedMapState, lambda state: dict(state.items())),
+        StateKind("reducing", Shape.POINT, KeyedReducingState, _get),
+        StateKind("aggregating", Shape.POINT, KeyedAggregatingState, _get),
+    )
+}

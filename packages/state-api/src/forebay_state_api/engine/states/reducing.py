@@ -1,0 +1,273 @@
+"""`ReducingState` and `AggregatingState`: a read and a write in one request.
+
+Where the cell has to be fetched first, the requests of a record for it are kept in order behind the
+one read; that is what makes ``async_add; async_add; async_get`` see both additions.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from forebay_state_api.contract.backend import Table, TableSpec
+from forebay_state_api.contract.changes import ABSENT, Space
+from forebay_state_api.engine.states.base import MergeableState
+from forebay_state_api.engine.states.value import PointState
+from forebay_state_api.job.descriptors import AggregatingStateDescriptor, ReducingStateDescriptor
+from forebay_state_api.job.futures import Promise, ReadPromise, StateFuture
+from forebay_state_api.job.states import AggregatingState, ReducingState
+
+if TYPE_CHECKING:
+    from forebay_state_api.codecs import ValueCodec
+    from forebay_state_api.engine.engine import Engine
+    from forebay_state_api.job.descriptors import StateDescriptor
+
+
+_IMMUTABLE: Final = (type(None), bool, int, float, str, bytes)
+
+
+class MergingState(PointState, MergeableState):
+    """A point state whose additions read what is there."""
+
+    __slots__ = ("_pending",)
+
+    def __init__(
+        self,
+        engine: Engine,
+        descriptor: StateDescriptor,
+        spec: TableSpec,
+        table: Table,
+        codec: ValueCodec,
+    ) -> None:
+        super().__init__(engine, descriptor, spec, table, codec)
+        self._pending: dict[tuple[Any, Any], list[tuple[Promise[Any], Callable[[], Any]]]] = {}
+        """(namespace, key) → the requests that wait for one read, in order."""
+
+    # What the two kinds differ in.
+
+    def _merged(self, cell: Any, value: Any) -> Any:
+        """The cell with ``value`` added; ``cell`` may be ``ABSENT``."""
+        raise NotImplementedError
+
+    def _result(self, cell: Any) -> Any:
+        """What reading ``cell`` gives."""
+        raise NotImplementedError
+
+    def _joined(self, first: Any, second: Any) -> Any:
+        """Two live cells in one, for `merge_namespaces`."""
+        raise NotImplementedError
+
+    def _live(self, cell: Any) -> Any:
+        """The value or accumulator in a cell; ``ABSENT`` if there is none."""
+        return cell
+
+    # Synchronous.
+
+    def get(self) -> Any:
+        return self._result(self._cell())
+
+    def add(self, value: Any) -> None:
+        context = self._context
+        self._store(self._space(), context._key, context._group, self._merged(self._cell(), value))
+
+    def clear(self) -> None:
+        if self._pending:
+            self._settle()
+        super().clear()
+
+    def _merge(self, target: Any, sources: list[Any]) -> None:
+        found = [value for source in sources if (value := self._taken(source)) is not ABSENT]
+        if not found:
+            return
+        self.bind(target)
+        own = self._live(self._cell())
+        merged = functools.reduce(self._joined, found if own is ABSENT else [own, *found])
+        self._store(self._space(), self._context._key, self._context._group, merged)
+
+    def _taken(self, namespace: Any) -> Any:
+        """The live cell of a namespace, which is empty then."""
+        self.bind(namespace)
+        cell = self._cell()
+        if cell is not ABSENT:
+            self.clear()
+        return self._live(cell)
+
+    # Asynchronous.
+
+    def async_get(self) -> StateFuture[Any]:
+        cell = self._cells.get(self._context._key, ABSENT)
+        if (cell is ABSENT or self._pending) and self._must_defer():
+            space, key = self._space(), self._context._key
+            return self._defer(lambda: self._result(space.cells.get(key, ABSENT)), ReadPromise)
+        return self._answer(self._result(cell))
+
+    def async_add(self, value: Any) -> StateFuture[None]:
+        context = self._context
+        space, key, group = self._space(), context._key, context._group
+        cell = self._cells.get(key, ABSENT)
+        if (cell is ABSENT or self._pending) and self._must_defer():
+            value = self._admitted(value)
+            return self._defer(
+                lambda: self._store(
+                    space, key, group, self._merged(space.cells.get(key, ABSENT), value)
+                )
+            )
+        self._store(space, key, group, self._merged(cell, value))
+        return self._scheduler.answer(None)
+
+    def async_clear(self) -> StateFuture[None]:
+        space, key, group = self._space(), self._context._key, self._context._group
+        if (self._namespace, key) in self._pending:
+
+            def clear() -> None:
+                space.cells[key] = ABSENT
+                space.dirty[key] = group
+
+            return self._defer(clear)
+        self.clear()
+        return self._write()
+
+    # Cells.
+
+    def _admitted(self, value: Any) -> Any:
+        """``value`` as it may be kept until the cell is there: the caller may change its own."""
+        return value if isinstance(value, _IMMUTABLE) else copy.deepcopy(value)
+
+    def _space(self) -> Space:
+        return self.spaces[self._namespace]
+
+    def _cell(self) -> Any:
+        """The cell of the current key; waits where it must."""
+        if self._pending:
+            self._settle()
+        cell = self._cells.get(self._context._key, ABSENT)
+        return self._fetch() if cell is ABSENT else cell
+
+    def _store(self, space: Space, key: Any, group: int, cell: Any) -> None:
+        space.cells[key] = self._admit(cell)
+        space.dirty[key] = group
+
+    def _defer(
+        self, operation: Callable[[], Any], kind: type[Promise[Any]] = Promise
+    ) -> StateFuture[Any]:
+        """Run ``operation`` once the cell is there, after those that were deferred before it."""
+        address = (self._namespace, self._context._key)
+        waiting = self._pending.get(address)
+        promise = self._scheduler.request(kind)
+        if waiting is not None:
+            waiting.append((promise, operation))
+            return promise
+        self._pending[address] = [(promise, operation)]
+        cells, key = self._cells, self._context._key
+
+        def keep(cell: Any) -> Any:
+            cells.setdefault(key, cell)
+            self._run_deferred(address)
+            return promise._value
+
+        cell = (self._context._group, key)
+        self._scheduler.read_for(promise, self, self._table.get_many, self._namespace, cell, keep)
+        return promise
+
+    def _run_deferred(self, address: tuple[Any, Any]) -> None:
+        for promise, operation in self._pending.pop(address, ()):
+            self._scheduler.give(promise, operation())
+
+    def _must_defer(self) -> bool:
+        """The cell of the current key is not known, or requests for it are waiting."""
+        if self._pending and (self._namespace, self._context._key) in self._pending:
+            return True
+        return not self._known_absent()
+
+    def _settle(self) -> None:
+        """Have the deferred operations of the current key take effect now."""
+        address = (self._namespace, self._context._key)
+        if address in self._pending:
+            self._fetch()
+            self._run_deferred(address)
+
+
+class KeyedReducingState(MergingState, ReducingState[Any]):
+    """`ReducingState` without TTL."""
+
+    __slots__ = ("_reduce",)
+
+    def __init__(
+        self,
+        engine: Engine,
+        descriptor: StateDescriptor,
+        spec: TableSpec,
+        table: Table,
+        codec: ValueCodec,
+    ) -> None:
+        super().__init__(engine, descriptor, spec, table, codec)
+        assert isinstance(descriptor, ReducingStateDescriptor)
+        self._reduce = descriptor.reduce
+
+    def _admitted(self, value: Any) -> Any:
+        return self._admit(value)
+
+    def _merged(self, cell: Any, value: Any) -> Any:
+        if cell is ABSENT:
+            return value
+        try:
+            return self._reduce(cell if self._hand_out is None else self._hand_out(cell), value)
+        except Exception as error:
+            self._engine.fail(error)
+            raise
+
+    def _joined(self, first: Any, second: Any) -> Any:
+        return KeyedReducingState._merged(self, first, second)
+
+    def _result(self, cell: Any) -> Any:
+        if cell is ABSENT:
+            return None
+        return cell if self._hand_out is None else self._hand_out(cell)
+
+
+class KeyedAggregatingState(MergingState, AggregatingState[Any, Any]):
+    """`AggregatingState` without TTL."""
+
+    __slots__ = ("_function",)
+
+    def __init__(
+        self,
+        engine: Engine,
+        descriptor: StateDescriptor,
+        spec: TableSpec,
+        table: Table,
+        codec: ValueCodec,
+    ) -> None:
+        super().__init__(engine, descriptor, spec, table, codec)
+        assert isinstance(descriptor, AggregatingStateDescriptor)
+        self._function = descriptor.aggregate_function
+
+    def _copy(self, cell: Any) -> Any:
+        return cell if self._hand_out is None else self._hand_out(cell)
+
+    def _merged(self, cell: Any, value: Any) -> Any:
+        function = self._function
+        try:
+            accumulator = function.create_accumulator() if cell is ABSENT else self._copy(cell)
+            return function.add(value, accumulator)
+        except Exception as error:
+            self._engine.fail(error)
+            raise
+
+    def _joined(self, first: Any, second: Any) -> Any:
+        try:
+            return self._function.merge(self._copy(first), self._copy(second))
+        except Exception as error:
+            self._engine.fail(error)
+            raise
+
+    def _result(self, cell: Any) -> Any:
+        if cell is ABSENT:
+            return None
+        try:
+            return self._function.get_result(self._copy(cell))
+        except Exception as error:
+            self._engine.fail(error)
+            raise

@@ -1,0 +1,168 @@
+"""Which clean-up of a state with TTL is done by whom, and the sweeps that accesses earn."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import attrs
+
+from forebay_state_api.contract.backend import Capability, Table, TableSpec
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.job.states import State
+from forebay_state_api.job.ttl import (
+    Cleanup,
+    CleanupFullSnapshot,
+    CleanupInBackground,
+    CleanupInCompaction,
+    CleanupIncrementally,
+)
+
+if TYPE_CHECKING:
+    from forebay_state_api.contract.backend import StateBackend
+    from forebay_state_api.contract.expiry import Expiry
+    from forebay_state_api.engine.states.base import KeyedState
+    from forebay_state_api.job.descriptors import StateDescriptor
+
+_log = logging.getLogger(__name__)
+
+_NEEDS: Final[dict[type, Capability]] = {
+    CleanupFullSnapshot: Capability.CLEANUP_FULL_SNAPSHOT,
+    CleanupIncrementally: Capability.CLEANUP_INCREMENTALLY,
+    CleanupInCompaction: Capability.CLEANUP_IN_COMPACTION,
+}
+
+C = TypeVar("C")
+
+
+def needed_by(cleanup: Cleanup) -> Capability:
+    """What a backend has to claim for a clean-up."""
+    return _NEEDS.get(type(cleanup), Capability.NONE)
+
+
+@attrs.frozen
+class Cleanups:
+    """What a descriptor asks of one backend."""
+
+    expiry: Expiry | None
+    """``None``: the state has no TTL."""
+    asked: tuple[Cleanup, ...] = ()
+    """What was asked for by name."""
+    background: Cleanup | None = None
+    """The backend's own, unless its kind was asked for by name."""
+
+    @classmethod
+    def of(cls, descriptor: StateDescriptor, backend: type[StateBackend]) -> Cleanups:
+        """Refuses, before the first record, a clean-up that the backend does not do."""
+        ttl = descriptor.ttl
+        if ttl is None:
+            return cls(None)
+        for one in ttl.cleanup:
+            if needed_by(one) not in backend.capabilities:
+                message = (
+                    f"state {descriptor.name!r}: backend {backend.name!r} does not do {one!r}; "
+                    "choose CleanupOnRead(), CleanupInBackground(), cleanup=() or another backend"
+                )
+                raise ConfigurationError(message)
+        own = backend.background_cleanup
+        wanted = any(isinstance(one, CleanupInBackground) for one in ttl.cleanup)
+        if not wanted or any(type(one) is type(own) for one in ttl.cleanup):
+            own = None
+        return cls(ttl.expiry, tuple(ttl.cleanup), own)
+
+    def added_to(self, spec: TableSpec) -> TableSpec:
+        """``spec`` with what the table has to know."""
+        compaction = self._one(CleanupInCompaction, (*self.asked, self.background))
+        snapshot = self._one(CleanupFullSnapshot, self.asked)
+        return attrs.evolve(
+            spec,
+            compaction_expiry=None if compaction is None else self.expiry,
+            compaction_clock_every=None if compaction is None else compaction.clock_every,
+            snapshot_expiry=None if snapshot is None else self.expiry,
+        )
+
+    def sweep(self, state: str, uid: str) -> Sweep | None:
+        """What is checked incrementally."""
+        asked = self._one(CleanupIncrementally, self.asked)
+        own = self._one(CleanupIncrementally, (self.background,))
+        if self.expiry is None or (asked is None and own is None):
+            return None
+        per_access = 0 if asked is None else asked.entries
+        per_record = own.entries if own is not None else 0
+        if asked is not None and asked.every_record:
+            per_record = asked.entries
+        return Sweep(state, uid, self.expiry, per_access, per_record)
+
+    @staticmethod
+    def _one(kind: type[C], among: tuple[Any, ...]) -> C | None:
+        return next((one for one in among if isinstance(one, kind)), None)
+
+
+@attrs.frozen
+class Sweep:
+    """Checks cells of one state at the end of a micro-batch."""
+
+    state: str
+    uid: str
+    expiry: Expiry
+    per_access: int
+    per_record: int
+
+    def run(self, table: Table, records: int, accesses: int, now_us: int) -> None:
+        """Make the checks that so many records and accesses have earned."""
+        checks = self.per_access * accesses + self.per_record * records
+        if checks and (dropped := table.sweep(checks, self.expiry.until_us(now_us))):
+            _log.debug(
+                "ttl: swept %d expired parts of state %r, operator %r",
+                dropped,
+                self.state,
+                self.uid,
+            )
+
+
+def counting(state: type[KeyedState]) -> type[KeyedState]:
+    """``state`` with a count of its accesses: calls of the methods that users have."""
+    if state not in _counting:
+        _counting[state] = _counting_class(state)
+    return _counting[state]
+
+
+_counting: Final[dict[type[KeyedState], type[KeyedState]]] = {}
+
+
+def _counting_class(state: type[KeyedState]) -> type[KeyedState]:
+    public = {
+        name
+        for base in state.__mro__
+        if base.__module__ == State.__module__
+        for name, found in vars(base).items()
+        if callable(found) and (not name.startswith("_") or name in _OPERATORS)
+    }
+    counted = {name: _counted(getattr(state, name)) for name in public}
+
+    def begin(self: Any, *arguments: Any) -> None:
+        state.__init__(self, *arguments)
+        self.accesses = 0
+
+    members = {"__slots__": ("accesses",), "__init__": begin, **counted}
+    return type(f"Counting{state.__name__}", (state,), members)
+
+
+_OPERATORS: Final = frozenset(
+    {"__iter__", "__getitem__", "__setitem__", "__delitem__", "__contains__"}
+)
+
+
+def _counted(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def call(self: Any, *arguments: Any, **named: Any) -> Any:
+        # What an access is made of is no access of its own.
+        before = self.accesses
+        try:
+            return method(self, *arguments, **named)
+        finally:
+            self.accesses = before + 1
+
+    return call

@@ -1,0 +1,154 @@
+"""`ValueState` over a point table, and the reads that it shares with the merging states."""
+
+from __future__ import annotations
+
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+from forebay_state_api.contract.backend import Table, TableSpec
+from forebay_state_api.contract.changes import ABSENT, Changes, PointChanges
+from forebay_state_api.engine.states.base import KeyedState
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.job.futures import AnsweredRead, StateFuture
+from forebay_state_api.job.states import ValueState
+
+if TYPE_CHECKING:
+    from forebay_state_api.codecs import ValueCodec
+    from forebay_state_api.engine.engine import Engine
+    from forebay_state_api.job.descriptors import StateDescriptor
+
+
+class PointState(KeyedState):
+    """One cell per key and namespace."""
+
+    __slots__ = ()
+
+    def changes(self) -> Changes:
+        points = {}
+        for namespace, space in self.spaces.items():
+            if space.dirty:
+                cells = space.cells
+                points[namespace] = PointChanges(
+                    keys=list(space.dirty),
+                    groups=list(space.dirty.values()),
+                    values=[*map(cells.get, space.dirty, repeat(ABSENT))],
+                )
+        return Changes(points=points)
+
+    def clear(self) -> None:
+        context = self._context
+        key = context._key
+        if self._complete:
+            if self._cells.pop(key, ABSENT) is ABSENT and key not in self._dirty:
+                return
+        else:
+            self._cells[key] = ABSENT
+        self._dirty[key] = context._group
+
+    def async_clear(self) -> StateFuture[None]:
+        self.clear()
+        return self._write()
+
+    def _fetch(self) -> Any:
+        """The cell of the current key, which memory does not hold; waits."""
+        key = self._context._key
+        if self._complete or key in self._cells:
+            return ABSENT
+        self._waits()
+        value = self._table.get_many(self._namespace, [(self._context._group, key)])[0]
+        return self._cells.setdefault(key, value)
+
+    def _known_absent(self) -> bool:
+        """After a miss in ``_cells``: whether that says that the cell does not exist."""
+        return self._complete or self._context._key in self._cells
+
+    def _request(self, arrive: Any) -> StateFuture[Any]:
+        """A read of the current key's cell; ``arrive`` gets the value as it stood at the call."""
+        context = self._context
+        cells, key = self._cells, context._key
+
+        def keep(value: Any) -> Any:
+            cells.setdefault(key, value)
+            return arrive(value)
+
+        return self._scheduler.read(
+            self, self._table.get_many, self._namespace, (context._group, key), keep
+        )
+
+
+class KeyedValueState(PointState, ValueState[Any]):
+    """`ValueState` without TTL."""
+
+    __slots__ = ("_default",)
+
+    def __init__(
+        self,
+        engine: Engine,
+        descriptor: StateDescriptor,
+        spec: TableSpec,
+        table: Table,
+        codec: ValueCodec,
+    ) -> None:
+        super().__init__(engine, descriptor, spec, table, codec)
+        default = getattr(descriptor, "default", None)
+        try:
+            self._default = None if default is None else codec.admit(default)
+        except (TypeError, ValueError) as error:
+            message = f"the default= of {error}"
+            raise ConfigurationError(message) from error
+
+    def value(self) -> Any:
+        value = self._cells.get(self._context._key, ABSENT)
+        if value is ABSENT:
+            value = self._fetch()
+            if value is ABSENT:
+                value = self._default
+                if value is None:
+                    return None
+        return value if self._hand_out is None else self._hand_out(value)
+
+    def update(self, value: Any) -> None:
+        if value is None:
+            self.clear()
+            return
+        context = self._context
+        key = context._key
+        self._cells[key] = self._admit(value)
+        self._dirty[key] = context._group
+
+    def async_value(self) -> StateFuture[Any]:
+        value = self._cells.get(self._context._key, ABSENT)
+        if value is ABSENT:
+            if not self._known_absent():
+                return self._request(self._seen)
+            value = self._default
+        hand_out = self._hand_out
+        if hand_out is not None and value is not None:
+            value = hand_out(value)
+        scheduler = self._scheduler
+        if scheduler.tail._done:
+            # What `Scheduler.answer` does, without the calls.
+            future: AnsweredRead[Any] = AnsweredRead()
+            scheduler.tail = future
+            future._value = value
+            future._done = False
+            return future
+        return scheduler.answer_in_order(value, AnsweredRead)
+
+    def async_update(self, value: Any) -> StateFuture[None]:
+        if value is None:
+            self.clear()
+        else:
+            context = self._context
+            key = context._key
+            self._cells[key] = self._admit(value)
+            self._dirty[key] = context._group
+        scheduler = self._scheduler
+        return scheduler.done if scheduler.tail._done else scheduler.write()
+
+    def _seen(self, value: Any) -> Any:
+        if value is ABSENT:
+            value = self._default
+        if value is None or self._hand_out is None:
+            return value
+        return self._hand_out(value)

@@ -1,0 +1,113 @@
+"""Refuses accesses to states, timers and the context from other threads than the task thread.
+
+The current key is that of the record whose step runs, so an access from elsewhere would go to
+whatever key that is. The check costs time in every access: it is made only where the process has
+threads of the user's, which a look at each chunk of rows tells, and the hook that
+`threading.setprofile` offers to whoever wants to know of new threads.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from threading import get_ident
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+from forebay_state_api.errors import StateAccessError
+
+if TYPE_CHECKING:
+    from forebay_state_api.engine.engine import Engine
+    from forebay_state_api.engine.scheduler import Scheduler
+    from forebay_state_api.job.context import RuntimeContext
+
+OWN_THREADS: Final = "forebay-"
+"""How the names of Forebay's own threads begin: none of them runs the user's code."""
+
+_lock: Final = threading.Lock()
+
+_engines: Final[set[Engine]] = set()
+"""Those that are open."""
+
+_before: Final[list[Any]] = []
+"""The profile function of new threads that `watch` has replaced, while an engine is open."""
+
+
+class GuardedContext:
+    """Stands for the context in states and timers; gives the current key to the task thread."""
+
+    __slots__ = ("_context", "_scheduler")
+
+    def __init__(self, context: RuntimeContext, scheduler: Scheduler) -> None:
+        self._context = context
+        self._scheduler = scheduler
+
+    @property
+    def _key(self) -> Any:
+        if get_ident() != self._scheduler.task_thread:
+            message = (
+                "a state, a timer or ctx was used on thread "
+                f"{threading.current_thread().name!r}: they "
+                "belong to the record whose code runs, on the task thread of its operator. Let "
+                "the thread complete(value) or fail(error) a StateFuture, and await or chain it"
+            )
+            raise StateAccessError(message)
+        return self._context._key
+
+    @property
+    def _group(self) -> int:
+        return self._context._group
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    def checking(self, method: Callable[[Any], None], name: str) -> Callable[[Any], None]:
+        """``method`` of the context, for the task thread only."""
+
+        def checked(argument: Any) -> None:
+            _ = self._key  # which refuses other threads
+            method(argument)
+
+        checked.__qualname__ = f"ctx.{name}"
+        return checked
+
+
+def others_live(task_thread: int) -> bool:
+    """Whether there are threads that are neither the task thread nor Forebay's."""
+    return any(
+        thread.ident != task_thread and not thread.name.startswith(OWN_THREADS)
+        for thread in threading.enumerate()
+    )
+
+
+def watch(engine: Engine) -> None:
+    """Have `Engine.guard` called before a thread of the user's runs anything, until `unwatch`."""
+    with _lock:
+        if not _engines:
+            _before.append(threading.getprofile())
+            threading.setprofile(_on_start)
+        _engines.add(engine)
+
+
+def unwatch(engine: Engine) -> None:
+    """The engine is closed, or was never watched."""
+    with _lock:
+        if engine not in _engines:
+            return
+        _engines.discard(engine)
+        if not _engines:
+            before = _before.pop()
+            if threading.getprofile() is _on_start:
+                threading.setprofile(before)
+
+
+def _on_start(frame: FrameType, event: str, argument: Any) -> None:
+    """The profile function of a new thread, for its first event: before `Thread.run`."""
+    if not threading.current_thread().name.startswith(OWN_THREADS):
+        for engine in tuple(_engines):
+            engine.guard()
+    before = _before[-1] if _before else None
+    sys.setprofile(before)
+    if before is not None:
+        before(frame, event, argument)

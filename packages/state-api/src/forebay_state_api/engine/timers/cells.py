@@ -1,0 +1,256 @@
+"""Where timers are stored: a map for each minute or so of a key group, and a directory of those.
+
+A *leaf* is a span of 2^26 µs (67 s). Its timers in one key group are one map in the table of
+timers, from (time, key) to ``True``; registering and deleting read nothing. A second table tells
+which leaves there are: under its root a key group has a list of *tops*, spans of 2^36 µs (19 h),
+and for each top a list of leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from forebay_state_api.codecs import codec_for
+from forebay_state_api.codecs.derived import stamped_codec
+from forebay_state_api.contract.backend import Table, TableSpec
+from forebay_state_api.contract.changes import ABSENT, Changes, MapChange, PointChanges, Shape
+from forebay_state_api.engine.timers.watermark import NEVER
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from forebay_state_api.codecs import ValueCodec
+
+TIMERS: Final = "__timers__"
+DIRECTORY: Final = "__timer_leaves__"
+"""Names of the two tables; no state of a function is called so."""
+LEAF_BITS: Final = 26
+_TOP_BITS: Final = 10
+"""How many more bits the number of a leaf has than that of its top."""
+_ROOT: Final = 1 << 60
+"""Stands where the number of a top stands."""
+_PAGE: Final = 1_000
+
+Cell = tuple[int, int, int]
+"""Key group, number of the time domain, number of the leaf."""
+Place = tuple[int, int]
+"""Key group, number of a top."""
+Timer = tuple[int, Any, int]
+"""Time in µs, key, key group."""
+
+
+def timer_specs(key_codec: ValueCodec) -> tuple[TableSpec, TableSpec]:
+    """The tables of timers and of their directory."""
+    cell = codec_for(tuple[int, int, int], what="a place of timers")
+    timers = TableSpec(
+        name=TIMERS,
+        shape=Shape.MAP,
+        kind="map",
+        key=cell,
+        value=codec_for(bool, what="a timer"),
+        user_key=stamped_codec(key_codec),
+    )
+    leaves = codec_for(list[int], what="numbers of leaves")
+    return timers, TableSpec(
+        name=DIRECTORY, shape=Shape.POINT, kind="value", key=cell, value=leaves
+    )
+
+
+class TimerCells:
+    """The timers of one subtask, by leaf."""
+
+    def __init__(self, table: Table, spec: TableSpec) -> None:
+        assert spec.user_key is not None
+        self._table = table
+        self.address = spec.user_key.address
+        """From (time, key) to what stands for it in dictionaries."""
+        self._original = spec.user_key.original
+        space = table.space(None)
+        self._complete = space.complete
+        self._cells = space.cells
+        self._dirty = space.dirty
+        self.touched: set[Cell] = set()
+        """Where timers were registered in this micro-batch."""
+        self._slots: dict[Cell, tuple[dict[Any, Any], dict[Any, Any]]] = {}
+        """Where timers were registered last: the changes of a leaf, and its cell in memory."""
+
+    @property
+    def held(self) -> int:
+        """Changes that `hand_over` would let go; none where the cells are in memory anyway."""
+        if self._complete:
+            return 0
+        return sum(len(change.entries) for change in self._dirty.values())
+
+    def put(self, cell: Cell, entry: Any) -> None:
+        """Store a timer, given by its address."""
+        slot = self._slots.get(cell)
+        if slot is None:
+            slot = self._slots[cell] = self._slot(cell)
+        slot[0][entry] = True
+        slot[1][entry] = True
+
+    def remove(self, cell: Cell, entry: Any) -> None:
+        """Forget a timer, if there is such a one."""
+        if self._complete:
+            entries = self._cells.get(cell)
+            if entries is None or entries.pop(entry, None) is None:
+                return
+            if not entries:
+                del self._cells[cell]
+                self._slots.pop(cell, None)
+        change = self._dirty.get(cell)
+        if change is None:
+            change = self._change(cell)
+        change.entries[entry] = ABSENT
+
+    def load(self, cells: Sequence[Cell], executor: Callable[[], Executor]) -> list[Timer]:
+        """All timers of some leaves, in the order of their times; ``executor`` gives threads."""
+        if self._complete:
+            found = [(cell, self._cells.get(cell, {})) for cell in cells]
+        else:
+            scans = [self._table.scan(None, cell[0], cell) for cell in cells]
+            pages = executor().map(lambda scan: [*chain(*scan.pages(_PAGE))], scans)
+            found = [(c, self._newest(c, stored)) for c, stored in zip(cells, pages, strict=True)]
+        original = self._original
+        timers: list[Timer] = []
+        for (group, _, _), entries in found:
+            pairs = entries if original is None else map(original, entries)
+            timers += [(at_us, key, group) for at_us, key in pairs]
+        timers.sort(key=itemgetter(0))
+        return timers
+
+    def clear(self, cell: Cell) -> None:
+        """Forget all timers of a leaf."""
+        self._cells.pop(cell, None)
+        self._slots.pop(cell, None)
+        self._dirty[cell] = MapChange(cell[0], cleared=True)
+
+    def hand_over(self) -> None:
+        """Give what was changed to the table."""
+        if self._dirty:
+            self._table.apply(Changes(maps={None: dict(self._dirty)}))
+            self._dirty.clear()
+            self._slots.clear()
+
+    def _newest(self, cell: Cell, stored: Iterable[tuple[Any, Any]]) -> Iterable[Any]:
+        change: MapChange | None = self._dirty.get(cell)
+        if change is None:
+            return [entry for entry, _ in stored]
+        known = {} if change.cleared else dict(stored)
+        return [e for e, value in (known | change.entries).items() if value is not ABSENT]
+
+    def _slot(self, cell: Cell) -> tuple[dict[Any, Any], dict[Any, Any]]:
+        self.touched.add(cell)
+        change = self._dirty.get(cell) or self._change(cell)
+        if self._complete:
+            return change.entries, self._cells.setdefault(cell, {})
+        return change.entries, change.entries
+
+    def _change(self, cell: Cell) -> MapChange:
+        change = self._dirty[cell] = MapChange(cell[0])
+        return change
+
+
+class Directory:
+    """Which leaves of one time domain hold timers, in the key groups of one subtask."""
+
+    def __init__(self, table: Table, domain: int, groups: Iterable[int]) -> None:
+        self._table = table
+        self._domain = domain
+        self._groups = groups
+        self._tops: dict[int, set[int]] = {}
+        """Key group → its tops, of those that were looked at."""
+        self._leaves: dict[tuple[int, int], set[int]] = {}
+        """(Key group, top) → its leaves, of those that were looked at."""
+        self._changed: set[tuple[int, int]] = set()
+
+    def due(self, until_us: int) -> dict[int, list[int]]:
+        """The leaves that begin at ``until_us`` or before, in order, and their key groups."""
+        self._look_at_tops(self._groups)
+        last = until_us >> LEAF_BITS
+        tops = [(g, top) for g in self._groups for top in self._tops[g] if top <= last >> _TOP_BITS]
+        self._look_at_leaves(tops)
+        found: dict[int, list[int]] = {}
+        for group, top in tops:
+            for leaf in self._leaves[group, top]:
+                if leaf <= last:
+                    found.setdefault(leaf, []).append(group)
+        return dict(sorted(found.items()))
+
+    def after(self, until_us: int) -> int:
+        """No timer is earlier of those in leaves that `due` does not give."""
+        last = until_us >> LEAF_BITS
+        starts = [
+            leaf
+            for group, tops in self._tops.items()
+            for top in tops
+            for leaf in self._leaves.get((group, top), [top << _TOP_BITS])
+            if leaf > last
+        ]
+        return min(starts) << LEAF_BITS if starts else NEVER
+
+    def update(self, added: Iterable[tuple[int, int]], emptied: Iterable[tuple[int, int]]) -> None:
+        """Take in (key group, leaf) pairs that hold timers now, and take out others."""
+        places = [*added]
+        self._look_at_tops({group for group, _ in places})
+        self._look_at_leaves({(group, leaf >> _TOP_BITS) for group, leaf in places})
+        for group, leaf in emptied:
+            self._change(group, leaf, there=False)
+        for group, leaf in places:
+            self._change(group, leaf, there=True)
+
+    def changes(self) -> Iterator[tuple[Cell, int, Any]]:
+        """The cells that changed, with their groups and values."""
+        for group, top in sorted(self._changed):
+            members = self._tops[group] if top == _ROOT else self._leaves[group, top]
+            yield (group, self._domain, top), group, sorted(members) or ABSENT
+        self._changed.clear()
+
+    def _change(self, group: int, leaf: int, *, there: bool) -> None:
+        top = leaf >> _TOP_BITS
+        leaves, tops = self._leaves.setdefault((group, top), set()), self._tops[group]
+        if (leaf in leaves) == there:
+            return
+        self._changed.add((group, top))
+        (leaves.add if there else leaves.discard)(leaf)
+        if (top in tops) != bool(leaves):
+            self._changed.add((group, _ROOT))
+            (tops.add if leaves else tops.discard)(top)
+
+    def _look_at_tops(self, groups: Iterable[int]) -> None:
+        unknown = [group for group in groups if group not in self._tops]
+        found = self._read([(group, _ROOT) for group in unknown])
+        self._tops.update((group, tops) for (group, _), tops in found)
+
+    def _look_at_leaves(self, places: Iterable[tuple[int, int]]) -> None:
+        unknown = [place for place in places if place not in self._leaves]
+        stored = [(group, top) for group, top in unknown if top in self._tops[group]]
+        self._leaves.update((place, set()) for place in unknown)
+        self._leaves.update(self._read(stored))
+
+    def _read(
+        self, places: Sequence[tuple[int, int]]
+    ) -> Iterator[tuple[tuple[int, int], set[int]]]:
+        cells = [(group, (group, self._domain, top)) for group, top in places]
+        answers = self._table.get_many(None, cells) if cells else []
+        for place, answer in zip(places, answers, strict=True):
+            yield place, set() if answer is ABSENT else set(answer)
+
+
+def apply_directories(table: Table, directories: Iterable[Directory]) -> None:
+    """Give what has changed to the table."""
+    changes = [change for directory in directories for change in directory.changes()]
+    if not changes:
+        return
+    space = table.space(None)
+    if space.complete:
+        for cell, _, value in changes:
+            if value is ABSENT:
+                space.cells.pop(cell, None)
+            else:
+                space.cells[cell] = value
+    keys, groups, values = map(list, zip(*changes, strict=True))
+    table.apply(Changes(points={None: PointChanges(keys, groups, values)}))

@@ -1,0 +1,59 @@
+"""Functions inside states: how values are reduced or aggregated."""
+
+from __future__ import annotations
+
+import abc
+from typing import Generic, TypeVar
+
+from forebay_state_api.errors import ConfigurationError
+
+T = TypeVar("T")
+IN = TypeVar("IN")
+ACC = TypeVar("ACC")
+OUT = TypeVar("OUT")
+
+
+class ReduceFunction(Generic[T]):
+    """Merges two values of one type into one."""
+
+    @abc.abstractmethod
+    def reduce(self, first: T, second: T) -> T:
+        """``first`` is what was there, ``second`` is what comes."""
+
+
+class AggregateFunction(Generic[IN, ACC, OUT]):
+    """Folds values into an accumulator of another type; the result is computed on reading."""
+
+    @abc.abstractmethod
+    def create_accumulator(self) -> ACC:
+        """A fresh accumulator, made at the first `add` of a key."""
+
+    @abc.abstractmethod
+    def add(self, value: IN, accumulator: ACC) -> ACC:
+        """The accumulator with ``value`` in it; may change and return the one it was given."""
+
+    @abc.abstractmethod
+    def get_result(self, accumulator: ACC) -> OUT:
+        """What reading the state gives."""
+
+    def merge(self, first: ACC, second: ACC) -> ACC:
+        """Both accumulators in one; ``merge_namespaces`` needs it."""
+        message = f"{type(self).__qualname__} does not define merge(first, second)"
+        raise NotImplementedError(message)
+
+
+def check_no_life(function: object, where: str) -> None:
+    """Refuse ``open`` and ``close`` on a function inside states or of ``.reduce(...)``, ``where``.
+
+    Nobody would call them. Raises `ConfigurationError`.
+    """
+    if not isinstance(function, ReduceFunction | AggregateFunction):
+        return
+    defined = [name for name in ("open", "close") if hasattr(type(function), name)]
+    if defined:
+        message = (
+            f"{where}: {type(function).__qualname__} defines {' and '.join(defined)}, which nobody "
+            "calls: make what it needs in __init__, or in open() of the function that declares the "
+            "state"
+        )
+        raise ConfigurationError(message)

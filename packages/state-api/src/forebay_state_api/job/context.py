@@ -1,0 +1,172 @@
+"""`RuntimeContext`: what ``open`` receives, and the ``ctx`` of each record.
+
+One object serves a whole subtask: the engine sets the current key before each piece of user code
+that belongs to a record, so the context is valid in every callback and after every ``await``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from forebay_state_api.job.current_key import NO_KEY
+
+if TYPE_CHECKING:
+    from forebay_state_api.job.descriptors import (
+        AggregatingStateDescriptor,
+        ListStateDescriptor,
+        MapStateDescriptor,
+        ReducingStateDescriptor,
+        StateDescriptor,
+        ValueStateDescriptor,
+    )
+    from forebay_state_api.job.states import (
+        AggregatingState,
+        ListState,
+        MapState,
+        ReducingState,
+        ValueState,
+    )
+    from forebay_state_api.job.timers import Timers
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+IN = TypeVar("IN")
+ACC = TypeVar("ACC")
+OUT = TypeVar("OUT")
+
+
+class RuntimeContext:
+    """Where a function runs, which key is current, and the way to its states."""
+
+    __slots__ = (
+        "_attempt_number",
+        "_batch_id",
+        "_declare",
+        "_group",
+        "_key",
+        "_max_parallelism",
+        "_namespace",
+        "_operator_uid",
+        "_parallelism",
+        "_set_namespace",
+        "_subtask_index",
+        "collect",
+        "timers",
+    )
+
+    collect: Callable[[Any], None]
+    """``ctx.collect(row)`` gives a row out, from anywhere, callbacks included."""
+    timers: Timers
+    """The timers of the current key, for a function that has ``on_timer``."""
+
+    def __init__(
+        self,
+        *,
+        operator_uid: str,
+        subtask_index: int,
+        parallelism: int,
+        max_parallelism: int,
+        attempt_number: int,
+        batch_id: int,
+    ) -> None:
+        self._operator_uid = operator_uid
+        self._subtask_index = subtask_index
+        self._parallelism = parallelism
+        self._max_parallelism = max_parallelism
+        self._attempt_number = attempt_number
+        self._batch_id = batch_id
+        self._key: Any = NO_KEY
+        self._group = -1
+        self._namespace: Any = None
+        self._declare: Callable[[StateDescriptor], Any]
+        self._set_namespace: Callable[[Any], None]
+
+    @property
+    def current_key(self) -> Any:
+        """The key of the current record; a tuple if there are several key columns."""
+        if self._key is NO_KEY:
+            hash(NO_KEY)
+        return self._key
+
+    @property
+    def current_namespace(self) -> Any:
+        """The namespace of the accesses to come; ``None`` unless one was set for this record."""
+        return self._namespace
+
+    def set_current_namespace(self, namespace: Any) -> None:
+        """Have the accesses that this record makes from now on belong to ``namespace``.
+
+        A namespace is a value of the plain kinds that can be hashed; two that are equal in Python
+        (``1`` and ``True``) are one. The next record starts in the default namespace, ``None``,
+        again. Raises `TypeError` for any other value.
+        """
+        self._set_namespace(namespace)
+
+    @property
+    def operator_uid(self) -> str:
+        """The ``uid`` that the job gave the operator."""
+        return self._operator_uid
+
+    @property
+    def subtask_index(self) -> int:
+        """Which of the parallel subtasks this is, from 0."""
+        return self._subtask_index
+
+    @property
+    def parallelism(self) -> int:
+        """Number of parallel subtasks."""
+        return self._parallelism
+
+    @property
+    def max_parallelism(self) -> int:
+        """Number of key groups."""
+        return self._max_parallelism
+
+    @property
+    def attempt_number(self) -> int:
+        """How often Spark tried this task before, within the run of the query."""
+        return self._attempt_number
+
+    @property
+    def batch_id(self) -> int:
+        """The micro-batch that is being made."""
+        return self._batch_id
+
+    def get_state(self, descriptor: ValueStateDescriptor[T]) -> ValueState[T]:
+        """The value state of ``descriptor``; call it in ``open``."""
+        state: ValueState[T] = self._declared(descriptor, "ValueStateDescriptor")
+        return state
+
+    def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
+        """The list state of ``descriptor``; call it in ``open``."""
+        state: ListState[T] = self._declared(descriptor, "ListStateDescriptor")
+        return state
+
+    def get_map_state(self, descriptor: MapStateDescriptor[K, V]) -> MapState[K, V]:
+        """The map state of ``descriptor``; call it in ``open``."""
+        state: MapState[K, V] = self._declared(descriptor, "MapStateDescriptor")
+        return state
+
+    def get_reducing_state(self, descriptor: ReducingStateDescriptor[T]) -> ReducingState[T]:
+        """The reducing state of ``descriptor``; call it in ``open``."""
+        state: ReducingState[T] = self._declared(descriptor, "ReducingStateDescriptor")
+        return state
+
+    def get_aggregating_state(
+        self, descriptor: AggregatingStateDescriptor[IN, ACC, OUT]
+    ) -> AggregatingState[IN, OUT]:
+        """The aggregating state of ``descriptor``; call it in ``open``."""
+        state: AggregatingState[IN, OUT] = self._declared(descriptor, "AggregatingStateDescriptor")
+        return state
+
+    def _declared(self, descriptor: StateDescriptor, wanted: str) -> Any:
+        if type(descriptor).__name__ != wanted:
+            message = f"expected a {wanted}, got {descriptor!r}"
+            kind = getattr(descriptor, "kind", None)
+            if kind is not None:
+                infix = "" if kind == "value" else f"_{kind}"
+                message += f", which is for context.get{infix}_state"
+            raise TypeError(message)
+        return self._declare(descriptor)

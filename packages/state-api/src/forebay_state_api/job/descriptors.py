@@ -1,0 +1,234 @@
+"""State descriptors: the name and the types of a state, and how its values come about.
+
+``type_info`` and its like accept a Python type or annotation, a Spark DDL string or ``DataType``,
+or a `Codec`; ``None`` means self-describing values of the plain kinds.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic, TypeVar, cast, overload
+
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.job.aggregation import AggregateFunction, ReduceFunction, check_no_life
+from forebay_state_api.job.functions import check_defined
+from forebay_state_api.job.ttl import StateTtlConfig
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+IN = TypeVar("IN")
+ACC = TypeVar("ACC")
+OUT = TypeVar("OUT")
+
+
+class StateDescriptor:
+    """What all descriptors have: a name, unique in the operator, and an optional time to live."""
+
+    kind: ClassVar[str]
+    """The name of the engine's row for it, stored in descriptions."""
+    key_type: Any = None
+    """The type of user keys, of kinds that are stored as maps."""
+
+    def __init__(self, name: str, value_type: Any, ttl: StateTtlConfig | None) -> None:
+        if not (name and isinstance(name, str)):
+            message = f"a state's name is a string that is not empty, not {name!r}"
+            raise ConfigurationError(message)
+        if not isinstance(ttl, StateTtlConfig | None):
+            message = f"state {name!r}: ttl takes a StateTtlConfig, not {ttl!r}"
+            raise ConfigurationError(message)
+        self.name = name
+        self.value_type = value_type
+        self.ttl = ttl
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    def aspects(self) -> dict[str, object]:
+        """What two descriptors of one kind and name must agree in, by names for messages."""
+        return {"type": self.value_type, "ttl": self.ttl}
+
+
+class ValueStateDescriptor(StateDescriptor, Generic[T]):
+    """Describes a `ValueState`. ``default`` is what an unset state reads as, without TTL.
+
+    ``T`` is what the state reads as: the type or ``None``, and the type alone if there is a
+    default.
+    """
+
+    kind = "value"
+
+    @overload
+    def __init__(
+        self: ValueStateDescriptor[V],
+        name: str,
+        type_info: type[V],
+        *,
+        default: V,
+        ttl: None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ValueStateDescriptor[V | None],
+        name: str,
+        type_info: type[V],
+        *,
+        default: V | None = None,
+        ttl: StateTtlConfig | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ValueStateDescriptor[Any],
+        name: str,
+        type_info: Any = None,
+        *,
+        default: Any = None,
+        ttl: StateTtlConfig | None = None,
+    ) -> None: ...
+    def __init__(
+        self,
+        name: str,
+        type_info: Any = None,
+        *,
+        default: Any = None,
+        ttl: StateTtlConfig | None = None,
+    ) -> None:
+        super().__init__(name, type_info, ttl)
+        self.default = default
+
+    def aspects(self) -> dict[str, object]:
+        return super().aspects() | {"default": self.default}
+
+
+class ListStateDescriptor(StateDescriptor, Generic[T]):
+    """Describes a `ListState` by the type of its elements."""
+
+    kind = "list"
+
+    @overload
+    def __init__(
+        self, name: str, element_type: type[T], *, ttl: StateTtlConfig | None = None
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ListStateDescriptor[Any],
+        name: str,
+        element_type: Any = None,
+        *,
+        ttl: StateTtlConfig | None = None,
+    ) -> None: ...
+    def __init__(
+        self,
+        name: str,
+        element_type: Any = None,
+        *,
+        ttl: StateTtlConfig | None = None,
+    ) -> None:
+        super().__init__(name, element_type, ttl)
+
+
+class MapStateDescriptor(StateDescriptor, Generic[K, V]):
+    """Describes a `MapState` by the types of its user keys and values."""
+
+    kind = "map"
+
+    @overload
+    def __init__(
+        self,
+        name: str,
+        key_type: type[K],
+        value_type: type[V],
+        *,
+        ttl: StateTtlConfig | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: MapStateDescriptor[K, Any],
+        name: str,
+        key_type: type[K],
+        value_type: Any = None,
+        *,
+        ttl: StateTtlConfig | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: MapStateDescriptor[Any, Any],
+        name: str,
+        key_type: Any = None,
+        value_type: Any = None,
+        *,
+        ttl: StateTtlConfig | None = None,
+    ) -> None: ...
+    def __init__(
+        self,
+        name: str,
+        key_type: Any = None,
+        value_type: Any = None,
+        *,
+        ttl: StateTtlConfig | None = None,
+    ) -> None:
+        super().__init__(name, value_type, ttl)
+        self.key_type = key_type
+
+    def aspects(self) -> dict[str, object]:
+        return {"key type": self.key_type} | super().aspects()
+
+
+class ReducingStateDescriptor(StateDescriptor, Generic[T]):
+    """Describes a `ReducingState`: ``reduce_function`` is a `ReduceFunction` or a callable."""
+
+    kind = "reducing"
+
+    def __init__(
+        self,
+        name: str,
+        reduce_function: ReduceFunction[T] | Callable[[T, T], T],
+        type_info: Any = None,
+        *,
+        ttl: StateTtlConfig | None = None,
+    ) -> None:
+        super().__init__(name, type_info, ttl)
+        reduce = getattr(reduce_function, "reduce", reduce_function)
+        if not callable(reduce) or inspect.iscoroutinefunction(reduce):
+            message = (
+                f"state {name!r}: reduce_function takes a ReduceFunction or a plain callable of "
+                f"two values, not {reduce_function!r}"
+            )
+            raise ConfigurationError(message)
+        self.reduce = cast("Callable[[T, T], T]", reduce)
+        if isinstance(reduce_function, ReduceFunction):
+            check_defined(reduce_function)
+            check_no_life(reduce_function, f"state {name!r}")
+        self.reduce_function = reduce_function
+
+    def aspects(self) -> dict[str, object]:
+        return super().aspects() | {"reduce_function": self.reduce_function}
+
+
+class AggregatingStateDescriptor(StateDescriptor, Generic[IN, ACC, OUT]):
+    """Describes an `AggregatingState`; ``accumulator_type`` is the type of what is stored."""
+
+    kind = "aggregating"
+
+    def __init__(
+        self,
+        name: str,
+        aggregate_function: AggregateFunction[IN, ACC, OUT],
+        accumulator_type: Any = None,
+        *,
+        ttl: StateTtlConfig | None = None,
+    ) -> None:
+        super().__init__(name, accumulator_type, ttl)
+        if not isinstance(aggregate_function, AggregateFunction):
+            message = (
+                f"state {name!r}: aggregate_function takes an instance of AggregateFunction, "
+                f"not {aggregate_function!r}"
+            )
+            raise ConfigurationError(message)
+        check_defined(aggregate_function)
+        check_no_life(aggregate_function, f"state {name!r}")
+        self.aggregate_function = aggregate_function
+
+    def aspects(self) -> dict[str, object]:
+        return super().aspects() | {"aggregate_function": self.aggregate_function}

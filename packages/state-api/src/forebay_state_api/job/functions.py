@@ -1,0 +1,114 @@
+"""What job authors subclass: functions over keyed rows, and the functions inside states.
+
+A fresh copy of a function lives for one micro-batch of one subtask: ``open`` → records → ``close``.
+Fields do not survive a batch; state does. The record methods may be a plain method, a generator, an
+``async def`` or an asynchronous generator; rows go out by ``yield``, by returning a list (or
+another iterable) of rows, or by ``ctx.collect(row)``. ``ReduceFunction`` and ``AggregateFunction``
+are plain inside states; a ``ReduceFunction`` that reduces rows may be an ``async def`` too.
+"""
+
+from __future__ import annotations
+
+import abc
+import inspect
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.job.context import RuntimeContext
+
+T = TypeVar("T")
+IN = TypeVar("IN")
+ACC = TypeVar("ACC")
+OUT = TypeVar("OUT")
+K = TypeVar("K")
+LEFT = TypeVar("LEFT")
+RIGHT = TypeVar("RIGHT")
+
+
+class Function:
+    """The life of every function: `open` once before the first record, `close` at the end."""
+
+    def open(self, context: RuntimeContext) -> None:
+        """Declare states here, with ``context.get_state(…)`` and its like. No key is current."""
+
+    def close(self) -> None:
+        """Release what `open` took; called after a failure too."""
+
+
+class TimedFunction(Function):
+    """A function of keyed rows that may have timers."""
+
+    def on_timer(self, at: datetime, ctx: RuntimeContext) -> Any:
+        """Handle a timer of ``ctx.current_key`` that was registered for ``at``, here in UTC.
+
+        Define it to use ``ctx.timers``; `forebay_state_api.job.timers` says when it is called. It
+        may be a plain method, a generator, ``async def`` or an asynchronous generator, and gives
+        rows out, as the record methods do.
+        """
+
+
+class KeyedProcessFunction(TimedFunction, Generic[K, IN, OUT]):
+    """The general function over the rows of one keyed input."""
+
+    @abc.abstractmethod
+    def process_element(self, row: IN, ctx: RuntimeContext) -> Any:
+        """Handle one row; its key is ``ctx.current_key`` and the key of every state access."""
+
+
+class KeyedCoProcessFunction(TimedFunction, Generic[K, LEFT, RIGHT, OUT]):
+    """The general function over two keyed inputs that share their state by key."""
+
+    @abc.abstractmethod
+    def process_element1(self, row: LEFT, ctx: RuntimeContext) -> Any:
+        """Handle one row of the first input."""
+
+    @abc.abstractmethod
+    def process_element2(self, row: RIGHT, ctx: RuntimeContext) -> Any:
+        """Handle one row of the second input."""
+
+
+class MapFunction(Function, Generic[IN, OUT]):
+    """One row out for each row in."""
+
+    @abc.abstractmethod
+    def map(self, row: IN) -> Any:
+        """The one row that ``row`` becomes."""
+
+
+class FlatMapFunction(Function, Generic[IN, OUT]):
+    """Any number of rows out for each row in."""
+
+    @abc.abstractmethod
+    def flat_map(self, row: IN) -> Any:
+        """The rows that ``row`` becomes: yielded, or returned as a list."""
+
+
+def check_defined(function: object) -> None:
+    """Refuse a function that lacks a method which its class leaves to users, misspelled perhaps.
+
+    Raises `ConfigurationError`.
+    """
+    cls = type(function)
+    own = getattr(function, "__dict__", {})
+    methods = [inspect.getattr_static(cls, name, None) for name in dir(cls) if name not in own]
+    missing = [method for method in methods if getattr(method, "__isabstractmethod__", False)]
+    if missing:
+        message = f"{cls.__qualname__} does not define {' and '.join(map(_spelled, missing))}"
+        raise ConfigurationError(message)
+
+
+def called(method: Any, *arguments: Any) -> Any:
+    """What a method returns that is no record method; it may neither be async nor yield."""
+    result = method(*arguments)
+    if inspect.iscoroutine(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+        if not inspect.isasyncgen(result):
+            result.close()
+        message = f"{method.__name__} is a plain method: it neither awaits nor yields"
+        raise TypeError(message)
+    return result
+
+
+def _spelled(method: Any) -> str:
+    _, *parameters = inspect.signature(method).parameters
+    return f"{method.__name__}({', '.join(parameters)})"

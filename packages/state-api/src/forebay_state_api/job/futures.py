@@ -1,0 +1,765 @@
+"""Futures of state accesses: chained with ``then_*`` or awaited.
+
+Grown from FLIP-424's ``StateFuture``. Inside an operator callbacks are steps of their record: they
+run on the task thread, after the step that attached them, in the order of the record's requests
+(decision 0008). Outside an operator a callback runs in the thread that completes the future, or at
+once where the future is done. There is no error callback and no blocking ``get``: an exception in
+a callback fails the micro-batch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Coroutine, Generator, Iterable
+from functools import partial
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, overload
+
+from forebay_state_api.errors import StateAccessError
+from forebay_state_api.job.current_key import NO_KEY
+
+if TYPE_CHECKING:
+    from forebay_state_api.engine.record import Record
+    from forebay_state_api.engine.scheduler import Scheduler
+
+T = TypeVar("T")
+U = TypeVar("U")
+V = TypeVar("V")
+W = TypeVar("W")
+
+_SCOPE = threading.local()
+"""``_SCOPE.scheduler`` is the engine's scheduler that runs on this thread, if one does."""
+
+_lock: Final = threading.Lock()
+"""Guards the futures that another thread may complete; held for a few instructions only."""
+
+_YIELDING: Final = frozenset({AsyncGeneratorType, GeneratorType})
+
+LAST: Final = 1 << 62
+"""The position of what is attached behind all that hangs on a request already."""
+
+
+def current_scheduler() -> Scheduler | None:
+    """The scheduler that runs on this thread now."""
+    return getattr(_SCOPE, "scheduler", None)
+
+
+def enter_scheduler(scheduler: Scheduler | None) -> Scheduler | None:
+    """Make ``scheduler`` the one of this thread; give back the one before."""
+    before = current_scheduler()
+    _SCOPE.scheduler = scheduler
+    return before
+
+
+def _scheduler_of_a_record() -> Scheduler | None:
+    """The scheduler of this thread, if it runs the code of a record."""
+    scheduler: Scheduler | None = getattr(_SCOPE, "scheduler", None)
+    return None if scheduler is None or scheduler.context._key is NO_KEY else scheduler
+
+
+class StateFuture(Generic[T]):
+    """The result of an asynchronous state access, now or later.
+
+    ``StateFuture()`` makes a pending future that `complete` or `fail` ends, from any thread: inside
+    an operator its callbacks then run on the task thread, elsewhere in the completing thread.
+
+    A future is not its result: using one in a condition, a comparison, arithmetic, an iteration or
+    a text is a `StateAccessError` that says so.
+    """
+
+    __slots__ = (
+        "_callbacks",
+        "_claimed",
+        "_done",
+        "_error",
+        "_number",
+        "_position",
+        "_record",
+        "_scheduler",
+        "_value",
+    )
+
+    _value: T
+    _callbacks: (
+        list[tuple[Record | None, Any, Callable[[T], object], StateFuture[Any] | None]] | None
+    )
+    """Attached and not yet run: (record, namespace, callback, the future that the callback
+    completes; none for a coroutine that goes on). ``None`` once the future is done."""
+    _done: bool
+    """The value is there, and what is attached from now on does not wait for it."""
+    _claimed: bool
+    """The value is decided; nobody may complete the future any more."""
+    _record: Record
+    """Whose request it is; of what the engine makes."""
+    _number: int
+    _position: int
+    """Where it is in the order of its record; see `Record.has_completed`."""
+
+    def __init__(self) -> None:
+        self._done = False
+        self._claimed = False
+        self._error: BaseException | None = None
+        self._callbacks = []
+        self._scheduler = current_scheduler()
+
+    def __repr__(self) -> str:
+        if not self._done:
+            return "<StateFuture pending>"
+        return f"<StateFuture {getattr(self, '_value', 'failed')!r}>"
+
+    # -- completing ---------------------------------------------------------------------------
+
+    def complete(self, value: T) -> None:
+        """Complete the future with ``value``.
+
+        May be called from any thread. Callbacks of an operator's records run on its task thread,
+        after this has returned; all others run here, before it returns. Raises `StateAccessError`
+        for a future that is completed or failed already, and for one that the engine completes.
+        """
+        self._claim()
+        self._value = value
+        self._end()
+
+    def fail(self, error: BaseException) -> None:
+        """Fail the future with ``error``.
+
+        May be called from any thread. ``await`` raises ``error``. What is chained to the future
+        does not run: in an operator it fails the micro-batch, with ``error`` as the cause;
+        elsewhere the chained futures fail with it. Raises `StateAccessError` as `complete` does,
+        and `TypeError` where ``error`` is not an exception.
+        """
+        if not isinstance(error, BaseException):
+            message = f"StateFuture.fail takes an exception, not {error!r:.200}"
+            raise TypeError(message)
+        self._claim()
+        self._error = error
+        self._end()
+
+    def _claim(self) -> None:
+        with _lock:
+            if self._claimed:
+                message = "this StateFuture is completed already; a future is completed once"
+                raise StateAccessError(message)
+            self._claimed = True
+
+    def _fulfil(self, value: T) -> None:
+        """Complete a future that was claimed when it was made."""
+        self._value = value
+        self._end()
+
+    def _end(self) -> None:
+        """Have the callbacks run: here, or on the task thread of an operator."""
+        scheduler = self._scheduler
+        if scheduler is not None and not scheduler.is_task_thread():
+            scheduler.post(self._deliver)
+        else:
+            self._deliver()
+
+    def _deliver(self) -> None:
+        """Run the callbacks in order, those that come in meanwhile included."""
+        position = 0
+        while self._callbacks is not None:
+            with _lock:
+                if position == len(self._callbacks):
+                    self._callbacks = None
+                    self._done = True
+                    return
+                record, namespace, callback, after = self._callbacks[position]
+                position += 1
+                if position == len(self._callbacks):
+                    self._callbacks = None
+                    self._done = True
+            if record is None:
+                self._run_here(callback, after)
+            else:
+                scheduler = record.scheduler
+                arrive = partial(
+                    scheduler.arrive, record, namespace, *self._outcome(callback, after)
+                )
+                if scheduler.is_task_thread():
+                    arrive()
+                else:
+                    # A record began to wait on the task thread while this thread was completing.
+                    scheduler.post(arrive)
+
+    def _outcome(
+        self, callback: Callable[[T], object], after: StateFuture[Any] | None
+    ) -> tuple[Callable[[Any], object], Any]:
+        """What to call, and with what, where ``callback`` was attached."""
+        call: Callable[[Any], object] = callback
+        if self._error is None:
+            return call, self._value
+        # A coroutine goes on: its ``await`` raises the error.
+        return (call, None) if after is None else (_raise, self._error)
+
+    def _run_here(self, callback: Callable[[T], object], after: StateFuture[Any] | None) -> None:
+        if self._error is None or after is None:
+            callback(getattr(self, "_value", None))  # type: ignore[arg-type] # await raises
+        else:
+            after._error = self._error
+            after._end()
+
+    def _attach(
+        self, callback: Callable[[T], object], after: StateFuture[Any] | None = None
+    ) -> None:
+        """Run ``callback`` with the value; ``after`` is the future that it completes, if any."""
+        scheduler = current_scheduler()
+        with _lock:
+            callbacks = self._callbacks
+            if callbacks is not None:
+                if scheduler is not None:
+                    record, namespace = scheduler.hold(), scheduler.context._namespace
+                    callbacks.append((record, namespace, callback, after))
+                    self._scheduler = scheduler
+                elif self._scheduler is not None:
+                    raise _chained_elsewhere()
+                else:
+                    callbacks.append((None, None, callback, after))
+                return
+        if scheduler is not None and scheduler.context._key is not NO_KEY:
+            record, namespace = scheduler.hold(), scheduler.context._namespace
+            scheduler.arrive(record, namespace, *self._outcome(callback, after))
+        else:
+            self._run_here(callback, after)
+
+    # -- chaining -----------------------------------------------------------------------------
+
+    def then_apply(
+        self, fn: Callable[[T], Coroutine[Any, Any, U]] | Callable[[T], U]
+    ) -> StateFuture[U]:
+        """A future of ``fn(result)``; of what it returns, if ``fn`` is an ``async def``."""
+
+        def apply(value: T) -> None:
+            _give(after, fn(value))
+
+        if not callable(fn):
+            raise _no_function(fn)
+        after: StateFuture[U] = pending()
+        self._attach(apply, after)
+        return after
+
+    def then_accept(self, fn: Callable[[T], object]) -> StateFuture[None]:
+        """A future of ``None``, done after ``fn(result)`` has run, to its end if it is async."""
+
+        def accept(value: T) -> None:
+            returned = fn(value)
+            if returned.__class__ is CoroutineType:
+                _give(after, _dropping(returned))
+            elif returned.__class__ in _YIELDING:
+                raise _never_run(returned)
+            else:
+                after._fulfil(None)
+
+        if not callable(fn):
+            raise _no_function(fn)
+        after: StateFuture[None] = pending()
+        self._attach(accept, after)
+        return after
+
+    def then_compose(
+        self, fn: Callable[[T], StateFuture[U]] | Callable[[T], Coroutine[Any, Any, U]]
+    ) -> StateFuture[U]:
+        """A future of what the future, or the coroutine, returned by ``fn(result)`` gives."""
+
+        def compose(value: T) -> None:
+            returned = fn(value)
+            if returned.__class__ is CoroutineType:
+                _give(after, returned)
+            else:
+                _composed(returned, "then_compose")._attach(after._fulfil, after)
+
+        if not callable(fn):
+            raise _no_function(fn)
+        after: StateFuture[U] = pending()
+        self._attach(compose, after)
+        return after
+
+    def then_combine(self, other: StateFuture[U], fn: Callable[[T, U], V]) -> StateFuture[V]:
+        """A future of ``fn(this result, other result)``, run once both are done."""
+        if not isinstance(other, StateFuture):
+            message = f"then_combine takes a StateFuture, not {other!r:.200}"
+            raise TypeError(message)
+        both: StateFuture[list[Any]] = combine_all([self, other])
+        return both.then_apply(lambda values: fn(values[0], values[1]))
+
+    def then_conditionally_apply(
+        self,
+        condition: Callable[[T], bool],
+        if_true: Callable[[T], U],
+        if_false: Callable[[T], U] | None = None,
+    ) -> StateFuture[tuple[bool, U | None]]:
+        """A future of ``(condition held, result of the chosen function)``.
+
+        Without ``if_false`` a false condition gives ``(False, None)``.
+        """
+
+        async def choose(value: T) -> tuple[bool, U | None]:
+            holds = bool(condition(value))
+            branch = if_true if holds else if_false
+            result: Any = None if branch is None else branch(value)
+            return holds, (await result) if result.__class__ is CoroutineType else result
+
+        return self.then_apply(choose)
+
+    def then_conditionally_accept(
+        self,
+        condition: Callable[[T], bool],
+        if_true: Callable[[T], object],
+        if_false: Callable[[T], object] | None = None,
+    ) -> StateFuture[bool]:
+        """A future of whether the condition held, done after the chosen function has run."""
+        chosen = self.then_conditionally_apply(condition, if_true, if_false)
+        return chosen.then_apply(lambda outcome: outcome[0])
+
+    def then_conditionally_compose(
+        self,
+        condition: Callable[[T], bool],
+        if_true: Callable[[T], StateFuture[U]],
+        if_false: Callable[[T], StateFuture[U]] | None = None,
+    ) -> StateFuture[tuple[bool, U | None]]:
+        """A future of ``(condition held, result of the chosen future)``."""
+
+        async def choose(value: T) -> tuple[bool, U | None]:
+            holds = bool(condition(value))
+            branch = if_true if holds else if_false
+            if branch is None:
+                return holds, None
+            chosen: Any = branch(value)
+            if chosen.__class__ is CoroutineType:
+                return holds, await chosen
+            return holds, await _composed(chosen, "then_conditionally_compose")
+
+        return self.then_apply(choose)
+
+    def __await__(self) -> Generator[Any, None, T]:
+        if self._callbacks is not None:
+            yield self
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+_NOT_OF_A_FUTURE: Final = (
+    "bool str format int float index iter len contains getitem eq ne lt le gt ge neg pos abs add "
+    "radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow divmod rdivmod "
+    "and rand or ror xor rxor"
+)
+"""Operations on a result; on its future they say that it was not awaited."""
+
+
+def _not_awaited(*_: object) -> NoReturn:
+    raise not_awaited()
+
+
+for _name in _NOT_OF_A_FUTURE.split():
+    # Not in the class, where type checkers would take a future for an iterable, or for a number.
+    setattr(StateFuture, f"__{_name}__", _not_awaited)
+
+
+# -- what the engine makes --------------------------------------------------------------------
+
+
+class Answered(StateFuture[T]):
+    """A request that memory answered, made while its record needs no explicit order.
+
+    Every earlier request of the record has completed. Awaited before the next request is made, as
+    coroutines do, it costs no more than its value; anything else makes it an `Ordered` one.
+    """
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:
+        # A call of the class takes no frame of Python's.
+        __init__ = object.__init__
+
+    def _attach(
+        self, callback: Callable[[T], object], after: StateFuture[Any] | None = None
+    ) -> None:
+        scheduler = after._record.scheduler if type(after) is Promise else _scheduler_of_a_record()
+        if scheduler is None:
+            self._run_here(callback, after)
+            return
+        record = scheduler.hold()  # which may have put this one in order
+        self._done = True
+        if isinstance(self, Ordered):
+            number, position = self._number, self._position
+        else:
+            number, position = 0, LAST
+        record.push(number, position, scheduler.context._namespace, callback, self._value)
+
+    def _run_here(self, callback: Callable[[T], object], after: StateFuture[Any] | None) -> None:
+        del after
+        callback(self._value)
+
+    def _claim(self) -> NoReturn:
+        raise _completed_by_the_engine()
+
+    def __repr__(self) -> str:
+        return f"<StateFuture {self._value!r}>"
+
+    def _use(self) -> None:
+        """Somebody wants the value."""
+        self._done = True
+
+    def __await__(self) -> Generator[Any, None, T]:
+        if self._done and self._has_to_wait():
+            yield self
+        self._done = True
+        return self._value
+
+    def _has_to_wait(self) -> bool:
+        """Whether a second await waits: for what hangs on requests that have completed."""
+        scheduler = _scheduler_of_a_record()
+        return scheduler is not None and not scheduler.passes(0, LAST)
+
+    def _order(self, record: Record) -> None:
+        """Become the next request of ``record`` in its order."""
+        self.__class__ = Ordered
+        record.number(self)
+
+
+class AnsweredRead(Answered[T]):
+    """A read that memory answered: to drop it without awaiting it is a mistake."""
+
+    __slots__ = ()
+
+    def _order(self, record: Record) -> None:
+        self.__class__ = OrderedRead  # type: ignore[assignment] # the slots are the same
+        record.number(self)
+
+
+# Nothing but iteration is ever asked of it.
+_ENDED: Final[Generator[Any, None, None]] = iter(())  # type: ignore[assignment]
+
+
+class Done(Answered[None]):
+    """A write with nothing unfinished before it: complete at once, shared by many writes.
+
+    Awaiting it makes no generator: every asynchronous write of a record comes by here. As soon as
+    a record keeps order, those that it may hold are `Ordered`, and wait for what they must.
+    """
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self._value = None
+        self._done = True
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return _ENDED
+
+    def _order(self, record: Record) -> None:
+        """Be a request of ``record`` that has completed."""
+        self.__class__ = Ordered  # type: ignore[assignment] # the slots are the same
+        self._record = record
+        self._number, self._position = 0, LAST
+
+
+class Ordered(Answered[T]):
+    """A request that memory answered, with its number among the requests of its record."""
+
+    __slots__ = ()
+
+    def _attach(
+        self,
+        callback: Callable[[T], object],
+        after: StateFuture[Any] | None = None,  # noqa: ARG002 - it never fails
+    ) -> None:
+        record = self._record
+        scheduler = current_scheduler()
+        if scheduler is not record.scheduler:
+            raise _chained_elsewhere()
+        self._done = True
+        namespace = scheduler.context._namespace
+        if scheduler.current is record:
+            record.open += 1
+            record.push(self._number, self._position, namespace, callback, self._value)
+        elif self._number:
+            scheduler.arrive(scheduler.hold(), namespace, callback, self._value)
+        else:
+            scheduler.hold().push(0, LAST, namespace, callback, self._value)
+
+    def __await__(self) -> Generator[Any, None, T]:
+        if not self._record.scheduler.passes(self._number, self._position):
+            yield self
+        self._done = True
+        return self._value
+
+    def _order(self, record: Record) -> None:
+        """It is in order already."""
+
+
+class OrderedRead(Ordered[T]):
+    """A numbered read: one that is dropped without being awaited or chained is counted."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        if not self._done:
+            self._record.scheduler.dropped_reads += 1
+
+
+class Promise(StateFuture[T]):
+    """A future that the engine itself completes: no other thread touches it, so no lock does."""
+
+    __slots__ = ()
+
+    def __init__(self, record: Record) -> None:
+        self._done = self._claimed = False
+        self._callbacks = []
+        self._record = record
+
+    _claim = Answered._claim
+
+    def _fulfil(self, value: T) -> None:
+        self._value = value
+        self._record.scheduler.complete(self)
+
+    def _attach(
+        self, callback: Callable[[T], object], after: StateFuture[Any] | None = None
+    ) -> None:
+        scheduler = self._record.scheduler
+        if current_scheduler() is not scheduler:
+            raise _chained_elsewhere()
+        callbacks = self._callbacks
+        record, namespace = scheduler.hold(), scheduler.context._namespace
+        if callbacks is not None:
+            callbacks.append((record, namespace, callback, after))
+        elif record is self._record:
+            record.push(0, LAST, namespace, callback, self._value)
+        else:
+            scheduler.arrive(record, namespace, callback, self._value)
+
+    def _use(self) -> None:
+        """Somebody wants the value."""
+
+    def __await__(self) -> Generator[Any, None, T]:
+        if self._callbacks is not None or not self._record.scheduler.passes(0, LAST):
+            yield self
+        return self._value
+
+
+class ReadPromise(Promise[T]):
+    """A request that storage answers; one that nobody has awaited or chained is counted."""
+
+    __slots__ = ()
+
+    def __init__(self, record: Record) -> None:
+        super().__init__(record)
+        self._position = 0
+        """How often it was awaited or chained."""
+
+    def _use(self) -> None:
+        self._position += 1
+
+    def _attach(
+        self, callback: Callable[[T], object], after: StateFuture[Any] | None = None
+    ) -> None:
+        self._position += 1
+        super()._attach(callback, after)
+
+    def __await__(self) -> Generator[Any, None, T]:
+        self._position += 1
+        return super().__await__()
+
+    def __del__(self) -> None:
+        if self._done and not self._position:
+            self._record.scheduler.dropped_reads += 1
+
+
+for _class in (Answered, AnsweredRead, Done, Ordered, OrderedRead, Promise, ReadPromise):
+    # What users see, in messages about types too.
+    _class.__name__ = _class.__qualname__ = "StateFuture"
+
+
+def pending() -> StateFuture[Any]:
+    """A future that only `StateFuture._fulfil` completes."""
+    scheduler = _scheduler_of_a_record()
+    if scheduler is not None:
+        return Promise(scheduler.current_record())
+    future: StateFuture[Any] = StateFuture()
+    future._claimed = True
+    return future
+
+
+def completed_future(value: T) -> StateFuture[T]:
+    """A future that is done with ``value``."""
+    scheduler = _scheduler_of_a_record()
+    if scheduler is not None:
+        return scheduler.answer(value)
+    future: StateFuture[T] = StateFuture()
+    future.complete(value)
+    return future
+
+
+def completed_void_future() -> StateFuture[None]:
+    """A future that is done with ``None``."""
+    return completed_future(None)
+
+
+# A tuple is an iterable, too: the overloads overlap, and the first that fits counts.
+@overload
+def combine_all(  # type: ignore[overload-overlap]
+    futures: tuple[StateFuture[T], StateFuture[U]],
+) -> StateFuture[tuple[T, U]]: ...
+@overload
+def combine_all(  # type: ignore[overload-overlap]
+    futures: tuple[StateFuture[T], StateFuture[U], StateFuture[V]],
+) -> StateFuture[tuple[T, U, V]]: ...
+@overload
+def combine_all(  # type: ignore[overload-overlap]
+    futures: tuple[StateFuture[T], StateFuture[U], StateFuture[V], StateFuture[W]],
+) -> StateFuture[tuple[T, U, V, W]]: ...
+@overload
+def combine_all(  # type: ignore[overload-overlap]
+    futures: tuple[StateFuture[T], ...],
+) -> StateFuture[tuple[T, ...]]: ...
+@overload
+def combine_all(  # type: ignore[overload-overlap]
+    futures: tuple[StateFuture[Any], ...],
+) -> StateFuture[tuple[Any, ...]]: ...
+@overload
+def combine_all(futures: Iterable[StateFuture[T]]) -> StateFuture[list[T]]: ...
+@overload
+def combine_all(futures: Iterable[StateFuture[Any]]) -> StateFuture[list[Any]]: ...
+def combine_all(futures: Iterable[StateFuture[Any]]) -> StateFuture[Any]:
+    """A future of all results, in the order of the arguments; ``[]`` is done at once.
+
+    The results are a tuple if the futures are, whose types a type checker knows one by one, and a
+    list otherwise. Raises `ValueError` for a ``None`` among the futures and `TypeError` for
+    anything else that is not a `StateFuture`.
+    """
+    if isinstance(futures, StateFuture):
+        message = "combine_all takes a list of StateFutures: combine_all([...])"
+        raise TypeError(message)
+    members = list(futures)
+    for position, member in enumerate(members):
+        if member is None:
+            message = f"combine_all: future number {position} is None"
+            raise ValueError(message)
+        if not isinstance(member, StateFuture):
+            message = f"combine_all takes StateFutures; number {position} is {member!r}"
+            raise TypeError(message)
+    kind = tuple if isinstance(futures, tuple) else list
+    scheduler = _scheduler_of_a_record()
+    if scheduler is not None:
+        known = scheduler.combined(members, kind)
+        if known is not None:
+            return known
+    if not members:
+        return completed_future(kind())
+    results = _gathered(members)
+    return results.then_apply(tuple) if kind is tuple else results
+
+
+def _gathered(members: list[StateFuture[Any]]) -> StateFuture[list[Any]]:
+    results: list[Any] = [None] * len(members)
+    after: StateFuture[list[Any]] = pending()
+    missing = len(members)
+
+    def collect(position: int, value: Any) -> None:
+        nonlocal missing
+        results[position] = value
+        missing -= 1
+        if missing == 0:
+            after._fulfil(results)
+
+    for position, member in enumerate(members):
+        member._attach(partial(collect, position), after)
+    return after
+
+
+# -- coroutines -------------------------------------------------------------------------------
+
+
+def drive(coroutine: Coroutine[Any, Any, U], result: StateFuture[U]) -> None:
+    """Run a coroutine that awaits state futures; ``result`` gets what it returns."""
+
+    def step(_: object = None) -> None:
+        try:
+            awaited = coroutine.send(None)
+        except StopIteration as stop:
+            result._fulfil(stop.value)
+            return
+        check_awaited(awaited, coroutine)._attach(step)
+
+    step()
+
+
+NOT_AWAITED: Final = (
+    "it was not awaited. Write `await state.async_value()`, or chain with then_apply"
+)
+AWAIT_HELP: Final = (
+    "a keyed function can await state futures only. Use combine_all([...]) for several states at "
+    "once, and ordered_wait (of forebay-spark-runtime) for calls to the outside world"
+)
+
+
+def check_awaited(awaited: object, coroutine: Any) -> StateFuture[Any]:
+    """The future that a driven coroutine waits for; a `TypeError` in it for anything else."""
+    if isinstance(awaited, StateFuture):
+        return awaited
+    error = TypeError(f"awaited {awaited!r}: {AWAIT_HELP}")
+    with contextlib.suppress(StopIteration):  # a coroutine may swallow the error and end
+        coroutine.throw(error)
+    raise error
+
+
+def _give(after: StateFuture[Any], returned: Any) -> None:
+    """Complete ``after`` with what a callback returned, or what its coroutine will return."""
+    if returned.__class__ is CoroutineType:
+        drive(returned, after)
+    else:
+        after._fulfil(returned)
+
+
+async def _dropping(coroutine: Coroutine[Any, Any, Any]) -> None:
+    await coroutine
+
+
+# -- errors -----------------------------------------------------------------------------------
+
+
+def not_awaited() -> StateAccessError:
+    """The error for a future that was used as its result."""
+    return StateAccessError(f"a StateFuture was used where its result was meant: {NOT_AWAITED}")
+
+
+def _composed(inner: object, method: str) -> StateFuture[Any]:
+    if isinstance(inner, StateFuture):
+        return inner
+    message = (
+        f"{method} takes a function that returns a StateFuture or a coroutine; it returned "
+        f"{type(inner).__name__} {inner!r}. Use {method.replace('compose', 'apply')} for a plain "
+        "result, or completed_void_future() where there is nothing to wait for"
+    )
+    raise TypeError(message)
+
+
+def _no_function(given: object) -> TypeError:
+    return TypeError(f"a future is chained by a function of its result, not by {given!r:.200}")
+
+
+def _never_run(generator: Any) -> TypeError:
+    return TypeError(
+        "then_accept takes a function that returns, not one that yields: nobody would run "
+        f"{generator.__qualname__}. Give rows out by ctx.collect(row)"
+    )
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
+
+
+def _completed_by_the_engine() -> StateAccessError:
+    return StateAccessError(
+        "this StateFuture is completed by the engine; complete only what you have made"
+    )
+
+
+def _chained_elsewhere() -> StateAccessError:
+    return StateAccessError(
+        "this StateFuture belongs to a record of an operator: chain and await it on the operator's "
+        "task thread, within its micro-batch; other threads only complete futures"
+    )

@@ -1,0 +1,39 @@
+"""The settings of Forebay: their types, and how `spark.forebay.*` becomes values.
+
+Authors of plugins declare their settings with `option` or `Setting`; runtimes and commands resolve
+what users gave.
+"""
+
+from forebay_state_api.settings.resolve import (
+    CORE,
+    PREFIX,
+    RETRY_BUDGET,
+    EngineSettings,
+    Setting,
+    SettingRow,
+    Settings,
+    option,
+    options_from,
+    resolve_settings,
+    settings_of,
+)
+from forebay_state_api.settings.value_types import BYTES, DURATION, LOCATION, SettingType, one_of
+
+__all__ = [
+    "BYTES",
+    "CORE",
+    "DURATION",
+    "LOCATION",
+    "PREFIX",
+    "RETRY_BUDGET",
+    "EngineSettings",
+    "Setting",
+    "SettingRow",
+    "SettingType",
+    "Settings",
+    "one_of",
+    "option",
+    "options_from",
+    "resolve_settings",
+    "settings_of",
+]

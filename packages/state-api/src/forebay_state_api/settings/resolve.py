@@ -1,0 +1,319 @@
+"""The settings of Forebay: what exists, what was given, what is in force.
+
+A setting is named ``spark.forebay.<name>``. `resolve_settings` merges keyword arguments over the
+session's configuration over defaults, and refuses keys that do not exist and values that do not
+fit, so that a misspelt setting is an error and not a default.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, TypeVar
+
+import attrs
+
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.settings.redaction import MASK, redacted
+from forebay_state_api.settings.value_types import (
+    BYTES,
+    DURATION,
+    LOCATION,
+    SettingType,
+    kind_of,
+)
+
+T = TypeVar("T", bound=attrs.AttrsInstance)
+
+PREFIX: Final = "spark.forebay."
+"""What every key of the configuration begins with."""
+
+_STORAGE: Final = "storage."
+_DEFAULT: Final = "default"
+_SECRET_WORDS: Final = ("secret", "password", "token", "key", "credential", "signature")
+
+
+@attrs.frozen
+class Setting:
+    """One setting: its name without the prefix, the form of its values, and what it does."""
+
+    name: str
+    type: SettingType = attrs.field(converter=kind_of)
+    """`str`, `int`, `float` or `bool`, or `BYTES`, `DURATION`, `LOCATION` or ``one_of(...)``."""
+    default: Any
+    """In the form that users write or as the value itself; ``None`` means that there is none."""
+    doc: str
+    """One sentence for ``forebay config``."""
+    minimum: float | None = attrs.field(default=None, kw_only=True)
+    """The smallest value, of numbers."""
+
+    def value_of(self, given: object, *, key: str | None = None) -> Any:
+        """Return ``given``, text or value, in the setting's type.
+
+        Raises `ConfigurationError` naming ``key`` (the full key if not given), the value and the
+        expected form.
+        """
+        try:
+            value = self.type.accept(given)
+            fits = self.minimum is None or value >= self.minimum
+        except (ValueError, TypeError):
+            fits = False
+        if fits:
+            return value
+        least = "" if self.minimum is None else f", at least {self.minimum:g}"
+        message = f"{key or PREFIX + self.name} = {given!r}: expected {self.type.expected}{least}"
+        raise ConfigurationError(message)
+
+    def default_value(self) -> Any:
+        """Return the default in the setting's type."""
+        return None if self.default is None else self.value_of(self.default)
+
+
+def option(
+    type: type | SettingType,  # noqa: A002 - the word of `Setting`
+    default: Any,
+    doc: str,
+    *,
+    minimum: float | None = None,
+    name: str = "",
+) -> Any:
+    """Declare a field of an attrs class that is a setting as well: see `settings_of`."""
+    setting = Setting(name, type, default, doc, minimum=minimum)
+    return attrs.field(default=setting.default_value(), metadata={Setting: setting})
+
+
+def settings_of(options: type[attrs.AttrsInstance]) -> dict[str, Setting]:
+    """Return the settings of an attrs class by their names: those of its fields made by `option`.
+
+    The field ``max_runs`` is the setting ``max-runs``, and ``timeout_s`` is ``timeout``, unless it
+    has a ``name``. Other fields are nobody's to set: constants, which tests change.
+    """
+    declared = [field for field in attrs.fields(options) if Setting in field.metadata]
+    return {(name := _name_of(f)): attrs.evolve(f.metadata[Setting], name=name) for f in declared}
+
+
+def options_from(options: type[T], given: Mapping[str, Any]) -> T:
+    """Make an object of an attrs class of settings that are in force.
+
+    ``given`` is by the names that `settings_of` gives, also for fields that are no settings; a
+    field that is not in it has its default, and names of others are passed over.
+    """
+    known = {_name_of(field): field.name for field in attrs.fields(options)}
+    return options(**{known[name]: given[name] for name in given if name in known})
+
+
+def _name_of(field: attrs.Attribute[Any]) -> str:
+    setting = field.metadata.get(Setting)
+    named = "" if setting is None else setting.name
+    return named or field.name.replace("_", "-").removesuffix("-s")
+
+
+@attrs.frozen(kw_only=True)
+class EngineSettings:
+    """The limits of an engine."""
+
+    in_flight_limit: int = option(int, 6000, "Records that may be under way at once.", minimum=1)
+    batch_size: int = option(int, 1000, "State requests that go to the backend at once.", minimum=1)
+    page_size: int = option(int, 128, "Elements in a page of a state iterator.", minimum=1)
+    read_ahead: bool = option(bool, True, "Read declared point states before the first record.")  # noqa: FBT003
+    drain_timeout_s: float = option(
+        DURATION, "60s", "Longest wait for records in flight at a batch's end."
+    )
+
+
+RETRY_BUDGET: Final = Setting(
+    "storage.retry-budget",
+    DURATION,
+    "30s",
+    "How long a request to storage that fails in passing is tried again.",
+)
+CORE: Final = (
+    Setting("state.dir", LOCATION, None, "Where state lives: a path or a URL."),
+    Setting("state.backend", str, "heap", "The state backend; `forebay plugins` lists them."),
+    Setting(
+        "state.cache-bytes",
+        BYTES,
+        "1g",
+        "Budget of a worker process for what backends keep between batches.",
+        minimum=0,
+    ),
+    Setting(
+        "compaction.service", str, "local", "Where compaction runs; `forebay plugins` lists them."
+    ),
+    *settings_of(EngineSettings).values(),
+    Setting("retention", int, 10, "Versions kept for going back.", minimum=1),
+    Setting("janitor.min-age", DURATION, "1h", "Nothing younger is ever deleted."),
+    RETRY_BUDGET,
+    Setting(
+        "storage.request-timeout", DURATION, None, "Longest wait for one answer of a network store."
+    ),
+)
+"""The settings that do not belong to a plugin."""
+
+
+@attrs.frozen
+class SettingRow:
+    """A row of ``forebay config``."""
+
+    key: str
+    value: str
+    """As users write it; what looks like a secret is masked."""
+    source: str
+    """``argument``, ``configuration`` or ``default``."""
+    doc: str
+
+
+@attrs.frozen
+class _InForce:
+    value: Any = attrs.field(repr=False)
+    """Not in the repr: it may be a secret."""
+    shown: str
+    source: str
+    doc: str
+
+
+@attrs.frozen
+class Settings(Mapping[str, Any]):
+    """The settings in force, by name without the prefix; immutable and picklable.
+
+    ``settings["in-flight-limit"]`` is an `int`, sizes are bytes, durations are seconds (`float`);
+    a setting that has neither a value nor a default is ``None``. An unknown name is a `KeyError`.
+    """
+
+    _in_force: Mapping[str, _InForce]
+
+    def __getitem__(self, name: str) -> Any:
+        return self._in_force[name].value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._in_force)
+
+    def __len__(self) -> int:
+        return len(self._in_force)
+
+    def is_default(self, name: str) -> bool:
+        """Whether nobody has set it."""
+        return self._in_force[name].source == _DEFAULT
+
+    def required(self, name: str, *, argument: str) -> Any:
+        """The value of a setting that has no default.
+
+        Raises `ConfigurationError` saying how to give it: the key, or ``argument`` in the code.
+        """
+        if (value := self[name]) is None:
+            message = f"{PREFIX}{name} is not set: set it, or pass {argument}="
+            raise ConfigurationError(message)
+        return value
+
+    def backend_options(self) -> dict[str, Any]:
+        """Return the options of the backend ``state.backend``, without its name before them."""
+        return self.options_of(self["state.backend"])
+
+    def options_of(self, name: str) -> dict[str, Any]:
+        """Return the options of a backend, without its name before them."""
+        return self._below(f"{name}.")
+
+    def service_options(self, service: Any) -> dict[str, Any]:
+        """Return the options of a compaction service, given its class, without their prefix."""
+        return self.options_of(_prefix_of(service.name, service))
+
+    def storage_options(self) -> dict[str, Any]:
+        """Return what `open_storage` takes: what is set of ``storage.*``, by the ``*``."""
+        return {name: value for name, value in self._below(_STORAGE).items() if value is not None}
+
+    def explain(self) -> list[SettingRow]:
+        """Return each setting, its value and where that came from, in order of the keys."""
+        return [
+            SettingRow(PREFIX + name, given.shown, given.source, given.doc)
+            for name, given in sorted(self._in_force.items())
+        ]
+
+    def _below(self, prefix: str) -> dict[str, Any]:
+        return {name[len(prefix) :]: self[name] for name in self if name.startswith(prefix)}
+
+
+def resolve_settings(
+    given: Mapping[str, str],
+    *,
+    overrides: Mapping[str, object] | None = None,
+    backends: Mapping[str, Any] | None = None,
+) -> Settings:
+    """Merge ``overrides`` over ``given`` over the defaults.
+
+    :param given: a configuration; keys that do not begin with ``spark.forebay.`` are ignored.
+    :param overrides: keyword arguments, by the name of the setting; ``None`` means not passed.
+    :param backends: backends and compaction services by name, whose options are settings too.
+
+    Raises `ConfigurationError` for an unknown key, naming the nearest one and all that exist, and
+    for a value that does not fit, naming key, value and expected form.
+    """
+    declared = _declared(backends or {})
+    in_force = {
+        name: _in_force(setting, setting.default_value(), _DEFAULT)
+        for name, setting in declared.items()
+    }
+    configured = {k.removeprefix(PREFIX): v for k, v in given.items() if k.startswith(PREFIX)}
+    passed = {name: v for name, v in (overrides or {}).items() if v is not None}
+    for source, values in (("configuration", configured), ("argument", passed)):
+        for name, value in values.items():
+            setting = _find(name, declared)
+            in_force[name] = _in_force(setting, setting.value_of(value), source)
+    settings = Settings(in_force)
+    for owner, configurable in (backends or {}).items():
+        _check_required(owner, configurable, settings)
+    return settings
+
+
+def _prefix_of(owner: str, configurable: Any) -> str:
+    return getattr(configurable, "options_prefix", "") or owner
+
+
+def _check_required(owner: str, configurable: Any, settings: Settings) -> None:
+    option = getattr(configurable, "required_option", "")
+    if not option:
+        return
+    name = f"{_prefix_of(owner, configurable)}.{option}"
+    chosen = settings["compaction.service"]
+    if chosen == owner and settings[name] is None:
+        raise ConfigurationError(f"{PREFIX}compaction.service={owner} needs {PREFIX}{name}")
+    if chosen != owner and settings[name] is not None:
+        message = (
+            f"{PREFIX}{name} is set, but {PREFIX}compaction.service is {chosen!r}: set it to "
+            f"{owner!r}, or leave the other out"
+        )
+        raise ConfigurationError(message)
+
+
+def _declared(owners: Mapping[str, Any]) -> dict[str, Setting]:
+    declared = {setting.name: setting for setting in CORE}
+    for owner, configurable in owners.items():
+        options: Mapping[str, Setting] = getattr(configurable, "options", {})
+        for option, setting in options.items():
+            name = f"{_prefix_of(owner, configurable)}.{option}"
+            declared[name] = attrs.evolve(setting, name=name)
+    return declared
+
+
+def _find(name: str, declared: Mapping[str, Setting]) -> Setting:
+    if name in declared:
+        return declared[name]
+    if name.startswith(_STORAGE) and name != _STORAGE:
+        return Setting(name, str, None, "Passed on to the storage by this name.")
+    raise ConfigurationError(_unknown(name, declared))
+
+
+def _unknown(name: str, declared: Mapping[str, Setting]) -> str:
+    known = sorted([*declared, f"{_STORAGE}*"])
+    close = difflib.get_close_matches(name, known, n=1)
+    meant = f" - did you mean {PREFIX}{close[0]}?" if close else ""
+    return (
+        f"there is no setting {PREFIX}{name}{meant} - known, each after {PREFIX!r}: "
+        f"{', '.join(known)} (options of a backend or service that is not installed are unknown)"
+    )
+
+
+def _in_force(setting: Setting, value: Any, source: str) -> _InForce:
+    name = setting.name
+    secret = name.startswith(_STORAGE) and any(word in name.lower() for word in _SECRET_WORDS)
+    shown = "-" if value is None else MASK if secret else redacted(setting.type.show(value))
+    return _InForce(value, shown, source, setting.doc)

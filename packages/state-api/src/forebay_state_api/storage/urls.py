@@ -1,0 +1,145 @@
+"""What a path or a URL of a storage means.
+
+What nearly is a URL is refused, and so is what a store would ignore or fold: a directory is never
+made where nobody meant it, and two URLs are never one place in silence.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.request import url2pathname
+
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.settings.redaction import redacted
+
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):/")
+"""How a URL begins; one letter is a Windows drive."""
+_NEARLY: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+)(?::|//)")
+"""How a URL begins from which a character or two are missing."""
+_FOREIGN: Final = frozenset(
+    "adls ftp gcs nfs oci oss s3n sftp smb ssh wasb wasbs".split()  # noqa: SIM905 - one line
+)
+"""Schemes that people write although nothing here opens them."""
+_VARIABLE: Final = re.compile(r"\$(?:\{\w*\}?|\(|[A-Za-z_]\w*)")
+_WINDOWS: Final = re.compile(r"[A-Za-z]:/|.*\\")
+_NAME_ONE: Final = "name a directory or a URL (spark.forebay.state.dir, or state_dir=)"
+
+
+def located(text: str) -> str:
+    """Return an absolute path for a path or a ``file:`` URL, and any other URL as it is.
+
+    Raises `ConfigurationError` for what is only nearly a URL, of which a part would be ignored or
+    which would be taken for a path, and for a URL that has a password or a signature in it.
+    """
+    _check_text(text)
+    scheme = scheme_of(text)
+    if scheme == "dbfs" and not text.startswith("dbfs://"):
+        text = f"dbfs://{text[len('dbfs:') :]}"  # as Databricks spells it: dbfs:/path
+    if scheme and scheme != "file":
+        _check_url(text, scheme)
+        return text
+    path = _path_of(text) if scheme else _checked_path(text)
+    try:
+        return str(Path(path).expanduser().absolute())
+    except RuntimeError as error:
+        msg = f"the state directory {text!r} cannot be found: {error}"
+        raise ConfigurationError(msg) from error
+
+
+def scheme_of(text: str) -> str:
+    """Return a URL's scheme in lower case, and ``""`` for a path."""
+    match = _SCHEME.match(text)
+    return match[1].lower() if match else ""
+
+
+def _check_text(text: str) -> None:
+    if not text:
+        msg = f"the state directory is an empty string; {_NAME_ONE}"
+        raise ConfigurationError(msg)
+    if text != text.strip():
+        msg = f"the state directory {redacted(text)!r} begins or ends with a blank: leave it out"
+        raise ConfigurationError(msg)
+    if "\0" in text:
+        msg = f"the state directory {redacted(text)!r} has a NUL character in it; {_NAME_ONE}"
+        raise ConfigurationError(msg)
+    if found := _VARIABLE.search(text):
+        msg = (
+            f"the state directory {redacted(text)!r} has {found[0]} in it, and variables "
+            "are not replaced here: write the value"
+        )
+        raise ConfigurationError(msg)
+
+
+def _checked_path(text: str) -> str:
+    # Imported here: what it imports for the hooks imports this module.
+    from forebay_state_api.plugins import plugins
+
+    if nearly := _NEARLY.match(text):
+        scheme = nearly[1].lower()
+        if scheme in _FOREIGN or scheme in plugins().storages():
+            raise _neither(text, scheme)
+    if os.name != "nt" and _WINDOWS.match(text):
+        msg = f"the state directory {text!r} is a path of Windows; write one of this system"
+        raise ConfigurationError(msg)
+    return text
+
+
+def _neither(text: str, scheme: str) -> ConfigurationError:
+    begin = "file:/" if scheme == "file" else f"{scheme}://"
+    shown = redacted(text)
+    return ConfigurationError(
+        f"{shown!r} is neither a path nor a URL: URLs begin with {begin} (a Path object "
+        f"drops one of the slashes: pass a str), and a directory of that name is {'./' + shown!r}"
+    )
+
+
+def _path_of(url: str) -> str:
+    """Return the path of a ``file:`` URL."""
+    parts = urlsplit(url)
+    if parts.netloc not in {"", "localhost"} or "?" in url or "#" in url:
+        msg = (
+            f"{redacted(url)!r} is no URL of a local directory: write file:///absolute/path, with "
+            "%23 for # and %3F for ?, or the path itself"
+        )
+        raise ConfigurationError(msg)
+    _check_folders(url, parts)
+    return url2pathname(parts.path)
+
+
+def _check_url(url: str, scheme: str) -> None:
+    if not url[len(scheme) :].startswith("://"):
+        raise _neither(url, scheme)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        msg = f"{redacted(url)!r} is no URL: {error}"
+        raise ConfigurationError(msg) from error
+    if parts.password is not None:
+        msg = (
+            f"the URL of the storage at {parts.hostname} has a password in it, which would show "
+            "in messages: set spark.forebay.storage.* instead"
+        )
+        raise ConfigurationError(msg)
+    if "?" in url or "#" in url:
+        msg = (
+            f"{redacted(url)!r} goes on with a ? or a #, and stores ignore what comes after it: "
+            "leave it out; another place needs another path, and a signature belongs in "
+            "spark.forebay.storage.*"
+        )
+        raise ConfigurationError(msg)
+    _check_folders(url, parts)
+
+
+def _check_folders(url: str, parts: SplitResult) -> None:
+    """Refuse what stores fold, written as it is or with ``%2E`` and ``%2F``."""
+    folders = unquote(parts.path).removeprefix("/").removesuffix("/").split("/")
+    if {".", ".."}.intersection(folders) or (len(folders) > 1 and "" in folders):
+        msg = (
+            f"{redacted(url)!r} has '..', '.' or an empty name between its slashes, which stores "
+            "fold: write the folder that you mean"
+        )
+        raise ConfigurationError(msg)

@@ -1,0 +1,68 @@
+"""Bytes of operator state: small ones lie in the manifest, large ones in files that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import xxhash
+
+from forebay_state_api.contract.object_storage import ObjectNotFoundError
+from forebay_state_api.errors import CorruptStateError
+
+if TYPE_CHECKING:
+    from forebay_state_api.contract.object_storage import ObjectStorage
+
+INLINE_BYTES: Final = 16_384
+"""The most bytes of one state that lie in the manifest itself, whose checksum then covers them."""
+
+
+@attrs.frozen
+class FileBlob:
+    """Bytes in a file of their own."""
+
+    name: str
+    size: int
+    digest: bytes
+    """XXH3-128 of the bytes."""
+
+
+Blob = bytes | FileBlob
+
+
+def stored_blob(blob: Blob) -> bytes | list[Any]:
+    """As plain data of a manifest."""
+    return blob if isinstance(blob, bytes) else [blob.name, blob.size, blob.digest]
+
+
+def loaded_blob(stored: bytes | Sequence[Any]) -> Blob:
+    """Inverse of `stored_blob`."""
+    return stored if isinstance(stored, bytes) else FileBlob(*stored)
+
+
+def put_blob(storage: ObjectStorage, name: str, data: bytes) -> Blob:
+    """Make ``data`` durable: as it is if it is small, else as file ``name`` (one request)."""
+    if len(data) <= INLINE_BYTES:
+        return data
+    storage.put(name, data)
+    return FileBlob(name, len(data), xxhash.xxh3_128_digest(data))
+
+
+def read_blob(storage: ObjectStorage, blob: Blob, what: str) -> bytes:
+    """The bytes, checked; ``what`` names state and version in a `CorruptStateError`."""
+    if isinstance(blob, bytes):
+        return blob
+    place = f"file {blob.name} in {storage.url}, {what}"
+    try:
+        data = storage.get(blob.name)
+    except ObjectNotFoundError as error:
+        message = f"{place}, is missing"
+        raise CorruptStateError(message) from error
+    if len(data) != blob.size:
+        message = f"{place}, has {len(data)} bytes instead of {blob.size}"
+        raise CorruptStateError(message)
+    if xxhash.xxh3_128_digest(data) != blob.digest:
+        message = f"{place}, was altered: its checksum does not fit its content"
+        raise CorruptStateError(message)
+    return data
