@@ -54,7 +54,7 @@ class Manifest:
     """State name → `TableSpec.generations`; of a state without them only the description is
     known."""
     operator_state: Mapping[str, Any]
-    """Plain data: what belongs to no key; `_operator_state.content` says what is where."""
+    """Plain data without a key, as `forebay_state_api.versions.operator_state` lays it out."""
     metrics: Mapping[str, Any]
     """For people: ``keys``, ``bytes_total`` and ``bytes_written`` of the commit, ``opening_s``,
     ``ttl_us``, the times to live of the declared states, ``engine``, the `EngineMetrics` that are
