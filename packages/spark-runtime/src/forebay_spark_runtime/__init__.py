@@ -45,8 +45,8 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "diagnosis": ("Diagnosis", "Place", "doctor"),
-    "keyed_dataframe": ("ConnectedDataFrame", "KeyedDataFrame", "RestoreFrom", "keyed"),
+    "driver.diagnosis": ("Diagnosis", "Place", "doctor"),
+    "keyed.keyed_dataframe": ("ConnectedDataFrame", "KeyedDataFrame", "RestoreFrom", "keyed"),
     "waiting.arguments": ("Batch", "Rate", "Retry"),
     "waiting.current": ("Call", "current_call"),
     "waiting.operators": ("ordered_wait", "unordered_wait"),
