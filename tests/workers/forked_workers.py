@@ -14,7 +14,7 @@ NAMES = (
     "pandas",
     "pyarrow.pandas_compat",
     "pyspark.worker",
-    "forebay_spark_runtime.keyed.batch_input",
+    "forebay_spark_runtime.keyed_operator.batch_input",
     "forebay_backend_heap.backend",
     "forebay_backend_lsm.backend",
 )

@@ -1,4 +1,4 @@
-"""What the package gives, and when it imports it."""
+"""The package's public names, and when it imports them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,16 @@ def test_completion_offers_exactly_the_public_names():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     names = " ".join(sorted(forebay_spark_runtime.__all__))
     assert done.stdout == f"{names}\n" * 2
+
+
+def test_a_public_name_is_the_same_object_each_time():
+    code = (
+        "import types, forebay_spark_runtime as f\n"
+        "first, again = ([getattr(f, name) for name in f.__all__] for _ in range(2))\n"
+        "print(first == again, [one for one in first if isinstance(one, types.ModuleType)])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True []\n"
 
 
 def test_what_is_not_there_is_no_attribute():

@@ -1,7 +1,7 @@
 """Keyed functions with asynchronous state, and asynchronous calls, on Spark's DataFrames.
 
-``keyed(df, "user", uid="totals").process(fn, schema)`` and ``ordered_wait(df, fn, output)`` give
-ordinary DataFrames, of streams too.
+``keyed(df, "user", uid="totals").process(fn, schema)`` and ``ordered_wait(df, fn, output)`` return
+ordinary DataFrames, for streams as well.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from forebay_spark_runtime.driver.diagnosis import Diagnosis, Place, doctor
-    from forebay_spark_runtime.keyed.keyed_dataframe import (
+    from forebay_spark_runtime.keyed_operator.keyed_dataframe import (
         ConnectedDataFrame,
         KeyedDataFrame,
         keyed,
@@ -46,19 +46,24 @@ __all__ = [
 
 _HOMES: Final = {
     "driver.diagnosis": ("Diagnosis", "Place", "doctor"),
-    "keyed.keyed_dataframe": ("ConnectedDataFrame", "KeyedDataFrame", "RestoreFrom", "keyed"),
+    "keyed_operator.keyed_dataframe": (
+        "ConnectedDataFrame",
+        "KeyedDataFrame",
+        "RestoreFrom",
+        "keyed",
+    ),
     "waiting.arguments": ("Batch", "Rate", "Retry"),
     "waiting.current": ("Call", "current_call"),
     "waiting.operators": ("ordered_wait", "unordered_wait"),
     "waiting.reports": ("BatchReport", "WaitMetrics"),
     "waiting.retry": ("ClientBrokenError", "RetryLaterError"),
 }
-"""Where each name lives: the plugin layer imports this package to learn what it offers, and the
-``forebay`` command would wait for pyspark each time."""
+"""The module of each public name. Names are imported on first use: the plugin layer imports this
+package to list its plugins, and the ``forebay`` command would wait for pyspark each time."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for, when it is asked for."""
+    """Import a public name on first use."""
     for home, names in _HOMES.items():
         if name in names:
             return getattr(import_module(f"{__name__}.{home}"), name)
@@ -67,5 +72,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The public names; submodules that have been imported are none."""
+    """Return the public names, without the submodules that happen to be imported."""
     return __all__

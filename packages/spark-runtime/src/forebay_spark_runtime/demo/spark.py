@@ -20,7 +20,7 @@ from forebay_spark_runtime.demo.check import Carried
 from forebay_spark_runtime.demo.directory import Place
 from forebay_spark_runtime.demo.flights import SCHEMA
 from forebay_spark_runtime.demo.kill import workers
-from forebay_spark_runtime.keyed.keyed_dataframe import keyed
+from forebay_spark_runtime.keyed_operator.keyed_dataframe import keyed
 from forebay_state_api.errors import ConfigurationError
 
 UID: Final = "carried-delay"

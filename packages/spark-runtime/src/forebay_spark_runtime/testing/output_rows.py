@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 
 from forebay_spark_runtime.arrow.rows_in import RowReader
 from forebay_spark_runtime.arrow.rows_out import RowWriter
-from forebay_spark_runtime.keyed.plan import parsed_schema
+from forebay_spark_runtime.keyed_operator.plan import parsed_schema
 from forebay_state_api.codecs.spark_types import json_of_ddl
 
 

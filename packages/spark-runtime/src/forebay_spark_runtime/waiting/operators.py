@@ -20,7 +20,7 @@ from forebay_spark_runtime.driver import query_listener, stored_operators
 from forebay_spark_runtime.driver import session as sessions
 from forebay_spark_runtime.driver.shipping import shipped
 from forebay_spark_runtime.driver.worker_python import use_python_of_driver
-from forebay_spark_runtime.keyed.plan import Hidden, OutputSchema, output_schema
+from forebay_spark_runtime.keyed_operator.plan import Hidden, OutputSchema, output_schema
 from forebay_spark_runtime.waiting.answers import ERROR_DDL
 from forebay_spark_runtime.waiting.arguments import Batch, Duration, Rate, Retry
 from forebay_spark_runtime.waiting.arrow_in import InputLayout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay_spark_runtime.keyed.plan import output_schema
+from forebay_spark_runtime.keyed_operator.plan import output_schema
 from forebay_state_api.errors import ConfigurationError
 
 

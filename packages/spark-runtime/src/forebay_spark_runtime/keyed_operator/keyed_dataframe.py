@@ -23,12 +23,12 @@ from forebay_spark_runtime.driver import query_listener, stored_operators
 from forebay_spark_runtime.driver.options import KeyedOptions
 from forebay_spark_runtime.driver.shipping import shipped
 from forebay_spark_runtime.driver.worker_python import use_python_of_driver
-from forebay_spark_runtime.keyed.batch_input import Layout
-from forebay_spark_runtime.keyed.key_columns import KeyColumns, key_columns
-from forebay_spark_runtime.keyed.plan import Hidden, Input, output_schema, plan
-from forebay_spark_runtime.keyed.reduce import running_reduce
-from forebay_spark_runtime.keyed.task import SubtaskJob
-from forebay_spark_runtime.keyed.with_state import WithState
+from forebay_spark_runtime.keyed_operator.batch_input import Layout
+from forebay_spark_runtime.keyed_operator.key_columns import KeyColumns, key_columns
+from forebay_spark_runtime.keyed_operator.plan import Hidden, Input, output_schema, plan
+from forebay_spark_runtime.keyed_operator.reduce import running_reduce
+from forebay_spark_runtime.keyed_operator.task import SubtaskJob
+from forebay_spark_runtime.keyed_operator.with_state import WithState
 from forebay_state_api.engine.arguments import checked_restore
 from forebay_state_api.engine.pickling import pickled_function
 from forebay_state_api.engine.record_methods import (

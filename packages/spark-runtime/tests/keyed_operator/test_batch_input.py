@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from forebay_spark_runtime.arrow.rows_in import SLICE_ROWS
-from forebay_spark_runtime.keyed.batch_input import Feeder, Layout
-from forebay_spark_runtime.keyed.plan import GROUP_BITS, Hidden
+from forebay_spark_runtime.keyed_operator.batch_input import Feeder, Layout
+from forebay_spark_runtime.keyed_operator.plan import GROUP_BITS, Hidden
 from forebay_state_api.engine.identity import SubtaskIdentity
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import canonical_key

@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from forebay_spark_runtime.keyed.keyed_dataframe import KeyedDataFrame
+from forebay_spark_runtime.keyed_operator.keyed_dataframe import KeyedDataFrame
 from forebay_state_api import ReduceFunction
 from forebay_state_api.errors import ConfigurationError
 

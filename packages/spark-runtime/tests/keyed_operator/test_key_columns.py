@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 from pyspark.sql import types as T
 
-from forebay_spark_runtime.keyed.key_columns import key_columns, quoted
+from forebay_spark_runtime.keyed_operator.key_columns import key_columns, quoted
 from forebay_state_api.errors import ConfigurationError
 
 SCHEMA = T.StructType(

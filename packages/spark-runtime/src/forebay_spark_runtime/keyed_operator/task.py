@@ -14,7 +14,7 @@ from pyspark import TaskContext
 
 from forebay_spark_runtime.arrow.rows_out import RowWriter
 from forebay_spark_runtime.driver.options import KeyedOptions
-from forebay_spark_runtime.keyed.batch_input import Feeder, Layout
+from forebay_spark_runtime.keyed_operator.batch_input import Feeder, Layout
 from forebay_spark_runtime.worker_process.garbage_collection import begin_task, loading
 from forebay_spark_runtime.worker_process.subtasks import OperatorTask
 from forebay_spark_runtime.worker_process.task_errors import ready_for_spark

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from forebay_spark_runtime.keyed.with_state import STATE, WithState
+from forebay_spark_runtime.keyed_operator.with_state import STATE, WithState
 from forebay_state_api import FunctionError, StateTtlConfig, ValueStateDescriptor
 from forebay_state_api.errors import ConfigurationError
 

@@ -18,7 +18,7 @@ from forebay_spark_runtime.arrow.rows_in import (
     column_reader,
     shown,
 )
-from forebay_spark_runtime.keyed.plan import GROUP_BITS, Hidden
+from forebay_spark_runtime.keyed_operator.plan import GROUP_BITS, Hidden
 from forebay_spark_runtime.worker_process.task_identity import moved
 from forebay_state_api.engine.identity import SubtaskIdentity
 from forebay_state_api.engine.subtask import Subtask

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 from pyspark.sql.types import LongType, StringType, StructType
 
-from forebay_spark_runtime.keyed.reduce import running_reduce
+from forebay_spark_runtime.keyed_operator.reduce import running_reduce
 from forebay_state_api import (
     CheckpointedFunction,
     FunctionError,

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from forebay_spark_runtime.arrow.declared_types import declared_types
 from forebay_spark_runtime.arrow.input_types import refuse_in_pipeline
 from forebay_spark_runtime.arrow.routing import route
-from forebay_spark_runtime.keyed.key_columns import KeyColumns, quoted
+from forebay_spark_runtime.keyed_operator.key_columns import KeyColumns, quoted
 from forebay_state_api.errors import ConfigurationError
 
 if TYPE_CHECKING:
