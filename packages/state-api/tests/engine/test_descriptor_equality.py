@@ -104,6 +104,20 @@ def test_a_type_may_be_written_in_two_ways():
     assert disagreement(known, other) is None
 
 
+class Counted(ValueStateDescriptor):
+    """Declares more than its base."""
+
+    def aspects(self):
+        return super().aspects() | {"limit": 3}
+
+
+def test_a_subclass_that_declares_more_disagrees_with_its_base():
+    known, other = Counted("s", int), ValueStateDescriptor("s", int)
+    assert disagreement(known, other) == "limit (3 and None)"
+    assert disagreement(other, known) == "limit (None and 3)"
+    assert disagreement(known, Counted("s", int)) is None
+
+
 PLACES = [
     f"{function.__qualname__} of {__file__}:{function.__code__.co_firstlineno}"
     for function in (captured(1), added)

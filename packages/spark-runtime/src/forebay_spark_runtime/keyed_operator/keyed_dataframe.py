@@ -39,14 +39,18 @@ from forebay_state_api.engine.record_methods import (
     timer_method,
 )
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.job.aggregation import AggregateFunction, ReduceFunction, check_no_life
+from forebay_state_api.job.aggregation import (
+    AggregateFunction,
+    ReduceFunction,
+    check_defined,
+    check_no_life,
+)
 from forebay_state_api.job.functions import (
     FlatMapFunction,
     Function,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     MapFunction,
-    check_defined,
 )
 from forebay_state_api.job.ttl import StateTtlConfig
 from forebay_state_api.versions import RestoreFrom

@@ -19,12 +19,13 @@ def disagreement(known: StateDescriptor, other: StateDescriptor) -> str | None:
     if known.kind != other.kind:
         return f"kind ({known.kind} and {other.kind})"
     ours, theirs = known.aspects(), other.aspects()
-    told = [
-        f"{name} ({_shown(ours[name])} and {_shown(theirs[name])})"
-        for name in ours
-        if not _same(name, ours[name], theirs[name])
+    pairs = {name: (ours.get(name), theirs.get(name)) for name in ours | theirs}
+    differences = [
+        f"{name} ({_shown(one)} and {_shown(other)})"
+        for name, (one, other) in pairs.items()
+        if not _same(name, one, other)
     ]
-    return " and ".join(told) or None
+    return " and ".join(differences) or None
 
 
 def _same(name: str, one: Any, other: Any) -> bool:

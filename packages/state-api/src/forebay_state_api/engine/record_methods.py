@@ -18,6 +18,7 @@ import attrs
 
 from forebay_state_api.engine.scheduler import FRESH
 from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.job.aggregation import check_defined
 from forebay_state_api.job.functions import (
     FlatMapFunction,
     Function,
@@ -25,7 +26,6 @@ from forebay_state_api.job.functions import (
     KeyedProcessFunction,
     MapFunction,
     TimedFunction,
-    check_defined,
 )
 from forebay_state_api.job.futures import StateFuture, check_awaited, drive, pending
 

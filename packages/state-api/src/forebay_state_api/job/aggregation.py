@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import abc
-from typing import Generic, TypeVar
+import inspect
+from typing import Any, Generic, TypeVar
 
 from forebay_state_api.errors import ConfigurationError
 
@@ -42,6 +43,20 @@ class AggregateFunction(Generic[IN, ACC, OUT]):
         raise NotImplementedError(message)
 
 
+def check_defined(function: object) -> None:
+    """Refuse a function that lacks a method which its class leaves to users, misspelled perhaps.
+
+    Raises `ConfigurationError`.
+    """
+    cls = type(function)
+    own = getattr(function, "__dict__", {})
+    methods = [inspect.getattr_static(cls, name, None) for name in dir(cls) if name not in own]
+    missing = [method for method in methods if getattr(method, "__isabstractmethod__", False)]
+    if missing:
+        message = f"{cls.__qualname__} does not define {' and '.join(map(_spelled, missing))}"
+        raise ConfigurationError(message)
+
+
 def check_no_life(function: object, where: str) -> None:
     """Refuse ``open`` and ``close`` on a function inside states or of ``.reduce(...)``, ``where``.
 
@@ -57,3 +72,8 @@ def check_no_life(function: object, where: str) -> None:
             "state"
         )
         raise ConfigurationError(message)
+
+
+def _spelled(method: Any) -> str:
+    _, *parameters = inspect.signature(method).parameters
+    return f"{method.__name__}({', '.join(parameters)})"

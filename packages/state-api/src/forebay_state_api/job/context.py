@@ -7,19 +7,19 @@ that belongs to a record, so the context is valid in every callback and after ev
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from forebay_state_api.job.current_key import NO_KEY
+from forebay_state_api.job.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
 
 if TYPE_CHECKING:
-    from forebay_state_api.job.descriptors import (
-        AggregatingStateDescriptor,
-        ListStateDescriptor,
-        MapStateDescriptor,
-        ReducingStateDescriptor,
-        StateDescriptor,
-        ValueStateDescriptor,
-    )
     from forebay_state_api.job.states import (
         AggregatingState,
         ListState,
@@ -136,37 +136,46 @@ class RuntimeContext:
 
     def get_state(self, descriptor: ValueStateDescriptor[T]) -> ValueState[T]:
         """The value state of ``descriptor``; call it in ``open``."""
-        state: ValueState[T] = self._declared(descriptor, "ValueStateDescriptor")
+        state: ValueState[T] = self._declared(descriptor, ValueStateDescriptor)
         return state
 
     def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
         """The list state of ``descriptor``; call it in ``open``."""
-        state: ListState[T] = self._declared(descriptor, "ListStateDescriptor")
+        state: ListState[T] = self._declared(descriptor, ListStateDescriptor)
         return state
 
     def get_map_state(self, descriptor: MapStateDescriptor[K, V]) -> MapState[K, V]:
         """The map state of ``descriptor``; call it in ``open``."""
-        state: MapState[K, V] = self._declared(descriptor, "MapStateDescriptor")
+        state: MapState[K, V] = self._declared(descriptor, MapStateDescriptor)
         return state
 
     def get_reducing_state(self, descriptor: ReducingStateDescriptor[T]) -> ReducingState[T]:
         """The reducing state of ``descriptor``; call it in ``open``."""
-        state: ReducingState[T] = self._declared(descriptor, "ReducingStateDescriptor")
+        state: ReducingState[T] = self._declared(descriptor, ReducingStateDescriptor)
         return state
 
     def get_aggregating_state(
         self, descriptor: AggregatingStateDescriptor[IN, ACC, OUT]
     ) -> AggregatingState[IN, OUT]:
         """The aggregating state of ``descriptor``; call it in ``open``."""
-        state: AggregatingState[IN, OUT] = self._declared(descriptor, "AggregatingStateDescriptor")
+        state: AggregatingState[IN, OUT] = self._declared(descriptor, AggregatingStateDescriptor)
         return state
 
-    def _declared(self, descriptor: StateDescriptor, wanted: str) -> Any:
-        if type(descriptor).__name__ != wanted:
-            message = f"expected a {wanted}, got {descriptor!r}"
-            kind = getattr(descriptor, "kind", None)
-            if kind is not None:
-                infix = "" if kind == "value" else f"_{kind}"
-                message += f", which is for context.get{infix}_state"
+    def _declared(self, descriptor: StateDescriptor, wanted: type[StateDescriptor]) -> Any:
+        if not isinstance(descriptor, wanted):
+            message = f"expected a {wanted.__name__}, got {descriptor!r}"
+            for kind, getter in _GETTERS.items():
+                if isinstance(descriptor, kind):
+                    message += f", which is for context.{getter}"
             raise TypeError(message)
         return self._declare(descriptor)
+
+
+_GETTERS: Final = {
+    ValueStateDescriptor: "get_state",
+    ListStateDescriptor: "get_list_state",
+    MapStateDescriptor: "get_map_state",
+    ReducingStateDescriptor: "get_reducing_state",
+    AggregatingStateDescriptor: "get_aggregating_state",
+}
+"""Class of a descriptor → the method that takes it."""

@@ -11,8 +11,12 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Generic, TypeVar, cast, overload
 
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.job.aggregation import AggregateFunction, ReduceFunction, check_no_life
-from forebay_state_api.job.functions import check_defined
+from forebay_state_api.job.aggregation import (
+    AggregateFunction,
+    ReduceFunction,
+    check_defined,
+    check_no_life,
+)
 from forebay_state_api.job.ttl import StateTtlConfig
 
 T = TypeVar("T")

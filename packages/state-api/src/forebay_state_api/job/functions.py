@@ -14,7 +14,6 @@ import inspect
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
-from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.job.context import RuntimeContext
 
 T = TypeVar("T")
@@ -84,20 +83,6 @@ class FlatMapFunction(Function, Generic[IN, OUT]):
         """The rows that ``row`` becomes: yielded, or returned as a list."""
 
 
-def check_defined(function: object) -> None:
-    """Refuse a function that lacks a method which its class leaves to users, misspelled perhaps.
-
-    Raises `ConfigurationError`.
-    """
-    cls = type(function)
-    own = getattr(function, "__dict__", {})
-    methods = [inspect.getattr_static(cls, name, None) for name in dir(cls) if name not in own]
-    missing = [method for method in methods if getattr(method, "__isabstractmethod__", False)]
-    if missing:
-        message = f"{cls.__qualname__} does not define {' and '.join(map(_spelled, missing))}"
-        raise ConfigurationError(message)
-
-
 def called(method: Any, *arguments: Any) -> Any:
     """What a method returns that is no record method; it may neither be async nor yield."""
     result = method(*arguments)
@@ -107,8 +92,3 @@ def called(method: Any, *arguments: Any) -> Any:
         message = f"{method.__name__} is a plain method: it neither awaits nor yields"
         raise TypeError(message)
     return result
-
-
-def _spelled(method: Any) -> str:
-    _, *parameters = inspect.signature(method).parameters
-    return f"{method.__name__}({', '.join(parameters)})"

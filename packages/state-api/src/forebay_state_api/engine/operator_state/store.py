@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay_state_api.engine.descriptor_equality import disagreement
 from forebay_state_api.engine.operator_state.states import OperatorListState, OperatorMapState
-from forebay_state_api.engine.operator_state.typed import Declared, declared
+from forebay_state_api.engine.operator_state.typed import Declared, check_class, declared
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.job.operator_state import OperatorStateStore
 from forebay_state_api.versions.operator_state import Mode, StateContent, packed
@@ -57,7 +57,8 @@ class Store(OperatorStateStore):
         }
 
     def _state(self, descriptor: Any, mode: Mode) -> Any:
-        known = self._states.get(getattr(descriptor, "name", None) or "")
+        check_class(descriptor, mode)
+        known = self._states.get(descriptor.name)
         if known is not None:
             self._check_same(known[0], descriptor, mode)
             return known[1]

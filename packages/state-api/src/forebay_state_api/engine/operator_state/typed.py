@@ -80,12 +80,16 @@ class Declared:
             raise StateMigrationError(message) from error
 
 
-def declared(descriptor: Any, mode: Mode, uid: str) -> Declared:
-    """Check a descriptor and make its codecs."""
+def check_class(descriptor: Any, mode: Mode) -> None:
+    """Raise `TypeError` unless ``descriptor`` is one that the getter of ``mode`` takes."""
     wanted = MapStateDescriptor if mode is Mode.BROADCAST else ListStateDescriptor
     if not isinstance(descriptor, wanted):
         message = f"{mode.method} takes a {wanted.__name__}, not {descriptor!r}"
         raise TypeError(message)
+
+
+def declared(descriptor: StateDescriptor, mode: Mode, uid: str) -> Declared:
+    """Check what a descriptor holds and make its codecs."""
     what = f"operator state {descriptor.name!r} of operator {uid!r}"
     if descriptor.ttl is not None:
         message = f"{what}: operator state has no TTL; leave ttl out of the descriptor"
