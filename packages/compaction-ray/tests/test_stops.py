@@ -11,7 +11,7 @@ from compaction_ray_toys import PATIENCE_S, Concatenation, dead_address
 from forebay_backend_lsm.compactor import LsmCompactor
 from forebay_compaction_ray.client import gateway as client_side
 from forebay_compaction_ray.gateway import server as gateway_side
-from forebay_compaction_ray.gateway.server import ServerSecurity
+from forebay_compaction_ray.gateway.security import ServerSecurity
 from forebay_compaction_ray.options import ClientSecurity
 from forebay_state_api.contract.compaction_service import CompactionPhase
 from forebay_state_api.errors import CorruptStateError, PluginError, StorageError

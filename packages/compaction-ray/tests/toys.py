@@ -14,7 +14,8 @@ from typing import ClassVar
 from forebay_compaction_ray.gateway.core import GatewayCore
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.pool import WorkerLostError
-from forebay_compaction_ray.gateway.server import GatewayServer, ServerSecurity
+from forebay_compaction_ray.gateway.security import ServerSecurity
+from forebay_compaction_ray.gateway.server import GatewayServer
 from forebay_compaction_ray.messages import JobProgress, Outcome, Pulse, Submission, WorkerInfo
 from forebay_compaction_ray.worker.body import StoragePlace, WorkerBody
 from forebay_state_api.contract.checksummed import unseal

@@ -23,7 +23,7 @@ from compaction_ray_toys import (
 )
 
 from forebay_compaction_ray.client.endpoints import Endpoints
-from forebay_compaction_ray.gateway.server import ServerSecurity
+from forebay_compaction_ray.gateway.security import ServerSecurity
 from forebay_compaction_ray.options import ClientSecurity
 from forebay_compaction_ray.protocol import SERVICE, decode, pack
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase

@@ -15,7 +15,7 @@ from rich.console import Console
 from forebay_compaction_ray.client.service import RemoteCompactionService
 from forebay_compaction_ray.commands import inspection, start
 from forebay_compaction_ray.gateway.limits import GatewayLimits
-from forebay_compaction_ray.gateway.server import ServerSecurity
+from forebay_compaction_ray.gateway.security import ServerSecurity
 from forebay_compaction_ray.options import RemoteOptions
 from forebay_compaction_ray.worker.noop_compactor import NothingCompactor
 from forebay_state_api.commands.main import main

@@ -7,11 +7,12 @@ import urllib.request
 import grpc
 import pytest
 from compaction_ray_toys import Concatenation, ThreadPool, running, submission
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.prometheus import serve_metrics
-from forebay_compaction_ray.gateway.server import ServerSecurity
+from forebay_compaction_ray.gateway.security import ServerSecurity
 from forebay_compaction_ray.options import ClientSecurity
 from forebay_compaction_ray.protocol import MESSAGE_BYTES, SERVICE, RefusedError, pack
 from forebay_state_api.contract.compaction_service import CompactionPhase
@@ -130,11 +131,34 @@ def test_what_clients_tell_is_counted_if_it_is_known(serve):
     }
 
 
-def test_the_health_check_of_kubernetes(serve):
-    with serve() as gateway:
-        assert raw(gateway.address, "/grpc.health.v1.Health/Check", b"") == b"\x08\x01"
+@pytest.mark.parametrize("service", ["", SERVICE])
+def test_the_health_check_of_kubernetes(serve, service):
+    with serve() as gateway, grpc.insecure_channel(gateway.address) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        asked = health_pb2.HealthCheckRequest(service=service)
+        assert health.Check(asked, timeout=5).status == health_pb2.HealthCheckResponse.SERVING
         gateway.on_loop(gateway.core.drain)
-        assert raw(gateway.address, "/grpc.health.v1.Health/Check", b"") == b"\x08\x02"
+        assert health.Check(asked, timeout=5).status == health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+def test_a_health_watch_sees_the_drain(serve):
+    with serve() as gateway, grpc.insecure_channel(gateway.address) as channel:
+        watch = health_pb2_grpc.HealthStub(channel).Watch(
+            health_pb2.HealthCheckRequest(), timeout=5
+        )
+        assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+        gateway.on_loop(gateway.core.drain)
+        assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        watch.cancel()
+
+
+def test_a_health_check_of_an_unknown_service(serve):
+    with serve() as gateway, grpc.insecure_channel(gateway.address) as channel:
+        with pytest.raises(grpc.RpcError) as refused:
+            health_pb2_grpc.HealthStub(channel).Check(
+                health_pb2.HealthCheckRequest(service="of.another.Server"), timeout=5
+            )
+        assert refused.value.code() is grpc.StatusCode.NOT_FOUND
 
 
 def test_a_port_is_listened_on_once(serve, state_dir):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from forebay_compaction_ray.gateway.server import ServerSecurity
+from forebay_compaction_ray.gateway.security import ServerSecurity
 from forebay_compaction_ray.options import read_bytes, read_token
 from forebay_compaction_ray.worker.body import StoragePlace
 from forebay_state_api.errors import ConfigurationError

@@ -76,6 +76,7 @@ class GatewayCore:
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining_s: float | None = None
         self._closed = False
+        self.draining: Final = asyncio.Event()
         self.drained: Final = asyncio.Event()
         self.crew: Final = Crew(
             pool,
@@ -197,6 +198,7 @@ class GatewayCore:
         """Take no job any more; `drained` is set when the last one has ended."""
         if self._draining_s is None:
             self._draining_s = self._clock()
+            self.draining.set()
         self._check_drained()
 
     def tick(self) -> None:

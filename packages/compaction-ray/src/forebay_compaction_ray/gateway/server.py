@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-import attrs
 import grpc
 import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from forebay_compaction_ray.gateway.core import GatewayCore
+from forebay_compaction_ray.gateway.security import ServerSecurity
 from forebay_compaction_ray.messages import JobView, Submission
 from forebay_compaction_ray.protocol import (
     ADMIN_METHODS,
@@ -29,10 +31,6 @@ from forebay_state_api.errors import ConfigurationError
 
 _log = logging.getLogger(__name__)
 
-LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
-"""Interfaces on which a token may be left out."""
-
-_SERVING, _NOT_SERVING = b"\x08\x01", b"\x08\x02"
 _STATUS: Final = {
     "version": grpc.StatusCode.FAILED_PRECONDITION,
     "unknown_format": grpc.StatusCode.FAILED_PRECONDITION,
@@ -47,43 +45,6 @@ _STATUS: Final = {
 }
 
 Handler = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
-
-
-@attrs.frozen(kw_only=True)
-class ServerSecurity:
-    """Who may talk to a gateway."""
-
-    token: str | None = attrs.field(default=None, repr=False)
-    admin_token: str | None = attrs.field(default=None, repr=False)
-    """For `Scale`, `Drain` and `Stop`; the token does where there is none."""
-    certificate: bytes | None = attrs.field(default=None, repr=False)
-    """PEM; with it, TLS."""
-    key: bytes | None = attrs.field(default=None, repr=False)
-    client_ca: bytes | None = attrs.field(default=None, repr=False)
-    """PEM; with it, clients must show a certificate that it signed."""
-
-    def check(self, host: str) -> None:
-        """Raise `ConfigurationError` for what would leave the gateway open to a network."""
-        if host not in LOOPBACK and self.token is None:
-            message = (
-                f"the gateway would listen on {host} for everyone: give --token-file, or keep to "
-                "--host 127.0.0.1"
-            )
-            raise ConfigurationError(message)
-        if (self.certificate is None) != (self.key is None):
-            raise ConfigurationError("TLS needs a certificate and its key")
-        if self.client_ca is not None and self.certificate is None:
-            raise ConfigurationError("clients' certificates can be asked for with TLS only")
-
-    def credentials(self) -> grpc.ServerCredentials | None:
-        """For gRPC; ``None`` without TLS."""
-        if self.certificate is None or self.key is None:
-            return None
-        return grpc.ssl_server_credentials(
-            [(self.key, self.certificate)],
-            root_certificates=self.client_ca,
-            require_client_auth=self.client_ca is not None,
-        )
 
 
 class GatewayServer:
@@ -102,7 +63,9 @@ class GatewayServer:
         self._security: Final = security
         self._stop: Final = stop
         self._message_bytes: Final = message_bytes
+        self._health: Final = health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
+        self._drain_watch: asyncio.Task[None] | None = None
         self.address = ""
         """``host:port`` once `start` has returned."""
 
@@ -115,7 +78,8 @@ class GatewayServer:
                 ("grpc.so_reuseport", 0),  # else two gateways share a port unnoticed
             ]
         )
-        server.add_generic_rpc_handlers((self._methods(), self._health()))
+        server.add_generic_rpc_handlers((self._methods(),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         credentials = self._security.credentials()
         try:
@@ -125,14 +89,19 @@ class GatewayServer:
                 bound = server.add_secure_port(where, credentials)
         except RuntimeError as error:
             raise ConfigurationError(f"cannot listen on {where}: {error}") from error
+        await self._health.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
         await server.start()
         self._server = server
+        self._drain_watch = asyncio.create_task(self._refuse_health_while_draining())
         self.address = f"{where.rpartition(':')[0]}:{bound}"
         return self.address
 
     async def close(self, grace_s: float = 1.0) -> None:
         """Answer what is under way, then listen no more."""
+        if self._drain_watch is not None:
+            self._drain_watch.cancel()
         if self._server is not None:
+            await self._health.enter_graceful_shutdown()
             await self._server.stop(grace_s)
 
     def _methods(self) -> grpc.GenericRpcHandler:
@@ -156,13 +125,9 @@ class GatewayServer:
             },
         )
 
-    def _health(self) -> grpc.GenericRpcHandler:
-        async def check(request: bytes, context: Any) -> bytes:
-            del request, context
-            return _SERVING if self._core.hello()["state"] == "serving" else _NOT_SERVING
-
-        handlers = {"Check": grpc.unary_unary_rpc_method_handler(check)}
-        return grpc.method_handlers_generic_handler("grpc.health.v1.Health", handlers)
+    async def _refuse_health_while_draining(self) -> None:
+        await self._core.draining.wait()
+        await self._health.enter_graceful_shutdown()
 
     def _answering(self, name: str, handler: Handler) -> Callable[[bytes, Any], Awaitable[bytes]]:
         async def answer(request: bytes, context: Any) -> bytes:

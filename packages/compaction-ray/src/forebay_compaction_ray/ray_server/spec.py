@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import attrs
 
 from forebay_compaction_ray.gateway.limits import GatewayLimits
-from forebay_compaction_ray.gateway.server import ServerSecurity
+from forebay_compaction_ray.gateway.security import ServerSecurity
 from forebay_compaction_ray.worker.body import StoragePlace
 
 
