@@ -357,7 +357,7 @@ def test_two_operators_of_one_uid_in_one_query(stage):
     once = keyed(source, "user", uid="same", parallelism=2)
     for number, pair in enumerate((keyed_twice, [once, once])):
         first, second = (one.process(Count(), SCHEMA).repartition(2) for one in pair)
-        with pytest.raises(Exception, match=r"two operators of uid 'same' in one query"):
+        with pytest.raises(Exception, match=r"two operators with uid 'same' in one query"):
             stage.run(
                 first.union(second),
                 checkpoint=stage.folder / f"checkpoint {number}",

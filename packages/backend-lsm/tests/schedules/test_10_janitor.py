@@ -24,7 +24,7 @@ from forebay_state_api.testing import (
 )
 from forebay_state_api.testing.scripts import Script, Style, script_function
 from forebay_state_api.versions.epochs import list_epochs
-from forebay_state_api.versions.janitor import Janitor, Sweep
+from forebay_state_api.versions.janitor import Janitor, JanitorPass
 from forebay_state_api.versions.layout import data_version
 from forebay_state_api.versions.manifest import is_named
 from forebay_state_api.versions.reader import open_version
@@ -57,7 +57,7 @@ class Place:
             number = self.job.batch_id
             self.job.scripts([(f"k{number % 5}", [("n.update", number)]), ("all", [ADD])])
 
-    def sweep(self, storage: object = None) -> Sweep:
+    def sweep(self, storage: object = None) -> JanitorPass:
         newest = list_epochs(self.storage).newest()
         assert newest is not None
         janitor = Janitor(

@@ -10,9 +10,9 @@ from forebay_state_api.versions.epochs import (
     UNKNOWN_SPARK_RUN,
     EpochEntry,
     Epochs,
-    Origin,
     RunIdentity,
     RunRecord,
+    RunVersion,
     decide_record,
     list_epochs,
     mint,
@@ -70,14 +70,14 @@ def test_an_entry_tells_everything_in_its_name(storage):
 def test_the_first_record_holds(storage):
     first = RunRecord(
         since=3,
-        origin=Origin(version=3, run_key="x"),
+        origin=RunVersion(version=3, run_key="x"),
         keyed_uuid="k",
         app_id=None,
         run_id="r",
         details={"source": ["plain", 1]},
     )
     second = RunRecord(
-        since=3, origin=Origin(version=0, run_key=None), keyed_uuid="k", app_id=None, run_id="r"
+        since=3, origin=RunVersion(version=0, run_key=None), keyed_uuid="k", app_id=None, run_id="r"
     )
     key = first.identity.key
     assert read_record(storage, key) is None

@@ -29,7 +29,7 @@ def test_special_names_are_escaped(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "why"), [("", "empty"), ("x" * 201, "too long"), ("\ud800", "no text")]
+    ("name", "why"), [("", "empty"), ("x" * 201, "too long"), ("\ud800", "not valid text")]
 )
 def test_names_that_are_no_path_part(name, why):
     with pytest.raises(ConfigurationError, match=f"the uid is .*{why}"):

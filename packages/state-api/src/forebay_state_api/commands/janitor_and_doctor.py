@@ -21,7 +21,7 @@ from forebay_state_api.storage.probe import Finding, examine
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.epochs import list_epochs
 from forebay_state_api.versions.folder import OperatorStorage
-from forebay_state_api.versions.janitor import Janitor, Sweep
+from forebay_state_api.versions.janitor import Janitor, JanitorPass
 from forebay_state_api.versions.timeline import newest_complete
 
 
@@ -80,7 +80,7 @@ def janitor(  # noqa: PLR0917 - click passes them by name
 
 def _swept(
     storage: ObjectStorage, uid: str, retention: int, min_age: timedelta, *, dry_run: bool
-) -> Sweep:
+) -> JanitorPass:
     epochs = list_epochs(storage)
     newest, version = epochs.newest(), newest_complete(storage, epochs)
     if newest is None or version is None:

@@ -1,4 +1,4 @@
-"""Bytes of operator state: small ones lie in the manifest, large ones in files that it names."""
+"""Bytes of operator state: small ones are in the manifest, large ones in files that it names."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
 
 INLINE_BYTES: Final = 16_384
-"""The most bytes of one state that lie in the manifest itself, whose checksum then covers them."""
+"""The largest state, in bytes, that is stored in the manifest and covered by its checksum."""
 
 
 @attrs.frozen
 class FileBlob:
-    """Bytes in a file of their own."""
+    """Bytes in a separate file."""
 
     name: str
     size: int
@@ -32,7 +32,7 @@ Blob = bytes | FileBlob
 
 
 def stored_blob(blob: Blob) -> bytes | list[Any]:
-    """As plain data of a manifest."""
+    """Return the blob as plain data for a manifest."""
     return blob if isinstance(blob, bytes) else [blob.name, blob.size, blob.digest]
 
 
@@ -42,7 +42,7 @@ def loaded_blob(stored: bytes | Sequence[Any]) -> Blob:
 
 
 def put_blob(storage: ObjectStorage, name: str, data: bytes) -> Blob:
-    """Make ``data`` durable: as it is if it is small, else as file ``name`` (one request)."""
+    """Make ``data`` durable: inline if it is small, else as file ``name`` (one request)."""
     if len(data) <= INLINE_BYTES:
         return data
     storage.put(name, data)
@@ -50,7 +50,7 @@ def put_blob(storage: ObjectStorage, name: str, data: bytes) -> Blob:
 
 
 def read_blob(storage: ObjectStorage, blob: Blob, what: str) -> bytes:
-    """The bytes, checked; ``what`` names state and version in a `CorruptStateError`."""
+    """Return the bytes, verified; ``what`` names state and version in a `CorruptStateError`."""
     if isinstance(blob, bytes):
         return blob
     place = f"file {blob.name} in {storage.url}, {what}"

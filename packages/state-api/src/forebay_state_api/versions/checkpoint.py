@@ -1,4 +1,4 @@
-"""What the checkpoint of a query says about its batches, as the driver passes it to the tasks."""
+"""The part of a query's checkpoint that the driver passes to the tasks: its batches' times."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import attrs
 
 @attrs.frozen(kw_only=True)
 class Checkpoint:
-    """Where the query's checkpoint is, and at what times its last batches were planned.
+    """The location of the query's checkpoint, and the times at which its last batches were planned.
 
-    Spark repeats a batch with its time. So the time of the batch that made a version tells whether
-    this checkpoint knows that batch, or a copy of it planned one of its own.
+    Spark repeats a batch with the same time. So the time of the batch that made a version shows
+    whether this checkpoint knows that batch, or whether a copy of the checkpoint planned it.
     """
 
     location: str
     times_ms: Mapping[int, int]
-    """Batch → its time, of the newest batches; those of older ones are not known here."""
+    """Batch → its time, for the newest batches; the times of older batches are not known here."""
 
     def time_of(self, version: int) -> int | None:
-        """Time of the batch that made ``version``; ``None`` when it is not known."""
+        """Return the time of the batch that made ``version``; ``None`` when it is not known."""
         return self.times_ms.get(version - 1)
 
     def text(self) -> str:
-        """The checkpoint as text, for a setting of a session."""
+        """Return the checkpoint as text, for a session's setting."""
         return json.dumps([self.location, sorted(self.times_ms.items())])
 
     @classmethod

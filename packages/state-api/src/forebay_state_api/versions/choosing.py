@@ -1,18 +1,19 @@
-"""Which timeline a run goes on with: what its first task decides.
+"""Choose the timeline that a run continues; the run's first task decides.
 
-Of the newest version at or below the batch that anybody began to make, only runs count whose
-manifests *alone* cover every key group. Of these
+The candidates are the runs that made the newest version that any run began at or below the batch,
+and whose manifests *alone* cover every key group. Of these
 
-* a run is excluded whose batch has *another* time than the query's checkpoint has for it: a copy of
-  the checkpoint planned that batch. Where a version has no time, because no subtask had rows, the
-  versions that it was made of are asked, the newest first; where none tells, nothing is excluded;
-* of several that are left, those count that began from this checkpoint's location: a copy that was
-  made while a batch was open repeats that batch with its time. If all of them began from one other
+* a run is excluded if its batch has a *different* time from the one in the query's checkpoint: a
+  copy of the checkpoint planned that batch. Where a version has no time, because no subtask had
+  rows, the versions below it in its timeline are examined, newest first; if none of them has a
+  time, nothing is excluded;
+* if several remain, those that began from this checkpoint's location count: a copy that was made
+  while a batch was open repeats that batch with the same time. If all of them began from one other
   location, the checkpoint was moved;
-* of these the highest-ranked one is taken.
+* of these the highest-ranked run is chosen.
 
 A timeline that a person chose with ``forebay recover`` is never excluded. Where the checkpoint is
-not known (under Spark Connect, and without a stream) the rank decides.
+not known (under Spark Connect, and without a stream), the rank decides.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.versions import opening
-from forebay_state_api.versions.epochs import Epochs, Origin, read_record
+from forebay_state_api.versions.epochs import Epochs, RunVersion, read_record
 from forebay_state_api.versions.markers import VersionListing, list_version
 from forebay_state_api.versions.recovery import Recovery, read_recovery, recover_command
 from forebay_state_api.versions.timeline import check_one_timeline, timeline_version
@@ -34,13 +35,14 @@ if TYPE_CHECKING:
     from forebay_state_api.versions.fencing import Entering
 
 
-def choose_origin(storage: ObjectStorage, task: Entering, epochs: Epochs) -> Origin | None:
-    """What a run that begins at ``task.batch_id`` goes on from, checked as far as names tell.
+def choose_origin(storage: ObjectStorage, task: Entering, epochs: Epochs) -> RunVersion | None:
+    """Return the version that a run beginning at ``task.batch_id`` continues.
 
-    ``None`` when nothing is stored at or below that batch.
+    It is checked as far as object names allow. ``None`` when nothing is stored at or below that
+    batch.
     """
     recovery = read_recovery(storage, epochs)
-    excluded: list[Origin] = []
+    excluded: list[RunVersion] = []
     for every in opening.begun(storage, task.batch_id, epochs, task.run.spark_run):
         listing = recovery.counted(every)
         others = _excluded(storage, task.checkpoint, listing, recovery)
@@ -55,9 +57,9 @@ def choose_origin(storage: ObjectStorage, task: Entering, epochs: Epochs) -> Ori
 
 
 def _check_none_missing(
-    storage: ObjectStorage, task: Entering, version: int, excluded: Sequence[Origin]
+    storage: ObjectStorage, task: Entering, version: int, excluded: Sequence[RunVersion]
 ) -> None:
-    """On a stream the batch before has made a version, which is not an older one."""
+    """On a stream, raise unless the previous batch's version is the one that was found."""
     if not task.consecutive or task.new_state or version == task.batch_id:
         return
     if excluded:
@@ -70,12 +72,12 @@ def _excluded(
     checkpoint: Checkpoint | None,
     listing: VersionListing,
     recovery: Recovery,
-) -> list[Origin]:
-    """The complete runs of a version that another checkpoint planned."""
+) -> list[RunVersion]:
+    """Return the complete runs of a version whose batches another checkpoint planned."""
     if checkpoint is None:
         return []
     return [
-        Origin(version=listing.version, run_key=run_key)
+        RunVersion(version=listing.version, run_key=run_key)
         for run_key in sorted(listing.run_keys)
         if opening.is_complete(listing.of_run(run_key))
         and not recovery.keeps(run_key, listing.version)
@@ -84,9 +86,9 @@ def _excluded(
 
 
 def _is_known(storage: ObjectStorage, checkpoint: Checkpoint, made: VersionListing) -> bool | None:
-    """Whether the checkpoint knows the batch by which one run made a version.
+    """Return whether the checkpoint knows the batch in which a run made a version.
 
-    ``None`` where neither that version nor one that it was made of has a time to compare.
+    ``None`` if neither that version nor any below it in its timeline has a time to compare.
     """
     while not (batch_ms := _time_of(made)):
         run_key = next(iter(made.run_keys), None)
@@ -99,7 +101,7 @@ def _is_known(storage: ObjectStorage, checkpoint: Checkpoint, made: VersionListi
 
 
 def _time_of(made: VersionListing) -> int:
-    """The time of the batch, which those of one run's subtasks know that had rows."""
+    """Return the batch's time; only the subtasks that had rows recorded it."""
     return max((manifest.batch_ms for manifest in made.manifests), default=0)
 
 
@@ -109,16 +111,16 @@ def _chosen(
     epochs: Epochs,
     listing: VersionListing,
     recovery: Recovery,
-) -> Origin:
+) -> RunVersion:
     complete = opening.complete_runs(listing, epochs)
     run_key = _preferred(storage, task, listing.version, complete)
-    origin = Origin(version=listing.version, run_key=run_key)
+    origin = RunVersion(version=listing.version, run_key=run_key)
     known = task.checkpoint is not None and _is_known(
         storage, task.checkpoint, listing.of_run(run_key or "")
     )
     if not known and not epochs.of_spark_run(task.run.spark_run):
         newest = run_key or opening.runs_by_rank(listing, epochs)[0]
-        begun = Origin(version=listing.version, run_key=newest)
+        begun = RunVersion(version=listing.version, run_key=newest)
         check_one_timeline(storage, epochs, begun, task.batch_id, task.uid, recovery)
     if run_key is None:
         raise opening.incomplete(listing, task.uid, storage.url)
@@ -129,7 +131,7 @@ def _chosen(
 def _preferred(
     storage: ObjectStorage, task: Entering, version: int, complete: Sequence[str]
 ) -> str | None:
-    """One of the complete runs, which are ordered by rank; ``None`` of none."""
+    """Choose one of the complete runs, which are ordered by rank; ``None`` if there are none."""
     if task.checkpoint is None or len(complete) < 2:  # noqa: PLR2004 - nothing to choose
         return next(iter(complete), None)
     records = {run_key: read_record(storage, run_key) for run_key in complete}
@@ -140,11 +142,11 @@ def _preferred(
             return run_key
     if len(set(locations.values())) == 1:
         return complete[0]
-    raise _ambiguous(storage, task, [Origin(version=version, run_key=key) for key in complete])
+    raise _ambiguous(storage, task, [RunVersion(version=version, run_key=key) for key in complete])
 
 
 def _foreign(
-    storage: ObjectStorage, task: Entering, excluded: Sequence[Origin]
+    storage: ObjectStorage, task: Entering, excluded: Sequence[RunVersion]
 ) -> ConfigurationError:
     assert task.checkpoint is not None
     newest = excluded[0].version
@@ -161,7 +163,7 @@ def _foreign(
 
 
 def _ambiguous(
-    storage: ObjectStorage, task: Entering, origins: Sequence[Origin]
+    storage: ObjectStorage, task: Entering, origins: Sequence[RunVersion]
 ) -> ConfigurationError:
     assert task.checkpoint is not None
     return ConfigurationError(
@@ -172,12 +174,12 @@ def _ambiguous(
     )
 
 
-def _named(storage: ObjectStorage, origins: Sequence[Origin]) -> str:
+def _named(storage: ObjectStorage, origins: Sequence[RunVersion]) -> str:
     return "; ".join(_described(storage, origin) for origin in origins)
 
 
-def _described(storage: ObjectStorage, origin: Origin) -> str:
-    """Who made a version, for messages."""
+def _described(storage: ObjectStorage, origin: RunVersion) -> str:
+    """Describe who made a version, for messages."""
     run_key = origin.run_key or ""
     record = read_record(storage, run_key)
     batch_ms = _time_of(list_version(storage, origin.version).of_run(run_key))

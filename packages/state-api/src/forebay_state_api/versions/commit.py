@@ -1,4 +1,4 @@
-"""Checks of a task attempt's place among the subtasks, and what goes into its manifest."""
+"""Checks of a task attempt's position among the subtasks, and parts of its manifest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _WAY_OUT = (
     "something between the operator and the sink rearranges its partitions: a coalesce() or a "
     "union() on the operator's output. Put a repartition() between them, or write the output with "
-    "a query of its own"
+    "a separate query"
 )
 
 
@@ -31,7 +31,7 @@ def check_subtask(made: Coordinates, uid: str) -> None:
 
 
 def mark(storage: ObjectStorage, made: Coordinates, uid: str) -> None:
-    """Put the start marker; refuse an attempt that has begun this version already (one request).
+    """Put the start marker; refuse an attempt that has already begun this version (one request).
 
     A coalesce runs several subtasks in one task, each with the number and the attempt of that task.
     """
@@ -44,12 +44,12 @@ def mark(storage: ObjectStorage, made: Coordinates, uid: str) -> None:
 
 
 def merged(stored: Iterable[Mapping[str, Any]], declared: Mapping[str, Any]) -> dict[str, Any]:
-    """What is told of each declared state, and of those stored ones that are not declared."""
-    return {name: told for one in (*stored, declared) for name, told in one.items()}
+    """Return each declared state's entry, and each stored state's that is not declared."""
+    return {name: entry for entries in (*stored, declared) for name, entry in entries.items()}
 
 
 def metrics_of(committed: CommittedState) -> dict[str, Any]:
-    """What a manifest tells people about its commit."""
+    """Return the numbers about a commit that a manifest records for people."""
     return {
         "keys": committed.keys,
         "bytes_total": committed.bytes_total,

@@ -1,4 +1,4 @@
-"""What a state directory holds, query by query: for those who look at the wrong place in it."""
+"""List the queries and operators in a state directory, for messages about a wrong name or path."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
     from forebay_state_api.versions.folder import OperatorStorage
 
 _MOST: Final = 100
-"""Queries that are looked at: one list each."""
+"""The most queries to look at; each costs one list request."""
 _SHOWN: Final = 10
 
 
 def stored_uids(root: ObjectStorage, query_folder: str) -> Sequence[str]:
-    """The uids of the operators that a query has state of, in order."""
+    """Return the uids of the operators that a query has state of, sorted."""
     return sorted(map(_name, root.list_folders(query_folder)))
 
 
 def stored_queries(root: ObjectStorage) -> Mapping[str, Sequence[str]]:
-    """Query → its uids, for the first of a state directory."""
-    # A folder with a dot is no query's.
+    """Return query → its uids, for the first queries of a state directory."""
+    # A folder with a dot in its name does not belong to a query.
     folders = [folder for folder in root.list_folders() if "." not in folder]
     uids = ((_name(folder), stored_uids(root, folder)) for folder in islice(folders, _MOST))
     return {query: found for query, found in uids if found}
 
 
 def what_is_there(storage: OperatorStorage) -> str:
-    """What lies where an operator was looked for in vain, for a message."""
+    """Describe what is stored where an operator was looked for and not found, for a message."""
     query_folder, _, _ = storage.folder.rpartition("/")
     query, uids = _name(query_folder), stored_uids(storage.root, query_folder)
     if uids:
@@ -45,7 +45,7 @@ def what_is_there(storage: OperatorStorage) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names for a message, some of many."""
+    """Return names for a message, shortened if there are many."""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"{', '.join(map(repr, names[:_SHOWN]))}{more}"
 
@@ -53,5 +53,5 @@ def listed(names: Sequence[str]) -> str:
 def _name(folder: str) -> str:
     try:
         return unescaped(folder)
-    except UnicodeDecodeError:  # none of ours
+    except UnicodeDecodeError:  # not one of ours
         return folder

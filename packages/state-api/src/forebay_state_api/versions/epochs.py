@@ -1,13 +1,13 @@
-"""Epochs: one per run of a query, minted by the run's own tasks, in one total order.
+"""Epochs: one per run of a query, minted by the run's own tasks, totally ordered.
 
-An epoch is a run; its identity is the run key. Tasks that mint at the same time may give a run two
-entries, so the order is not that of the entries: a run's rank is its highest number, and between
-runs of one number the run key decides. Whatever tasks list at different times, they agree on the
-order of what they both saw, and an entry once listed keeps its run from minting another.
+An epoch stands for a run; its identity is the run key. Tasks that mint at the same time may give a
+run two entries, so runs are not ordered by entry: a run's rank is its highest number, and between
+runs with the same number the run key decides. Tasks that list at different times agree on the
+order of the runs they both saw, and once an entry is listed its run mints no other.
 
-Beside the entries every run has one *record* (`runs/<run key>`), put if absent: which version, made
-by which run, this run goes on from. The first task to put it decides for all tasks of the run, so
-they open one timeline even if a late commit of an older run arrives between two of them.
+In addition to its entries every run has one *record* (`runs/<run key>`), put if absent: the version
+that this run continues, and the run that made it. The first task to put it decides for all tasks
+of the run, so they open one timeline even if a late commit of an older run arrives in between.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
 
 UNKNOWN_SPARK_RUN: Final = "0" * 16
-"""In place of a Spark run's hash where the run id is not Spark's own."""
+"""Replaces a Spark run's hash where the run id is not Spark's own."""
 
 _RECOVERY: Final = re.compile(rf"{layout.EPOCHS}/{layout.RECOVERY}(\d+)")
 _ENTRY: Final = re.compile(r"(\d{8,})-(\d+)-([0-9a-f]{16})-([0-9a-f]{16})")
@@ -42,7 +42,7 @@ def _digest(*parts: str | None) -> str:
 
 @attrs.frozen(kw_only=True)
 class RunIdentity:
-    """What a worker can see of the run that it belongs to."""
+    """The identity of a run, as far as a worker can see it."""
 
     keyed_uuid: str
     """Drawn by ``keyed()`` on the driver: once per query, once per batch in ``foreachBatch``."""
@@ -51,8 +51,8 @@ class RunIdentity:
     run_id: str | None
     """``spark.jobGroup.id``: the query's run id, unless the user has set a job group."""
     action: str | None = None
-    """What Spark calls the action that evaluates a bounded DataFrame; no part of the key, for each
-    action on one DataFrame is the same run."""
+    """Spark's name for the action that evaluates a bounded DataFrame. Not part of the key: all
+    actions on one DataFrame are the same run."""
 
     @property
     def key(self) -> str:
@@ -61,9 +61,9 @@ class RunIdentity:
 
     @property
     def spark_run(self) -> str:
-        """Hash of application and run id, or action; `UNKNOWN_SPARK_RUN` if Spark told neither.
+        """Hash of application and run id, or action; `UNKNOWN_SPARK_RUN` if Spark set neither.
 
-        Spark draws UUIDs for run ids. A job group that the user has set says nothing about the run.
+        Spark's run ids are UUIDs. A job group that the user has set does not identify the run.
         """
         try:
             uuid.UUID(self.run_id or "")
@@ -76,7 +76,7 @@ class RunIdentity:
 
 @attrs.frozen
 class EpochEntry:
-    """One object in ``epochs/``; its name says all of this."""
+    """One object in ``epochs/``; its name encodes all of these fields."""
 
     number: int
     since: int
@@ -98,34 +98,34 @@ class EpochEntry:
 
     @property
     def rank(self) -> tuple[int, str]:
-        """What entries are ordered by."""
+        """The sort key of entries."""
         return (self.number, self.run_key)
 
 
 @attrs.frozen
 class Epochs:
-    """What one list of ``epochs/`` showed."""
+    """The result of one list of ``epochs/``."""
 
     entries: Sequence[EpochEntry]
     recoveries: Sequence[int] = ()
-    """Numbers of what was decided with ``forebay recover``."""
+    """Numbers of the decisions made with ``forebay recover``."""
 
     def of_run(self, run_key: str) -> EpochEntry | None:
-        """The entry that ranks a run: its highest."""
+        """Return the entry that determines a run's rank: its highest."""
         return _highest(entry for entry in self.entries if entry.run_key == run_key)
 
     def newest(self) -> EpochEntry | None:
-        """The entry of the highest-ranked run."""
+        """Return the entry of the highest-ranked run."""
         return _highest(self.entries)
 
     def of_spark_run(self, spark_run: str) -> Sequence[EpochEntry]:
-        """The entries of one Spark run: several in ``foreachBatch``, which mints one per batch."""
+        """Return the entries of one Spark run; ``foreachBatch`` mints one per batch."""
         if spark_run == UNKNOWN_SPARK_RUN:
             return ()
         return [entry for entry in self.entries if entry.spark_run == spark_run]
 
     def rank(self, run_key: str, number: int) -> tuple[int, str]:
-        """Rank of a run, given a number that one of its manifests states."""
+        """Return the rank of a run, given an epoch number that one of its manifests records."""
         entry = self.of_run(run_key)
         return (number if entry is None else max(number, entry.number), run_key)
 
@@ -135,8 +135,8 @@ def _highest(entries: Iterable[EpochEntry]) -> EpochEntry | None:
 
 
 @attrs.frozen(kw_only=True)
-class Origin:
-    """The version that a run goes on from, and the run that made it."""
+class RunVersion:
+    """A version, and the run that made it; for example the one that a run continues."""
 
     version: int
     """0 for the empty version."""
@@ -146,17 +146,17 @@ class Origin:
 
 @attrs.frozen(kw_only=True)
 class RunRecord:
-    """What a run's first task decided for all of its tasks."""
+    """The decision of a run's first task, which holds for all of its tasks."""
 
     since: int
-    origin: Origin
+    origin: RunVersion
     keyed_uuid: str
     app_id: str | None
     run_id: str | None
     details: Mapping[str, Any] = attrs.field(factory=dict)
-    """Further plain data that is decided once per run."""
+    """More plain data that is decided once per run."""
     location: str | None = None
-    """Of the query's checkpoint; ``None`` where that is not known."""
+    """Location of the query's checkpoint; ``None`` where that is not known."""
 
     @property
     def identity(self) -> RunIdentity:
@@ -173,10 +173,10 @@ def list_epochs(storage: ObjectStorage) -> Epochs:
 
 
 def mint(storage: ObjectStorage, run: RunIdentity, since: int, seen: Epochs) -> Epochs:
-    """Give a run that ``seen`` does not show an epoch above all of ``seen``.
+    """Mint an epoch above all of ``seen`` for a run that has none there.
 
-    Whether this task or another one of its run makes the entry does not matter. Returns a fresh
-    list: another run may have minted at the same time.
+    It does not matter which of the run's tasks puts the entry. Lists again and returns the result:
+    another run may have minted at the same time.
     """
     newest = seen.newest()
     number = 1 if newest is None else newest.number + 1
@@ -186,12 +186,12 @@ def mint(storage: ObjectStorage, run: RunIdentity, since: int, seen: Epochs) -> 
 
 
 def record_name(run_key: str) -> str:
-    """Name of a run's record."""
+    """Return the name of a run's record."""
     return f"{layout.RUNS}/{run_key}"
 
 
 def read_record(storage: ObjectStorage, run_key: str) -> RunRecord | None:
-    """What a run goes on from; ``None`` when none of its tasks has decided yet."""
+    """Read the record of a run; ``None`` when none of its tasks has decided yet."""
     name = record_name(run_key)
     try:
         data = storage.get(name)
@@ -205,12 +205,12 @@ def read_record(storage: ObjectStorage, run_key: str) -> RunRecord | None:
 
 
 def _record(payload: Mapping[str, Any]) -> RunRecord:
-    origin = Origin(**known_fields(Origin, payload["origin"]))
+    origin = RunVersion(**known_fields(RunVersion, payload["origin"]))
     return RunRecord(**known_fields(RunRecord, payload) | {"origin": origin})
 
 
 def decide_record(storage: ObjectStorage, run_key: str, proposed: RunRecord) -> RunRecord:
-    """Put the run's record unless another task has; return the one that holds."""
+    """Put the run's record unless another task has; return the record that is valid."""
     if storage.put_if_absent(record_name(run_key), seal(attrs.asdict(proposed))):
         return proposed
     decided = read_record(storage, run_key)

@@ -1,10 +1,10 @@
-"""Entering: a task learns its run's epoch, or mints it, and stops when a newer run owns the state.
+"""Fencing: a task reads or mints its run's epoch, and stops when a newer run owns the state.
 
-The order at a run's first batch: decide what would be opened (nothing is written before it is known
-to work), put the epoch entry, list the epochs again and check that no newer run came in between,
-put the run's record. A record without an entry therefore belongs to a run whose entry the janitor
-has pruned: such a run must not mint again, or a driver that slept for a day would fence the one
-that took over.
+The order at a run's first batch: decide which version to open (nothing is written before it is
+known to work), put the epoch entry, list the epochs again and check that no newer run appeared in
+between, put the run's record. A record without an entry therefore belongs to a run whose entry the
+janitor has pruned. Such a run must not mint again, or a driver that slept for a day would fence the
+driver that took over.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from forebay_state_api.versions.epochs import (
     UNKNOWN_SPARK_RUN,
     EpochEntry,
     Epochs,
-    Origin,
     RunIdentity,
     RunRecord,
+    RunVersion,
     decide_record,
     list_epochs,
     mint,
     read_record,
 )
-from forebay_state_api.versions.forks import DETAILS, Hold, RestoreFrom, Source, choose
+from forebay_state_api.versions.forks import DETAILS, ForkSource, Hold, RestoreFrom, choose
 from forebay_state_api.versions.markers import marked_versions
 
 if TYPE_CHECKING:
@@ -47,23 +47,23 @@ class Entering:
     consecutive: bool
     new_state: bool
     restore: RestoreFrom | None = None
-    """What to begin with instead of nothing."""
+    """The state to begin with instead of empty state."""
     checkpoint: Checkpoint | None = None
-    """What the query's checkpoint says; ``None`` where it cannot be asked."""
+    """The query's checkpoint; ``None`` where it is not known."""
 
 
 @attrs.frozen
 class _Proposal:
-    """What a run's record is to say."""
+    """The content of a run's record before it is put."""
 
-    origin: Origin
-    source: Source | None = None
+    origin: RunVersion
+    source: ForkSource | None = None
     hold: Hold | None = None
-    """What holds the source's files."""
+    """Keeps the janitor from deleting the source's files."""
 
 
 def enter(storage: ObjectStorage, task: Entering) -> tuple[EpochEntry, RunRecord | None]:
-    """Return the run's epoch and, at its first batch, its record: what it goes on from.
+    """Return the run's epoch and, at its first batch, its record with the version it continues.
 
     Raises `FencedError` when a higher-ranked run exists.
     """
@@ -83,7 +83,7 @@ def enter(storage: ObjectStorage, task: Entering) -> tuple[EpochEntry, RunRecord
 
 
 def check_owner(storage: ObjectStorage, task: Entering) -> None:
-    """Before a manifest is put: raise `FencedError` when a newer run has begun since `enter`."""
+    """Raise `FencedError` if a newer run has begun since `enter`; call it before `put_manifest`."""
     epochs = list_epochs(storage)
     own = epochs.of_run(task.run.key)
     if own is None:
@@ -96,7 +96,7 @@ def _enter_first(
 ) -> tuple[EpochEntry, RunRecord]:
     _check_single_operator(epochs, task)
     if read_record(storage, task.run.key) is not None:
-        # Another task of the run may have minted since the list; otherwise the entry was pruned.
+        # Another task of the run may have minted since the listing; otherwise it was pruned.
         epochs = list_epochs(storage)
         if epochs.of_run(task.run.key) is None:
             raise _fenced(task, "its epoch was already cleaned up")
@@ -111,7 +111,7 @@ def _enter_first(
 
 
 def _propose(storage: ObjectStorage, task: Entering, epochs: Epochs) -> _Proposal:
-    """What the run would go on from, checked as far as names tell."""
+    """Propose the version that the run continues, checked as far as object names allow."""
     origin = choose_origin(storage, task, epochs)
     if origin is None:
         _check_empty_allowed(storage, task)
@@ -120,8 +120,8 @@ def _propose(storage: ObjectStorage, task: Entering, epochs: Epochs) -> _Proposa
 
 
 def _propose_fork(storage: ObjectStorage, task: Entering, epochs: Epochs) -> _Proposal:
-    """The empty version, or that of another operator."""
-    empty = Origin(version=0, run_key=None)
+    """Propose the empty version, or another operator's version."""
+    empty = RunVersion(version=0, run_key=None)
     if task.restore is None:
         return _Proposal(empty)
     source, hold = choose(
@@ -153,12 +153,12 @@ def _decide(storage: ObjectStorage, task: Entering, proposal: _Proposal) -> RunR
 
 
 def record_of(storage: ObjectStorage, run_key: str, uid: str) -> RunRecord:
-    """What a run decided at its first batch."""
+    """Return the record that a run put at its first batch; `CorruptStateError` if it is missing."""
     record = read_record(storage, run_key)
     if record is None:
         msg = (
             f"the record of run {run_key} of operator {uid!r} in {storage.url} is missing: it was "
-            "deleted by hand. Restart the query: a new run writes a record of its own"
+            "deleted by hand. Restart the query: a new run writes its own record"
         )
         raise CorruptStateError(msg)
     return record
@@ -187,7 +187,7 @@ def _check_empty_allowed(storage: ObjectStorage, task: Entering) -> None:
 
 
 def _check_single_operator(epochs: Epochs, task: Entering) -> None:
-    """Find a second operator of this uid when it is about to mint, in the query's first batch."""
+    """Refuse a second operator with this uid when it is about to mint, in the first batch."""
     for other in epochs.of_spark_run(task.run.spark_run):
         if other.since == task.batch_id and other.run_key != task.run.key:
             raise _two_operators(task)
@@ -206,7 +206,7 @@ def _check_newest(epochs: Epochs, own: EpochEntry, task: Entering) -> None:
 
 def _two_operators(task: Entering) -> ConfigurationError:
     return ConfigurationError(
-        f"two operators of uid {task.uid!r} in one query: each needs a uid of its own. An operator "
+        f"two operators with uid {task.uid!r} in one query: each needs its own uid. An operator "
         "whose output is used twice is one operator only if keyed() is called once"
     )
 
@@ -215,7 +215,7 @@ def _fenced(task: Entering, detail: str) -> FencedError:
     return FencedError(
         f"the state of operator {task.uid!r} belongs to a newer run, so batch {task.batch_id} of "
         f"this run must not go on ({detail}): this query was started elsewhere, or its checkpoint "
-        "was copied. Stop the older driver, or give the copy a state directory of its own"
+        "was copied. Stop the older driver, or give the copy its own state directory"
     )
 
 

@@ -1,9 +1,9 @@
-"""An operator's folder, from which files of other operators can be read as well.
+"""An operator's folder, through which files of other operators can also be read.
 
-What an operator stores has names below its own folder. State that was restored from another
-operator consists, at first, of that one's files: a manifest names them ``from/<folder>/data/…``,
-relative to the state directory that both lie in. Such names can be read, and nothing else; so a
-backend, a compactor and a cache treat them like any other name.
+An operator stores objects below its own folder. State that was restored from another operator
+consists, at first, of the other operator's files: a manifest names them ``from/<folder>/data/…``,
+relative to the state directory that contains both. Such names are read-only; a backend, a compactor
+and a cache treat them like any other name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectInfo, ObjectStorage
 
 FOREIGN: Final = "from/"
-"""What the name of another operator's file begins with."""
+"""Prefix of the name of another operator's file."""
 _PARTS: Final = 2
 """Parts of an operator's folder: query and uid."""
 
@@ -30,16 +30,16 @@ class OperatorStorage(ForwardingStorage):
     """The storage of one operator's folder below a state directory."""
 
     def __init__(self, root: ObjectStorage, folder: str) -> None:
-        """``root`` is the state directory, ``folder`` what `layout.operator_folder` gives."""
+        """``root`` is the state directory, ``folder`` the result of `layout.operator_folder`."""
         super().__init__(root.child(folder))
         self.root: Final = root
         self.folder: Final = folder
 
     def sibling(self, folder: str) -> OperatorStorage:
-        """The folder of another operator in the same state directory."""
+        """Return the folder of another operator in the same state directory."""
         return self if folder == self.folder else OperatorStorage(self.root, folder)
 
-    # What each micro-batch asks for goes straight to its folder.
+    # Requests that every micro-batch makes go straight to the operator's folder.
 
     def put(self, name: str, data: bytes) -> None:
         self.inner.put(name, data)
@@ -68,7 +68,10 @@ class OperatorStorage(ForwardingStorage):
 
 
 def split(name: str, own: str) -> tuple[str, str]:
-    """The operator's folder that a file lies in, and its name there; ``own``: who names it."""
+    """Return the operator's folder that contains a file, and the file's name there.
+
+    ``own`` is the folder whose manifest names the file.
+    """
     if not name.startswith(FOREIGN):
         return own, name
     parts = name[len(FOREIGN) :].split("/")
@@ -76,13 +79,13 @@ def split(name: str, own: str) -> tuple[str, str]:
 
 
 def renamed(name: str, *, named_by: str, reader: str) -> str:
-    """What ``reader`` calls a file that ``named_by`` calls ``name``; both are folders."""
+    """Return ``reader``'s name for the file that ``named_by`` calls ``name``; both are folders."""
     folder, below = split(name, named_by)
     return below if folder == reader else f"{FOREIGN}{folder}/{below}"
 
 
 def data_folder(name: str) -> str:
-    """The folder to be listed to find the files that lie where ``name`` does."""
+    """Return the folder to list to find ``name`` and the files next to it."""
     if not name.startswith(FOREIGN):
         return layout.DATA
     folder, _ = split(name, "")

@@ -1,14 +1,14 @@
-"""Forks: state that begins as another operator's, by reference, and what holds it.
+"""Forks: state that begins as a reference to another operator's state, and the pins that hold it.
 
-A run that opens version 0 with a `RestoreFrom` opens a version of another operator instead. Which
-one is decided once, by the first task of the first run, and stands in the run's record; a run that
-comes before anything was committed takes over what an earlier one had decided. Nothing is copied:
-the fork's first manifests name the source's files (`folder.renamed`), and go on naming them until
-nothing is left of them.
+A run that opens version 0 with a `RestoreFrom` opens a version of another operator instead. The
+first task of the first run chooses the version and stores the choice in the run's record. If a new
+run begins before anything was committed, it adopts the earlier choice. Nothing is copied: the
+fork's first manifests name the source's files (`folder.renamed`), and later manifests keep naming
+them for as long as they need them.
 
-Two objects hold the files. In the source, a pin that does not expire; in the fork, put before it,
-an object ``sources/<id>`` that names the pin. The fork's janitor lets go of both when no manifest
-that is still stored names a file of that folder.
+Two objects hold the files: in the source a pin that does not expire; in the fork, put before it, an
+object ``sources/<id>`` that names the pin. The fork's janitor deletes both when no stored manifest
+names a file of that folder any more.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_api.keys import KeyGroupRange
     from forebay_state_api.versions.manifest import Manifest
-    from forebay_state_api.versions.opening import Segment
+    from forebay_state_api.versions.opening import KeyGroupSegment
 
 DETAILS: Final = "restored"
 """Key in `RunRecord.details`."""
@@ -56,13 +56,13 @@ class RestoreFrom:
     query: str
     """The id of the query, or the name that was passed as ``query=``."""
     uid: str | None = attrs.field(default=None, kw_only=True)
-    """The operator's uid there; the same as here if not given."""
+    """The operator's uid there; default: the same as here."""
     version: int | None = attrs.field(default=None, kw_only=True)
-    """The newest complete one if not given; one that was skipped is the one below it."""
+    """Default: the newest complete version. If the version was skipped, the next below it."""
     savepoint: str | None = attrs.field(default=None, kw_only=True)
     """The name of a savepoint, instead of a version."""
     allow_non_restored: bool = attrs.field(default=False, kw_only=True)
-    """Whether stored states that the function does not declare are no error."""
+    """Whether to accept stored states that the function does not declare; default: an error."""
 
     def __attrs_post_init__(self) -> None:
         """Refuse what contradicts itself."""
@@ -75,11 +75,11 @@ class RestoreFrom:
             raise ConfigurationError(message)
 
     def plain(self) -> dict[str, Any]:
-        """What decides about the version."""
+        """Return the fields that determine the version, as plain data."""
         return attrs.asdict(self, filter=lambda field, _: field.name != "allow_non_restored")
 
     def text(self) -> str:
-        """For messages."""
+        """Describe the request, for messages."""
         of = f"query {self.query!r}" + (f", uid {self.uid!r}" if self.uid else "")
         if self.savepoint is not None:
             return f"savepoint {self.savepoint!r} of {of}"
@@ -87,11 +87,11 @@ class RestoreFrom:
 
 
 @attrs.frozen(kw_only=True)
-class Source:
+class ForkSource:
     """The version that was chosen."""
 
     asked: Mapping[str, Any]
-    """What was asked for, as plain data."""
+    """The request, as plain data."""
     folder: str
     uid: str
     version: int
@@ -99,14 +99,14 @@ class Source:
 
     @classmethod
     def of(cls, details: Mapping[str, Any]) -> Self | None:
-        """What a run's record says; ``None`` if the run did not restore."""
+        """Load it from a run's record; ``None`` if the run did not restore."""
         stored = details.get(DETAILS)
         return None if stored is None else cls(**known_fields(cls, stored))
 
     def opened(
         self, storage: OperatorStorage, groups: KeyGroupRange, max_parallelism: int
     ) -> opening.Parents:
-        """What ``groups`` need of it, under the names by which ``storage`` reads the files."""
+        """Return the parts that ``groups`` need, with the names by which ``storage`` reads them."""
         there = storage.sibling(self.folder)
         found = opening.parents_of(there, self._segments(there, max_parallelism), groups)
         parents = []
@@ -117,17 +117,17 @@ class Source:
         return parents
 
     def every_manifest(self, storage: OperatorStorage, max_parallelism: int) -> Sequence[Manifest]:
-        """Those of all subtasks, in their order."""
+        """Return the manifests of all subtasks, in subtask order."""
         there = storage.sibling(self.folder)
         segments = self._segments(there, max_parallelism)
         return [self._adopted(m, storage) for m in opening.manifests_of(there, segments, {})]
 
-    def _segments(self, there: ObjectStorage, max_parallelism: int) -> Sequence[Segment]:
+    def _segments(self, there: ObjectStorage, max_parallelism: int) -> Sequence[KeyGroupSegment]:
         listing = list_version(there, self.version).of_run(self.run_key)
         return opening.segments_of(listing, max_parallelism, self.uid, there.url)
 
     def _adopted(self, manifest: Manifest, storage: OperatorStorage) -> Manifest:
-        """The manifest with the names that ``storage`` reads the files by."""
+        """Return the manifest with the names by which ``storage`` reads the files."""
 
         def here(name: str) -> str:
             return renamed(name, named_by=self.folder, reader=storage.folder)
@@ -144,22 +144,22 @@ class Source:
 
 
 class Hold:
-    """The pins that a fork has put, before its run's record names their version."""
+    """The pins that a fork put before its run's record names their version."""
 
     def __init__(self, storage: OperatorStorage) -> None:
-        """``storage`` is the fork's."""
+        """``storage`` is the fork's folder."""
         self._storage = storage
         self._held: list[tuple[str, str, str]] = []
 
     def take(self, reader: VersionReader, folder: str) -> None:
-        """Hold all files of an opened version of ``folder``, and of the folders that it names."""
+        """Hold all files of an opened version of ``folder``, also those in other folders."""
         files: dict[str, set[str]] = {folder: set()}
         for manifest in reader.manifests:
             for name in manifest.names:
                 lies_in, below = split(name, folder)
                 files.setdefault(lies_in, set()).add(below)
         for lies_in, names in files.items():
-            # Another folder's version says nothing there: only the names do.
+            # In another folder this version's number means nothing; the file names decide.
             version = reader.version if lies_in == folder else 0
             self._put(lies_in, lasting_name(version), names)
 
@@ -170,7 +170,7 @@ class Hold:
         put_lasting(self._storage.sibling(folder), pin, files, f"fork {self._storage.folder}")
 
     def release(self) -> None:
-        """Let go again: another task has decided."""
+        """Delete the pins: another task has decided."""
         for entry, folder, pin in self._held:
             harm = f"it holds files of {folder} until it is deleted by hand"
             delete_or_leave(self._storage.sibling(folder), [pin], harm)
@@ -185,11 +185,11 @@ def choose(
     uid: str,
     max_parallelism: int,
     epochs: Epochs,
-) -> tuple[Source, Hold]:
-    """Decide which version a fork begins with at batch ``batch_id``, and hold it.
+) -> tuple[ForkSource, Hold]:
+    """Choose the version that a fork begins with at batch ``batch_id``, and hold it.
 
     ``epochs`` are the fork's. Raises `ConfigurationError` when there is no such version or it was
-    made with another max parallelism, `CorruptStateError` when it is incomplete.
+    made with a different max parallelism, `CorruptStateError` when it is incomplete.
     """
     if not isinstance(storage, OperatorStorage):
         message = "restore_from= needs the operator's folder in its state directory"
@@ -221,27 +221,27 @@ def choose(
 
 def find_source(
     storage: OperatorStorage, asked: RestoreFrom, *, batch_id: int, uid: str, epochs: Epochs
-) -> Source:
-    """What `choose` decides before it looks at the version; 0 and no run are the newest there."""
+) -> ForkSource:
+    """Return the version as `choose` knows it before reading it; version 0 means the newest."""
     return _decided(storage, asked, batch_id, epochs) or _looked_up(storage, asked, uid)
 
 
 def _decided(
     storage: ObjectStorage, asked: RestoreFrom, batch_id: int, epochs: Epochs
-) -> Source | None:
-    """What an earlier run had chosen for the same question, unless the query went on from it."""
+) -> ForkSource | None:
+    """Return an earlier run's choice for the same request, unless the query has moved past it."""
     if any(version > batch_id + 1 for version in marked_versions(storage, layout.LAST_VERSION)):
         return None
     for entry in sorted(epochs.entries, key=lambda entry: entry.rank, reverse=True):
         record = read_record(storage, entry.run_key)
-        source = None if record is None else Source.of(record.details)
+        source = None if record is None else ForkSource.of(record.details)
         if source is not None and source.asked == asked.plain():
             return source
     return None
 
 
-def _looked_up(storage: OperatorStorage, asked: RestoreFrom, uid: str) -> Source:
-    """The folder, and what a savepoint says about version and run."""
+def _looked_up(storage: OperatorStorage, asked: RestoreFrom, uid: str) -> ForkSource:
+    """Return the folder, with version and run if a savepoint names them."""
     there = asked.uid or uid
     folder = layout.operator_folder(asked.query, there)
     _check_there(storage, asked, folder, there)
@@ -249,7 +249,9 @@ def _looked_up(storage: OperatorStorage, asked: RestoreFrom, uid: str) -> Source
     if asked.savepoint is not None:
         saved = read_savepoint(storage.sibling(folder), asked.savepoint, uid=there)
         version, run_key = saved.version, saved.run_key
-    return Source(asked=asked.plain(), folder=folder, uid=there, version=version, run_key=run_key)
+    return ForkSource(
+        asked=asked.plain(), folder=folder, uid=there, version=version, run_key=run_key
+    )
 
 
 def _check_there(storage: OperatorStorage, asked: RestoreFrom, folder: str, uid: str) -> None:
@@ -270,10 +272,10 @@ def _check_there(storage: OperatorStorage, asked: RestoreFrom, folder: str, uid:
 
 
 def release_unused(storage: ObjectStorage, named: Iterable[str], oldest: datetime) -> list[str]:
-    """Let go of the folders of which no name in ``named`` is; the objects that were deleted.
+    """Release the folders that contain no file in ``named``; return the deleted objects.
 
-    ``named`` are the files and folders of all manifests that the fork still stores, also of
-    versions that a savepoint or a fork of the fork holds; what was put after ``oldest`` stays.
+    ``named`` are the files and folders in all manifests that the fork still stores, including
+    versions that a savepoint or a fork of the fork holds. Objects put after ``oldest`` stay.
     """
     if not isinstance(storage, OperatorStorage):
         return []

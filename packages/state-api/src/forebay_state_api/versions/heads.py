@@ -1,9 +1,9 @@
-"""The timelines that are stored of one operator: their newest versions, and who made them.
+"""The stored timelines of one operator: their newest versions, and who made them.
 
-A run that goes on from the newest version of another one continues its timeline. A run that goes on
-from an older one begins a timeline of its own: after a copy of the checkpoint, after the checkpoint
-went back, and when two drivers ran at once. Where it only repeated the last batch of the other one,
-which Spark had not committed, there is nothing to choose between.
+A run that begins from the newest version of another run continues its timeline. A run that begins
+from an older version starts a new timeline: after a copy of the checkpoint, after the checkpoint
+went back, and when two drivers ran at once. If it only repeated the other run's last batch, which
+Spark had not committed, there is nothing to choose between.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from forebay_state_api.versions import layout, opening
-from forebay_state_api.versions.epochs import Epochs, Origin, RunRecord, read_record
+from forebay_state_api.versions.epochs import Epochs, RunRecord, RunVersion, read_record
 from forebay_state_api.versions.markers import Made, VersionListing
 from forebay_state_api.versions.recovery import Recovery
 
@@ -31,13 +31,13 @@ class Head:
     version: int
     run_key: str
     record: RunRecord | None
-    """What the run went on from, and who it was."""
+    """The version that the run continued, and the run's identity."""
     batch_ms: int
     """Time of the batch that made the version; 0 where it is not known."""
     made: datetime
-    """When the version was complete, by the store's own clock."""
+    """When the version became complete, by the store's clock."""
     chain: Mapping[str, int]
-    """Run → its newest version in the timeline, the run of the head among them."""
+    """Run → its newest version in the timeline, including the head's own run."""
 
     @property
     def location(self) -> str | None:
@@ -46,7 +46,7 @@ class Head:
 
 
 def list_heads(storage: ObjectStorage, epochs: Epochs) -> list[Head]:
-    """The timelines of an operator, that of the highest-ranked run first."""
+    """Return the timelines of an operator, the highest-ranked run's first."""
     stored = _Stored(storage)
     runs = stored.newest
     ranked = sorted(runs, key=lambda key: epochs.rank(key, stored.number_of(key)), reverse=True)
@@ -58,7 +58,7 @@ def list_heads(storage: ObjectStorage, epochs: Epochs) -> list[Head]:
 
 
 def recovery_for(head: Head, storage: ObjectStorage, epochs: Epochs) -> Recovery:
-    """The decision that the timeline of ``head`` goes on, and what else is there does not."""
+    """Return the decision that ``head``'s timeline continues and every other is abandoned."""
     newest: dict[str, int] = {entry.run_key: 0 for entry in epochs.entries}
     for made in _all_made(storage)[0]:
         run_key = made.by.run_key
@@ -72,21 +72,21 @@ def recovery_for(head: Head, storage: ObjectStorage, epochs: Epochs) -> Recovery
 
 
 def _all_made(storage: ObjectStorage) -> tuple[list[Made], dict[str, datetime]]:
-    """All markers and manifests, and when each object was put, by name (one request)."""
+    """List all markers and manifests, and the time of each object by name (one request)."""
     infos = storage.list(layout.VERSIONS)
     made = [found for found in map(Made.parse, infos) if found is not None]
     return made, {info.name: info.modified for info in infos}
 
 
 class _Stored:
-    """What one list of all versions shows, and the records of the runs in it."""
+    """The result of one list of all versions, and the records of the runs in it."""
 
     def __init__(self, storage: ObjectStorage) -> None:
         made, self._modified = _all_made(storage)
         by_version: dict[int, list[Made]] = {}
         for one in made:
             by_version.setdefault(one.by.version, []).append(one)
-        self._complete: dict[Origin, VersionListing] = {}
+        self._complete: dict[RunVersion, VersionListing] = {}
         self.newest: dict[str, int] = {}
         """Run → its newest complete version."""
         for version in sorted(by_version):
@@ -94,17 +94,17 @@ class _Stored:
             for run_key in listing.run_keys:
                 of_run = listing.of_run(run_key)
                 if opening.is_complete(of_run):
-                    self._complete[Origin(version=version, run_key=run_key)] = of_run
+                    self._complete[RunVersion(version=version, run_key=run_key)] = of_run
                     self.newest[run_key] = version
         self._records = {run_key: read_record(storage, run_key) for run_key in self.newest}
 
     def passes(self, newer: str, run_key: str) -> bool:
-        """Whether a newer run continues a run's timeline, or has repeated its last batch."""
-        last = Origin(version=self.newest[run_key], run_key=run_key)
+        """Return whether a newer run continued a run's timeline, or repeated its last batch."""
+        last = RunVersion(version=self.newest[run_key], run_key=run_key)
         record, other = self._records[run_key], self._records[newer]
         if other is not None and other.origin == last:
             return True
-        again = Origin(version=last.version, run_key=newer)
+        again = RunVersion(version=last.version, run_key=newer)
         return (
             again in self._complete
             and _time_of(self._complete[again]) == _time_of(self._complete[last])
@@ -112,24 +112,24 @@ class _Stored:
             and self._parent(again) == self._parent(last)
         )
 
-    def _parent(self, made: Origin) -> Origin | None:
-        """The version that a version was made of."""
+    def _parent(self, made: RunVersion) -> RunVersion | None:
+        """Return the version from which a version was made."""
         record = self._records[made.run_key or ""]
         if record is None:
             return None
         if made.version > record.since + 1:
-            return Origin(version=made.version - 1, run_key=made.run_key)
+            return RunVersion(version=made.version - 1, run_key=made.run_key)
         return record.origin
 
     def number_of(self, run_key: str) -> int:
-        """Number of a run's epoch, as its manifests have it."""
-        listing = self._complete[Origin(version=self.newest[run_key], run_key=run_key)]
+        """Return the epoch number of a run, as its manifests record it."""
+        listing = self._complete[RunVersion(version=self.newest[run_key], run_key=run_key)]
         return max(made.by.epoch for made in listing.objects)
 
     def head(self, run_key: str) -> Head:
-        """The newest version of a run."""
+        """Return the newest version of a run."""
         version = self.newest[run_key]
-        listing = self._complete[Origin(version=version, run_key=run_key)]
+        listing = self._complete[RunVersion(version=version, run_key=run_key)]
         return Head(
             version=version,
             run_key=run_key,

@@ -1,11 +1,11 @@
-"""The janitor: the only one who deletes state, and only what nobody can open any more.
+"""The janitor: the only component that deletes state, and only state that nobody can open any more.
 
-One pass: the floor is the caller's own committed version minus the retention, its *base* the
-version that the caller's timeline has there. Markers and manifests of versions below the base go
-first. Files that no manifest named when the pass began go next, so a file outlives the manifests
-that named it by at least one pass. Pins hold what they name; nothing young goes, by the store's
-own times; and before each batch of deletes epochs and pins are listed again: a newer run ends the
-pass at once.
+In one pass the floor is the caller's own committed version minus the retention, and the *base* is
+the version of the caller's timeline at the floor. The pass first deletes markers and manifests of
+versions below the base, then files that no manifest named when the pass began; so a file outlives
+the manifests that named it by at least one pass. Pinned files stay, as does every object that is
+younger than the minimum age by the store's clock. Before each batch of deletes the janitor lists
+epochs and pins again: a newer run ends the pass at once.
 """
 
 from __future__ import annotations
@@ -36,43 +36,43 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 PASS_EVERY: Final = 10
-"""Versions between two passes, at most."""
+"""The most versions between two passes."""
 RECORD_AGE: Final = timedelta(days=7)
-"""How long a run's record outlives its epoch entry: a driver may sleep so long and be fenced."""
+"""How long a run's record outlives its epoch entry: a driver that slept so long is still fenced."""
 
 _BATCH: Final = 100
 
 
 def pass_every(retention: int) -> int:
-    """Versions between two passes: with fewer to keep, there is more to clear after each."""
+    """Return the number of versions between two passes: the less is kept, the sooner one is due."""
     return min(retention, PASS_EVERY)
 
 
 def is_due(
     version: int, subtask: int, every: int = PASS_EVERY, *, opened: int | None = None
 ) -> bool:
-    """Whether ``subtask`` should make a pass after it has made ``version`` of ``opened``.
+    """Return whether ``subtask`` should run a pass after it made ``version`` from ``opened``.
 
-    ``opened`` is the version before if not given. Versions that were skipped count: in
-    ``foreachBatch`` an operator may run in every second batch.
+    ``opened`` defaults to the version before. Skipped versions count too: in ``foreachBatch`` an
+    operator may run only in every second batch.
     """
     before = version - 1 if opened is None else opened
     return subtask == 0 and before // every < version // every
 
 
 @attrs.frozen(kw_only=True)
-class Sweep:
-    """What one pass deleted, or would delete in a dry run."""
+class JanitorPass:
+    """The objects that one pass deleted, or would delete in a dry run."""
 
     base: int
-    """The oldest version that stays; 0 when nothing can go."""
+    """The oldest version that stays; 0 when nothing can be deleted."""
     overtaken: bool
-    """A newer run appeared, and the pass ended early."""
+    """Whether a newer run appeared and the pass ended early."""
     names: Sequence[str]
 
 
 class _OvertakenError(Exception):
-    """A newer run exists; only its janitor knows what may go."""
+    """A newer run exists; only its janitor knows what may be deleted."""
 
 
 class Janitor:
@@ -87,7 +87,7 @@ class Janitor:
         min_age: timedelta,
         dry_run: bool = False,
     ) -> None:
-        """Keep the last ``retention`` versions below the committed one, and all that is young."""
+        """Keep ``retention`` versions below the committed one, and objects under ``min_age``."""
         self._storage = storage
         self._run_key = run_key
         self._retention = retention
@@ -95,11 +95,11 @@ class Janitor:
         self._dry_run = dry_run
         self._deleted: list[str] = []
 
-    def sweep(self, committed_version: int) -> Sweep:
-        """Make one pass; ``committed_version`` is what this run itself has committed.
+    def sweep(self, committed_version: int) -> JanitorPass:
+        """Run one pass; ``committed_version`` is the version that this run itself committed.
 
-        Raises `StorageError` and `CorruptStateError`; what was deleted before stays deleted, and
-        the next pass goes on.
+        Raises `StorageError` and `CorruptStateError`. Objects deleted before the error stay
+        deleted, and the next pass continues.
         """
         self._deleted = []
         base, overtaken = 0, False
@@ -112,7 +112,7 @@ class Janitor:
             overtaken = True
             _log.info("janitor of %s: a newer run exists, stopping", self._storage.url)
         _log.debug("janitor of %s: %d objects", self._storage.url, len(self._deleted))
-        return Sweep(base=base, overtaken=overtaken, names=tuple(self._deleted))
+        return JanitorPass(base=base, overtaken=overtaken, names=tuple(self._deleted))
 
     def _base(self, floor: int) -> int:
         if floor <= 0:
@@ -135,7 +135,7 @@ class Janitor:
             self._deleted += release_unused(self._storage, named, oldest)
 
     def _named_files(self, versions: Sequence[ObjectInfo]) -> frozenset[str]:
-        """Every file and folder that a stored manifest names, winning or losing, of any run."""
+        """Return every file and folder named by any stored manifest, of any run or attempt."""
         made = (Made.parse(info) for info in versions)
         manifests = [m.name for m in made if m is not None and m.manifest]
         names: set[str] = set()
@@ -147,7 +147,7 @@ class Janitor:
         return frozenset(names)
 
     def _clear_runs(self, versions: Sequence[ObjectInfo], oldest: datetime) -> None:
-        """Forget runs of which nothing is stored: first their entries, much later their records."""
+        """Delete runs that left no state: first their entries, much later their records."""
         gone = frozenset(self._deleted)
         made = (Made.parse(info) for info in versions if info.name not in gone)
         needed = {self._run_key, *(m.by.run_key for m in made if m is not None)}
@@ -155,7 +155,7 @@ class Janitor:
         epochs = self._storage.list(layout.EPOCHS)
         entries = [(info, EpochEntry.parse(info.name)) for info in epochs]
         present = {entry.run_key for _, entry in entries if entry}
-        # An entry whose run has no record stays: without either, the run could mint itself anew.
+        # An entry whose run has no record stays: without either, the run could mint again.
         old = [
             info
             for info, entry in entries
@@ -195,7 +195,7 @@ class Janitor:
         own = epochs.of_run(self._run_key)
         if newest is None or own is None:
             raise _OvertakenError
-        # In foreachBatch every batch is a run; those of one Spark run are one timeline.
+        # In foreachBatch every batch is a run; the runs of one Spark run form one timeline.
         same = newest.spark_run == own.spark_run != UNKNOWN_SPARK_RUN
         if newest.run_key != self._run_key and not same:
             raise _OvertakenError
@@ -208,7 +208,7 @@ class Janitor:
         return [pin for pin in pins if not pin.expired(now)]
 
     def _store_time(self) -> datetime:
-        """The store's own time: that of an object just written."""
+        """Return the store's time, by writing an object and reading its time."""
         name = f"{layout.PROBES}/{layout.random_id()}"
         self._storage.put(name, seal({}))
         try:
@@ -218,7 +218,7 @@ class Janitor:
 
 
 _Rule = Callable[["ObjectStorage", Sequence[PinEntry]], Callable[[str], bool]]
-"""Given the pins that hold, says whether an object must stay."""
+"""Given the active pins, returns a test for objects that must stay."""
 
 
 def _keeps_version(_: ObjectStorage, pins: Sequence[PinEntry]) -> Callable[[str], bool]:

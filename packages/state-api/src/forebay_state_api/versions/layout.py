@@ -1,4 +1,4 @@
-"""Names of everything that one operator stores: the only place that knows them.
+"""The names of all objects that one operator stores; no other module knows them.
 
 ::
 
@@ -15,11 +15,12 @@
         sources/<id>
         probes/<random>
 
-A version is counted downwards in fixed-width hex, so that the newest comes first in a listing and
-all of one version has one prefix. Below it each two subtasks share a folder, the first with the
-last, the second with the last but one: a subtask that lists its own sees a handful of names,
-however many subtasks there are. Everything that decides about a version is in the names: a list
-suffices, without reading an object. Names that do not parse are ignored.
+Version numbers are inverted and written in fixed-width hex, so that the newest version comes first
+in a listing and all objects of one version share a prefix. Below it the subtasks share folders in
+pairs, the first with the last, the second with the last but one: a subtask that lists its own
+folder sees a handful of names, however many subtasks there are. The names hold everything that
+decides about a version: a listing is enough, and no object has to be read. Names that do not parse
+are ignored.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from forebay_state_api.keys import KeyGroupRange
 
 EPOCHS: Final = "epochs"
 RECOVERY: Final = "recovery-"
-"""What the name of a decision begins with, among the epochs."""
+"""Prefix of a decision's name among the epochs."""
 RUNS: Final = "runs"
 VERSIONS: Final = "versions"
 DATA: Final = "data"
@@ -51,7 +52,7 @@ _MOST_NAME_BYTES: Final = 200
 
 
 def random_id() -> str:
-    """96 random bits in hex: the identity of one object, never used twice."""
+    """Return 96 random bits in hex: the identity of one object, never used twice."""
     return secrets.token_hex(12)
 
 
@@ -63,7 +64,7 @@ def escaped(name: str, what: str) -> str:
     try:
         text = "".join(c if _PLAIN.fullmatch(c) else _hex(c) for c in name)
     except UnicodeEncodeError as error:
-        msg = f"{what} is no text: {error}"
+        msg = f"{what} is not valid text: {error}"
         raise ConfigurationError(msg) from error
     if not text:
         msg = f"{what} is an empty string"
@@ -85,12 +86,12 @@ def unescaped(text: str) -> str:
 
 
 def operator_folder(query_id: str, uid: str) -> str:
-    """The operator's folder below the state directory."""
+    """Return the operator's folder below the state directory."""
     return f"{escaped(query_id, 'the query id')}/{escaped(uid, 'the uid')}"
 
 
 def inverted(version: int) -> str:
-    """A version as a path part that sorts the newest first."""
+    """Return a version as a path part that sorts newest first."""
     if not 0 <= version <= LAST_VERSION:
         msg = f"not a version: {version}"
         raise ValueError(msg)
@@ -98,50 +99,51 @@ def inverted(version: int) -> str:
 
 
 def version_of(part: str) -> int | None:
-    """The version that a path part of `inverted` stands for; ``None`` for another name."""
+    """Inverse of `inverted`; ``None`` for any other name."""
     if not re.fullmatch(r"[0-9a-f]{12}", part):
         return None
     return LAST_VERSION - int(part, 16)
 
 
 def version_folder(version: int) -> str:
-    """Where markers and manifests of a version are."""
+    """Return the folder of a version's markers and manifests."""
     return f"{VERSIONS}/{inverted(version)}"
 
 
 def other_of_pair(subtask: int, parallelism: int) -> int:
-    """The subtask that shares a folder with ``subtask``; itself in the middle."""
+    """Return the subtask that shares a folder with ``subtask``; the middle one has its own."""
     return parallelism - 1 - subtask
 
 
 def pair_folder(version: int, subtask: int, parallelism: int) -> str:
-    """Where a subtask's markers and manifests of a version are, and those of its pair's other.
+    """Return the folder of a subtask's markers and manifests, which the other of its pair shares.
 
-    The first and the last share one: whatever Spark runs only a part of, it begins at an end.
+    The first and the last subtask share one, because a Spark job that runs only some of the
+    partitions starts at one end.
     """
     pair = min(subtask, other_of_pair(subtask, parallelism))
     return f"{version_folder(version)}/{pair}"
 
 
 def data_name(version: int, kind: str) -> str:
-    """A fresh name for a file that the making of ``version`` writes; ``kind`` says what it is."""
+    """Return a fresh name for a file of kind ``kind`` that is written for ``version``."""
     return f"{DATA}/{inverted(version)}/{kind}-{random_id()}"
 
 
 def compaction_prefix(version: int) -> str:
-    """A fresh prefix for what one compaction job writes, submitted with ``version``."""
+    """Return a fresh prefix for the files of a compaction job submitted with ``version``."""
     return f"{data_name(version, 'compaction')}/"
 
 
 def data_version(name: str) -> int | None:
-    """The version in whose making a file of this name was written."""
+    """Return the version for which a file of this name was written."""
     parts = name.split("/")
     return version_of(parts[1]) if len(parts) > 1 and parts[0] == DATA else None
 
 
 @attrs.frozen(kw_only=True)
 class Coordinates:
-    """Which task attempt made a marker or a manifest: what is in its name."""
+    """The task attempt that made a marker or a manifest, as its name encodes it."""
 
     version: int
     """The version that is being made."""
@@ -158,19 +160,19 @@ class Coordinates:
     """Identity of a manifest; a marker's name has none."""
 
     def attempt(self) -> str:
-        """The coordinates as a marker's name has them: the same whenever an attempt begins."""
+        """Return the coordinates as in a marker's name: always the same for one attempt."""
         numbers = (self.max_parallelism, self.parallelism, self.subtask)
         groups = (self.range.start, self.range.end)
         parts = (*numbers, *groups, self.epoch, self.run_key, self.attempt_id)
         return "-".join(str(part) for part in parts)
 
     def text(self) -> str:
-        """The coordinates as a manifest's name has them."""
+        """Return the coordinates as in a manifest's name."""
         return f"{self.attempt()}-{self.random_id}"
 
     @property
     def folder(self) -> str:
-        """Where the marker and the manifest are."""
+        """The folder of the marker and the manifest."""
         return pair_folder(self.version, self.subtask, self.parallelism)
 
     @classmethod
@@ -201,14 +203,14 @@ _COORDINATES: Final = re.compile(
 
 
 def marker_name(made: Coordinates) -> str:
-    """Name of the object that says: this attempt began to make this version."""
+    """Return the name of the object that marks that this attempt began to make this version."""
     return f"{made.folder}/marker-{made.attempt()}"
 
 
 def manifest_name(made: Coordinates, batch_ms: int, size: int) -> str:
-    """Name of a manifest.
+    """Return the name of a manifest.
 
-    It carries the size, so that a list tells a torn one from a whole one, and the batch's time, so
-    that it tells whether the query's checkpoint knows this batch.
+    It contains the size, so that a listing distinguishes a torn manifest from a whole one, and the
+    batch's time, so that a listing shows whether the query's checkpoint knows this batch.
     """
     return f"{made.folder}/manifest-{made.text()}-{batch_ms}-{size}"

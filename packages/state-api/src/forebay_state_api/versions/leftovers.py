@@ -1,4 +1,4 @@
-"""Small objects that have served their purpose and may stay where deleting is not permitted."""
+"""Delete small objects that are no longer needed, or leave them where deleting is not permitted."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _log = logging.getLogger(__name__)
 
 
 def delete_or_leave(storage: ObjectStorage, names: Sequence[str], harm: str) -> None:
-    """Delete objects; where that fails they stay, and a line in the log says so.
+    """Delete objects; if that fails they stay, and a warning is logged.
 
-    ``harm`` says what comes of it, to people.
+    ``harm`` describes the consequence, for people.
     """
     try:
         storage.delete(names)

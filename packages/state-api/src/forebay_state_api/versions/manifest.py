@@ -19,55 +19,56 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
 
 FORMAT: Final = 1
-"""Of the manifest's content; a release reads its own and older ones.
+"""Format number of the manifest's content; a release reads its own format and older ones.
 
-A field that older releases can do without keeps the number, and they ignore it; what they must not
-ignore brings the next one.
+A new field that older releases can ignore keeps the number. A field that they must not ignore
+increments it.
 """
 
 
 @attrs.frozen(kw_only=True)
 class Manifest:
-    """What one task attempt committed: self-contained, and never changed."""
+    """The commit of one task attempt: self-contained and immutable."""
 
     made: Coordinates
-    """Version, range, run and attempt; as in the object's name."""
+    """Version, range, run and attempt, as in the object's name."""
     uid: str
     backend: str
     """Name of the backend that wrote the files."""
     parents: Sequence[str]
     """Identities of the manifests that were opened."""
     opened_version: int
-    """The version that was opened; 0 is empty."""
+    """The version that was opened; 0 is the empty version."""
     now_us: int
     """The micro-batch's time, µs since the epoch."""
     files: Sequence[StateFile]
     """Every file that the version needs, with the key groups for which it is read."""
     meta: Mapping[str, Any]
-    """Plain data of the backend's own."""
+    """The backend's own plain data."""
     protected: Sequence[str]
-    """Further files, and with a ``/`` at the end folders of files, that the janitor keeps while
-    this manifest lives."""
+    """More files, and folders of files (with a ``/`` at the end), that the janitor keeps as long as
+    this manifest exists."""
     descriptions: Mapping[str, Mapping[str, Any]]
     """State name → description, also of states that are no longer declared."""
     generations: Mapping[str, Sequence[Mapping[str, Any]]] = attrs.field(factory=dict)
-    """State name → `TableSpec.generations`; of a state without them only the description is
-    known."""
+    """State name → `TableSpec.generations`; for a state that is missing here only the description
+    is known."""
     operator_state: Mapping[str, Any]
-    """Plain data without a key, as `forebay_state_api.versions.operator_state` lays it out."""
+    """State without a key, as plain data; `forebay_state_api.versions.operator_state` defines it.
+    """
     metrics: Mapping[str, Any]
     """For people: ``keys``, ``bytes_total`` and ``bytes_written`` of the commit, ``opening_s``,
     ``ttl_us``, the times to live of the declared states, ``engine``, the `EngineMetrics` that are
-    not 0, and ``compaction``, what the service of the process told of itself."""
+    not 0, and ``compaction``, the status that the process's compaction service reported."""
     batch_ms: int = 0
-    """The micro-batch's time as the query's checkpoint has it, ms since the epoch; 0 where Spark
-    records none, and of a subtask without rows, which learns none."""
+    """The micro-batch's time in the query's checkpoint, ms since the epoch; 0 where Spark records
+    none, and for a subtask without rows, which does not learn it."""
     times: Mapping[str, Any] = attrs.field(factory=dict)
-    """Plain data: what timers go by; empty for an operator without timers."""
+    """The timers' clocks, as plain data; empty for an operator without timers."""
 
     @property
     def id(self) -> str:
-        """Random identity; what a cached copy is checked against."""
+        """Random identity; cached copies are checked against it."""
         return self.made.random_id
 
     @property
@@ -95,12 +96,12 @@ def _read_format_1(payload: Mapping[str, Any]) -> Manifest:
         StateFile(name=file, size=size, range=KeyGroupRange(start, end), meta=meta)
         for file, size, start, end, meta in payload["files"]
     ]
-    told = known_fields(Manifest, payload) | {"made": Coordinates(**made), "files": files}
-    return Manifest(**told)
+    fields = known_fields(Manifest, payload) | {"made": Coordinates(**made), "files": files}
+    return Manifest(**fields)
 
 
 _READERS: Final[Mapping[int, Callable[[Mapping[str, Any]], Manifest]]] = {1: _read_format_1}
-"""Format → what reads it; a format stays here for as long as state of it may be stored."""
+"""Format → its reader; a format stays here for as long as state in it may be stored."""
 
 
 def _reader(number: Any, name: str) -> Callable[[Mapping[str, Any]], Manifest]:
@@ -121,7 +122,7 @@ def _formats() -> str:
 
 
 def is_named(name: str, names: Collection[str]) -> bool:
-    """Whether a file is one of ``names`` or lies in a folder that is one of them."""
+    """Return whether a file, or a folder that contains it, is one of ``names``."""
     folders = name.split("/")[:-1]
     parents = ("/".join(folders[:depth]) + "/" for depth in range(1, len(folders) + 1))
     return name in names or any(parent in names for parent in parents)
@@ -132,7 +133,7 @@ def _pair(groups: KeyGroupRange) -> list[int]:
 
 
 def read_manifest(storage: ObjectStorage, name: str) -> Manifest:
-    """Read a manifest by its name; `CorruptStateError` when it is not what was written there."""
+    """Read a manifest by its name; `CorruptStateError` if its content does not match the name."""
     manifest = Manifest.unsealed(storage.get(name), f"{name} in {storage.url}")
     version = layout.version_of(name.split("/")[1])
     if manifest.made.text() not in name or manifest.made.version != version:
@@ -150,9 +151,9 @@ def put_manifest(storage: ObjectStorage, manifest: Manifest) -> str:
 
 
 def lineages_of(manifests: Iterable[Manifest]) -> dict[str, Lineage]:
-    """The states of a version, by name.
+    """Return the states of a version, by name.
 
-    Of subtasks that differ, because not all of them declared a state, the longest history counts.
+    Where subtasks differ, because not all of them declared a state, the longest history counts.
     """
     found: dict[str, Lineage] = {}
     for manifest in manifests:

@@ -1,4 +1,4 @@
-"""What one list of one version says: who began to make it, and who did."""
+"""List one version: the attempts that began to make it, and the attempts that committed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class Made:
-    """A marker or a manifest, as its name tells it."""
+    """A marker or a manifest, parsed from its name."""
 
     name: str
     by: Coordinates
     manifest: bool
-    """A whole manifest; otherwise a marker, or what is left of a torn manifest."""
+    """Whether it is a whole manifest; otherwise a marker, or the remains of a torn manifest."""
     batch_ms: int = 0
-    """`Manifest.batch_ms`; 0 of a marker."""
+    """`Manifest.batch_ms`; 0 for a marker."""
 
     @classmethod
     def parse(cls, info: ObjectInfo) -> Self | None:
@@ -43,27 +43,27 @@ class Made:
         if kind != "manifest" or by is None or not all(map(str.isdecimal, numbers)):
             return None
         batch_ms, size = map(int, numbers)
-        # A torn manifest still tells what a marker does: somebody was making this version.
+        # A torn manifest still shows, as a marker does, that an attempt began this version.
         return cls(name=info.name, by=by, manifest=size == info.size, batch_ms=batch_ms)
 
 
 @attrs.frozen(kw_only=True)
 class VersionListing:
-    """What is stored for one version, of all runs and attempts."""
+    """The markers and manifests of one version, of all runs and attempts."""
 
     version: int
     objects: Sequence[Made]
 
     def __bool__(self) -> bool:
-        """Whether anybody began to make this version; otherwise it was skipped."""
+        """Return whether any attempt began to make this version; otherwise it was skipped."""
         return bool(self.objects)
 
     def of_run(self, run_key: str) -> VersionListing:
-        """Only what one run made."""
+        """Return only the objects that one run made."""
         return self.of_runs(frozenset({run_key}))
 
     def of_runs(self, run_keys: frozenset[str]) -> VersionListing:
-        """Only what these runs made."""
+        """Return only the objects that these runs made."""
         kept = [made for made in self.objects if made.by.run_key in run_keys]
         return VersionListing(version=self.version, objects=kept)
 
@@ -79,19 +79,19 @@ class VersionListing:
 
     @property
     def torn(self) -> Sequence[Made]:
-        """What is left of torn manifests."""
+        """The remains of torn manifests."""
         return [m for m in self.objects if "/manifest-" in m.name and not m.manifest]
 
 
 def list_version(storage: ObjectStorage, version: int) -> VersionListing:
-    """List one version, all subtasks (one request)."""
+    """List one version, for all subtasks (one request)."""
     return _listed(storage, version, layout.version_folder(version))
 
 
 def list_pair(
     storage: ObjectStorage, version: int, subtask: int, parallelism: int
 ) -> VersionListing:
-    """List what is stored of one version in a subtask's folder (one request)."""
+    """List one version in a subtask's folder (one request)."""
     return _listed(storage, version, layout.pair_folder(version, subtask, parallelism))
 
 
@@ -101,18 +101,18 @@ def _listed(storage: ObjectStorage, version: int, folder: str) -> VersionListing
 
 
 def put_marker(storage: ObjectStorage, made: Coordinates) -> bool:
-    """Say that an attempt begins to make a version: before it reads any state (one request).
+    """Mark that an attempt begins to make a version, before it reads any state (one request).
 
-    Returns whether it is the first to say so. The random id is for a put whose answer was lost: the
-    object is then recognised as its own.
+    Returns whether no marker of this attempt existed. The random id is for a put whose response was
+    lost: the attempt then recognises the object as its own.
     """
     return storage.put_if_absent(layout.marker_name(made), seal({"id": made.random_id}))
 
 
 def marked_versions(storage: ObjectStorage, newest: int) -> list[int]:
-    """The versions up to ``newest`` that have a folder, newest first (one request).
+    """Return the versions up to ``newest`` that have a folder, newest first (one request).
 
-    A folder may turn out to be empty: the version was cleared meanwhile.
+    A folder may turn out to be empty if the version was deleted in the meantime.
     """
     folders = storage.list_folders(layout.VERSIONS)
     versions = (layout.version_of(folder) for folder in folders)

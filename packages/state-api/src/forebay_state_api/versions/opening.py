@@ -1,19 +1,19 @@
-"""Which version a batch opens, and what of it a range of key groups needs.
+"""Find the version that a batch opens, and the parts of it that a range of key groups needs.
 
 Batch ``n`` of a run that began at batch ``since`` opens
 
-* for ``n = since``: the newest version ≤ n that anybody began to make; of that version, what the
-  highest-ranked run made whose manifests *alone* cover every key group;
-* for ``n > since``: the newest version in (since, n] that the run itself began to make; while there
-  is none, what it opened at ``since``, which its record holds.
+* for ``n = since``: the newest version ≤ n that any run began to make; of the runs whose manifests
+  for it *alone* cover every key group, the highest-ranked one's;
+* for ``n > since``: the newest version in (since, n] that the run itself began to make; until there
+  is one, the version that it opened at ``since``, which its record names.
 
-Within the run that is opened, each key group is read from the manifest of the highest task attempt.
+Each key group is read from the manifest of the highest task attempt in the run that is opened.
 
-A subtask whose key groups are those of the version that it opens finds its manifest by listing its
-own folder (`own_part`). That a version is complete was seen when its successor's run began. Within
-a run each subtask sees whether the other one of its folder has committed: the first and the last
-share one, so a batch of which Spark ran only the first or only the last subtasks is found by the
-next one.
+A subtask with the same key groups as in the version that it opens finds its manifest by listing its
+own folder (`own_part`). When a run begins, it checks that the version it continues is complete.
+Within a run each subtask sees whether the other subtask of its folder has committed. The first and
+the last share a folder; so if Spark ran only the first or only the last subtasks of a batch, the
+next batch detects it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import ConfigurationError, CorruptStateError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.versions import layout
-from forebay_state_api.versions.epochs import Epochs, Origin
+from forebay_state_api.versions.epochs import Epochs, RunVersion
 from forebay_state_api.versions.manifest import Manifest, read_manifest
 from forebay_state_api.versions.markers import (
     Made,
@@ -45,26 +45,26 @@ if TYPE_CHECKING:
 
 
 Parents: TypeAlias = "Sequence[tuple[ParentState, Manifest]]"
-"""What a range needs of a version, each part with the manifest that it was clipped from."""
+"""The parts of a version that a range needs, each with the manifest from which it was clipped."""
 
 
 @attrs.frozen
-class Segment:
-    """Key groups in a row that are read from one manifest."""
+class KeyGroupSegment:
+    """Consecutive key groups that are read from one manifest."""
 
     range: KeyGroupRange
     made: Made
 
 
 def by_attempt(listing: VersionListing) -> Sequence[Made]:
-    """The manifests of one run; of several of one subtask the last one counts."""
+    """Return one run's manifests by attempt; of several for one subtask the last one counts."""
     return sorted(listing.manifests, key=lambda m: (m.by.attempt_id, m.by.random_id))
 
 
-def cover(listing: VersionListing, max_parallelism: int) -> Sequence[Segment] | None:
-    """Segments that together cover every key group, in order; ``None`` when they cannot.
+def cover(listing: VersionListing, max_parallelism: int) -> Sequence[KeyGroupSegment] | None:
+    """Return segments that together cover every key group, in order; ``None`` if some are missing.
 
-    ``listing`` holds one run only. Of several attempts the one with the highest id is taken.
+    ``listing`` holds one run only. Of several attempts the one with the highest id counts.
     """
     best: list[Made | None] = [None] * max_parallelism
     for made in by_attempt(listing):
@@ -76,13 +76,13 @@ def cover(listing: VersionListing, max_parallelism: int) -> Sequence[Segment] | 
         if found is None:
             return None
         end = start + sum(1 for _ in same) - 1
-        segments.append(Segment(KeyGroupRange(start, end), found))
+        segments.append(KeyGroupSegment(KeyGroupRange(start, end), found))
         start = end + 1
     return segments
 
 
 def is_complete(listing: VersionListing) -> bool:
-    """Whether one run's manifests cover every key group that they themselves count."""
+    """Return whether one run's manifests cover all key groups of their own max parallelism."""
     counts = {made.by.max_parallelism for made in listing.manifests}
     return any(cover(listing, count) is not None for count in counts)
 
@@ -90,11 +90,11 @@ def is_complete(listing: VersionListing) -> bool:
 def begun(
     storage: ObjectStorage, batch_id: int, epochs: Epochs, spark_run: str
 ) -> Iterator[VersionListing]:
-    """The versions ≤ ``batch_id`` that anybody began to make, the newest first.
+    """Yield the versions ≤ ``batch_id`` that any run began to make, newest first.
 
-    They are for a run that begins there, and listed one by one, as they are asked for.
-    In ``foreachBatch`` every batch is a run of its own: there, of versions above the batch at which
-    the Spark run began, only those count that the Spark run made.
+    They are the candidates for a run that begins there; each is listed only when the caller needs
+    it. In ``foreachBatch`` every batch is a separate run: there, above the batch at which the Spark
+    run began, only versions made by the Spark run count.
     """
     same = epochs.of_spark_run(spark_run)
     began = min((entry.since for entry in same), default=batch_id)
@@ -108,13 +108,13 @@ def begun(
 
 
 def complete_runs(listing: VersionListing, epochs: Epochs) -> Sequence[str]:
-    """The runs whose manifests alone cover every key group of the version, by rank."""
+    """Return the runs whose manifests alone cover every key group of the version, by rank."""
     ranked = runs_by_rank(listing, epochs)
     return [key for key in ranked if is_complete(listing.of_run(key))]
 
 
 def runs_by_rank(listing: VersionListing, epochs: Epochs) -> Sequence[str]:
-    """The runs that began to make a version, the highest-ranked first."""
+    """Return the runs that began to make a version, the highest-ranked first."""
     ranks = []
     for run_key in listing.run_keys:
         number = max(made.by.epoch for made in listing.of_run(run_key).objects)
@@ -122,11 +122,13 @@ def runs_by_rank(listing: VersionListing, epochs: Epochs) -> Sequence[str]:
     return [run_key for _, run_key in sorted(ranks, reverse=True)]
 
 
-def own_part(storage: ObjectStorage, origin: Origin, made: Coordinates) -> Segment | None:
-    """What the subtask of the same key groups as ``made`` committed to a version (one request).
+def own_part(
+    storage: ObjectStorage, origin: RunVersion, made: Coordinates
+) -> KeyGroupSegment | None:
+    """Return the part of a version that a subtask with ``made``'s key groups made (one request).
 
-    ``None`` when the version must be listed whole: its run had other subtasks, or not both of the
-    pair have committed.
+    ``None`` when the whole version must be listed: its run had different subtasks, or not both
+    subtasks of the pair have committed.
     """
     listing = list_pair(storage, origin.version, made.subtask, made.parallelism)
     listing = listing.of_run(origin.run_key or "")
@@ -140,13 +142,13 @@ def own_part(storage: ObjectStorage, origin: Origin, made: Coordinates) -> Segme
     other = committed.get(layout.other_of_pair(made.subtask, made.parallelism))
     if own is None or other is None or own.by.range != made.range:
         return None
-    return Segment(made.range, own)
+    return KeyGroupSegment(made.range, own)
 
 
 def own_newest(
     storage: ObjectStorage, batch_id: int, since: int, run_key: str
 ) -> VersionListing | None:
-    """What the run itself began to make last, above ``since`` and not above ``batch_id``."""
+    """Return the newest version that the run itself began, above ``since`` up to ``batch_id``."""
     for version in marked_versions(storage, batch_id):
         if version <= since:
             return None
@@ -158,8 +160,8 @@ def own_newest(
 
 def segments_of(
     listing: VersionListing, max_parallelism: int, uid: str, url: str
-) -> Sequence[Segment]:
-    """The segments of one run's version; an error when it is incomplete or does not fit."""
+) -> Sequence[KeyGroupSegment]:
+    """Return the segments of one run's version; raise if it is incomplete or does not fit."""
     for made in listing.manifests:
         stored = made.by.max_parallelism
         if stored != max_parallelism:
@@ -176,7 +178,7 @@ def segments_of(
 
 
 def incomplete(listing: VersionListing, uid: str, url: str) -> CorruptStateError:
-    """The error for a version that was begun but not made."""
+    """Return the error for a version that was begun but not completed."""
     began = {(made.by.run_key, made.by.subtask) for made in listing.objects}
     done = {(made.by.run_key, made.by.subtask) for made in listing.manifests}
     torn = [made.name for made in listing.torn if (made.by.run_key, made.by.subtask) not in done]
@@ -196,14 +198,14 @@ def incomplete(listing: VersionListing, uid: str, url: str) -> CorruptStateError
 
 
 def missing(newest: int, batch_id: int, uid: str, url: str) -> CorruptStateError:
-    """The error for a version that the batch before ``batch_id`` must have made."""
+    """Return the error for a version that the batch before ``batch_id`` must have made."""
     return CorruptStateError(
         f"version {batch_id} of the state of operator {uid!r} in {url} is missing: every batch of "
         f"a stream makes one, and the newest that is stored is {newest}. It was deleted, or the "
         "state directory was restored from a copy that is older than the checkpoint: put it back, "
-        f"or {_run_again(newest)}. If the operator was not in the query since, or a foreachBatch "
-        "sink left batches alone, whose rows are not in the state, go on without them by passing "
-        "new_state=True for the first start"
+        f"or {_run_again(newest)}. If the operator has not been in the query since, or a "
+        "foreachBatch sink skipped batches, whose rows are not in the state, go on without them by "
+        "passing new_state=True for the first start"
     )
 
 
@@ -216,9 +218,9 @@ def _run_again(batch: int) -> str:
 
 
 def parents_of(
-    storage: ObjectStorage, segments: Sequence[Segment], opened: KeyGroupRange
+    storage: ObjectStorage, segments: Sequence[KeyGroupSegment], opened: KeyGroupRange
 ) -> Iterator[tuple[ParentState, Manifest]]:
-    """Read the manifests that ``opened`` needs, one request each, clipped to it."""
+    """Yield the manifests that ``opened`` needs, one request each, clipped to it."""
     read: dict[str, Manifest] = {}
     for segment in segments:
         part = segment.range.intersection(opened)
@@ -231,9 +233,9 @@ def parents_of(
 
 
 def manifests_of(
-    storage: ObjectStorage, segments: Sequence[Segment], known: Mapping[str, Manifest]
+    storage: ObjectStorage, segments: Sequence[KeyGroupSegment], known: Mapping[str, Manifest]
 ) -> Sequence[Manifest]:
-    """The manifests of ``segments``, in the order of subtasks; ``known`` are not read again."""
+    """Return the manifests of ``segments`` in subtask order; ``known`` ones are not read again."""
     made = sorted({s.made.name: s.made for s in segments}.values(), key=lambda m: m.by.subtask)
     return [known.get(one.by.random_id) or _read(storage, one.name) for one in made]
 
@@ -250,7 +252,7 @@ def _read(storage: ObjectStorage, name: str) -> Manifest:
 
 
 def clipped(manifest: Manifest, part: KeyGroupRange, opened: KeyGroupRange) -> ParentState:
-    """What a manifest says about ``part``, as a backend that opens ``opened`` gets it."""
+    """Return the part of a manifest for ``part``, for a backend that opens ``opened``."""
     return ParentState(
         manifest_id=manifest.id,
         range=part,

@@ -1,9 +1,9 @@
 """The protocol as one task uses it: begin a version, commit it.
 
 The order of requests is the protocol. `OperatorVersions.begin` lists the epochs (and mints one at
-a run's first batch), puts the start marker, lists the subtask's folder of the version to be opened
+a run's first batch), puts the start marker, lists the subtask's folder in the version to be opened
 and reads its manifest; `TaskVersion.commit` lists the epochs again and puts the manifest. An
-ordinary batch makes these six requests and no others. None grows with the number of subtasks.
+ordinary batch makes exactly these six requests. None of them grows with the number of subtasks.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from forebay_state_api.versions.commit import (
     merged,
     metrics_of,
 )
-from forebay_state_api.versions.epochs import Origin
+from forebay_state_api.versions.epochs import RunVersion
 from forebay_state_api.versions.folder import OperatorStorage
-from forebay_state_api.versions.forks import Source
+from forebay_state_api.versions.forks import ForkSource
 from forebay_state_api.versions.layout import Coordinates
 from forebay_state_api.versions.manifest import Manifest, put_manifest
 from forebay_state_api.versions.markers import list_version
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class OperatorVersions:
-    """The versions of one operator's state. Holds nothing that correctness needs."""
+    """The versions of one operator's state. Keeps nothing in memory that correctness depends on."""
 
     def __init__(
         self, storage: ObjectStorage, *, uid: str, max_parallelism: int, backend_name: str
@@ -66,12 +66,12 @@ class OperatorVersions:
         batch_ms: int = 0,
         checkpoint: Checkpoint | None = None,
     ) -> TaskVersion:
-        """Begin to make version ``batch_id + 1``, and open what it is made of.
+        """Begin to make version ``batch_id + 1``, and open the version that it builds on.
 
-        Where that is nothing, ``restore`` is opened instead, if it is given. Then `storage` must
-        be an `OperatorStorage`. ``consecutive`` says that every batch runs this operator, so that a
-        run begins with the version that the batch before it made, unless ``new_state``.
-        ``batch_ms`` is `Manifest.batch_ms`, and ``checkpoint`` what the query's checkpoint says.
+        If there is none, ``restore`` is opened instead, if it is given; `storage` must then be an
+        `OperatorStorage`. ``consecutive`` means that every batch runs this operator, so that a run
+        begins with the version that the previous batch made, unless ``new_state``. ``batch_ms`` is
+        `Manifest.batch_ms`, and ``checkpoint`` the query's checkpoint where it is known.
 
         Raises `FencedError` when a newer run owns the state, `ConfigurationError` when nothing is
         stored where state is expected or it does not fit this operator, `CorruptStateError` when
@@ -108,42 +108,42 @@ class OperatorVersions:
         origin, segments = self._found(made, since, record)
         if origin.run_key is None:
             assert record is not None
-            return self._begun(made.range, Source.of(record.details))
+            return self._begun(made.range, ForkSource.of(record.details))
         parents = list(opening.parents_of(self.storage, segments, made.range))
         self._check_backend([manifest for _, manifest in parents])
         return _Opened(origin, parents)
 
     def _found(
         self, made: Coordinates, since: int, record: RunRecord | None
-    ) -> tuple[Origin, Sequence[opening.Segment]]:
-        """What is opened, and at least those segments of it that the task's range needs."""
+    ) -> tuple[RunVersion, Sequence[opening.KeyGroupSegment]]:
+        """Return the version to open, and at least the segments that the task's range needs."""
         batch_id = made.version - 1
         if batch_id > since:
-            origin = Origin(version=batch_id, run_key=made.run_key)
+            origin = RunVersion(version=batch_id, run_key=made.run_key)
             if part := opening.own_part(self.storage, origin, made):
                 return origin, [part]
             if listing := opening.own_newest(self.storage, batch_id, since, made.run_key):
-                origin = Origin(version=listing.version, run_key=made.run_key)
+                origin = RunVersion(version=listing.version, run_key=made.run_key)
                 return origin, self._segments(listing)
         record = record or fencing.record_of(self.storage, made.run_key, self.uid)
         if record.origin.run_key is None:
             return record.origin, ()
-        # That all subtasks have committed this version was seen when the record was written.
+        # The task that wrote the record checked that all subtasks have committed this version.
         if part := opening.own_part(self.storage, record.origin, made):
             return record.origin, [part]
         return record.origin, self.all_segments(record.origin)
 
-    def all_segments(self, origin: Origin) -> Sequence[opening.Segment]:
-        """The segments of all subtasks that made a version, in key-group order."""
+    def all_segments(self, origin: RunVersion) -> Sequence[opening.KeyGroupSegment]:
+        """Return the segments of all subtasks that made a version, in key-group order."""
         listing = list_version(self.storage, origin.version)
         return self._segments(listing.of_run(origin.run_key or ""))
 
-    def _segments(self, listing: VersionListing) -> Sequence[opening.Segment]:
+    def _segments(self, listing: VersionListing) -> Sequence[opening.KeyGroupSegment]:
         return opening.segments_of(listing, self.max_parallelism, self.uid, self.storage.url)
 
-    def _begun(self, groups: KeyGroupRange, source: Source | None) -> _Opened:
-        """The empty version, or what a fork begins with."""
-        empty = Origin(version=0, run_key=None)
+    def _begun(self, groups: KeyGroupRange, source: ForkSource | None) -> _Opened:
+        """Return the empty version, or the version that a fork begins with."""
+        empty = RunVersion(version=0, run_key=None)
         if source is None:
             return _Opened(empty, ())
         assert isinstance(self.storage, OperatorStorage)
@@ -157,17 +157,17 @@ class OperatorVersions:
                     f"the state of operator {self.uid!r} in {self.storage.url} was made by the "
                     f"backend {manifest.backend!r}, and this query asks for "
                     f"{self.backend_name!r}. Set spark.forebay.state.backend to "
-                    f"{manifest.backend!r}; or have a new query, or an operator of another uid "
-                    "with new_state=True, take the state over by restore_from="
+                    f"{manifest.backend!r}; or take the state over with restore_from= in a new "
+                    "query, or in an operator with another uid and new_state=True"
                 )
                 raise ConfigurationError(msg)
 
 
 class _Opened:
-    """The version that was opened, and what of it the task's range needs."""
+    """The version that was opened, and the parts of it that the task's range needs."""
 
     def __init__(
-        self, origin: Origin, parents: opening.Parents, source: Source | None = None
+        self, origin: RunVersion, parents: opening.Parents, source: ForkSource | None = None
     ) -> None:
         self.origin = origin
         self.version = origin.version
@@ -178,7 +178,7 @@ class _Opened:
 
 
 class TaskVersion:
-    """One task attempt's making of one version, from the marker to the manifest."""
+    """One version in the making by one task attempt, from the marker to the manifest."""
 
     def __init__(  # noqa: PLR0917 - one caller
         self,
@@ -189,7 +189,7 @@ class TaskVersion:
         now_us: int,
         batch_ms: int,
     ) -> None:
-        """Made by `OperatorVersions.begin`."""
+        """Created by `OperatorVersions.begin`."""
         self._operator = operator
         self._entering = entering
         self._made = made
@@ -205,31 +205,31 @@ class TaskVersion:
 
     @property
     def opened_version(self) -> int:
-        """The version that was opened; 0 is empty."""
+        """The version that was opened; 0 is the empty version."""
         return self._opened.version
 
     @property
     def parents(self) -> Sequence[ParentState]:
-        """What the task's range needs of the opened version, in key-group order.
+        """The parts of the opened version that the task's range needs, in key-group order.
 
-        Empty where another backend made it: then it is `converted`.
+        Empty where another backend made the version: its parts are then in `converted`.
         """
         return () if self.converted else self._opened.parents
 
     @property
     def converted(self) -> Sequence[ParentState]:
-        """What a fork begins with that another backend made, as that one opens it."""
+        """The parts that a fork begins with if another backend made them, as it opens them."""
         return self._opened.parents if self.source_backend != self._operator.backend_name else ()
 
     @property
     def source_backend(self) -> str:
-        """The backend that made what was opened."""
+        """The name of the backend that made the opened version."""
         made_by = {manifest.backend for manifest in self._opened.manifests}
         return made_by.pop() if made_by else self._operator.backend_name
 
     @property
-    def source(self) -> Source | None:
-        """The other operator's version that was opened, if this is the beginning of a fork."""
+    def source(self) -> ForkSource | None:
+        """The other operator's version that was opened, if this begins a fork."""
         return self._opened.source
 
     @property
@@ -243,9 +243,9 @@ class TaskVersion:
         return self._opened.clipped
 
     def every_manifest(self) -> Sequence[Manifest]:
-        """The manifests of all subtasks that made the opened version, in the order of subtasks.
+        """Return the manifests of all subtasks that made the opened version, in subtask order.
 
-        Lists the version and reads those that `manifests` does not hold, one request each.
+        Lists the version and reads the manifests that `manifests` does not hold, one request each.
         """
         source = self._opened.source
         if source is not None:
@@ -260,17 +260,17 @@ class TaskVersion:
 
     @property
     def storage(self) -> ObjectStorage:
-        """Where the operator's files are."""
+        """The operator's folder."""
         return self._operator.storage
 
     @property
     def is_restored(self) -> bool:
-        """Whether an earlier version was opened, of this operator or of another one."""
+        """Whether an earlier version of this or another operator was opened."""
         return self._opened.version > 0 or self._opened.source is not None
 
     @property
     def coordinates(self) -> Coordinates:
-        """The names of this attempt."""
+        """The coordinates of this attempt, which its marker and manifest are named by."""
         return self._made
 
     def commit(
@@ -286,19 +286,19 @@ class TaskVersion:
     ) -> str:
         """Make the version durable for this task's range; return the manifest's identity.
 
-        ``descriptions`` and ``generations`` are those of the declared states; ``operator_state`` is
+        ``descriptions`` and ``generations`` describe the declared states; ``operator_state`` is
         plain data, and ``operator_files`` are the files that it needs; ``metrics`` are plain data
-        for people, beside the sizes of the commit; ``times`` are plain data for timers. Call it
-        once, before the last output batch is handed on. Raises `FencedError` when a newer run has
-        begun since.
+        for people, in addition to the sizes of the commit; ``times`` are plain data for timers.
+        Call it once, before the last output batch is handed on. Raises `FencedError` when a newer
+        run has begun since, `StateAccessError` when it is called twice.
         """
         if self._committed:
             msg = f"version {self.version} has already been committed by this task"
             raise StateAccessError(msg)
         fencing.check_owner(self._operator.storage, self._entering)
-        told = {**(metrics or {}), **metrics_of(committed)}
+        all_metrics = {**(metrics or {}), **metrics_of(committed)}
         manifest = attrs.evolve(
-            self._manifest(committed, descriptions, told),
+            self._manifest(committed, descriptions, all_metrics),
             generations=self._merged("generations", generations or {}),
             operator_state=operator_state or {},
             protected=[*committed.protected, *operator_files],
@@ -309,7 +309,7 @@ class TaskVersion:
         return manifest.id
 
     def _merged(self, part: str, declared: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What is told of the declared states, and of stored ones that are not declared."""
+        """Return the entries of the declared states, and of stored states not declared."""
         parents = () if self.converted else self.manifests
         return merged([getattr(parent, part) for parent in parents], declared)
 

@@ -1,4 +1,4 @@
-"""What one manifest holds of operator state, and how that stands there as plain data.
+"""The operator state in one manifest, and its representation there as plain data.
 
 ::
 
@@ -6,9 +6,9 @@
      "raw": [<blob>, …],       # one for each byte stream
      "keyed_raw": <blob>}      # msgpack of {key group: bytes}; absent without streams
 
-The blob of a list is the msgpack of its elements' bytes; that of a broadcast state the msgpack of
-``[key bytes, value bytes]`` pairs. A function without operator state leaves the whole thing empty,
-and one that has or had any never does: it tells every subtask that there is something to share out.
+The blob of a list is the msgpack of its elements' bytes; the blob of a broadcast state is the
+msgpack of ``[key bytes, value bytes]`` pairs. The mapping is empty only if the function has never
+had operator state; otherwise it shows every subtask that there is state to redistribute.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from forebay_state_api.versions.blobs import Blob, FileBlob, loaded_blob, stored
 
 
 class Mode(enum.Enum):
-    """How a state is shared out; the values are stored."""
+    """How a state is redistributed; the values are stored."""
 
     SPLIT = "split"
     UNION = "union"
@@ -33,7 +33,7 @@ class Mode(enum.Enum):
 
     @property
     def method(self) -> str:
-        """What asks for it."""
+        """The method that declares a state of this mode."""
         return _METHODS[self]
 
 
@@ -46,7 +46,7 @@ _METHODS = {
 
 @attrs.frozen(kw_only=True)
 class StateType:
-    """How a state was declared."""
+    """The declaration of a state."""
 
     mode: Mode
     value: Mapping[str, Any]
@@ -68,13 +68,13 @@ class Content:
     """All operator state of one subtask and version."""
 
     exists: bool = False
-    """Whether the operator has, or had, operator state; all of its subtasks agree in that."""
+    """Whether the operator has, or had, operator state; the same for all of its subtasks."""
     states: Mapping[str, StateContent] = attrs.field(factory=dict)
     raw: Sequence[Blob] = ()
     keyed_raw: Blob | None = None
 
     def stored(self) -> dict[str, Any]:
-        """As plain data of a manifest."""
+        """Return it as plain data for a manifest."""
         if not self.exists:
             return {}
         keyed = {} if self.keyed_raw is None else {"keyed_raw": stored_blob(self.keyed_raw)}
@@ -86,7 +86,7 @@ class Content:
 
     @classmethod
     def loaded(cls, stored: Mapping[str, Any]) -> Content:
-        """Inverse of `stored`; an empty mapping is no operator state at all."""
+        """Inverse of `stored`; an empty mapping means no operator state."""
         if not stored:
             return cls()
         keyed = stored.get("keyed_raw")
@@ -99,7 +99,7 @@ class Content:
             )
 
     def mapped(self, change: Callable[[Blob], Blob]) -> Content:
-        """The same with other blobs."""
+        """Return a copy with ``change`` applied to every blob."""
         return attrs.evolve(
             self,
             states={n: attrs.evolve(s, blob=change(s.blob)) for n, s in self.states.items()},
@@ -108,19 +108,19 @@ class Content:
         )
 
     def blobs(self) -> Iterator[Blob]:
-        """All bytes that it consists of."""
+        """Yield all of its blobs."""
         yield from (state.blob for state in self.states.values())
         yield from self.raw
         if self.keyed_raw is not None:
             yield self.keyed_raw
 
     def files(self) -> list[FileBlob]:
-        """The files that it needs."""
+        """Return the files that it needs."""
         return [blob for blob in self.blobs() if isinstance(blob, FileBlob)]
 
 
 def packed(parts: Any) -> bytes:
-    """The bytes of a blob."""
+    """Encode the parts of a blob."""
     data: bytes = msgpack.packb(parts, use_bin_type=True)
     return data
 
@@ -131,15 +131,15 @@ def unpacked(data: bytes) -> Any:
 
 
 def _stored(state: StateContent) -> dict[str, Any]:
-    told = state.type
+    declared = state.type
     return {
-        "mode": told.mode.value,
-        "value": told.value,
-        "key": told.key,
+        "mode": declared.mode.value,
+        "value": declared.value,
+        "key": declared.key,
         "blob": stored_blob(state.blob),
     }
 
 
 def _loaded(stored: Mapping[str, Any]) -> StateContent:
-    told = StateType(mode=Mode(stored["mode"]), value=stored["value"], key=stored["key"])
-    return StateContent(told, loaded_blob(stored["blob"]))
+    declared = StateType(mode=Mode(stored["mode"]), value=stored["value"], key=stored["key"])
+    return StateContent(declared, loaded_blob(stored["blob"]))

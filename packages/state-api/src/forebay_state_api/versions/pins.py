@@ -1,9 +1,10 @@
-"""Pins: what a reader from outside holds while the janitor must not clear it.
+"""Pins: they keep the janitor from deleting a version that a reader from outside uses.
 
 A pin is an object ``pins/<version>-<id>-<lease in s>-<renewal>``. It is renewed by putting the next
 renewal (nothing is overwritten) and expires when its newest renewal is older than its lease, by
-the store's own times. At first it says only the version, and protects every file that this version
-may need; once the reader knows the files it renews the pin with their names, and only those stay.
+the store's clock. At first it names only the version, and protects every file that this version
+may need. Once the reader knows the files, it renews the pin with their names, and only those are
+protected.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 LEASE: Final = timedelta(hours=1)
 """How long a pin holds without a renewal."""
 FOREVER: Final = timedelta(days=36_500)
-"""The lease of a pin that holds until it is deleted: a savepoint's, a fork's."""
+"""The lease of a pin that holds until it is deleted; savepoints and forks use it."""
 
 _HOLDER: Final = itemgetter("holder")
 _NAME: Final = re.compile(r"(\d+)-([0-9a-f]{24})-(\d+)-(\d{6})")
@@ -39,7 +40,7 @@ _NAME: Final = re.compile(r"(\d+)-([0-9a-f]{24})-(\d+)-(\d{6})")
 
 @attrs.frozen(kw_only=True)
 class PinEntry:
-    """One renewal of a pin, as a list tells it."""
+    """One renewal of a pin, as a listing shows it."""
 
     name: str
     version: int
@@ -49,12 +50,12 @@ class PinEntry:
     modified: datetime
 
     def expired(self, now: datetime) -> bool:
-        """Whether it no longer holds at the store's time ``now``."""
+        """Return whether it has expired at the store's time ``now``."""
         return self.modified + self.lease <= now
 
 
 def list_pins(storage: ObjectStorage) -> Sequence[PinEntry]:
-    """All renewals of all pins (one request)."""
+    """List all renewals of all pins (one request)."""
     found = (_parse(info) for info in storage.list(layout.PINS))
     return [pin for pin in found if pin]
 
@@ -72,7 +73,7 @@ def _parse(info: ObjectInfo) -> PinEntry | None:
 
 
 def newest_renewals(pins: Iterable[PinEntry]) -> Sequence[PinEntry]:
-    """Of each pin the newest renewal."""
+    """Return the newest renewal of each pin."""
     newest: dict[str, PinEntry] = {}
     for pin in sorted(pins, key=lambda pin: pin.renewal):
         newest[pin.id] = pin
@@ -80,12 +81,12 @@ def newest_renewals(pins: Iterable[PinEntry]) -> Sequence[PinEntry]:
 
 
 def pinned_files(storage: ObjectStorage, pin: PinEntry) -> frozenset[str] | None:
-    """The files that a pin names; ``None`` when it protects all that its version may need."""
+    """Return the files that a pin names; ``None`` if it protects all that its version may need."""
     try:
         return read_sealed(storage.get(pin.name), f"{pin.name} in {storage.url}", _files)
     except ObjectNotFoundError:
         return frozenset()
-    except CorruptStateError:  # what it names is unknown, so all is protected
+    except CorruptStateError:  # the names are unknown, so everything is protected
         return None
 
 
@@ -95,40 +96,40 @@ def _files(payload: Mapping[str, Any]) -> frozenset[str] | None:
 
 
 def lasting_name(version: int) -> str:
-    """A fresh name for a pin that holds until it is deleted."""
+    """Return a fresh name for a pin that holds until it is deleted."""
     return f"{layout.PINS}/{version}-{layout.random_id()}-{int(FOREVER.total_seconds())}-000000"
 
 
 def put_lasting(storage: ObjectStorage, name: str, files: Iterable[str], holder: str) -> None:
-    """Put a pin of that name on some files; ``holder`` says, to people, who needs them."""
+    """Put a pin of that name on files; ``holder`` names who needs them, for people."""
     storage.put(name, seal({"files": sorted(files), "holder": holder}))
 
 
 def lasting_holders(storage: ObjectStorage) -> Sequence[str]:
-    """Who holds files until further notice, in order."""
+    """Return the holders of pins that do not expire, sorted."""
     return sorted({holder for _, holder in _lasting(storage)})
 
 
 def delete_holder(storage: ObjectStorage, holder: str) -> bool:
-    """Let go of everything that ``holder`` holds; whether there was anything."""
+    """Delete every lasting pin of ``holder``; return whether there was one."""
     names = [name for name, found in _lasting(storage) if found == holder]
     storage.delete(names)
     return bool(names)
 
 
 def _lasting(storage: ObjectStorage) -> Iterator[tuple[str, str]]:
-    """Name and holder of each pin that does not expire."""
+    """Yield the name and the holder of each pin that does not expire."""
     for pin in list_pins(storage):
         if pin.lease == FOREVER:
             try:
                 data = storage.get(pin.name)
-            except ObjectNotFoundError:  # let go of since it was listed
+            except ObjectNotFoundError:  # deleted since it was listed
                 continue
             yield pin.name, read_sealed(data, f"{pin.name} in {storage.url}", _HOLDER)
 
 
 class Pin:
-    """A reader's hold on one version. Put when it is made; `close` lets go."""
+    """A reader's hold on one version: the constructor puts the pin, `close` deletes it."""
 
     def __init__(self, storage: ObjectStorage, version: int, lease: timedelta = LEASE) -> None:
         """Hold everything that ``version`` may need, for ``lease`` unless renewed."""
@@ -142,7 +143,7 @@ class Pin:
         self.renew()
 
     def renew(self, files: Iterable[str] | None = None) -> None:
-        """Begin the lease anew; ``files`` narrows the pin to these from now on."""
+        """Restart the lease; ``files`` narrows the pin to these files from now on."""
         if files is not None:
             self._files = sorted(files)
         name = f"{self._stem}-{self._renewals:06d}"
@@ -155,9 +156,9 @@ class Pin:
             self._names += older
 
     def close(self) -> None:
-        """Let go. Safe to call twice.
+        """Delete the pin. Safe to call twice.
 
-        Where deleting is not permitted, the pin stays until it expires, and a warning says so.
+        Where deleting is not permitted, the pin stays until it expires, and a warning is logged.
         """
         harm = f"this pin holds version {self._version} for {self._lease_s} s longer"
         delete_or_leave(self._storage, self._names, harm)
@@ -172,5 +173,5 @@ class Pin:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Let go, also after a failure."""
+        """Delete the pin, also after a failure."""
         self.close()

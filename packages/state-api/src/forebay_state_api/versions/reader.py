@@ -1,8 +1,8 @@
-"""Readers from outside: state readers, savepoints, restore. They pin before they look.
+"""Readers from outside the query (state readers, savepoints, restore): they pin before they read.
 
 The order: choose a version, pin it, list it again, read its manifests, check that every file
-exists, narrow the pin to these files. Whatever the janitor had already decided to clear shows up
-in one of the checks; whatever it decides after the pin leaves the version alone.
+exists, narrow the pin to these files. If the janitor had already decided to delete part of the
+version, one of the checks fails; decisions that it makes after the pin leave the version alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from forebay_state_api.errors import ConfigurationError, CorruptStateError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.versions import layout, opening
 from forebay_state_api.versions.contents import what_is_there
-from forebay_state_api.versions.epochs import Origin, list_epochs
+from forebay_state_api.versions.epochs import RunVersion, list_epochs
 from forebay_state_api.versions.folder import OperatorStorage, data_folder
 from forebay_state_api.versions.markers import list_version, marked_versions
 from forebay_state_api.versions.operator_state import Content
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
 class VersionReader:
     """One complete version, held by a pin until `close`; also a context manager."""
 
-    def __init__(self, pin: Pin, origin: Origin, found: opening.Parents) -> None:
-        """Made by `open_version`."""
+    def __init__(self, pin: Pin, origin: RunVersion, found: opening.Parents) -> None:
+        """Created by `open_version`."""
         self.pin = pin
         self.version = origin.version
         self.run_key = origin.run_key
         self.parents: Sequence[ParentState] = [parent for parent, _ in found]
         self.clipped = [(parent.range, manifest) for parent, manifest in found]
-        """Each part of the range that was opened, with the manifest that it is read from."""
+        """Each part of the opened range, with the manifest from which it is read."""
         self.manifests: Sequence[Manifest] = list({m.id: m for _, m in found}.values())
 
     def close(self) -> None:
-        """Let go of the version. Safe to call twice."""
+        """Delete the pin on the version. Safe to call twice."""
         self.pin.close()
 
     def __enter__(self) -> Self:
@@ -57,7 +57,7 @@ class VersionReader:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Let go, also after a failure."""
+        """Delete the pin, also after a failure."""
         self.close()
 
 
@@ -71,15 +71,16 @@ def open_version(
     run_key: str | None = None,
     lease: timedelta = LEASE,
 ) -> VersionReader:
-    """Open ``version``, or the newest complete one of the timeline that is going on.
+    """Open ``version``, or the newest complete version of the current timeline.
 
-    A named version that was skipped is the newest one below it. ``max_parallelism`` is what
-    ``range`` was computed with; with ``run_key`` only what that run made is looked at. Raises
-    `ConfigurationError` when there is no such version or it was made with another max parallelism,
-    `CorruptStateError` when it is incomplete or was cleared meanwhile.
+    If ``version`` was skipped, the newest version below it is opened. ``range`` is the key groups
+    to open (default: all), computed with ``max_parallelism``. With ``run_key`` only versions made
+    by that run count. ``lease`` is how long the pin holds without a renewal. Raises
+    `ConfigurationError` when there is no such version or it was made with a different max
+    parallelism, `CorruptStateError` when it is incomplete or was deleted in the meantime.
     """
     if version is not None and run_key is not None:
-        origin = Origin(version=version, run_key=run_key)
+        origin = RunVersion(version=version, run_key=run_key)
     else:
         origin = _chosen(storage, uid, version)
     pin = Pin(storage, origin.version, lease)
@@ -93,7 +94,7 @@ def open_version(
     return VersionReader(pin, origin, found)
 
 
-def _chosen(storage: ObjectStorage, uid: str, version: int | None) -> Origin:
+def _chosen(storage: ObjectStorage, uid: str, version: int | None) -> RunVersion:
     epochs = list_epochs(storage)
     if version is None:
         newest = newest_complete(storage, epochs)
@@ -106,7 +107,7 @@ def _chosen(storage: ObjectStorage, uid: str, version: int | None) -> Origin:
             complete = opening.complete_runs(listing, epochs)
             if not complete:
                 raise opening.incomplete(listing, uid, storage.url)
-            return Origin(version=marked, run_key=complete[0])
+            return RunVersion(version=marked, run_key=complete[0])
     wanted = "" if version is None else f" at or below version {version}"
     there = ""
     if isinstance(storage, OperatorStorage):
@@ -117,7 +118,7 @@ def _chosen(storage: ObjectStorage, uid: str, version: int | None) -> Origin:
 
 def _read(
     storage: ObjectStorage,
-    origin: Origin,
+    origin: RunVersion,
     uid: str,
     groups: KeyGroupRange | None,
     max_parallelism: int | None,
@@ -134,7 +135,7 @@ def _read(
 
 
 def _checked_files(
-    storage: ObjectStorage, origin: Origin, uid: str, found: opening.Parents
+    storage: ObjectStorage, origin: RunVersion, uid: str, found: opening.Parents
 ) -> frozenset[str]:
     files: list[StateFile | FileBlob] = [file for parent, _ in found for file in parent.files]
     for _, manifest in found:

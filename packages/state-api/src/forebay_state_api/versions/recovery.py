@@ -1,8 +1,8 @@
-"""What a person decided with ``forebay recover``: which timeline goes on, and which do not.
+"""Decisions that a person made with ``forebay recover``: which timeline continues.
 
-The decision is an object ``epochs/recovery-<number>``, so that the list of epochs, which every run
-makes at its first batch, shows it; the one with the highest number holds. It speaks of the runs
-that were there: a run that begins later is not left behind by it. No version is deleted.
+A decision is an object ``epochs/recovery-<number>``, so that it shows up in the listing of epochs,
+which every run makes at its first batch. The decision with the highest number is valid. It applies
+to the runs that existed when it was made, not to runs that begin later. No version is deleted.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class Recovery:
-    """The runs of the chosen timeline, and those left behind."""
+    """The runs of the chosen timeline, and the abandoned runs."""
 
     kept: Mapping[str, int]
     """Run → its newest version in the chosen timeline."""
     left: Mapping[str, int]
-    """Run → its versions above this one do not count."""
+    """Run → the version above which its versions do not count."""
 
     def counted(self, listing: VersionListing) -> VersionListing:
-        """What of a version counts."""
+        """Return the part of a version that counts."""
         objects = [m for m in listing.objects if self.counts(m.by.run_key, listing.version)]
         return VersionListing(version=listing.version, objects=objects)
 
     def counts(self, run_key: str, version: int) -> bool:
-        """Whether what a run made of a version is not left behind."""
+        """Return whether a run's part of a version is not abandoned."""
         return version <= self.left.get(run_key, version)
 
     def keeps(self, run_key: str, version: int) -> bool:
-        """Whether what a run made of a version is in the chosen timeline."""
+        """Return whether a run's part of a version is in the chosen timeline."""
         return version <= self.kept.get(run_key, 0)
 
     def leaves(self, run_key: str) -> bool:
-        """Whether nothing counts that a run made."""
+        """Return whether a run is abandoned completely."""
         return self.left.get(run_key) == 0
 
     @classmethod
@@ -60,7 +60,7 @@ NOTHING: Final = Recovery(kept={}, left={})
 
 
 def read_recovery(storage: ObjectStorage, epochs: Epochs) -> Recovery:
-    """The decision that holds (one request, if there was one)."""
+    """Return the valid decision (one request, if there was one)."""
     if not epochs.recoveries:
         return NOTHING
     name = _name(max(epochs.recoveries))
@@ -68,10 +68,10 @@ def read_recovery(storage: ObjectStorage, epochs: Epochs) -> Recovery:
 
 
 def put_recovery(storage: ObjectStorage, epochs: Epochs, recovery: Recovery) -> None:
-    """Make a decision durable; ``epochs`` are those that it was made upon."""
+    """Make a decision durable; ``epochs`` are the epochs that it is based on."""
     number = max(epochs.recoveries, default=0) + 1
     if not storage.put_if_absent(_name(number), seal(attrs.asdict(recovery))):
-        msg = f"somebody else has just decided for the state in {storage.url}; look again"
+        msg = f"somebody else has just made a decision for the state in {storage.url}; look again"
         raise ConfigurationError(msg)
 
 
@@ -80,7 +80,7 @@ def _name(number: int) -> str:
 
 
 def recover_command(storage: ObjectStorage, uid: str) -> str:
-    """The command that shows the timelines of an operator."""
+    """Return the command that shows the timelines of an operator."""
     if not isinstance(storage, OperatorStorage):
         return "forebay recover"
     query = layout.unescaped(storage.folder.partition("/")[0])

@@ -1,7 +1,7 @@
 """Savepoints: versions that are kept under a name, by reference.
 
-A savepoint is an object ``savepoints/<name>`` in the operator's folder and the pin that it names;
-the janitor leaves what the pin names alone until the savepoint is deleted.
+A savepoint is an object ``savepoints/<name>`` in the operator's folder and the pin that it names.
+The janitor does not delete the files that the pin names until the savepoint is deleted.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ class Savepoint:
     """The object that holds its files."""
     backend: str
     bytes: int
-    """Of the files that it needs."""
+    """Total size of the files that it needs."""
     made: datetime | None = attrs.field(default=None, eq=False)
-    """By the store's own clock."""
+    """When it was created, by the store's clock."""
 
 
 def create_savepoint(
     storage: ObjectStorage, name: str, *, uid: str, version: int | None = None
 ) -> Savepoint:
-    """Keep ``version``, or the newest complete one, under ``name``.
+    """Keep ``version``, or the newest complete version, under ``name``.
 
-    ``storage`` is the operator's folder. Copies nothing. Raises `ConfigurationError` for a name
-    that is taken, and what `open_version` raises.
+    ``storage`` is the operator's folder, ``uid`` its name for messages. Copies nothing. Raises
+    `ConfigurationError` for a name that is taken, and the errors of `open_version`.
     """
     place = _place(name)
     with open_version(storage, uid=uid, version=version) as reader:
@@ -74,7 +74,7 @@ def create_savepoint(
 
 
 def read_savepoint(storage: ObjectStorage, name: str, *, uid: str) -> Savepoint:
-    """The savepoint of that name; `ConfigurationError` that lists the others if there is none."""
+    """Return the savepoint ``name``; the `ConfigurationError` for an unknown one lists the rest."""
     try:
         return _read(storage, _place(name))
     except ObjectNotFoundError:
@@ -84,7 +84,7 @@ def read_savepoint(storage: ObjectStorage, name: str, *, uid: str) -> Savepoint:
 
 
 def list_savepoints(storage: ObjectStorage) -> Sequence[Savepoint]:
-    """All of an operator, by name."""
+    """Return all savepoints of an operator, by name."""
     found = []
     for info in storage.list(layout.SAVEPOINTS):
         try:
@@ -95,7 +95,7 @@ def list_savepoints(storage: ObjectStorage) -> Sequence[Savepoint]:
 
 
 def delete_savepoint(storage: ObjectStorage, name: str, *, uid: str) -> Savepoint:
-    """Let go of a savepoint; forks that were made of it hold what they need themselves."""
+    """Delete a savepoint and return it; forks made from it hold the files they need themselves."""
     saved = read_savepoint(storage, name, uid=uid)
     storage.delete([_place(name)])
     storage.delete([saved.pin])
@@ -115,6 +115,6 @@ def _read(storage: ObjectStorage, place: str, info: ObjectInfo | None = None) ->
 
 def _place(name: str) -> str:
     if name.startswith("fork "):
-        message = f"savepoint {name!r}: the holds of forks have such names; choose another one"
+        message = f"savepoint {name!r}: forks use names like this one; choose another"
         raise ConfigurationError(message)
     return f"{layout.SAVEPOINTS}/{layout.escaped(name, 'the name of the savepoint')}"

@@ -1,8 +1,9 @@
-"""Timelines: which versions a run goes back to, run by run, as the records tell it.
+"""Timelines: the chain of versions behind a run, run by run, according to the records.
 
-A run's timeline is what it made itself above the batch at which it began, below that what it went
-on from, and so on. After a checkpoint went back, versions of the abandoned timeline are still
-stored beside (and above) those of the new one; numbers alone cannot tell them apart.
+A run's timeline consists of the versions that it made itself above the batch at which it began;
+below that, of the timeline of the version that it continued, and so on. After a checkpoint went
+back, versions of the abandoned timeline are still stored next to (and above) the new ones; version
+numbers alone cannot tell them apart.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.versions import layout
-from forebay_state_api.versions.epochs import Epochs, Origin, read_record
+from forebay_state_api.versions.epochs import Epochs, RunVersion, read_record
 from forebay_state_api.versions.markers import list_version, marked_versions
 from forebay_state_api.versions.opening import is_complete
 from forebay_state_api.versions.recovery import Recovery, read_recovery, recover_command
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-def timeline_version(storage: ObjectStorage, run_key: str, newest: int) -> Origin | None:
-    """The newest complete version ≤ ``newest`` in a run's timeline.
+def timeline_version(storage: ObjectStorage, run_key: str, newest: int) -> RunVersion | None:
+    """Return the newest complete version ≤ ``newest`` in a run's timeline.
 
-    ``None`` when the records do not tell, so that nothing can be said about older versions.
+    ``None`` when a record is missing, so that nothing is known about older versions.
     """
     key: str | None = run_key
     while key is not None:
@@ -43,7 +44,7 @@ def timeline_version(storage: ObjectStorage, run_key: str, newest: int) -> Origi
     return None
 
 
-def _made_by(storage: ObjectStorage, run_key: str, since: int, newest: int) -> Origin | None:
+def _made_by(storage: ObjectStorage, run_key: str, since: int, newest: int) -> RunVersion | None:
     if newest <= since:
         return None
     for version in marked_versions(storage, newest):
@@ -51,7 +52,7 @@ def _made_by(storage: ObjectStorage, run_key: str, since: int, newest: int) -> O
             break
         listing = list_version(storage, version).of_run(run_key)
         if is_complete(listing):
-            return Origin(version=version, run_key=run_key)
+            return RunVersion(version=version, run_key=run_key)
         if listing.torn:
             _log.warning(
                 "version %d in %s is passed over: truncated, for shorter than the name says, is %s",
@@ -65,16 +66,16 @@ def _made_by(storage: ObjectStorage, run_key: str, since: int, newest: int) -> O
 def check_one_timeline(  # noqa: PLR0917 - one caller
     storage: ObjectStorage,
     epochs: Epochs,
-    origin: Origin,
+    origin: RunVersion,
     batch_id: int,
     uid: str,
     recovery: Recovery,
 ) -> None:
     """Refuse to choose between two timelines for a run that begins at ``batch_id``.
 
-    ``origin`` is the newest version by number, of which the checkpoint tells nothing. If the newest
-    run's timeline ends below it with what a *later* run made, the query went back in between, or
-    two drivers ran at once; which one is meant, storage cannot tell.
+    ``origin`` is the version with the highest number, about which the checkpoint has no entry. If
+    the newest run's timeline ends below it with a version that a *later* run made, the query went
+    back in between, or two drivers ran at once. Storage cannot tell which timeline is meant.
     """
     if origin.run_key is None:
         return
@@ -98,10 +99,10 @@ def _has_record(storage: ObjectStorage, run_key: str) -> bool:
     return read_record(storage, run_key) is not None
 
 
-def newest_complete(storage: ObjectStorage, epochs: Epochs) -> Origin | None:
-    """The newest complete version of the timeline that the highest-ranked run is on.
+def newest_complete(storage: ObjectStorage, epochs: Epochs) -> RunVersion | None:
+    """Return the newest complete version in the timeline of the highest-ranked run.
 
-    A version that is being made right now does not count. ``None`` when there is none.
+    A version that is being made right now does not count. ``None`` when there is no version.
     """
     for run_key in _runs_by_rank(epochs, read_recovery(storage, epochs)):
         found = timeline_version(storage, run_key, layout.LAST_VERSION)
@@ -111,7 +112,7 @@ def newest_complete(storage: ObjectStorage, epochs: Epochs) -> Origin | None:
 
 
 def _runs_by_rank(epochs: Epochs, recovery: Recovery) -> Iterator[str]:
-    """All runs that count, the highest-ranked first; one without a record has opened nothing."""
+    """Yield all runs that count, highest-ranked first; a run without a record opened nothing."""
     seen = set()
     for entry in sorted(epochs.entries, key=lambda entry: entry.rank, reverse=True):
         if entry.run_key not in seen and not recovery.leaves(entry.run_key):
