@@ -11,12 +11,12 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from forebay_spark_runtime.waiting.answer_window import RowSegment
 from forebay_spark_runtime.waiting.arrow_in import InputLayout
 from forebay_spark_runtime.waiting.caller import CallPolicy
-from forebay_spark_runtime.waiting.engine import Engine
+from forebay_spark_runtime.waiting.engine import CallEngine
 from forebay_spark_runtime.waiting.spec import WaitSpec
-from forebay_spark_runtime.waiting.task import Place, TaskRun
-from forebay_spark_runtime.waiting.window import Segment
+from forebay_spark_runtime.waiting.task import RowNaming, TaskRun
 
 SEGMENT: Final = 1_024
 
@@ -46,10 +46,12 @@ def ours(**policy: Any) -> Way:
     async def run(fn: Function, rows: int, capacity: int) -> list[Any]:
         out: list[Any] = []
         checked = CallPolicy(**{"capacity": capacity, **policy})
-        engine = Engine(fn, checked, emit=lambda segment, _: out.extend(segment.answers))
+        engine = CallEngine(fn, checked, emit=lambda segment, _: out.extend(segment.answers))
         for start in range(0, rows, SEGMENT):
-            engine.feed.push(Segment(start, list(range(start, min(rows, start + SEGMENT)))))
-        engine.feed.end()
+            engine.input_queue.push(
+                RowSegment(start, list(range(start, min(rows, start + SEGMENT))))
+            )
+        engine.input_queue.end()
         await engine.run()
         return out
 
@@ -136,10 +138,10 @@ def peaks_of(rows: int, resident_bytes: Callable[[], int]) -> dict[str, int]:
         key=None,
         resources=None,
     )
-    place = Place(name="peaks", function_name="peaks", query="q", batch_id=0, partition="0")
+    naming = RowNaming(name="peaks", function_name="peaks", query="q", batch_id=0, partition="0")
     layout = InputLayout(names=("n", "text"), shown=(0, 1), key=None)
     before, most, out = resident_bytes(), 0, 0
-    with TaskRun(spec, place, layout, batches(rows)) as run:
+    with TaskRun(spec, naming, layout, batches(rows)) as run:
         for number, (segment, _) in enumerate(run.chunks()):
             out += len(segment.rows)
             if number % 8 == 0:

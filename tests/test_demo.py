@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay_spark_runtime.demo.directory import Place
+from forebay_spark_runtime.demo.directory import DemoDirectory
 
 pytestmark = pytest.mark.spark
 
@@ -45,7 +45,7 @@ def test_the_demo_restores_rescales_survives_kills_and_leaves_nothing_running(tm
     assert "Mar 2013: 28,834 flights" in second
     assert len(re.findall("Killed with SIGKILL", second)) >= 1
     assert "the 4,388 rows of the result" in second
-    assert Place(directory).months_done == 5
+    assert DemoDirectory(directory).months_done == 5
     assert sorted(path.name for path in tmp_path.iterdir()) == ["demo"]
     listed = subprocess.run(
         ["ps", "-A", "-o", "args="], check=False, capture_output=True, text=True

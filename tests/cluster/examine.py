@@ -17,7 +17,7 @@ def main(state_dir, *kinds):
     for kind in kinds:
         Path(os.environ["PLANT"]).write_text("" if kind == "nothing" else kind)
         found = doctor(spark, state_dir)
-        names = [place.name for place in found.places]
+        names = [process.name for process in found.processes]
         told = {"kind": kind, "places": names, "problems": found.problems, "notes": found.notes}
         sys.stdout.write(json.dumps({**told, "text": str(found)}) + "\n")
     spark.stop()

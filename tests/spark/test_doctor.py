@@ -14,7 +14,7 @@ def test_a_local_session_has_no_problem_and_keeps_nothing(spark, tmp_path):
     found = doctor(spark, str(tmp_path / "state"))
     assert found.problems == [], str(found)
     assert found.notes == [], str(found)
-    assert len(found.places) == 2, str(found)
+    assert len(found.processes) == 2, str(found)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 

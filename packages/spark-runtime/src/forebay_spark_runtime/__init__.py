@@ -10,14 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from forebay_spark_runtime.driver.diagnosis import Diagnosis, Place, doctor
+    from forebay_spark_runtime.driver.diagnosis import Diagnosis, ProcessReport, doctor
     from forebay_spark_runtime.keyed_operator.keyed_dataframe import (
         ConnectedDataFrame,
         KeyedDataFrame,
         keyed,
     )
     from forebay_spark_runtime.waiting.arguments import Batch, Rate, Retry
-    from forebay_spark_runtime.waiting.current import Call, current_call
+    from forebay_spark_runtime.waiting.current_call import Call, current_call
     from forebay_spark_runtime.waiting.operators import ordered_wait, unordered_wait
     from forebay_spark_runtime.waiting.reports import BatchReport, WaitMetrics
     from forebay_spark_runtime.waiting.retry import ClientBrokenError, RetryLaterError
@@ -31,7 +31,7 @@ __all__ = [
     "ConnectedDataFrame",
     "Diagnosis",
     "KeyedDataFrame",
-    "Place",
+    "ProcessReport",
     "Rate",
     "RestoreFrom",
     "Retry",
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "driver.diagnosis": ("Diagnosis", "Place", "doctor"),
+    "driver.diagnosis": ("Diagnosis", "ProcessReport", "doctor"),
     "keyed_operator.keyed_dataframe": (
         "ConnectedDataFrame",
         "KeyedDataFrame",
@@ -53,7 +53,7 @@ _HOMES: Final = {
         "keyed",
     ),
     "waiting.arguments": ("Batch", "Rate", "Retry"),
-    "waiting.current": ("Call", "current_call"),
+    "waiting.current_call": ("Call", "current_call"),
     "waiting.operators": ("ordered_wait", "unordered_wait"),
     "waiting.reports": ("BatchReport", "WaitMetrics"),
     "waiting.retry": ("ClientBrokenError", "RetryLaterError"),

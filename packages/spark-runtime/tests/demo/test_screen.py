@@ -10,8 +10,8 @@ from rich.console import Console
 
 from forebay_spark_runtime.demo.check import Carried, Departure
 from forebay_spark_runtime.demo.kill import Kill
-from forebay_spark_runtime.demo.manifest_numbers import StateReading
-from forebay_spark_runtime.demo.screen import Batch, Screen
+from forebay_spark_runtime.demo.manifest_numbers import StateSummary
+from forebay_spark_runtime.demo.screen import BatchSummary, Screen
 
 DUE = datetime(2013, 7, 1, 12, tzinfo=UTC)
 FLIGHTS = [
@@ -19,7 +19,7 @@ FLIGHTS = [
     for number, dest in enumerate(["BOS", "IAH", "MIA"])
 ]
 CARRIED = [Carried("N1", 1, 30, 1, 30, 30), Carried("N1", 2, 30, 2, 60, 60)]
-STATE = StateReading(version=1, subtasks=2, keys=4037, size=198_000, opening_s=0.034)
+STATE = StateSummary(version=1, subtasks=2, keys=4037, size=198_000, opening_s=0.034)
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_a_result_without_any_chain_is_shown_too(shown):
 
 def test_a_batch_is_a_line(shown):
     screen, text = shown
-    screen.batch(Batch(number=12, rows=27_004, seconds=2, state=STATE))
+    screen.batch(BatchSummary(number=12, rows=27_004, seconds=2, state=STATE))
     said = "Jan 2014: 27,004 flights in 2.00 s; version 1: 4,037 aircraft, 198 kB, 2 subtask(s), "
     assert text() == f"{said}opened in 0.034 s\n"
 

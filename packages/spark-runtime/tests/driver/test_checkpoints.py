@@ -8,7 +8,7 @@ import pytest
 from py4j.protocol import Py4JError
 
 from forebay_spark_runtime.driver import checkpoints
-from forebay_spark_runtime.driver.session import Batch
+from forebay_spark_runtime.driver.session import MicroBatch
 
 HOME = "file:/home/checkpoint"
 
@@ -122,8 +122,8 @@ def test_a_query_that_cannot_be_asked_goes_on(caplog):
 
 @pytest.fixture
 def batch():
-    """Batch 2 of a run of its own."""
-    return Batch(query="q", batch_id=2, run_id="the user's job group", spark_query="q")
+    """MicroBatch 2 of a run of its own."""
+    return MicroBatch(query="q", batch_id=2, run_id="the user's job group", spark_query="q")
 
 
 def test_in_foreach_batch_the_past_is_asked_once_a_run(batch):
@@ -141,4 +141,4 @@ def test_in_foreach_batch_the_past_is_asked_once_a_run(batch):
 
 def test_without_the_batchs_own_time_nothing_is_known(batch):
     assert checkpoints.of_this_batch(Execution({0: 10, 1: 20}), batch, "op") is None
-    assert checkpoints.of_this_batch(Execution({0: 10}), Batch(), "op") is None
+    assert checkpoints.of_this_batch(Execution({0: 10}), MicroBatch(), "op") is None

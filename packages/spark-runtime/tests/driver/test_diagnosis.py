@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forebay_spark_runtime.driver import diagnosis
-from forebay_spark_runtime.driver.diagnosis import Diagnosis, Place
+from forebay_spark_runtime.driver.diagnosis import Diagnosis, ProcessReport
 from forebay_spark_runtime.worker_process import probe
 
 PACKAGES = ("forebay-state-api", "numpy")
@@ -22,7 +22,7 @@ def place(name="executor a (JVM 1)", **other):
         "clock": diagnosis._IN_TIME,
     }
     given = {key.replace("_", " "): value for key, value in other.items()}
-    return Place(name=name, values={**values, **given}, refusals=[])
+    return ProcessReport(name=name, values={**values, **given}, refusals=[])
 
 
 class Conf:
@@ -107,11 +107,11 @@ def test_of_a_long_error_the_worker_s_last_line_is_shown():
 
 
 def test_the_table_marks_what_differs():
-    places = [place("driver"), place(numpy="1.26", host="b")]
-    text = str(Diagnosis(places=places, problems=["executor b: x"], notes=["y"]))
+    processes = [place("driver"), place(numpy="1.26", host="b")]
+    text = str(Diagnosis(processes=processes, problems=["executor b: x"], notes=["y"]))
     lines = {line.split()[0]: line for line in text.splitlines() if line.strip()}
     assert "numpy !" in lines["numpy"]
     assert "!" not in lines["host"] + lines["python"]
     assert "PROBLEM  executor b: x" in text
     assert "note  y" in text
-    assert "no problem was found" in str(Diagnosis(places=places, problems=[], notes=[]))
+    assert "no problem was found" in str(Diagnosis(processes=processes, problems=[], notes=[]))

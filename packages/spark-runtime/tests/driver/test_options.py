@@ -18,7 +18,7 @@ from forebay_spark_runtime.driver.options import (
     operator_options,
     ordered_alike,
 )
-from forebay_spark_runtime.driver.session import Batch
+from forebay_spark_runtime.driver.session import MicroBatch
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.settings import PREFIX, resolve_settings
 from forebay_state_api.versions import RestoreFrom
@@ -32,7 +32,7 @@ def options(**given):
         uid="u",
         parallelism=1,
         max_parallelism=2,
-        batch=Batch(),
+        batch=MicroBatch(),
         state_dir=None,
         order_by=(),
         new_state=False,
@@ -64,7 +64,7 @@ def test_state_in_memory_is_refused_in_any_case(url):
     settings = resolve_settings({}, overrides={"state.dir": url})
     stream = SimpleNamespace(isStreaming=True)
     with pytest.raises(ConfigurationError, match="would be a process's own"):
-        checked_directory(stream, settings, Batch(), "u")
+        checked_directory(stream, settings, MicroBatch(), "u")
 
 
 @pytest.mark.parametrize("name", ["", "x" * 201, "ü" * 40, "\ud800"])

@@ -10,7 +10,7 @@ import pytest
 
 from forebay_spark_runtime.driver import stored_operators
 from forebay_spark_runtime.driver.options import KeyedOptions
-from forebay_spark_runtime.driver.session import Batch
+from forebay_spark_runtime.driver.session import MicroBatch
 from forebay_state_api.settings import resolve_settings
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.versions import RestoreFrom
@@ -23,7 +23,7 @@ def options(state_dir, query=None):
         uid="counts",
         parallelism=2,
         max_parallelism=128,
-        batch=Batch(query=query),
+        batch=MicroBatch(query=query),
         state_dir=state_dir,
         order_by=(),
         new_state=False,
@@ -105,7 +105,7 @@ def test_a_new_checkpoint_beside_state_of_the_uid_is_a_warning(monkeypatch, told
 
 
 def test_so_is_the_first_batch_of_for_each_batch(caplog, state_dir, done):
-    batch = Batch(query="new", spark_query="new", batch_id=0, run_id="r")
+    batch = MicroBatch(query="new", spark_query="new", batch_id=0, run_id="r")
     first = attrs.evolve(options(state_dir), batch=batch)
     stored_operators.log_beside_batch(first)
     done(stored_operators._pool)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from forebay_spark_runtime.arrow.rows_in import SLICE_ROWS
-from forebay_spark_runtime.keyed_operator.batch_input import Feeder, Layout
+from forebay_spark_runtime.keyed_operator.batch_input import BatchInput, KeyedInputLayout
 from forebay_spark_runtime.keyed_operator.plan import GROUP_BITS, Hidden
 from forebay_state_api.engine.identity import SubtaskIdentity
 from forebay_state_api.errors import ConfigurationError
@@ -38,7 +38,7 @@ class Taken:
 
 def layout(names=("user", "n"), keys=(0,), order=()):
     names = tuple(names)
-    return Layout(
+    return KeyedInputLayout(
         uid="u",
         names=(names,),
         key_names=tuple(names[i] for i in keys),
@@ -69,7 +69,7 @@ def batch(rows, subtask=1, kinds=KINDS):
         for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)
     ]
     hidden = {
-        Hidden.PLACE: pa.array(
+        Hidden.TIME_AND_GROUP: pa.array(
             [77 << GROUP_BITS | GROUPS * subtask + n for n in range(len(rows))], pa.int64()
         ),
     }
@@ -83,16 +83,16 @@ ROWS = [("ann", 3), ("bob", 1), ("ann", 2)]
 
 def test_rows_keys_and_groups():
     taken = Taken()
-    feeder = Feeder(layout(), task(1))
-    feeder.feed(batch(ROWS), taken)
+    batch_input = BatchInput(layout(), task(1))
+    batch_input.feed(batch(ROWS), taken)
     assert taken.calls == [(ROWS, ["ann", "bob", "ann"], [GROUPS, GROUPS + 1, GROUPS + 2], 0)]
     assert taken.rows[0].user == "ann"
-    assert feeder.now_us(batch(ROWS)) == 77_000
+    assert batch_input.now_us(batch(ROWS)) == 77_000
 
 
 def test_several_key_columns_are_tuples_in_the_order_asked_for():
     taken = Taken()
-    Feeder(layout(keys=(1, 0)), task(1)).feed(batch(ROWS), taken)
+    BatchInput(layout(keys=(1, 0)), task(1)).feed(batch(ROWS), taken)
     assert taken.keys == [(3, "ann"), (1, "bob"), (2, "ann")]
 
 
@@ -111,48 +111,48 @@ def test_several_key_columns_are_tuples_in_the_order_asked_for():
 def test_keys_have_the_form_in_which_state_is_kept_under_them(values, kind):
     taken = Taken()
     rows = [(value, 0) for value in values]
-    Feeder(layout(), task(1)).feed(batch(rows, kinds=(kind, pa.int64())), taken)
+    BatchInput(layout(), task(1)).feed(batch(rows, kinds=(kind, pa.int64())), taken)
     assert list(map(str, taken.keys)) == [str(canonical_key(row.user)) for row in taken.rows]
     assert [row.user for row in taken.rows] == values
 
 
 def test_names_are_the_user_s_whatever_they_were_carried_as():
     taken = Taken()
-    Feeder(layout(names=("the user", "a.b")), task(1)).feed(batch(ROWS), taken)
+    BatchInput(layout(names=("the user", "a.b")), task(1)).feed(batch(ROWS), taken)
     assert getattr(taken.rows[0], "a.b") == 3
 
 
 def test_large_batches_go_in_slices():
     taken = Taken()
     rows = [("ann", n) for n in range(2 * SLICE_ROWS + 1)]
-    Feeder(layout(), task(1)).feed(batch(rows), taken)
+    BatchInput(layout(), task(1)).feed(batch(rows), taken)
     assert [len(call[0]) for call in taken.calls] == [SLICE_ROWS, SLICE_ROWS, 1]
     assert taken.rows == rows
 
 
 def test_ordering_goes_across_batches():
-    feeder = Feeder(layout(order=("n",)), task(1))
+    batch_input = BatchInput(layout(order=("n",)), task(1))
     batches = [batch([("ann", 5), ("bob", 2)]), batch([("ann", 1), ("cyd", 2)])]
     rest = iter(batches[1:])
     ordered = [
         tuple(row.values())[:2]
-        for one in feeder.ordered(batches[0], rest)
+        for one in batch_input.ordered(batches[0], rest)
         for row in one.to_pylist()
     ]
     assert ordered == [("ann", 1), ("bob", 2), ("cyd", 2), ("ann", 5)]
-    assert list(feeder.ordered(None, iter(()))) == []
+    assert list(batch_input.ordered(None, iter(()))) == []
 
 
 def test_rows_of_another_subtask():
     with pytest.raises(ConfigurationError, match="rows of subtask 1 came to partition 0 instead"):
-        Feeder(layout(), task(0)).feed(batch(ROWS, subtask=1), Taken())
+        BatchInput(layout(), task(0)).feed(batch(ROWS, subtask=1), Taken())
 
 
 def test_a_null_key_is_named_with_its_row():
-    feeder = Feeder(layout(keys=(1, 0)), task(1))
-    feeder.feed(batch(ROWS), Taken())
+    batch_input = BatchInput(layout(keys=(1, 0)), task(1))
+    batch_input.feed(batch(ROWS), Taken())
     with pytest.raises(ConfigurationError) as caught:
-        feeder.feed(batch([("ann", 1), (None, 2)]), Taken())
+        batch_input.feed(batch([("ann", 1), (None, 2)]), Taken())
     assert "key column 'user' is null in record 4 of" in str(caught.value)
     assert "{'user': None, 'n': 2}" in str(caught.value)
 
@@ -160,7 +160,7 @@ def test_a_null_key_is_named_with_its_row():
 def test_a_nan_key():
     rows = [("ann", 1.0), ("bob", float("nan"))]
     with pytest.raises(ConfigurationError, match="key column 'n' is NaN in record 1"):
-        Feeder(layout(keys=(1,)), task(1)).feed(
+        BatchInput(layout(keys=(1,)), task(1)).feed(
             batch(rows, kinds=(pa.string(), pa.float64())), Taken()
         )
 
@@ -172,10 +172,10 @@ def with_days(days):
 
 
 def test_a_date_that_python_cannot_hold_is_named_with_its_row():
-    feeder = Feeder(layout(), task(1))
-    feeder.feed(with_days([1, 2]), Taken())
+    batch_input = BatchInput(layout(), task(1))
+    batch_input.feed(with_days([1, 2]), Taken())
     with pytest.raises(ConfigurationError) as caught:
-        feeder.feed(with_days([3] * SLICE_ROWS + [4, 5_000_000]), Taken())
+        batch_input.feed(with_days([3] * SLICE_ROWS + [4, 5_000_000]), Taken())
     says = f"operator 'u', subtask 1: record {2 + SLICE_ROWS + 1} of the subtask's micro-batch"
     assert str(caught.value).startswith(f"{says} cannot be read: column 'n' (date32[day])")
 
@@ -183,7 +183,7 @@ def test_a_date_that_python_cannot_hold_is_named_with_its_row():
 def test_a_null_key_is_named_beside_a_date_that_python_cannot_hold():
     given = with_days([5_000_000]).set_column(0, "user", pa.array([None], pa.string()))
     with pytest.raises(ConfigurationError, match=r"key column 'user' is null .* 15659-07-15"):
-        Feeder(layout(), task(1)).feed(given, Taken())
+        BatchInput(layout(), task(1)).feed(given, Taken())
 
 
 LEFT = pa.struct([("k", pa.string()), ("n", pa.int64())])
@@ -200,17 +200,19 @@ def united(sides):
             pa.array([row.get("k", row.get("id")) for row in sides]),
             pa.array(range(rows), pa.int64()),
         ],
-        [Hidden.FIRST, Hidden.SECOND, f"{Hidden.KEY}0", Hidden.PLACE],
+        [Hidden.FIRST, Hidden.SECOND, f"{Hidden.KEY}0", Hidden.TIME_AND_GROUP],
     )
 
 
-TWO = Layout(uid="u", names=(("k", "n"), ("id",)), key_names=("k",), key_positions=(), order=())
+TWO = KeyedInputLayout(
+    uid="u", names=(("k", "n"), ("id",)), key_names=("k",), key_positions=(), order=()
+)
 
 
 def test_two_inputs_keep_the_order_in_which_rows_came():
     taken = Taken()
     sides = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"id": "a"}, {"k": "c", "n": 3}, {"id": "b"}]
-    Feeder(TWO, task(0)).feed(united(sides), taken)
+    BatchInput(TWO, task(0)).feed(united(sides), taken)
     assert taken.calls == [
         ([("a", 1), ("b", 2)], ["a", "b"], [0, 1], 0),
         ([("a",)], ["a"], [2], 1),
@@ -222,13 +224,13 @@ def test_two_inputs_keep_the_order_in_which_rows_came():
 
 def test_two_inputs_of_which_one_is_idle():
     taken = Taken()
-    Feeder(TWO, task(0)).feed(united([{"id": "a"}, {"id": "b"}]), taken)
+    BatchInput(TWO, task(0)).feed(united([{"id": "a"}, {"id": "b"}]), taken)
     assert taken.calls == [([("a",), ("b",)], ["a", "b"], [0, 1], 1)]
 
 
 def test_a_null_key_of_two_inputs():
     with pytest.raises(ConfigurationError, match=r"key column 'k' is null .*'n': 5"):
-        Feeder(TWO, task(0)).feed(united([{"k": None, "n": 5}]), Taken())
+        BatchInput(TWO, task(0)).feed(united([{"k": None, "n": 5}]), Taken())
 
 
 def test_a_date_of_two_inputs_that_python_cannot_hold():
@@ -242,4 +244,4 @@ def test_a_date_of_two_inputs_that_python_cannot_hold():
     )
     two = attrs.evolve(TWO, names=(("k", "n"), ("id", "day")))
     with pytest.raises(ConfigurationError, match=r"record 2 of .* column 'day' .*15659-07-15"):
-        Feeder(two, task(0)).feed(sides, Taken())
+        BatchInput(two, task(0)).feed(sides, Taken())

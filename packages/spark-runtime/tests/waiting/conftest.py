@@ -7,11 +7,11 @@ import selectors
 
 import pytest
 
+from forebay_spark_runtime.waiting.answer_window import RowSegment
 from forebay_spark_runtime.waiting.caller import CallPolicy
-from forebay_spark_runtime.waiting.current import current_call
-from forebay_spark_runtime.waiting.engine import Engine
+from forebay_spark_runtime.waiting.current_call import current_call
+from forebay_spark_runtime.waiting.engine import CallEngine
 from forebay_spark_runtime.waiting.resources import KeptClient
-from forebay_spark_runtime.waiting.window import Segment
 
 
 class HangError(Exception):
@@ -61,7 +61,7 @@ def cut(rows, size, keys=None):
     rows = list(rows)
     for start in range(0, len(rows), size):
         part = rows[start : start + size]
-        yield Segment(start, part, keys=None if keys is None else [keys(row) for row in part])
+        yield RowSegment(start, part, keys=None if keys is None else [keys(row) for row in part])
 
 
 class Drive:
@@ -84,7 +84,7 @@ class Drive:
 
         if isinstance(kept := options.get("client"), KeptClient):
             await kept.open()
-        driven.engine = engine = Engine(fn, policy, emit=emit, clock=loop.time, **options)
+        driven.engine = engine = CallEngine(fn, policy, emit=emit, clock=loop.time, **options)
         began = loop.time()
         others = asyncio.all_tasks()
         running = loop.create_task(engine.run())
@@ -92,8 +92,8 @@ class Drive:
             for one in segments:
                 if gap:
                     await asyncio.wait([running], timeout=gap)
-                engine.feed.push(one)
-            engine.feed.end()
+                engine.input_queue.push(one)
+            engine.input_queue.end()
             await running
         except HangError:
             raise

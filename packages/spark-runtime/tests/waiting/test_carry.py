@@ -12,16 +12,16 @@ import pytest
 from forebay_spark_runtime import current_call
 from forebay_spark_runtime.driver import query_listener
 from forebay_spark_runtime.driver.options import KeyedOptions
-from forebay_spark_runtime.driver.session import Batch as MicroBatch
-from forebay_spark_runtime.waiting import carry
+from forebay_spark_runtime.driver.session import MicroBatch
+from forebay_spark_runtime.waiting import carry_job
+from forebay_spark_runtime.waiting.answer_window import RowSegment
 from forebay_spark_runtime.waiting.arguments import Batch, Retry
 from forebay_spark_runtime.waiting.arrow_in import InputLayout
 from forebay_spark_runtime.waiting.caller import CallPolicy
-from forebay_spark_runtime.waiting.carry import CarryJob
-from forebay_spark_runtime.waiting.engine import Engine
-from forebay_spark_runtime.waiting.pending import carried_batch, packed_row
+from forebay_spark_runtime.waiting.carry_job import CarryJob
+from forebay_spark_runtime.waiting.engine import CallEngine
+from forebay_spark_runtime.waiting.pending_rows import carried_batch, packed_row
 from forebay_spark_runtime.waiting.spec import WaitSpec, pickled
-from forebay_spark_runtime.waiting.window import Segment
 from forebay_state_api.errors import ConfigurationError, FunctionError, StateMigrationError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import resolve_settings
@@ -38,14 +38,14 @@ def leave(virtual_loop, fn, rows, keys=None, **policy):
 
     async def run():
         loop = asyncio.get_running_loop()
-        engine = Engine(fn, CallPolicy(capacity=10, **policy), emit=emit, clock=loop.time)
+        engine = CallEngine(fn, CallPolicy(capacity=10, **policy), emit=emit, clock=loop.time)
         running = loop.create_task(engine.run())
         for start in range(0, len(rows), 4):
             part = slice(start, start + 4)
-            engine.feed.push(Segment(start, rows[part], None, keys[part]))
-        engine.feed.end()
+            engine.input_queue.push(RowSegment(start, rows[part], None, keys[part]))
+        engine.input_queue.end()
         await asyncio.sleep(5)
-        assert engine.feed.is_spent
+        assert engine.input_queue.is_spent
         left = engine.leave()
         await running
         assert engine.counts.carried == len(left)
@@ -279,7 +279,7 @@ class Query:
             self.attempts += 1
             task = Task(self.batch, subtask, self.attempts, **(properties or {}))
             self.monkeypatch.setattr(
-                carry, "TaskContext", types.SimpleNamespace(get=lambda task=task: task)
+                carry_job, "TaskContext", types.SimpleNamespace(get=lambda task=task: task)
             )
             for made in job(iter([batch])):
                 out += [tuple(row.values()) for row in made.to_pylist()]

@@ -144,14 +144,16 @@ quickly = settings(
 
 
 @quickly
-@given(history=histories, policy=policies, feed=feeds, timeout=st.sampled_from([3.0, 12.0, 1e6]))
-def test_every_row_has_one_outcome_and_it_is_its_own(drive, history, policy, feed, timeout):
+@given(
+    history=histories, policy=policies, input_queue=feeds, timeout=st.sampled_from([3.0, 12.0, 1e6])
+)
+def test_every_row_has_one_outcome_and_it_is_its_own(drive, history, policy, input_queue, timeout):
     player = Player(history, policy["capacity"], policy["hedge"])
     retry = Retry(RETRIES, 0.3, multiplier=2)
     driven = drive(
         player,
         range(len(history)),
-        **{**policy, **feed, "try_timeout": TRY_TIMEOUT, "timeout": timeout, "retry": retry},
+        **{**policy, **input_queue, "try_timeout": TRY_TIMEOUT, "timeout": timeout, "retry": retry},
         on_error=failed,
     )
     assert player.kept
@@ -160,8 +162,8 @@ def test_every_row_has_one_outcome_and_it_is_its_own(drive, history, policy, fee
 
 
 @quickly
-@given(history=histories, policy=policies, feed=feeds)
-def test_every_row_of_a_key_has_its_turn(drive, history, policy, feed):
+@given(history=histories, policy=policies, input_queue=feeds)
+def test_every_row_of_a_key_has_its_turn(drive, history, policy, input_queue):
     policy = {**policy, "hedge": None}
     player = Player(history, policy["capacity"], hedged=False)
     player.keyed = True
@@ -169,7 +171,7 @@ def test_every_row_of_a_key_has_its_turn(drive, history, policy, feed):
         player,
         range(len(history)),
         keys=lambda row: row % 3,
-        **{**policy, **feed, "try_timeout": TRY_TIMEOUT, "timeout": 1e6},
+        **{**policy, **input_queue, "try_timeout": TRY_TIMEOUT, "timeout": 1e6},
         retry=Retry(RETRIES, 0.3),
         on_error=failed,
     )
@@ -181,16 +183,16 @@ def test_every_row_of_a_key_has_its_turn(drive, history, policy, feed):
 @given(
     history=histories,
     policy=policies,
-    feed=feeds,
+    input_queue=feeds,
     size=st.integers(1, 9),
     within=st.sampled_from([0.0, 0.5, 5.0]),
 )
-def test_every_row_of_a_batch_has_one_outcome(drive, history, policy, feed, size, within):
+def test_every_row_of_a_batch_has_one_outcome(drive, history, policy, input_queue, size, within):
     player = Player(history, 10**6, hedged=False)
     driven = drive(
         Batched(player),
         range(len(history)),
-        **{**policy, **feed, "try_timeout": TRY_TIMEOUT, "timeout": 50.0},
+        **{**policy, **input_queue, "try_timeout": TRY_TIMEOUT, "timeout": 50.0},
         retry=Retry(RETRIES, 0.3),
         batch=Batch(size, within),
         on_error=failed,
@@ -199,12 +201,12 @@ def test_every_row_of_a_batch_has_one_outcome(drive, history, policy, feed, size
 
 
 @quickly
-@given(history=histories, policy=policies, feed=feeds)
+@given(history=histories, policy=policies, input_queue=feeds)
 def test_without_on_error_a_failure_is_raised_and_what_went_out_is_right(
-    drive, history, policy, feed
+    drive, history, policy, input_queue
 ):
     player = Player(history, policy["capacity"], policy["hedge"])
-    driven = drive(player, range(len(history)), **policy, **feed)
+    driven = drive(player, range(len(history)), **policy, **input_queue)
     assert player.live == driven.left == 0
     rows = [row_of(answer) for answer in driven.out]
     assert len(set(rows)) == len(rows)

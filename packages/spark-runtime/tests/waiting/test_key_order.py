@@ -7,10 +7,10 @@ import contextlib
 
 import pytest
 
+from forebay_spark_runtime.waiting.answer_window import RowSegment
 from forebay_spark_runtime.waiting.arguments import Retry
 from forebay_spark_runtime.waiting.caller import CallPolicy
-from forebay_spark_runtime.waiting.engine import Engine
-from forebay_spark_runtime.waiting.window import Segment
+from forebay_spark_runtime.waiting.engine import CallEngine
 
 DEFAULTS = (100, 10_000)
 RETRIES = {"retry": Retry(2, 0.001), "timeout": 600.0}
@@ -112,11 +112,13 @@ async def called(rows, capacity, buffer, policy):
     async with await asyncio.start_server(server.serve, "127.0.0.1", 0) as listening:
         connections = Connections(listening.sockets[0].getsockname()[1])
         asked = CallPolicy(capacity=capacity, buffer=buffer, keyed=True, **policy)
-        engine = Engine(connections, asked, emit=emit)
+        engine = CallEngine(connections, asked, emit=emit)
         for first in range(0, rows, 1_000):
             part = range(first, min(first + 1_000, rows))
-            engine.feed.push(Segment(first, list(part), keys=[server.key_of(one) for one in part]))
-        engine.feed.end()
+            engine.input_queue.push(
+                RowSegment(first, list(part), keys=[server.key_of(one) for one in part])
+            )
+        engine.input_queue.end()
         await engine.run()
         await connections.close()
         await asyncio.gather(*server.serving)

@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
+from forebay_spark_runtime.waiting.answer_window import RowSegment
 from forebay_spark_runtime.waiting.caller import CallPolicy
-from forebay_spark_runtime.waiting.current import current_call
-from forebay_spark_runtime.waiting.engine import Engine
-from forebay_spark_runtime.waiting.threads import Threads
-from forebay_spark_runtime.waiting.window import Segment
+from forebay_spark_runtime.waiting.current_call import current_call
+from forebay_spark_runtime.waiting.engine import CallEngine
+from forebay_spark_runtime.waiting.threads import ThreadedFunction
 from forebay_state_api.errors import FunctionError
 
 
@@ -21,15 +21,15 @@ def run(fn, rows, *, patience=None, **policy):
 
     async def main():
         checked = CallPolicy(**{"capacity": 4, **policy})
-        threads = Threads(fn, checked.capacity, patience)
-        engine = Engine(
+        threads = ThreadedFunction(fn, checked.capacity, patience)
+        engine = CallEngine(
             threads,
             checked,
             emit=lambda segment, positions: out.extend(segment.answers),
             ready=threads.ready,
         )
-        engine.feed.push(Segment(0, list(rows)))
-        engine.feed.end()
+        engine.input_queue.push(RowSegment(0, list(rows)))
+        engine.input_queue.end()
         try:
             await engine.run()
         finally:

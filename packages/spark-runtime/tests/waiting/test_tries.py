@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from forebay_spark_runtime.waiting.arguments import Batch, Rate, Retry
-from forebay_spark_runtime.waiting.current import current_call
+from forebay_spark_runtime.waiting.current_call import current_call
 from forebay_spark_runtime.waiting.resources import KeptClient
 from forebay_spark_runtime.waiting.retry import (
     ClientBrokenError,

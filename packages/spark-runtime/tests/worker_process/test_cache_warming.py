@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from forebay_spark_runtime.worker_process import cache_warming, subtasks
+from forebay_spark_runtime.worker_process import cache_warming, operator_task
 from forebay_state_api.errors import StorageError
 
 
@@ -50,87 +50,89 @@ def _no_pauses(monkeypatch):
 
 
 @pytest.fixture
-def follower():
-    made = cache_warming.Follower()
+def warmer():
+    made = cache_warming.CacheWarmer()
     yield made
     made.pool.close()
 
 
 @pytest.fixture
-def follow(follower):
-    return follower.follow
+def keep_warm(warmer):
+    return warmer.keep_warm
 
 
 @pytest.mark.parametrize("siblings", [None, Siblings(0)])
-def test_where_nothing_is_behind_no_thread_begins(follower, follow, siblings):
-    follow(siblings)
-    assert not follower.pool._threads
+def test_where_nothing_is_behind_no_thread_begins(warmer, keep_warm, siblings):
+    keep_warm(siblings)
+    assert not warmer.pool._threads
 
 
-def test_it_looks_until_all_have_committed(follower, follow, done):
+def test_it_looks_until_all_have_committed(warmer, keep_warm, done):
     siblings = Siblings(2)
-    follow(siblings)
-    done(follower.pool)
+    keep_warm(siblings)
+    done(warmer.pool)
     assert (siblings.looks, siblings.behind) == (2, False)
 
 
-def test_it_does_not_wait_for_ever(follower, follow, done):
+def test_it_does_not_wait_for_ever(warmer, keep_warm, done):
     siblings = Siblings(99)
-    follow(siblings)
-    done(follower.pool)
+    keep_warm(siblings)
+    done(warmer.pool)
     assert siblings.looks == 3
 
 
-def test_the_subtasks_of_a_process_share_one_thread_and_the_last_one_counts(follower, follow, done):
+def test_the_subtasks_of_a_process_share_one_thread_and_the_last_one_counts(
+    warmer, keep_warm, done
+):
     """Else each of n subtasks would list what all n have made."""
     first, second, last = Waiting(99), Siblings(99), Siblings(1)
     other = Siblings(1, path="another operator")
-    follow(first)
+    keep_warm(first)
     assert first.reached.wait(30)
     for one in (second, last, other):
-        follow(one)
-    assert len(follower.pool._threads) == 1
+        keep_warm(one)
+    assert len(warmer.pool._threads) == 1
     first.go_on.set()
-    done(follower.pool)
+    done(warmer.pool)
     assert [one.looks for one in (first, second, last, other)] == [1, 0, 1, 1]
 
 
-def test_the_next_commit_begins_another_thread(follower, follow, done):
+def test_the_next_commit_begins_another_thread(warmer, keep_warm, done):
     first, second = Siblings(1), Siblings(1)
     for siblings in (first, second):
-        follow(siblings)
-        done(follower.pool)
+        keep_warm(siblings)
+        done(warmer.pool)
     assert (first.looks, second.looks) == (1, 1)
 
 
 def test_while_tasks_go_on_committing_it_waits_but_not_for_ever(monkeypatch):
-    follower = cache_warming.Follower()
+    warmer = cache_warming.CacheWarmer()
     monkeypatch.setattr(cache_warming, "_PATIENCE_S", 0)
-    follower._commits = 5
+    warmer._commits = 5
     waits = iter([True, True])
 
     def wait_for(moved, pause_s):
-        follower._commits += next(waits)
+        warmer._commits += next(waits)
         return moved()
 
-    monkeypatch.setattr(follower._changed, "wait_for", wait_for, raising=False)
-    assert follower._await_quiet(0.05)
+    monkeypatch.setattr(warmer._changed, "wait_for", wait_for, raising=False)
+    assert warmer._await_quiet(0.05)
 
 
-def test_a_failure_is_logged(follower, follow, done, caplog):
-    follow(Siblings(2, StorageError("the store is away")))
-    done(follower.pool)
+def test_a_failure_is_logged(warmer, keep_warm, done, caplog):
+    keep_warm(Siblings(2, StorageError("the store is away")))
+    done(warmer.pool)
     assert "the store is away" in caplog.text
     siblings = Siblings(1)
-    follow(siblings)
-    done(follower.pool)
+    keep_warm(siblings)
+    done(warmer.pool)
     assert siblings.looks == 1
 
 
 def test_each_commit_is_followed(monkeypatch):
     followed = []
-    monkeypatch.setattr(subtasks, "follow", followed.append)
-    operator = subtasks.OperatorTask.__new__(subtasks.OperatorTask)
+    monkeypatch.setattr(operator_task, "keep_warm", followed.append)
+    operator = operator_task.OperatorTask.__new__(operator_task.OperatorTask)
     operator._versions = None
     task = SimpleNamespace(uid="op", subtask=0)
     done = ["commit"]

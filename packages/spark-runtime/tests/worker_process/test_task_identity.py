@@ -7,8 +7,8 @@ import pytest
 
 from forebay_spark_runtime.driver import query_listener
 from forebay_spark_runtime.driver.options import KeyedOptions
-from forebay_spark_runtime.driver.session import Batch
-from forebay_spark_runtime.worker_process.task_identity import Place
+from forebay_spark_runtime.driver.session import MicroBatch
+from forebay_spark_runtime.worker_process.task_identity import TaskIdentity
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.settings import resolve_settings
 
@@ -35,7 +35,7 @@ def options(batch=None):
         uid="u",
         parallelism=2,
         max_parallelism=128,
-        batch=batch or Batch(),
+        batch=batch or MicroBatch(),
         state_dir="/state",
         order_by=(),
         new_state=False,
@@ -45,9 +45,9 @@ def options(batch=None):
 
 
 def test_a_stream_s_batch_is_the_task_s():
-    place = Place.of(options(), Task(STREAM, partition=1), streaming=True)
-    assert place.query == "spark's query"
-    identity = place.identity
+    found = TaskIdentity.of(options(), Task(STREAM, partition=1), streaming=True)
+    assert found.query == "spark's query"
+    identity = found.subtask
     assert (identity.batch_id, identity.subtask, identity.attempt_id) == (7, 1, 41)
     assert (identity.run.run_id, identity.run.app_id) == ("spark's run", "app")
     assert identity.attempt_number == 1
@@ -55,46 +55,48 @@ def test_a_stream_s_batch_is_the_task_s():
 
 
 def test_query_names_the_state_of_a_stream():
-    place = Place.of(options(Batch(query="mine")), Task(STREAM), streaming=True)
-    assert place.query == "mine"
+    found = TaskIdentity.of(options(MicroBatch(query="mine")), Task(STREAM), streaming=True)
+    assert found.query == "mine"
 
 
 def test_elsewhere_the_batch_is_the_driver_s():
     """Whatever job group the action that evaluates it has."""
-    batch = Batch(query="q", batch_id=3, run_id="run at keyed()")
-    place = Place.of(options(batch), Task({**STREAM, "spark.jobGroup.id": "x"}), streaming=False)
-    assert (place.query, place.identity.batch_id) == ("q", 3)
-    assert not place.identity.consecutive
-    assert place.identity.run.run_id == "run at keyed()"
+    batch = MicroBatch(query="q", batch_id=3, run_id="run at keyed()")
+    found = TaskIdentity.of(
+        options(batch), Task({**STREAM, "spark.jobGroup.id": "x"}), streaming=False
+    )
+    assert (found.query, found.subtask.batch_id) == ("q", 3)
+    assert not found.subtask.consecutive
+    assert found.subtask.run.run_id == "run at keyed()"
 
 
 def test_two_operators_in_one_action_on_a_bounded_dataframe_are_told_apart():
     task = Task({**STREAM, "spark.sql.execution.id": "12"})
-    one = options(Batch(query="q"))
+    one = options(MicroBatch(query="q"))
     retried = attrs.evolve(one, driver="another process")
-    here, there = [Place.of(o, task, streaming=False).identity.run for o in (one, retried)]
+    here, there = [TaskIdentity.of(o, task, streaming=False).subtask.run for o in (one, retried)]
     assert here.action.endswith(":12")
     assert here.spark_run != there.spark_run, "a driver that is tried again counts from 0 as well"
-    assert Place.of(options(), task, streaming=True).identity.run.action is None
+    assert TaskIdentity.of(options(), task, streaming=True).subtask.run.action is None
 
 
 def test_without_a_query_state_is_dropped():
-    place = Place.of(options(), Task({}), streaming=False)
-    assert place.query is None
-    assert place.identity.batch_id == 0
+    found = TaskIdentity.of(options(), Task({}), streaming=False)
+    assert found.query is None
+    assert found.subtask.batch_id == 0
 
 
 def test_a_partition_that_is_none_of_the_operator_s():
     with pytest.raises(ConfigurationError, match=r"partition 2 ran, of 2 from 0, .* A union or"):
-        Place.of(options(), Task(STREAM, partition=2), streaming=True)
+        TaskIdentity.of(options(), Task(STREAM, partition=2), streaming=True)
 
 
 def test_a_stream_without_a_batch_id():
     with pytest.raises(ConfigurationError, match="no batch id"):
-        Place.of(options(), Task({}), streaming=True)
+        TaskIdentity.of(options(), Task({}), streaming=True)
 
 
 def test_a_marked_query_is_refused():
     task = Task({**STREAM, query_listener.MARK: "true"})
     with pytest.raises(ConfigurationError, match="asyncProgressTrackingEnabled=true"):
-        Place.of(options(), task, streaming=True)
+        TaskIdentity.of(options(), task, streaming=True)

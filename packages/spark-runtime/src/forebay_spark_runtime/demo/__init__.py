@@ -1,6 +1,6 @@
 """``forebay demo``: a year of real flights through a keyed function, on this machine.
 
-`carried` is the function it runs, the rest is the stage: the flights (`flights`), the directory
-(`place`), Spark (`spark`), what is shown (`screen`), what is killed (`kill`) and what the result
-is compared with (`check`). `story` tells the whole of it.
+`run` is one run of the demo and `carried_delay` is the function that it runs. The other modules
+prepare the flights (`flights`) and the directory (`directory`), start Spark (`spark`), print to the
+terminal (`screen`), kill workers (`kill`) and compute the expected result (`check`).
 """

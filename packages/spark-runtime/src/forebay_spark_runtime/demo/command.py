@@ -45,6 +45,8 @@ def demo(
     Run it again: the state is restored, and the next year follows. (There is one year of flights;
     it comes again under the next year's dates.) Try --parallelism 4 and --kill, too.
     """
-    from forebay_spark_runtime.demo.run import Wishes, tell
+    from forebay_spark_runtime.demo.run import DemoOptions, run_demo
 
-    tell(Wishes(directory, fresh=fresh, parallelism=parallelism or 2, kill=kill, months=months))
+    run_demo(
+        DemoOptions(directory, fresh=fresh, parallelism=parallelism or 2, kill=kill, months=months)
+    )

@@ -19,7 +19,7 @@ def default_directory() -> Path:
     return Path(caches) / "forebay-demo"
 
 
-class Place:
+class DemoDirectory:
     """The directory of one demo; nothing outside of it is written."""
 
     def __init__(self, root: Path) -> None:

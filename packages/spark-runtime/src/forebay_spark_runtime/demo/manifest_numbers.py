@@ -11,11 +11,11 @@ from forebay_state_api.versions import OperatorStorage, operator_folder
 from forebay_state_api.versions.reader import open_version
 
 if TYPE_CHECKING:
-    from forebay_spark_runtime.demo.directory import Place
+    from forebay_spark_runtime.demo.directory import DemoDirectory
     from forebay_state_api.contract.object_storage import ObjectStorage
 
 
-class StateReading(NamedTuple):
+class StateSummary(NamedTuple):
     """One committed version of the demo's state."""
 
     version: int
@@ -28,24 +28,24 @@ class StateReading(NamedTuple):
     """The longest that a subtask took to open the version before."""
 
 
-def query_id(place: Place) -> str:
+def query_id(directory: DemoDirectory) -> str:
     """The query's id, which Spark keeps in the checkpoint."""
-    text = (place.checkpoint / "metadata").read_text(encoding="utf-8")
+    text = (directory.checkpoint / "metadata").read_text(encoding="utf-8")
     found: str = json.loads(text)["id"]
     return found
 
 
-def operator_storage(place: Place) -> ObjectStorage:
+def operator_storage(directory: DemoDirectory) -> ObjectStorage:
     """Where the operator's versions are."""
-    return OperatorStorage(open_storage(place.state), operator_folder(query_id(place), UID))
+    return OperatorStorage(open_storage(directory.state), operator_folder(query_id(directory), UID))
 
 
-def read_version(place: Place, version: int) -> StateReading:
+def read_version(directory: DemoDirectory, version: int) -> StateSummary:
     """Read what is known of a version; raises as `open_version` does."""
-    with open_version(operator_storage(place), uid=UID, version=version) as reader:
+    with open_version(operator_storage(directory), uid=UID, version=version) as reader:
         manifests = reader.manifests
     files = {file.name: file.size for one in manifests for file in one.files}
-    return StateReading(
+    return StateSummary(
         version=reader.version,
         subtasks=len({one.made.subtask for one in manifests}),
         keys=sum(one.metrics["keys"] or 0 for one in manifests),

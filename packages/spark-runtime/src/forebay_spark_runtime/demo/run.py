@@ -12,11 +12,11 @@ import click
 from pyspark.errors import StreamingQueryException
 
 from forebay_spark_runtime.demo.check import Carried, departures, expected
-from forebay_spark_runtime.demo.directory import Place, default_directory
+from forebay_spark_runtime.demo.directory import DemoDirectory, default_directory
 from forebay_spark_runtime.demo.flights import MONTHS, Flights, airlines, require_flights
 from forebay_spark_runtime.demo.kill import Kill, Killer
 from forebay_spark_runtime.demo.manifest_numbers import operator_storage, read_version
-from forebay_spark_runtime.demo.screen import Batch, Screen
+from forebay_spark_runtime.demo.screen import BatchSummary, Screen
 from forebay_spark_runtime.demo.spark import DemoSpark, require_java
 from forebay_state_api.errors import ForebayError
 
@@ -29,7 +29,7 @@ class DemoFailedError(ForebayError):
 
 
 @attrs.frozen
-class Wishes:
+class DemoOptions:
     """What was asked for."""
 
     directory: Path | None
@@ -39,44 +39,44 @@ class Wishes:
     months: int | None = attrs.field(kw_only=True)
 
 
-def tell(wishes: Wishes) -> None:
+def run_demo(options: DemoOptions) -> None:
     """Run the demo once. Raises a `ForebayError` when something does not work."""
     require_java()
     require_flights()
-    place = Place(wishes.directory or default_directory())
-    if wishes.fresh:
-        place.clear()
+    directory = DemoDirectory(options.directory or default_directory())
+    if options.fresh:
+        directory.clear()
     screen = Screen()
     try:
-        _Run(place, wishes, screen).go()
+        _DemoRun(directory, options, screen).go()
     except KeyboardInterrupt:
         screen.say("Interrupted. What was committed stays: forebay demo goes on from there.")
         raise click.Abort from None
 
 
-class _Run:
+class _DemoRun:
     """The parts of one run, which share what they have found out."""
 
-    def __init__(self, place: Place, wishes: Wishes, screen: Screen) -> None:
-        self._place = place
-        self._wishes = wishes
+    def __init__(self, directory: DemoDirectory, options: DemoOptions, screen: Screen) -> None:
+        self._directory = directory
+        self._options = options
         self._screen = screen
-        self._first = place.months_done
+        self._first = directory.months_done
         year_end = (self._first // MONTHS + 1) * MONTHS
-        self._end = year_end if wishes.months is None else self._first + wishes.months
+        self._end = year_end if options.months is None else self._first + options.months
         self._kills: Sequence[Kill] = ()
 
     def go(self) -> None:
         """Deliver the flights, stream them, show the result and check it."""
         screen = self._screen
-        screen.title(self._place, self._first, self._end)
+        screen.title(self._directory, self._first, self._end)
         with screen.working("reading the flights"):
             self._deliver()
         if self._first:
-            restored = read_version(self._place, self._first)
-            screen.restoring(restored, self._first, self._wishes.parallelism)
+            restored = read_version(self._directory, self._first)
+            screen.restoring(restored, self._first, self._options.parallelism)
         with screen.working("starting Spark"):
-            spark = DemoSpark(self._place, self._wishes.parallelism)
+            spark = DemoSpark(self._directory, self._options.parallelism)
         with spark:
             with screen.working("streaming; the first micro-batch starts the workers"):
                 self._stream(spark)
@@ -87,38 +87,38 @@ class _Run:
     def _conclude(self, carried: list[Carried]) -> None:
         screen = self._screen
         with screen.working("asking a plain Python loop"):
-            flights = list(departures(self._place.files(self._end)))
+            flights = list(departures(self._directory.files(self._end)))
             wanted = expected(flights)
         if carried != wanted:
             message = (
                 f"the sink holds {len(carried)} rows, and not the {len(wanted)} rows that a plain "
-                f"Python loop gives; everything is kept in {self._place.root}"
+                f"Python loop gives; everything is kept in {self._directory.root}"
             )
             raise DemoFailedError(message)
         screen.result(carried, flights, airlines())
-        if self._wishes.kill:
+        if self._options.kill:
             screen.killed(self._kills)
         screen.checked(len(carried), len(flights), self._end)
 
     def _deliver(self) -> None:
-        flights = Flights(self._place.data)
+        flights = Flights(self._directory.data)
         flights.prepare()
-        self._place.stream.mkdir(exist_ok=True)
-        self._place.keep(self._end)
+        self._directory.stream.mkdir(exist_ok=True)
+        self._directory.keep(self._end)
         for number in range(self._first, self._end):
-            if not self._place.files(number + 1)[-1].exists():
-                flights.deliver(number, self._place.stream)
+            if not self._directory.files(number + 1)[-1].exists():
+                flights.deliver(number, self._directory.stream)
 
     def _stream(self, spark: DemoSpark) -> None:
         query = spark.start()
-        killer = self._killer(spark) if self._wishes.kill else None
+        killer = self._killer(spark) if self._options.kill else None
         try:
             for batch in self._progress(query):
                 self._screen.batch(batch)
             query.awaitTermination()
         except StreamingQueryException as error:
             reason = str(error).strip().splitlines()[-1]
-            message = f"the query failed: {reason}; see {self._place.log}"
+            message = f"the query failed: {reason}; see {self._directory.log}"
             raise DemoFailedError(message) from error
         finally:
             query.stop()
@@ -129,11 +129,11 @@ class _Run:
         """Kills in the first, the second and the third quarter of the way."""
         months = self._end - self._first
         versions = sorted({self._first + 1 + months * n // (_KILLS + 1) for n in range(_KILLS)})
-        killer = Killer(operator_storage(self._place), spark.workers, versions)
+        killer = Killer(operator_storage(self._directory), spark.workers, versions)
         killer.start()
         return killer
 
-    def _progress(self, query: Any) -> Iterator[Batch]:
+    def _progress(self, query: Any) -> Iterator[BatchSummary]:
         """Each micro-batch when Spark has reported it."""
         seen = self._first
         while seen < self._end:
@@ -146,11 +146,11 @@ class _Run:
                 return
             time.sleep(_LOOK_S)
 
-    def _batch(self, progress: Any) -> Batch:
+    def _batch(self, progress: Any) -> BatchSummary:
         number = progress["batchId"]
-        return Batch(
+        return BatchSummary(
             number=number,
             rows=progress["numInputRows"],
             seconds=progress["durationMs"]["triggerExecution"] / 1000,
-            state=read_version(self._place, number + 1),
+            state=read_version(self._directory, number + 1),
         )

@@ -15,9 +15,9 @@ from forebay_spark_runtime.demo.flights import MONTHS, YEAR, month_name
 
 if TYPE_CHECKING:
     from forebay_spark_runtime.demo.check import Carried, Departure
-    from forebay_spark_runtime.demo.directory import Place
+    from forebay_spark_runtime.demo.directory import DemoDirectory
     from forebay_spark_runtime.demo.kill import Kill
-    from forebay_spark_runtime.demo.manifest_numbers import StateReading
+    from forebay_spark_runtime.demo.manifest_numbers import StateSummary
 
 _SHOWN: Final = 8
 """Aircraft in the table of the result."""
@@ -29,13 +29,13 @@ Run it again: it restores, and goes on in {month}. Try also
 
 
 @attrs.frozen(kw_only=True)
-class Batch:
+class BatchSummary:
     """One micro-batch, as Spark and the manifests report it."""
 
     number: int
     rows: int
     seconds: float
-    state: StateReading
+    state: StateSummary
 
 
 class Screen:
@@ -52,16 +52,16 @@ class Screen:
         """Say what is being waited for, as long as it takes."""
         return self._console.status(f"{what} …")
 
-    def title(self, place: Place, first: int, end: int) -> None:
+    def title(self, directory: DemoDirectory, first: int, end: int) -> None:
         """What is going to happen."""
         self.say("Which aircraft carried delay from one departure to the next?", style="bold")
         months = month_name(first) + (f" to {month_name(end - 1)}" if end > first + 1 else "")
         self.say(f"Flights from New York, {months}, a month per micro-batch.")
         if end > MONTHS:
             self.say(f"(There is a year of flights, {YEAR}; it comes again under later dates.)")
-        self.say(f"Everything is kept in {place.root}\n")
+        self.say(f"Everything is kept in {directory.root}\n")
 
-    def restoring(self, state: StateReading, months: int, parallelism: int) -> None:
+    def restoring(self, state: StateSummary, months: int, parallelism: int) -> None:
         """What an earlier run has left."""
         self.say(
             f"Restored version {state.version}: {state.keys:,} aircraft, {_bytes(state.size)}, "
@@ -75,7 +75,7 @@ class Screen:
                 style="green",
             )
 
-    def batch(self, batch: Batch) -> None:
+    def batch(self, batch: BatchSummary) -> None:
         """A micro-batch that has ended."""
         self.say(
             f"{month_name(batch.number)}: {batch.rows:,} flights in {batch.seconds:.2f} s; version "

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from forebay_spark_runtime.demo.carried_delay import OUTPUT, CarriedDelay
 from forebay_spark_runtime.demo.check import Carried
-from forebay_spark_runtime.demo.directory import Place
+from forebay_spark_runtime.demo.directory import DemoDirectory
 from forebay_spark_runtime.demo.flights import SCHEMA
 from forebay_spark_runtime.demo.kill import workers
 from forebay_spark_runtime.keyed_operator.keyed_dataframe import keyed
@@ -44,16 +44,16 @@ class DemoSpark:
     Raises `ConfigurationError` when it does not start. Also a context manager.
     """
 
-    def __init__(self, place: Place, parallelism: int) -> None:
-        self._place = place
+    def __init__(self, directory: DemoDirectory, parallelism: int) -> None:
+        self._directory = directory
         self._parallelism = parallelism
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ.pop("SPARK_HOME", None)
         try:
-            with _output_into(place.log):
+            with _output_into(directory.log):
                 self.session = self._started()
         except (PySparkException, RuntimeError) as error:
-            message = f"Spark did not start; it needs Java 17. What it said is in {place.log}"
+            message = f"Spark did not start; it needs Java 17. What it said is in {directory.log}"
             raise ConfigurationError(message) from error
         self._gateway = self.session.sparkContext._gateway  # noqa: SLF001 - it has no other name
         self._process = self._gateway.proc
@@ -92,7 +92,7 @@ class DemoSpark:
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.shuffle.partitions": str(self._parallelism),
-            "spark.sql.warehouse.dir": str(self._place.warehouse),
+            "spark.sql.warehouse.dir": str(self._directory.warehouse),
             # The demo is short: what takes long is compiling.
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         }
@@ -103,23 +103,23 @@ class DemoSpark:
 
     def start(self) -> Any:
         """Start the query: what is in the stream's directory, one file per micro-batch."""
-        place = self._place
+        directory = self._directory
         flights = self.session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
         carried = keyed(
-            flights.parquet(str(place.stream)).where("tailnum is not null"),
+            flights.parquet(str(directory.stream)).where("tailnum is not null"),
             "tailnum",
             uid=UID,
             parallelism=self._parallelism,
             order_by="sequence",
-            state_dir=place.state,
+            state_dir=directory.state,
         ).process(CarriedDelay(), OUTPUT)
-        writer = carried.writeStream.format("parquet").option("path", str(place.carried))
-        writer = writer.option("checkpointLocation", str(place.checkpoint))
+        writer = carried.writeStream.format("parquet").option("path", str(directory.carried))
+        writer = writer.option("checkpointLocation", str(directory.checkpoint))
         return writer.queryName("forebay-demo").trigger(availableNow=True).start()
 
     def carried(self) -> list[Carried]:
         """What the sink holds, in the order of the flights."""
-        rows = self.session.read.parquet(str(self._place.carried)).orderBy("sequence").collect()
+        rows = self.session.read.parquet(str(self._directory.carried)).orderBy("sequence").collect()
         return [Carried(*row) for row in rows]
 
 

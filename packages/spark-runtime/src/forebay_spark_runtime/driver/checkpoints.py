@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from py4j.protocol import Py4JError
 
-from forebay_spark_runtime.driver.session import Batch
+from forebay_spark_runtime.driver.session import MicroBatch
 from forebay_state_api.settings import PREFIX, resolve_settings
 from forebay_state_api.versions import Checkpoint
 from forebay_state_api.versions.janitor import pass_every
@@ -48,7 +48,7 @@ def checkpoint_of(execution: Any) -> Checkpoint | None:
         return None
 
 
-def of_this_batch(execution: Any, batch: Batch, uid: str) -> tuple[Checkpoint, int] | None:
+def of_this_batch(execution: Any, batch: MicroBatch, uid: str) -> tuple[Checkpoint, int] | None:
     """In ``foreachBatch``: what the checkpoint says, and the time of the batch.
 
     ``None`` where it does not say. What it says of earlier batches is asked once for each run.

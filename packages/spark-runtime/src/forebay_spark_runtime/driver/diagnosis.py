@@ -2,7 +2,7 @@
 
 A task for each slot describes where it runs (`forebay_spark_runtime.worker_process.probe`), all at
 the same time, so that every executor is asked. What differs from the driver, and what a storage
-refuses there, is a problem that names the place and the fix.
+refuses there, is a problem that names the process and the fix.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from forebay_state_api.versions import layout
 CLOCK_LIMIT_S: Final = 1.0
 """How far a clock may be from the driver's: TTL and processing-time timers go by it."""
 _OWN: Final = frozenset({"host", "user", "executable", "memory limit", "clock", "process"})
-"""What each place has of its own: no difference to speak of."""
+"""What each process has of its own: no difference to speak of."""
 _IN_TIME: Final = "as the driver's"
 _OVERHEAD: Final = "spark.executor.memoryOverhead"
 _PYTHON_MEMORY: Final = "spark.executor.pyspark.memory"
@@ -42,7 +42,7 @@ _MEMORY: Final = ("spark.executor.memory", _OVERHEAD, _PYTHON_MEMORY, "spark.exe
 
 
 @attrs.frozen(kw_only=True)
-class Place:
+class ProcessReport:
     """The driver or an executor, as a Python process there describes it."""
 
     name: str
@@ -57,25 +57,25 @@ class Place:
 class Diagnosis:
     """What `doctor` found; ``str()`` gives a table with the problems below it."""
 
-    places: Sequence[Place]
+    processes: Sequence[ProcessReport]
     """The driver, then the executors."""
     problems: Sequence[str]
-    """A sentence or two each: the place, what is wrong, the fix. Empty where all is well."""
+    """A sentence or two each: the process, what is wrong, the fix. Empty where all is well."""
     notes: Sequence[str]
     """What could not be examined, and why."""
 
     def __str__(self) -> str:
         """Return the table, the problems and the notes."""
-        console = Console(width=max(100, 30 + 34 * len(self.places)), color_system=None)
+        console = Console(width=max(100, 30 + 34 * len(self.processes)), color_system=None)
         with console.capture() as capture:
             console.print(self._table())
         lines = [f"PROBLEM  {problem}" for problem in self.problems] or ["no problem was found"]
         return "\n".join([capture.get(), *lines, *(f"note  {note}" for note in self.notes)])
 
     def _table(self) -> Table:
-        table = Table("", *(place.name for place in self.places), box=box.SIMPLE_HEAD)
-        for name in dict.fromkeys(name for place in self.places for name in place.values):
-            values = [place.values.get(name, "") for place in self.places]
+        table = Table("", *(process.name for process in self.processes), box=box.SIMPLE_HEAD)
+        for name in dict.fromkeys(name for process in self.processes for name in process.values):
+            values = [process.values.get(name, "") for process in self.processes]
             mark = " !" if name not in _OWN and len(set(values)) > 1 else ""
             table.add_row(name + mark, *values)
         return table
@@ -104,16 +104,16 @@ def doctor(spark: Any, state_dir: str | None = None) -> Diagnosis:
     notes: list[str] = []
     problems: list[str] = []
     with _marked(directory, settings, marker):
-        driver = _place("driver", probe.describe(*arguments), clock="")
+        driver = _process_report("driver", probe.describe(*arguments), clock="")
         executors = _executors(spark, arguments, problems, notes)
-    for place in (driver, *executors):
-        problems += [f"{place.name}: {refusal}" for refusal in place.refusals]
-        problems += _own_problems(place)
-    problems += [line for place in executors for line in _differences(driver, place, packages)]
+    for process in (driver, *executors):
+        problems += [f"{process.name}: {refusal}" for refusal in process.refusals]
+        problems += _own_problems(process)
+    problems += [line for process in executors for line in _differences(driver, process, packages)]
     problems += _memory_problems(spark, settings)
     memory = {key: value for key in _MEMORY if (value := spark.conf.get(key, None))}
     driver = attrs.evolve(driver, values={**driver.values, **memory})
-    return Diagnosis(places=[driver, *executors], problems=problems, notes=notes)
+    return Diagnosis(processes=[driver, *executors], problems=problems, notes=notes)
 
 
 def _settings(spark: Any, state_dir: str | None) -> Settings:
@@ -135,7 +135,7 @@ def _packages() -> list[str]:
 
 @contextmanager
 def _marked(directory: str, settings: Settings, marker: str) -> Iterator[None]:
-    """Keep an object in the state directory, which every place has to see."""
+    """Keep an object in the state directory, which every process has to see."""
     storage = open_storage(directory, settings.storage_options())
     with suppress(StorageError):  # the driver's own probe names the reason
         storage.put(marker, b"forebay")
@@ -148,7 +148,7 @@ def _marked(directory: str, settings: Settings, marker: str) -> Iterator[None]:
 
 def _executors(
     spark: Any, arguments: tuple[Any, ...], problems: list[str], notes: list[str]
-) -> list[Place]:
+) -> list[ProcessReport]:
     slots = default_parallelism(spark)
     try:
         answers = _asked(spark, arguments, slots, barrier=True)
@@ -162,11 +162,11 @@ def _executors(
         except Exception as again:  # noqa: BLE001 - the same
             problems.append(f"executors: a task of the probe failed: {_last_line(again)}")
             return []
-    places = _distinct(answers)
+    processes = _distinct(answers)
     known = _known_executors(spark)
-    if known > len(places):
-        notes.append(f"{len(places)} of {known} executors were asked")
-    return places
+    if known > len(processes):
+        notes.append(f"{len(processes)} of {known} executors were asked")
+    return processes
 
 
 def _asked(
@@ -203,20 +203,22 @@ def _shipped(arguments: tuple[Any, ...]) -> Callable[[Any], Any]:
     return run
 
 
-def _distinct(answers: Sequence[tuple[float, float, dict[str, Any]]]) -> list[Place]:
-    """Return a place for each executor, whichever of its slots answered first."""
-    places: dict[tuple[str, int], Place] = {}
+def _distinct(answers: Sequence[tuple[float, float, dict[str, Any]]]) -> list[ProcessReport]:
+    """Return a process for each executor, whichever of its slots answered first."""
+    processes: dict[tuple[str, int], ProcessReport] = {}
     for before, after, report in answers:
         key = (report["values"]["host"], report["process"])
-        if key not in places:
+        if key not in processes:
             name = f"executor {key[0]} (JVM {key[1]})"
-            places[key] = _place(name, report, clock=_clock(before, after, report["now"]))
-    return [places[key] for key in sorted(places)]
+            processes[key] = _process_report(
+                name, report, clock=_clock(before, after, report["now"])
+            )
+    return [processes[key] for key in sorted(processes)]
 
 
-def _place(name: str, report: Mapping[str, Any], *, clock: str) -> Place:
+def _process_report(name: str, report: Mapping[str, Any], *, clock: str) -> ProcessReport:
     values = {**report["values"], "clock": clock}
-    return Place(name=name, values=values, refusals=report["refusals"])
+    return ProcessReport(name=name, values=values, refusals=report["refusals"])
 
 
 def _clock(before: float, after: float, now: float) -> str:
@@ -233,37 +235,40 @@ def _known_executors(spark: Any) -> int:
     return int(spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1  # noqa: SLF001
 
 
-def _own_problems(place: Place) -> Iterator[str]:
-    values = place.values
+def _own_problems(process: ProcessReport) -> Iterator[str]:
+    values = process.values
     if values["temporary files"] != probe.WRITABLE:
         yield (
-            f"{place.name}: no temporary file can be written: {values['temporary files']}. "
+            f"{process.name}: no temporary file can be written: {values['temporary files']}. "
             "Give the container a writable /tmp, or set TMPDIR"
         )
     if values["clock"] not in ("", _IN_TIME):
         yield (
-            f"{place.name}: its clock is {values['clock']} from the driver's, and TTL and "
+            f"{process.name}: its clock is {values['clock']} from the driver's, and TTL and "
             "processing-time timers go by it. Synchronise the clocks (NTP)"
         )
 
 
-def _differences(driver: Place, place: Place, packages: Sequence[str]) -> Iterator[str]:
+def _differences(
+    driver: ProcessReport, process: ProcessReport, packages: Sequence[str]
+) -> Iterator[str]:
     """What is not as on the driver."""
     for name in packages:
-        here, there = driver.values[name], place.values[name]
+        here, there = driver.values[name], process.values[name]
         if there == probe.MISSING != here:
-            yield f"{place.name}: {name} is not installed. Install {name}=={here} there"
+            yield f"{process.name}: {name} is not installed. Install {name}=={here} there"
         elif here != there:
-            yield f"{place.name}: {name} is {there}, and {here} on the driver. Install one version"
-    here, there = (each.values["python"].rpartition(".")[0] for each in (driver, place))
+            versions = f"is {there}, and {here} on the driver"
+            yield f"{process.name}: {name} {versions}. Install one version"
+    here, there = (each.values["python"].rpartition(".")[0] for each in (driver, process))
     if here != there:
         yield (
-            f"{place.name}: Python is {there}, and {here} on the driver. PYSPARK_PYTHON names the "
-            "one that workers run"
+            f"{process.name}: Python is {there}, and {here} on the driver. PYSPARK_PYTHON names "
+            "the one that workers run"
         )
-    if driver.values["plugins"] != place.values["plugins"]:
+    if driver.values["plugins"] != process.values["plugins"]:
         yield (
-            f"{place.name}: plugins are {place.values['plugins'] or 'none'}, and "
+            f"{process.name}: plugins are {process.values['plugins'] or 'none'}, and "
             f"{driver.values['plugins'] or 'none'} on the driver. Install the same packages"
         )
 

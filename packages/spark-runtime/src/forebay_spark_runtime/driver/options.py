@@ -41,7 +41,7 @@ class KeyedOptions:
     uid: str
     parallelism: int
     max_parallelism: int
-    batch: sessions.Batch
+    batch: sessions.MicroBatch
     """Query and batch as far as the driver knows them; a stream's workers know the rest."""
     state_dir: str | None
     """Absolute; ``None`` where the state is dropped at the end anyway."""
@@ -121,7 +121,7 @@ def checked_dataframe(df: object) -> None:
         raise ConfigurationError(message)
 
 
-def checked_batch(df: Any, query: Any, batch_id: Any, uid: str) -> sessions.Batch:
+def checked_batch(df: Any, query: Any, batch_id: Any, uid: str) -> sessions.MicroBatch:
     """What ``query`` and ``batch_id`` say, completed by what Spark says on this thread."""
     if query is not None and not (isinstance(query, str) and query):
         message = f"operator {uid!r}: query= is a name, not {query!r}"
@@ -131,7 +131,7 @@ def checked_batch(df: Any, query: Any, batch_id: Any, uid: str) -> sessions.Batc
     if batch_id is not None and not (is_count(batch_id) or batch_id == 0):
         message = f"operator {uid!r}: batch_id is a number from 0, not {batch_id!r}"
         raise ConfigurationError(message)
-    given = sessions.Batch(query=query, batch_id=batch_id)
+    given = sessions.MicroBatch(query=query, batch_id=batch_id)
     if df.isStreaming:
         if batch_id is not None:
             message = f"operator {uid!r}: Spark numbers the batches of a stream; leave batch_id out"
@@ -142,7 +142,7 @@ def checked_batch(df: Any, query: Any, batch_id: Any, uid: str) -> sessions.Batc
     return _agreed(given, sessions.current_batch(df.sparkSession), uid)
 
 
-def _complete(given: sessions.Batch, uid: str) -> sessions.Batch:
+def _complete(given: sessions.MicroBatch, uid: str) -> sessions.MicroBatch:
     values = {"query": given.query, "batch_id": given.batch_id}
     missing = [f"{name}=" for name, value in values.items() if value is None]
     if missing:
@@ -155,7 +155,9 @@ def _complete(given: sessions.Batch, uid: str) -> sessions.Batch:
     return attrs.evolve(given, run_id=sessions.PROCESS_RUN)
 
 
-def _agreed(given: sessions.Batch, spark: sessions.Batch, uid: str) -> sessions.Batch:
+def _agreed(
+    given: sessions.MicroBatch, spark: sessions.MicroBatch, uid: str
+) -> sessions.MicroBatch:
     known = spark.batch_id
     if known is not None and given.batch_id not in (None, known):
         message = (
@@ -171,7 +173,9 @@ def _agreed(given: sessions.Batch, spark: sessions.Batch, uid: str) -> sessions.
     return attrs.evolve(spark, query=query, batch_id=batch_id)
 
 
-def checked_directory(df: Any, settings: Settings, batch: sessions.Batch, uid: str) -> str | None:
+def checked_directory(
+    df: Any, settings: Settings, batch: sessions.MicroBatch, uid: str
+) -> str | None:
     """The state directory, absolute; ``None`` where the state is dropped at the end anyway."""
     if not df.isStreaming and batch.query is None:
         return None

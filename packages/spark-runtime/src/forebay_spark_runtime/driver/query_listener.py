@@ -21,7 +21,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from forebay_spark_runtime.driver.checkpoints import CHECKPOINT, checkpoint_of, of_this_batch
-from forebay_spark_runtime.driver.session import Batch, is_connect
+from forebay_spark_runtime.driver.session import MicroBatch, is_connect
 from forebay_spark_runtime.driver.stored_operators import log_kept
 from forebay_state_api.errors import ConfigurationError
 
@@ -66,7 +66,7 @@ def watch(session: Any) -> None:
     atexit.register(_stop_watching, context, queries, listener)
 
 
-def ask_this_batch(session: Any, batch: Batch, uid: str) -> tuple[Checkpoint, int] | None:
+def ask_this_batch(session: Any, batch: MicroBatch, uid: str) -> tuple[Checkpoint, int] | None:
     """In ``foreachBatch``: what the query's checkpoint says, and the batch's time, where known.
 
     Refuses if the query tracks its progress asynchronously.

@@ -20,7 +20,7 @@ PROCESS_RUN: Final = str(uuid.uuid4())
 
 
 @attrs.frozen(kw_only=True)
-class Batch:
+class MicroBatch:
     """A micro-batch, as far as it is known."""
 
     query: str | None = None
@@ -60,16 +60,16 @@ def default_parallelism(session: Any) -> int:
     return int(partitions.count())
 
 
-def current_batch(session: Any) -> Batch:
+def current_batch(session: Any) -> MicroBatch:
     """The micro-batch whose ``foreachBatch`` function runs on this thread, outside Connect."""
     if is_connect(session):
-        return Batch()
+        return MicroBatch()
     read = session.sparkContext.getLocalProperty
     batch_id = read("streaming.sql.batchId")
     if batch_id is None:
-        return Batch()
+        return MicroBatch()
     query = read("sql.streaming.queryId")
-    return Batch(
+    return MicroBatch(
         query=query, batch_id=int(batch_id), run_id=read("spark.jobGroup.id"), spark_query=query
     )
 

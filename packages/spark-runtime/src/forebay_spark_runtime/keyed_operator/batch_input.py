@@ -30,7 +30,7 @@ _GROUP_MASK: Final = (1 << GROUP_BITS) - 1
 
 
 @attrs.frozen(kw_only=True)
-class Layout:
+class KeyedInputLayout:
     """Where things stand in the batches that the workers get."""
 
     uid: str
@@ -57,10 +57,10 @@ class Layout:
         return len(self.names) == 1
 
 
-class Feeder:
+class BatchInput:
     """Feeds one subtask with one micro-batch."""
 
-    def __init__(self, layout: Layout, task: SubtaskIdentity) -> None:
+    def __init__(self, layout: KeyedInputLayout, task: SubtaskIdentity) -> None:
         self._layout = layout
         self._task = task
         self._readers: list[RowReader] = []
@@ -69,7 +69,7 @@ class Feeder:
 
     def now_us(self, batch: Any) -> int:
         """The micro-batch's time."""
-        return (int(batch.column(Hidden.PLACE)[0].as_py()) >> GROUP_BITS) * 1_000
+        return (int(batch.column(Hidden.TIME_AND_GROUP)[0].as_py()) >> GROUP_BITS) * 1_000
 
     def ordered(self, first: Any, rest: Iterator[Any]) -> Iterator[Any]:
         """All batches, sorted as a whole if the job asks for it; ``first`` may be ``None``."""
@@ -173,7 +173,7 @@ class Feeder:
     def _check_subtask(self, batch: Any) -> None:
         task = self._task
         # The time above the groups is the same in all rows.
-        seen = pc.min_max(batch.column(Hidden.PLACE))
+        seen = pc.min_max(batch.column(Hidden.TIME_AND_GROUP))
         for place in (seen["min"].as_py(), seen["max"].as_py()):
             group = place & _GROUP_MASK
             if group not in task.range:
@@ -243,7 +243,7 @@ def _canonical(column: Any, read: list[Any]) -> list[Any]:
 
 
 def _groups(batch: Any) -> list[int]:
-    groups: list[int] = (batch.column(Hidden.PLACE).to_numpy() & _GROUP_MASK).tolist()
+    groups: list[int] = (batch.column(Hidden.TIME_AND_GROUP).to_numpy() & _GROUP_MASK).tolist()
     return groups
 
 

@@ -23,7 +23,7 @@ from forebay_spark_runtime.driver import query_listener, stored_operators
 from forebay_spark_runtime.driver.options import KeyedOptions
 from forebay_spark_runtime.driver.shipping import shipped
 from forebay_spark_runtime.driver.worker_python import use_python_of_driver
-from forebay_spark_runtime.keyed_operator.batch_input import Layout
+from forebay_spark_runtime.keyed_operator.batch_input import KeyedInputLayout
 from forebay_spark_runtime.keyed_operator.key_columns import KeyColumns, key_columns
 from forebay_spark_runtime.keyed_operator.plan import Hidden, Input, output_schema, plan
 from forebay_spark_runtime.keyed_operator.reduce import running_reduce
@@ -317,12 +317,12 @@ def _check_timers(fn: Any, options: KeyedOptions) -> None:
         raise ConfigurationError(message)
 
 
-def _layout(sides: Sequence[KeyedDataFrame], inputs: Sequence[Input]) -> Layout:
+def _layout(sides: Sequence[KeyedDataFrame], inputs: Sequence[Input]) -> KeyedInputLayout:
     options = sides[0].options
     columns = inputs[0].df.columns
     keys = inputs[0].keys.names
     single = len(inputs) == 1
-    return Layout(
+    return KeyedInputLayout(
         uid=options.uid,
         names=tuple(tuple(one.df.columns) for one in inputs),
         key_names=keys,

@@ -30,13 +30,13 @@ _ZONE: Final = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).p
 
 
 GROUP_BITS: Final = 15
-"""What key groups take of `Hidden.PLACE`: the largest max parallelism is 32,768."""
+"""What key groups take of `Hidden.TIME_AND_GROUP`: the largest max parallelism is 32,768."""
 
 
 class Hidden:
     """Names of the columns that travel with the rows to the workers."""
 
-    PLACE: Final = "__forebay_place"
+    TIME_AND_GROUP: Final = "__forebay_time_and_group"
     """The micro-batch's time in ms, shifted left by `GROUP_BITS`, and the row's key group."""
     KEY: Final = "__forebay_key_"
     ORDER: Final = "__forebay_order_"
@@ -126,7 +126,7 @@ def plan(inputs: Sequence[Input], options: KeyedOptions, now_ms: int) -> Any:
     united = sides[0] if len(sides) == 1 else sides[0].unionByName(sides[1])
     rows_in = F.count(F.lit(1)).alias("rows_in")
     observed = united.observe(f"forebay:{options.uid}:{options.keyed_uuid}", rows_in)
-    group = f"({Hidden.PLACE} & {(1 << GROUP_BITS) - 1})"
+    group = f"({Hidden.TIME_AND_GROUP} & {(1 << GROUP_BITS) - 1})"
     subtask = F.expr(
         f"cast(({group} * {options.parallelism}) div {options.max_parallelism} as int)"
     )
@@ -147,18 +147,18 @@ def _check_columns(one: Input, uid: str) -> None:
 def _side(position: int, inputs: Sequence[Input], options: KeyedOptions, now: str) -> Any:
     """One input, with the hidden columns."""
     grouped = _grouped(position, inputs, options)
-    columns = [F.col(quoted(name)) for name in grouped.columns if name != Hidden.PLACE]
+    columns = [F.col(quoted(name)) for name in grouped.columns if name != Hidden.TIME_AND_GROUP]
     # Spark writes a batch's time into the code that it generates, and would compile that, and warm
     # it up, for each batch; for this function it generates none.
     time = f"zip_with(array(shiftleft({now}, {GROUP_BITS})), array(0L), (time, zero) -> time)[0]"
-    place = F.expr(f"{time} | {Hidden.PLACE}")
-    return grouped.select(*columns, place.alias(Hidden.PLACE))
+    place = F.expr(f"{time} | {Hidden.TIME_AND_GROUP}")
+    return grouped.select(*columns, place.alias(Hidden.TIME_AND_GROUP))
 
 
 def _grouped(position: int, inputs: Sequence[Input], options: KeyedOptions) -> Any:
     """One input, with its key groups for places."""
     one = inputs[position]
-    group = F.expr(one.keys.group_expression(options.max_parallelism)).alias(Hidden.PLACE)
+    group = F.expr(one.keys.group_expression(options.max_parallelism)).alias(Hidden.TIME_AND_GROUP)
     columns = [F.col(quoted(name)) for name in one.df.columns]
     if len(inputs) == 1:
         carried = [

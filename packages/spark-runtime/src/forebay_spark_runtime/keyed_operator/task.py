@@ -14,11 +14,11 @@ from pyspark import TaskContext
 
 from forebay_spark_runtime.arrow.rows_out import RowWriter
 from forebay_spark_runtime.driver.options import KeyedOptions
-from forebay_spark_runtime.keyed_operator.batch_input import Feeder, Layout
+from forebay_spark_runtime.keyed_operator.batch_input import BatchInput, KeyedInputLayout
 from forebay_spark_runtime.worker_process.garbage_collection import begin_task, loading
-from forebay_spark_runtime.worker_process.subtasks import OperatorTask
+from forebay_spark_runtime.worker_process.operator_task import OperatorTask
 from forebay_spark_runtime.worker_process.task_errors import ready_for_spark
-from forebay_spark_runtime.worker_process.task_identity import Place
+from forebay_spark_runtime.worker_process.task_identity import TaskIdentity
 from forebay_state_api.codecs import codec_for
 from forebay_state_api.contract.backend import NO_TIME
 from forebay_state_api.engine.pickling import unpickled
@@ -40,7 +40,7 @@ class SubtaskJob:
     function_name: str
     key_type: bytes
     """The Python type of keys, pickled."""
-    layout: Layout
+    layout: KeyedInputLayout
     schema: Any
     """Of the output, as ``pa.Schema``."""
     types: list[str]
@@ -52,21 +52,21 @@ class SubtaskJob:
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Run one subtask: what ``mapInArrow`` calls."""
         freeze = begin_task()
-        place = Place.of(self.options, TaskContext.get(), streaming=self.streaming)
-        operator = OperatorTask(self.options, place)
+        task = TaskIdentity.of(self.options, TaskContext.get(), streaming=self.streaming)
+        operator = OperatorTask(self.options, task)
         source = _non_empty(batches)
         first = next(source, None)
-        feeder = Feeder(self.layout, place.identity)
-        writer = self._writer(place)
-        now_us = NO_TIME if first is None else feeder.now_us(first)
+        batch_input = BatchInput(self.layout, task.subtask)
+        writer = self._writer(task)
+        now_us = NO_TIME if first is None else batch_input.now_us(first)
         with loading(freeze) as loaded, self._subtask(operator, now_us) as subtask:
             loaded()
             held: list[Any] = []
             while subtask.fire_timers():
                 yield from held
                 held = writer.batches(subtask.take_rows(), OUTPUT_ROWS)
-            for batch in feeder.ordered(first, source):
-                feeder.feed(batch, subtask)
+            for batch in batch_input.ordered(first, source):
+                batch_input.feed(batch, subtask)
                 if len(subtask.engine.rows_out) >= OUTPUT_ROWS:
                     yield from held
                     held = writer.batches(subtask.take_rows(), OUTPUT_ROWS)
@@ -76,8 +76,8 @@ class SubtaskJob:
         yield from held
         yield from last
 
-    def _writer(self, place: Place) -> RowWriter:
-        at = place.identity
+    def _writer(self, task: TaskIdentity) -> RowWriter:
+        at = task.subtask
         return RowWriter(
             self.schema,
             function=self.function_name,

@@ -8,8 +8,8 @@ from typing import Any, Final
 import attrs
 
 from forebay_spark_runtime.arrow.rows_in import SLICE_ROWS, RowReader, UnreadableValueError
+from forebay_spark_runtime.waiting.answer_window import RowSegment
 from forebay_spark_runtime.waiting.arguments import Rate
-from forebay_spark_runtime.waiting.window import Segment
 from forebay_state_api.engine.rows import row_class
 from forebay_state_api.errors import ConfigurationError, FunctionError
 
@@ -29,7 +29,7 @@ class InputLayout:
     """Positions of the key's columns, or a function of the row."""
 
 
-class Cutter:
+class Segmenter:
     """Cuts batches into segments, and counts the rows. Used by one thread."""
 
     def __init__(self, layout: InputLayout, name: str) -> None:
@@ -39,7 +39,7 @@ class Cutter:
         self._rows = 0
         self._readers: tuple[RowReader, RowReader] | None = None
 
-    def segments(self, batch: Any) -> Iterator[Segment]:
+    def segments(self, batch: Any) -> Iterator[RowSegment]:
         """The segments of a batch, made one at a time."""
         width = len(self._layout.names)
         data = batch.select(list(range(width)))
@@ -48,11 +48,11 @@ class Cutter:
         for start in range(0, batch.num_rows, size):
             yield self._segment(data.slice(start, size), min(size, batch.num_rows - start))
 
-    def _segment(self, data: Any, count: int) -> Segment:
+    def _segment(self, data: Any, count: int) -> RowSegment:
         rows = self._read(data, self._layout.shown, 0, count)
         keys = self._keys(data, rows)
         first, self._rows = self._rows, self._rows + count
-        return Segment(first, rows, data, keys)
+        return RowSegment(first, rows, data, keys)
 
     def _keys(self, data: Any, rows: list[Any]) -> list[Any] | None:
         key = self._layout.key

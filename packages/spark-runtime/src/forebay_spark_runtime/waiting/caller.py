@@ -15,10 +15,10 @@ import attrs
 
 from forebay_spark_runtime.waiting.arguments import Batch, Rate, Retry, Verdict
 from forebay_spark_runtime.waiting.counts import Counts
-from forebay_spark_runtime.waiting.current import CURRENT
-from forebay_spark_runtime.waiting.rate import Limiter
+from forebay_spark_runtime.waiting.current_call import CURRENT
+from forebay_spark_runtime.waiting.rate import RateLimiter
 from forebay_spark_runtime.waiting.retry import ClientBrokenError, RecordTries, RetryPolicy, later
-from forebay_spark_runtime.waiting.slots import NEVER, Slot, Sweeper
+from forebay_spark_runtime.waiting.worker_slots import NEVER, Sweeper, WorkerSlot
 from forebay_state_api.errors import FunctionError
 
 AsyncFunction: TypeAlias = Callable[[Any, Any], Awaitable[Any]]
@@ -52,7 +52,7 @@ class CallPolicy:
         return all(guard is None for guard in guards)
 
 
-class Client(Protocol):
+class ReplaceableClient(Protocol):
     """The client that functions are called with, which may have to be replaced."""
 
     current: Any
@@ -88,7 +88,7 @@ class Caller:
         fn: AsyncFunction,
         policy: CallPolicy,
         *,
-        client: Client,
+        client: ReplaceableClient,
         counts: Counts,
         sweeper: Sweeper,
         clock: Callable[[], float],
@@ -108,7 +108,7 @@ class Caller:
         self._sweeper = sweeper
         self.describe = describe
         self._ready = ready
-        self._limiter = None if policy.rate is None else Limiter(policy.rate, clock)
+        self._limiter = None if policy.rate is None else RateLimiter(policy.rate, clock)
         self._retries = RetryPolicy(policy.retry)
         self._checks_answers = policy.retry is not None and policy.retry.on_result is not None
         self._hedged: set[asyncio.Task[Any]] = set()
@@ -118,7 +118,7 @@ class Caller:
         """Whether nothing has to be waited for before a try."""
         return self._limiter is None and self._ready is None
 
-    async def one(self, slot: Slot, index: int, row: Any) -> Any:
+    async def one(self, slot: WorkerSlot, index: int, row: Any) -> Any:
         """The answer of a row, or what ``on_error`` makes of its failure."""
         slot.indexes = index
         slot.attempt = 1
@@ -139,7 +139,7 @@ class Caller:
                 return self.given_up(index, row, error, slot.attempt, in_time=delay is None)
             await self.wait(slot, delay)
 
-    async def attempt(self, slot: Slot, argument: Any, end: float) -> tuple[Any, Any, float]:
+    async def attempt(self, slot: WorkerSlot, argument: Any, end: float) -> tuple[Any, Any, float]:
         """One try, as soon as it may be made: answer, error, and when all tries must have ended.
 
         The time runs from the beginning of the first try; waiting for its turn does not count.
@@ -155,7 +155,7 @@ class Caller:
         return answer, error, end
 
     async def _try(
-        self, slot: Slot, argument: Any, started: float, end: float
+        self, slot: WorkerSlot, argument: Any, started: float, end: float
     ) -> tuple[Any, BaseException | None]:
         """One call, ended when its time is over."""
         limit = self.policy.try_timeout
@@ -208,7 +208,7 @@ class Caller:
         self.took.clear()
 
     def _out_of_time(
-        self, slot: Slot, error: BaseException | None, *, overall: bool
+        self, slot: WorkerSlot, error: BaseException | None, *, overall: bool
     ) -> TimeoutError:
         """The error of a call that was cancelled, whatever the function made of that."""
         slot.expired = False
@@ -262,7 +262,7 @@ class Caller:
         """See `RetryPolicy.refusal`."""
         return self._retries.refusal(answer)
 
-    async def wait(self, slot: Slot, delay: float) -> None:
+    async def wait(self, slot: WorkerSlot, delay: float) -> None:
         """Wait for the next try."""
         self.counts.retries += 1
         await asyncio.sleep(delay)
@@ -295,7 +295,7 @@ class Caller:
 
     # --- hedging -------------------------------------------------------------------------------
 
-    def _prepare_hedge(self, slot: Slot, argument: Any, at: float) -> None:
+    def _prepare_hedge(self, slot: WorkerSlot, argument: Any, at: float) -> None:
         """Have the sweeper start a second call at ``at``, if it may be made then.
 
         It is not made while the client is replaced, or when the rate leaves it no turn at once: a
@@ -325,7 +325,7 @@ class Caller:
         if at < self._sweeper.wake:
             self._sweeper.arm(at)
 
-    def _hedge_done(self, slot: Slot, task: asyncio.Task[Any]) -> None:
+    def _hedge_done(self, slot: WorkerSlot, task: asyncio.Task[Any]) -> None:
         self._hedged.discard(task)
         won = not task.cancelled() and task.exception() is None
         if won and slot.hedge is task and not slot.expired:
@@ -334,7 +334,7 @@ class Caller:
             slot.task.cancel()
 
     async def _with_hedge(
-        self, slot: Slot, answer: Any, error: BaseException | None
+        self, slot: WorkerSlot, answer: Any, error: BaseException | None
     ) -> tuple[Any, BaseException | None]:
         """Settle between the first call, which has ended, and the second one."""
         hedge = slot.hedge
@@ -354,7 +354,7 @@ class Caller:
         return answer, error
 
     async def _second_chance(
-        self, slot: Slot, hedge: asyncio.Task[Any], error: BaseException
+        self, slot: WorkerSlot, hedge: asyncio.Task[Any], error: BaseException
     ) -> tuple[Any, BaseException | None]:
         """The first call failed: the second one decides, within the same time."""
         try:
@@ -375,7 +375,7 @@ class Caller:
         await asyncio.gather(*self._hedged, return_exceptions=True)
 
 
-def _why_cancelled(slot: Slot, cancelled: asyncio.CancelledError) -> BaseException | None:
+def _why_cancelled(slot: WorkerSlot, cancelled: asyncio.CancelledError) -> BaseException | None:
     """The error of a call that was cancelled; ``None`` if the second call has answered.
 
     Raises ``cancelled`` where all is to end.
@@ -391,7 +391,7 @@ def _why_cancelled(slot: Slot, cancelled: asyncio.CancelledError) -> BaseExcepti
     return error
 
 
-def _take_back(slot: Slot) -> None:
+def _take_back(slot: WorkerSlot) -> None:
     """Undo the sweeper's cancellation, unless the task was cancelled from outside as well."""
     if slot.task.uncancel():
         raise asyncio.CancelledError

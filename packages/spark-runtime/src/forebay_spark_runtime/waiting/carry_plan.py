@@ -12,11 +12,11 @@ from forebay_spark_runtime.arrow.routing import route
 from forebay_spark_runtime.driver import session as sessions
 from forebay_spark_runtime.driver.options import KeyedOptions, operator_options
 from forebay_spark_runtime.waiting.arguments import seconds
-from forebay_spark_runtime.waiting.carry import CARRY, WAIT
+from forebay_spark_runtime.waiting.carry_job import CARRY, WAIT
 from forebay_state_api.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from forebay_spark_runtime.waiting.pending import Columns
+    from forebay_spark_runtime.waiting.pending_rows import Columns
     from forebay_spark_runtime.waiting.spec import WaitSpec
 
 MAX_SUBTASKS: Final = 128

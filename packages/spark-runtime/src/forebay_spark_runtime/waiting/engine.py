@@ -14,29 +14,34 @@ from collections.abc import Awaitable, Callable, Coroutine
 from itertools import takewhile
 from typing import Any, Final
 
-from forebay_spark_runtime.waiting.batches import Collector, call_together
+from forebay_spark_runtime.waiting.answer_window import (
+    Emit,
+    OrderedWindow,
+    RowSegment,
+    UnorderedWindow,
+)
+from forebay_spark_runtime.waiting.batched_calls import BatchCollector, call_together
 from forebay_spark_runtime.waiting.caller import (
     MEASURED_TRIES,
     AsyncFunction,
     Caller,
     CallPolicy,
-    Client,
     NoClient,
+    ReplaceableClient,
 )
 from forebay_spark_runtime.waiting.counts import Counts
-from forebay_spark_runtime.waiting.current import CURRENT
-from forebay_spark_runtime.waiting.feed import Feed
-from forebay_spark_runtime.waiting.slots import Slot, Sweeper
-from forebay_spark_runtime.waiting.window import Emit, OrderedWindow, Segment, UnorderedWindow
+from forebay_spark_runtime.waiting.current_call import CURRENT
+from forebay_spark_runtime.waiting.input_queue import InputQueue
+from forebay_spark_runtime.waiting.worker_slots import Sweeper, WorkerSlot
 
 SAMPLED: Final = 8
 """Of a worker's bare calls, every so manyth is timed once thousands have been; a power of two."""
 
 
-class Engine:
+class CallEngine:
     """The calls of one task. Everything happens on the event loop that awaits `run`.
 
-    Push the rows into ``feed`` and end it; answers come out through ``emit``.
+    Push the rows into ``input_queue`` and end it; answers come out through ``emit``.
     """
 
     def __init__(
@@ -45,7 +50,7 @@ class Engine:
         policy: CallPolicy,
         *,
         emit: Emit,
-        client: Client | None = None,
+        client: ReplaceableClient | None = None,
         clock: Callable[[], float] = time.monotonic,
         key_of: Callable[[int], str] = str,
         describe: Callable[[int], str] = "row {}".format,
@@ -58,14 +63,14 @@ class Engine:
         ``rows_kept`` rows together with later ones.
         """
         self.counts = Counts()
-        self.feed = Feed(taken=self._taken, spawn=self._spawn, clock=clock)
+        self.input_queue = InputQueue(taken=self._taken, spawn=self._spawn, clock=clock)
         self.on_taken: Callable[[], None] = lambda: None
         """Called when a segment was taken: there is room for another one."""
         self._policy = policy
         self._rows_kept = rows_kept
         self._clock = clock
         self._key_of = key_of
-        self._slots: list[Slot] = []
+        self._slots: list[WorkerSlot] = []
         self._sweeper = Sweeper(self._slots, clock)
         self._emit = emit
         make_window = OrderedWindow if policy.ordered else UnorderedWindow
@@ -82,15 +87,19 @@ class Engine:
             ready=ready,
         )
         self._work = self._kind_of_work(policy)
-        self._busy: dict[Any, deque[tuple[Segment, int]] | None] = {}
+        self._busy: dict[Any, deque[tuple[RowSegment, int]] | None] = {}
         self._workers = 0
         self._stopped = False
         self._ended = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
 
-    def _kind_of_work(self, policy: CallPolicy) -> Callable[[Slot], Coroutine[Any, Any, None]]:
+    def _kind_of_work(
+        self, policy: CallPolicy
+    ) -> Callable[[WorkerSlot], Coroutine[Any, Any, None]]:
         if policy.batch is not None:
-            self._collector = Collector(policy.batch, self.feed, self._window, self._rows_kept)
+            self._collector = BatchCollector(
+                policy.batch, self.input_queue, self._window, self._rows_kept
+            )
             return self._work_in_batches
         if policy.keyed:
             return self._work_by_key
@@ -117,8 +126,8 @@ class Engine:
             self._caller.count_latencies()
             self.counts.tries = self.counts.tries or self.counts.rows
             self.counts.work_s = self._clock() - began
-            if self.feed.ended_at is not None:
-                self.counts.drain_s = max(self._clock() - self.feed.ended_at, 0.0)
+            if self.input_queue.ended_at is not None:
+                self.counts.drain_s = max(self._clock() - self.input_queue.ended_at, 0.0)
 
     async def _end(self) -> None:
         try:
@@ -131,13 +140,13 @@ class Engine:
         """Nothing begins any more and nothing goes out, also where a call ignores its end."""
         self._stopped = self._caller.stopped = True
         self._workers = self._policy.capacity
-        self.feed.stop()
+        self.input_queue.stop()
 
-    def leave(self) -> list[tuple[Segment, int]]:
+    def leave(self) -> list[tuple[RowSegment, int]]:
         """End without the answers that are not there yet: their calls are cancelled.
 
         Returns the rows that have not gone out, in order; `run` returns soon after. Call it when
-        the feed is spent.
+        the input_queue is spent.
         """
         left = self._window.leave()
         self.counts.carried += len(left)
@@ -151,7 +160,7 @@ class Engine:
         """Index of the first row, of those taken, that has no answer."""
         return self._window.first_open()
 
-    def _go_out(self, segment: Segment, positions: list[int] | None) -> None:
+    def _go_out(self, segment: RowSegment, positions: list[int] | None) -> None:
         if not self._stopped:
             self._emit(segment, positions)
 
@@ -165,7 +174,7 @@ class Engine:
         """Answers that wait for an earlier one."""
         return self._window.blocked()
 
-    def _taken(self, segment: Segment) -> None:
+    def _taken(self, segment: RowSegment) -> None:
         self._note_blocked(self.blocked)
         self.counts.rows += len(segment.rows)
         self._window.add(segment)
@@ -184,7 +193,7 @@ class Engine:
     async def _worker(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        slot = Slot(task, self._key_of)
+        slot = WorkerSlot(task, self._key_of)
         self._slots.append(slot)
         CURRENT.set(slot)
         try:
@@ -202,16 +211,21 @@ class Engine:
             if not self._slots:
                 self._ended.set()
 
-    async def _work_bare(self, slot: Slot) -> None:
+    async def _work_bare(self, slot: WorkerSlot) -> None:
         """Ordered, and nothing around the call: what costs time here, costs it for every record.
 
         A worker counts its answers and tells the window when it leaves the segment.
         """
-        feed, window, clock, caller = self.feed, self._window, self._clock, self._caller
+        input_queue, window, clock, caller = (
+            self.input_queue,
+            self._window,
+            self._clock,
+            self._caller,
+        )
         assert isinstance(window, OrderedWindow)
         call, client, took, waiting = caller.fn, caller.client, caller.took.append, window.waiting
         mask = 0
-        segment = await feed.after(None)
+        segment = await input_queue.after(None)
         while segment is not None:
             first, rows, answers, count = segment.first, segment.rows, segment.answers, 0
             caller.begin()
@@ -242,7 +256,7 @@ class Engine:
             if len(caller.took) >= MEASURED_TRIES:
                 caller.count_latencies()
                 mask = SAMPLED - 1
-            segment = await feed.after(segment)
+            segment = await input_queue.after(segment)
 
     async def _enter(self, index: int) -> None:
         behind = self._window.behind(index)
@@ -258,10 +272,10 @@ class Engine:
             waiting += len(queue) - sum(1 for _ in beyond)
         return waiting
 
-    async def _work_guarded(self, slot: Slot) -> None:
-        feed, window, answer_of = self.feed, self._window, self._caller.one
+    async def _work_guarded(self, slot: WorkerSlot) -> None:
+        input_queue, window, answer_of = self.input_queue, self._window, self._caller.one
         put = window.put
-        segment = await feed.after(None)
+        segment = await input_queue.after(None)
         while segment is not None:
             first, rows = segment.first, segment.rows
             for position in segment.unread:
@@ -269,17 +283,17 @@ class Engine:
                 if index >= window.open_below:
                     await self._enter(index)
                 put(segment, position, await answer_of(slot, index, rows[position]))
-            segment = await feed.after(segment)
+            segment = await input_queue.after(segment)
 
-    async def _work_by_key(self, slot: Slot) -> None:
+    async def _work_by_key(self, slot: WorkerSlot) -> None:
         """The worker that calls for a key goes on with the rows that came for it meanwhile.
 
         Those rows wait beside the workers, so that they keep none of them from other keys' rows.
         A row has its place among those of its key from the moment in which it is taken: whoever
         waits for the window afterwards, the order is settled.
         """
-        feed, window, busy = self.feed, self._window, self._busy
-        segment = await feed.after(None)
+        input_queue, window, busy = self.input_queue, self._window, self._busy
+        segment = await input_queue.after(None)
         while segment is not None:
             first, keys = segment.first, segment.keys
             for position in segment.unread:
@@ -294,9 +308,11 @@ class Engine:
                 queue.append((segment, position))
                 if first + position >= window.open_below:
                     await self._enter(first + position)
-            segment = await feed.after(segment)
+            segment = await input_queue.after(segment)
 
-    async def _call_key(self, slot: Slot, key: Any, segment: Segment, position: int) -> None:
+    async def _call_key(
+        self, slot: WorkerSlot, key: Any, segment: RowSegment, position: int
+    ) -> None:
         answer_of, window, busy = self._caller.one, self._window, self._busy
         put = window.put
         while True:
@@ -310,7 +326,7 @@ class Engine:
                 return
             segment, position = queue.popleft()
 
-    async def _work_in_batches(self, slot: Slot) -> None:
+    async def _work_in_batches(self, slot: WorkerSlot) -> None:
         while rows := await self._collector.next_rows():
             await call_together(self._caller, slot, rows, self._window.put)
 

@@ -21,10 +21,10 @@ from forebay_spark_runtime.driver import session as sessions
 from forebay_spark_runtime.driver.shipping import shipped
 from forebay_spark_runtime.driver.worker_python import use_python_of_driver
 from forebay_spark_runtime.keyed_operator.plan import Hidden, OutputSchema, output_schema
-from forebay_spark_runtime.waiting.answers import ERROR_DDL
 from forebay_spark_runtime.waiting.arguments import Batch, Duration, Rate, Retry
 from forebay_spark_runtime.waiting.arrow_in import InputLayout
-from forebay_spark_runtime.waiting.carry import WAIT, CarryJob
+from forebay_spark_runtime.waiting.arrow_out import ERROR_DDL
+from forebay_spark_runtime.waiting.carry_job import WAIT, CarryJob
 from forebay_spark_runtime.waiting.carry_plan import check_pending, columns_of, routed_to_subtasks
 from forebay_spark_runtime.waiting.reports import WaitMetrics, log_sink
 from forebay_spark_runtime.waiting.spec import COLUMN, WaitSpec, checked, pickled

@@ -14,7 +14,7 @@ LATE_S: Final = 0.01
 are spaced wider by as much as that could add, so that the rate is kept all the same."""
 
 
-class Limiter:
+class RateLimiter:
     """Spaces tries evenly, with bursts after pauses; first come, first served.
 
     A turn is taken when the try begins, so that turns do not pile up while something else is

@@ -2,7 +2,7 @@
 
 Three threads: one reads ahead, one runs the event loop, and the task's own one, on which the output
 is made. The task ends when every answer has gone out: nothing is carried over and nothing stored,
-except by `forebay_spark_runtime.waiting.carry`, which tells `TaskRun` when to leave late rows.
+except by `forebay_spark_runtime.waiting.carry_job`, which tells `TaskRun` when to leave late rows.
 A failure fails the task, and with it the micro-batch, which Spark runs again from the beginning.
 """
 
@@ -21,22 +21,22 @@ from typing import Any, Final, Self
 import attrs
 from pyspark import TaskContext
 
-from forebay_spark_runtime.waiting.answers import AnswerWriter, Failed
+from forebay_spark_runtime.waiting.answer_window import RowSegment
 from forebay_spark_runtime.waiting.arrow_in import (
-    Cutter,
     InputLayout,
+    Segmenter,
     check_partition,
     partition_of,
 )
+from forebay_spark_runtime.waiting.arrow_out import AnswerWriter, FailedRow
 from forebay_spark_runtime.waiting.counts import Counts
-from forebay_spark_runtime.waiting.engine import Engine
+from forebay_spark_runtime.waiting.engine import CallEngine
+from forebay_spark_runtime.waiting.input_reader import InputReader
 from forebay_spark_runtime.waiting.process_loop import process_loop
-from forebay_spark_runtime.waiting.reader import Reader
 from forebay_spark_runtime.waiting.reports import TaskReport
 from forebay_spark_runtime.waiting.resources import CLOSING_S, KeptClient, process_clients
 from forebay_spark_runtime.waiting.spec import COLUMN, FAIL, WaitSpec
-from forebay_spark_runtime.waiting.threads import Threads
-from forebay_spark_runtime.waiting.window import Segment
+from forebay_spark_runtime.waiting.threads import ThreadedFunction
 from forebay_spark_runtime.worker_process.task_errors import ready_for_spark
 from forebay_state_api.engine.pickling import unpickled
 
@@ -45,12 +45,12 @@ _log = logging.getLogger(__name__)
 OUT_CHUNKS: Final = 8
 """Finished chunks that wait for Spark to take them, before no further rows are called."""
 
-TELL_S: Final = 60.0
+PROGRESS_LOG_S: Final = 60.0
 """So often a task that is still waiting says what for."""
 
 
 @attrs.frozen(kw_only=True)
-class Place:
+class RowNaming:
     """Where the task stands, for keys, errors and reports."""
 
     name: str
@@ -104,44 +104,44 @@ class WaitJob:
         assert task is not None
         spec, layout = self.unpickled()
         check_partition(task.partitionId(), spec.policy.rate, spec.name)
-        place = self._place(spec, task, partition_of(first, task.partitionId()))
-        writer = self.writer(spec, place)
-        run = TaskRun(spec, place, layout, itertools.chain([first], batches))
+        naming = self._naming(spec, task, partition_of(first, task.partitionId()))
+        writer = self.writer(spec, naming)
+        run = TaskRun(spec, naming, layout, itertools.chain([first], batches))
         with run:
             for segment, positions in run.chunks():
                 yield writer.batch(segment, positions)
-        self.told(run)
+        self.report_counts(run)
 
     def unpickled(self) -> tuple[WaitSpec, InputLayout]:
         """Copies of the functions and of the layout for one task."""
         what = f"{self.name}: what it is made of"
         return unpickled(self.spec, what), unpickled(self.layout, what)
 
-    def writer(self, spec: WaitSpec, place: Place) -> AnswerWriter:
+    def writer(self, spec: WaitSpec, naming: RowNaming) -> AnswerWriter:
         """What makes the output of one task."""
         return AnswerWriter(
             self.schema,
             types=self.types,
             function=spec.function_name,
             time_zone=self.time_zone,
-            describe=place.describe,
+            describe=naming.describe,
             with_error=spec.on_error == COLUMN,
             names=self.names,
         )
 
-    def told(self, run: TaskRun) -> None:
+    def report_counts(self, run: TaskRun) -> None:
         """Log what a task counted, and tell the driver."""
         report = run.report()
         _log.info("operator %s, partition %s: %s", report.name, report.partition, run.counts)
         if self.metrics is not None:
             self.metrics.report(report)
 
-    def _place(self, spec: WaitSpec, task: Any, partition: str) -> Place:
+    def _naming(self, spec: WaitSpec, task: Any, partition: str) -> RowNaming:
         query, batch_id = self.query, self.batch_id
         if batch_id is None:
             query = task.getLocalProperty("sql.streaming.queryId") or query
             batch_id = int(task.getLocalProperty("streaming.sql.batchId") or 0)
-        return Place(
+        return RowNaming(
             name=spec.name,
             function_name=spec.function_name,
             query=query,
@@ -151,7 +151,7 @@ class WaitJob:
 
 
 @attrs.frozen(kw_only=True)
-class Leaving:
+class CarryPolicy:
     """When a task leaves the rows that have no answer yet, and ends."""
 
     after_s: float
@@ -170,27 +170,27 @@ class TaskRun:
     def __init__(
         self,
         spec: WaitSpec,
-        place: Place,
+        naming: RowNaming,
         layout: InputLayout,
         batches: Iterator[Any],
-        leaving: Leaving | None = None,
+        policy: CarryPolicy | None = None,
     ) -> None:
-        """With ``leaving`` late rows end up in ``left``; without it every row is waited for."""
+        """With ``policy`` late rows end up in ``left``; without it every row is waited for."""
         self._spec = spec
-        self._place = place
+        self._naming = naming
         self._layout = layout
         self._batches = batches
         self._process = process_loop()
         self._out: SimpleQueue[Any] = SimpleQueue()
         self._waiting_out = 0
-        self._engine: Engine | None = None
-        self._reader: Reader | None = None
+        self._engine: CallEngine | None = None
+        self._reader: InputReader | None = None
         self._input_error: BaseException | None = None
         self._running: Future[None] | None = None
         self._ended = threading.Event()
         """Set when no call is under way any more, and the client is closed if it is to be."""
-        self._leaving = leaving
-        self.left: list[tuple[Segment, int]] = []
+        self._carry_policy = policy
+        self.left: list[tuple[RowSegment, int]] = []
         """Rows that have not gone out, in order; complete when `chunks` has ended."""
         self.counts = Counts()
 
@@ -217,12 +217,12 @@ class TaskRun:
 
     def report(self) -> TaskReport:
         """What was counted, for the driver."""
-        place = self._place
+        naming = self._naming
         return TaskReport(
-            name=place.name,
-            query=place.query,
-            batch_id=place.batch_id,
-            partition=place.partition,
+            name=naming.name,
+            query=naming.query,
+            batch_id=naming.batch_id,
+            partition=naming.partition,
             counts=self.counts.as_data(),
         )
 
@@ -239,7 +239,7 @@ class TaskRun:
         clients = process_clients(self._process)
         spec = self._spec
         kept: KeptClient | None = None
-        operator = f"{spec.name} of {self._place.query}"
+        operator = f"{spec.name} of {self._naming.query}"
         if spec.resources is not None:
             kept = await clients.acquire(operator, spec.digest, spec.resources)
         done = False
@@ -256,30 +256,34 @@ class TaskRun:
         policy = attrs.evolve(spec.policy, on_error=self._on_error())
         threads = None
         if not spec.asynchronous:
-            threads = Threads(spec.fn, policy.capacity, policy.timeout or policy.try_timeout)
-        engine = self._engine = Engine(
+            threads = ThreadedFunction(
+                spec.fn, policy.capacity, policy.timeout or policy.try_timeout
+            )
+        engine = self._engine = CallEngine(
             spec.fn if threads is None else threads,
             policy,
             emit=self._emit,
             client=kept,
-            key_of=self._place.key_of,
-            describe=self._place.describe,
+            key_of=self._naming.key_of,
+            describe=self._naming.describe,
             ready=None if threads is None else threads.ready,
-            rows_kept=0 if self._leaving is None else self._leaving.rows_kept,
+            rows_kept=0 if self._carry_policy is None else self._carry_policy.rows_kept,
         )
         self.counts = engine.counts
         running = loop.create_task(engine.run())
-        cutter = Cutter(self._layout, spec.name)
-        self._reader = Reader(self._batches, cutter, engine.feed, loop, self._input_failed(running))
+        segmenter = Segmenter(self._layout, spec.name)
+        self._reader = InputReader(
+            self._batches, segmenter, engine.input_queue, loop, self._input_failed(running)
+        )
         engine.on_taken = self._reader.make_room
         self._reader.start()
-        beside = [loop.create_task(self._tell(engine))]
-        if self._leaving is not None:
-            beside.append(loop.create_task(self._leave(engine, self._leaving)))
+        watchers = [loop.create_task(self._log_progress(engine))]
+        if self._carry_policy is not None:
+            watchers.append(loop.create_task(self._leave(engine, self._carry_policy)))
         try:
             await running
         finally:
-            for task in beside:
+            for task in watchers:
                 task.cancel()
             running.cancel()
             self._reader.stop()
@@ -290,7 +294,7 @@ class TaskRun:
         chosen = self._spec.on_error
         if chosen == FAIL:
             return None
-        return Failed.of if chosen == COLUMN else lambda row, error, _: chosen(row, error)
+        return FailedRow.of if chosen == COLUMN else lambda row, error, _: chosen(row, error)
 
     def _input_failed(self, running: asyncio.Task[None]) -> Any:
         def failed(error: BaseException) -> None:
@@ -304,39 +308,39 @@ class TaskRun:
         self._waiting_out += 1
         if self._waiting_out == OUT_CHUNKS:
             assert self._engine is not None
-            self._engine.feed.hold(held=True)
+            self._engine.input_queue.hold(held=True)
 
     def _was_taken(self) -> None:
         self._waiting_out -= 1
         if self._waiting_out == OUT_CHUNKS - 1:
             assert self._engine is not None
-            self._engine.feed.hold(held=False)
+            self._engine.input_queue.hold(held=False)
 
-    async def _leave(self, engine: Engine, leaving: Leaving) -> None:
+    async def _leave(self, engine: CallEngine, policy: CarryPolicy) -> None:
         """Leave late rows when the time is over, and those that are to be kept are done."""
         clock = asyncio.get_running_loop().time
-        # The end of the feed is seen by workers alone, and all of them may be busy.
-        while not engine.feed.is_spent:  # noqa: ASYNC110 - there is no event for it
+        # Only workers see the end of the queue, and all of them may be busy.
+        while not engine.input_queue.is_spent:  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(LOOK_S)
-        end = clock() + leaving.after_s
-        while clock() < end or _has_open(engine, leaving.rows_kept):  # noqa: ASYNC110 - the same
+        end = clock() + policy.after_s
+        while clock() < end or _has_open(engine, policy.rows_kept):  # noqa: ASYNC110 - the same
             await asyncio.sleep(LOOK_S)
         self.left = engine.leave()
 
-    async def _tell(self, engine: Engine) -> None:
+    async def _log_progress(self, engine: CallEngine) -> None:
         """Say now and then what a long task waits for."""
         while True:
-            await asyncio.sleep(TELL_S)
+            await asyncio.sleep(PROGRESS_LOG_S)
             _log.info(
                 "operator %s, partition %s: %d calls in flight, %d answers blocked; so far %s",
                 self._spec.name,
-                self._place.partition,
+                self._naming.partition,
                 engine.in_flight,
                 engine.blocked,
                 engine.counts,
             )
 
 
-def _has_open(engine: Engine, rows: int) -> bool:
+def _has_open(engine: CallEngine, rows: int) -> bool:
     first = engine.first_open
     return first is not None and first < rows

@@ -15,14 +15,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from forebay_spark_runtime.waiting.current import CURRENT, Call
+from forebay_spark_runtime.waiting.current_call import CURRENT, Call
 from forebay_state_api.daemon_pool import DaemonPool
 from forebay_state_api.errors import FunctionError
 
 _Settled: TypeAlias = "tuple[asyncio.Future[Any], Any, BaseException | None]"
 
 
-class Threads:
+class ThreadedFunction:
     """Makes an asynchronous function of a plain one. Belongs to the running event loop."""
 
     def __init__(

@@ -31,7 +31,7 @@ _NICENESS: Final = 10
 """Of the thread: the driver may be on the same machine, and its planning comes first."""
 
 
-class Follower:
+class CacheWarmer:
     """Catches up with the siblings of the last subtask of each operator that committed here."""
 
     def __init__(self) -> None:
@@ -39,11 +39,11 @@ class Follower:
         self._latest: dict[str, Siblings] = {}
         """By the operator's directory."""
         self._commits = 0
-        self.pool = DaemonPool("forebay-following")
+        self.pool = DaemonPool("forebay-cache-warming")
         self._running = False
 
-    def follow(self, siblings: Siblings | None) -> None:
-        """Begin to follow, in place of those of an earlier subtask."""
+    def keep_warm(self, siblings: Siblings | None) -> None:
+        """Keep up with ``siblings`` from now on, in place of an earlier subtask's."""
         if siblings is None:
             return
         with self._changed:
@@ -103,6 +103,6 @@ class Follower:
                     del self._latest[path]
 
 
-_FOLLOWER: Final = Follower()
+_WARMER: Final = CacheWarmer()
 
-follow: Final = _FOLLOWER.follow
+keep_warm: Final = _WARMER.keep_warm

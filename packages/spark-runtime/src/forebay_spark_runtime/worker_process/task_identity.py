@@ -15,12 +15,12 @@ from forebay_state_api.versions import Checkpoint, RunIdentity
 
 
 @attrs.frozen(kw_only=True)
-class Place:
+class TaskIdentity:
     """What a task's context and the driver's arguments say together."""
 
     query: str | None
     """``None``: state that is dropped at the end."""
-    identity: SubtaskIdentity
+    subtask: SubtaskIdentity
 
     @classmethod
     def of(cls, options: KeyedOptions, task: Any, *, streaming: bool) -> Self:
@@ -46,7 +46,7 @@ class Place:
             raise moved(options.uid, ran)
         return cls(
             query=query,
-            identity=SubtaskIdentity(
+            subtask=SubtaskIdentity(
                 uid=options.uid,
                 run=RunIdentity(
                     keyed_uuid=options.keyed_uuid,

@@ -7,21 +7,21 @@ import reprlib
 from collections.abc import Callable
 from typing import Any, TypeGuard
 
+from forebay_spark_runtime.waiting.answer_window import AnswerWindow, RowSegment
 from forebay_spark_runtime.waiting.arguments import Batch, Verdict, seconds
 from forebay_spark_runtime.waiting.caller import Caller
-from forebay_spark_runtime.waiting.feed import Feed
+from forebay_spark_runtime.waiting.input_queue import InputQueue
 from forebay_spark_runtime.waiting.retry import RecordTries
-from forebay_spark_runtime.waiting.slots import NEVER, Slot
-from forebay_spark_runtime.waiting.window import Segment, Window
+from forebay_spark_runtime.waiting.worker_slots import NEVER, WorkerSlot
 from forebay_state_api.errors import FunctionError
 
 
-class Waiting:
+class OpenRow:
     """A row of a call that has no answer yet."""
 
     __slots__ = ("index", "position", "record", "row", "segment")
 
-    def __init__(self, segment: Segment, position: int) -> None:
+    def __init__(self, segment: RowSegment, position: int) -> None:
         self.segment = segment
         self.position = position
         self.index = segment.first + position
@@ -29,38 +29,40 @@ class Waiting:
         self.record = RecordTries()
 
 
-class Collector:
+class BatchCollector:
     """Takes the rows of one call after the other; one worker collects at a time."""
 
-    def __init__(self, batch: Batch, feed: Feed, window: Window, rows_kept: int = 0) -> None:
+    def __init__(
+        self, batch: Batch, input_queue: InputQueue, window: AnswerWindow, rows_kept: int = 0
+    ) -> None:
         """The first ``rows_kept`` rows are waited for: no call has some of them and later ones."""
         self._rows_kept = rows_kept
         self._size = batch.size
         self._within = seconds(batch.within, "Batch.within")
-        self._feed = feed
+        self._feed = input_queue
         self._window = window
         self._turn = asyncio.Lock()
 
-    async def next_rows(self) -> list[Waiting]:
+    async def next_rows(self) -> list[OpenRow]:
         """The rows of the next call; empty at the end of the input."""
         async with self._turn:
             segment = await self._feed.after(None)
-            rows: list[Waiting] = []
+            rows: list[OpenRow] = []
             while self._fits(segment, rows) and await self._take(segment, rows):
                 segment = self._feed.at_hand()
                 if segment is None and self._within and not self._feed.ended:
                     segment = await self._more()
             return rows
 
-    def _fits(self, segment: Segment | None, rows: list[Waiting]) -> TypeGuard[Segment]:
+    def _fits(self, segment: RowSegment | None, rows: list[OpenRow]) -> TypeGuard[RowSegment]:
         if segment is None or not rows:
             return segment is not None
         return (segment.first < self._rows_kept) == (rows[0].index < self._rows_kept)
 
-    async def _take(self, segment: Segment, rows: list[Waiting]) -> bool:
+    async def _take(self, segment: RowSegment, rows: list[OpenRow]) -> bool:
         """Take what fits; whether the call could take more."""
         for position in segment.unread:
-            row = Waiting(segment, position)
+            row = OpenRow(segment, position)
             if row.index >= self._window.open_below:
                 await self._window.enter(row.index)
             rows.append(row)
@@ -68,7 +70,7 @@ class Collector:
                 return False
         return True
 
-    async def _more(self) -> Segment | None:
+    async def _more(self) -> RowSegment | None:
         """Wait for more rows, as long as a call that has some may wait."""
         try:
             async with asyncio.timeout(self._within):
@@ -80,7 +82,10 @@ class Collector:
 
 
 async def call_together(
-    caller: Caller, slot: Slot, waiting: list[Waiting], put: Callable[[Segment, int, Any], None]
+    caller: Caller,
+    slot: WorkerSlot,
+    waiting: list[OpenRow],
+    put: Callable[[RowSegment, int, Any], None],
 ) -> None:
     """Make the calls of some rows until each has its answer; answers are put as they come.
 
@@ -93,7 +98,7 @@ async def call_together(
         slot.indexes = [one.index for one in waiting]
         answer, error, end = await caller.attempt(slot, [one.row for one in waiting], end)
         outcomes = _outcomes(caller, waiting, answer, error)
-        failed: list[tuple[Waiting, BaseException, Verdict | None]] = []
+        failed: list[tuple[OpenRow, BaseException, Verdict | None]] = []
         for one, outcome in zip(waiting, outcomes, strict=True):
             refused = _refused(caller, outcome)
             if refused is None:
@@ -111,11 +116,11 @@ def _refused(caller: Caller, outcome: Any) -> tuple[BaseException, Verdict | Non
 
 async def _again(
     caller: Caller,
-    slot: Slot,
-    failed: list[tuple[Waiting, BaseException, Verdict | None]],
+    slot: WorkerSlot,
+    failed: list[tuple[OpenRow, BaseException, Verdict | None]],
     end: float,
-    put: Callable[[Segment, int, Any], None],
-) -> list[Waiting]:
+    put: Callable[[RowSegment, int, Any], None],
+) -> list[OpenRow]:
     """Settle rows that are not tried again; wait for the others' next try, and return them."""
     waiting, longest = [], 0.0
     for one, error, verdict in failed:
@@ -134,7 +139,7 @@ async def _again(
 
 
 def _outcomes(
-    caller: Caller, waiting: list[Waiting], answer: Any, error: BaseException | None
+    caller: Caller, waiting: list[OpenRow], answer: Any, error: BaseException | None
 ) -> list[Any]:
     if error is not None:
         return [error] * len(waiting)

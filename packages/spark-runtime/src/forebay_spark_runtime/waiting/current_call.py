@@ -21,14 +21,14 @@ class Call:
     """1 for the first try, 2 for the first retry, … within this run of the task."""
 
 
-class Origin(Protocol):
+class CallSource(Protocol):
     """What knows the call at hand."""
 
     def call(self) -> Call:
         """The call."""
 
 
-CURRENT: Final[ContextVar[Origin | Call]] = ContextVar("forebay_current_call")
+CURRENT: Final[ContextVar[CallSource | Call]] = ContextVar("forebay_current_call")
 
 
 def current_call() -> Call:

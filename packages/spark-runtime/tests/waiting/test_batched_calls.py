@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from forebay_spark_runtime.waiting.arguments import Batch, Retry
-from forebay_spark_runtime.waiting.current import current_call
+from forebay_spark_runtime.waiting.current_call import current_call
 from forebay_spark_runtime.waiting.retry import RetryLaterError
 from forebay_state_api.errors import ConfigurationError
 

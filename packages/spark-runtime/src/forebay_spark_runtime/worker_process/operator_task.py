@@ -7,7 +7,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any, cast
 
-from forebay_spark_runtime.worker_process.cache_warming import follow
+from forebay_spark_runtime.worker_process.cache_warming import keep_warm
 from forebay_spark_runtime.worker_process.janitor_thread import clear_if_due
 from forebay_state_api.compaction.process_services import service_of
 from forebay_state_api.engine.subtask import Subtask
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from forebay_spark_runtime.driver.options import KeyedOptions
-    from forebay_spark_runtime.worker_process.task_identity import Place
+    from forebay_spark_runtime.worker_process.task_identity import TaskIdentity
     from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.contract.compaction_service import CompactionService
     from forebay_state_api.contract.object_storage import ObjectStorage
@@ -31,9 +31,9 @@ _log = logging.getLogger(__name__)
 class OperatorTask:
     """One task's view of its operator: where its versions are, and what its subtask is made of."""
 
-    def __init__(self, options: KeyedOptions, place: Place) -> None:
+    def __init__(self, options: KeyedOptions, task: TaskIdentity) -> None:
         self._options = options
-        self._place = place
+        self._task = task
         self._versions = self._operator_versions()
 
     def subtask(
@@ -44,12 +44,12 @@ class OperatorTask:
         lateness_us: Sequence[int] | None = None,
     ) -> Subtask:
         """The subtask, not yet begun, with ``function``, a fresh copy."""
-        options, place = self._options, self._place
+        options, task = self._options, self._task
         settings = options.settings
         return Subtask(
             function,
             plugins().backend(settings["state.backend"]),
-            place.identity,
+            task.subtask,
             versions=self._versions,
             key_codec=key_codec,
             now_us=now_us,
@@ -59,7 +59,7 @@ class OperatorTask:
             new_state=options.new_state,
             restore=options.restore,
             compaction=None if self._versions is None else self._compaction(),
-            operator="" if place.query is None else operator_folder(place.query, options.uid),
+            operator="" if task.query is None else operator_folder(task.query, options.uid),
             lateness_us=lateness_us,
         )
 
@@ -77,7 +77,7 @@ class OperatorTask:
                 subtask=task.subtask,
                 settings=self._options.settings,
             )
-        follow(subtask.siblings())
+        keep_warm(subtask.siblings())
 
     def _compaction(self) -> CompactionService:
         settings = self._options.settings
@@ -90,11 +90,11 @@ class OperatorTask:
         )
 
     def _operator_versions(self) -> OperatorVersions | None:
-        options, place = self._options, self._place
-        if place.query is None or options.state_dir is None:
+        options, task = self._options, self._task
+        if task.query is None or options.state_dir is None:
             return None
         return OperatorVersions(
-            OperatorStorage(self._state_directory(), operator_folder(place.query, options.uid)),
+            OperatorStorage(self._state_directory(), operator_folder(task.query, options.uid)),
             uid=options.uid,
             max_parallelism=options.max_parallelism,
             backend_name=options.settings["state.backend"],

@@ -20,7 +20,7 @@ EMIT_ROWS: Final = 1_024
 """Finished rows that an unordered window gathers before it lets them go."""
 
 
-class Segment:
+class RowSegment:
     """Consecutive rows of the input, and their answers."""
 
     __slots__ = ("answers", "data", "done", "first", "keys", "left", "rows", "unread")
@@ -39,20 +39,20 @@ class Segment:
         """The positions of the rows that nobody has taken; shared by all workers."""
 
 
-Emit: TypeAlias = Callable[[Segment, "list[int] | None"], None]
+Emit: TypeAlias = Callable[[RowSegment, "list[int] | None"], None]
 """Takes what goes out: the positions of a segment, ``None`` for all of them in order."""
 
 
-class Window(Protocol):
+class AnswerWindow(Protocol):
     """What the workers need of a window."""
 
     open_below: int
     """Rows of smaller indexes may be called; for others `enter` is awaited first."""
 
-    def add(self, segment: Segment) -> None:
+    def add(self, segment: RowSegment) -> None:
         """The next segment; its rows are about to be taken."""
 
-    def put(self, segment: Segment, position: int, answer: Any) -> None:
+    def put(self, segment: RowSegment, position: int, answer: Any) -> None:
         """The answer of a row."""
 
     async def enter(self, index: int) -> None:
@@ -67,7 +67,7 @@ class Window(Protocol):
     def first_open(self) -> int | None:
         """Index of the first row that has no answer; ``None`` if all that were taken have one."""
 
-    def leave(self) -> list[tuple[Segment, int]]:
+    def leave(self) -> list[tuple[RowSegment, int]]:
         """Let go what can go; return the other rows that were taken, in order, and forget them.
 
         In order, these are all rows from the first one without an answer on.
@@ -112,19 +112,19 @@ class OrderedWindow(_Gate):
     def __init__(self, limit: int, emit: Emit) -> None:
         super().__init__(limit)
         self._emit = emit
-        self._segments: deque[Segment] = deque()
+        self._segments: deque[RowSegment] = deque()
         self._head = 0
 
-    def add(self, segment: Segment) -> None:
+    def add(self, segment: RowSegment) -> None:
         self._segments.append(segment)
 
-    def put(self, segment: Segment, position: int, answer: Any) -> None:
+    def put(self, segment: RowSegment, position: int, answer: Any) -> None:
         segment.answers[position] = answer
         self.count(segment, 1)
         if self.waiting:
             self.look()
 
-    def count(self, segment: Segment, answers: int) -> None:
+    def count(self, segment: RowSegment, answers: int) -> None:
         """So many answers, not counted before, are in the segment."""
         segment.left -= answers
         if not segment.left:
@@ -166,9 +166,9 @@ class OrderedWindow(_Gate):
         end = self._segments[-1].first + len(self._segments[-1].rows) if self._segments else 0
         return self._head if self._head < end else None
 
-    def leave(self) -> list[tuple[Segment, int]]:
+    def leave(self) -> list[tuple[RowSegment, int]]:
         self.look()
-        left: list[tuple[Segment, int]] = []
+        left: list[tuple[RowSegment, int]] = []
         for segment in self._segments:
             gone = min(max(self._head - segment.first, 0), len(segment.rows))
             if gone:
@@ -184,14 +184,14 @@ class UnorderedWindow(_Gate):
     def __init__(self, limit: int, emit: Emit) -> None:
         super().__init__(limit)
         self._emit = emit
-        self._segments: list[Segment] = []
+        self._segments: list[RowSegment] = []
         self._finished = 0
         self._ready = 0
 
-    def add(self, segment: Segment) -> None:
+    def add(self, segment: RowSegment) -> None:
         self._segments.append(segment)
 
-    def put(self, segment: Segment, position: int, answer: Any) -> None:
+    def put(self, segment: RowSegment, position: int, answer: Any) -> None:
         segment.answers[position] = answer
         segment.done.append(position)
         segment.left -= 1
@@ -217,14 +217,14 @@ class UnorderedWindow(_Gate):
         rows = (one.first + position for one in self._segments for position in _without_answer(one))
         return min(rows, default=None)
 
-    def leave(self) -> list[tuple[Segment, int]]:
+    def leave(self) -> list[tuple[RowSegment, int]]:
         segments = sorted(self._segments, key=lambda one: one.first)
         self._segments.clear()
         for segment in segments:
             self._let_go(segment)
         return [(one, position) for one in segments for position in _without_answer(one)]
 
-    def _let_go(self, segment: Segment) -> None:
+    def _let_go(self, segment: RowSegment) -> None:
         if segment.done:
             self._ready -= len(segment.done)
             done, segment.done = segment.done, []
@@ -234,5 +234,5 @@ class UnorderedWindow(_Gate):
         self._open(self._finished)
 
 
-def _without_answer(segment: Segment) -> Iterator[int]:
+def _without_answer(segment: RowSegment) -> Iterator[int]:
     return (n for n, answer in enumerate(segment.answers) if answer is PENDING)

@@ -18,11 +18,11 @@ from pyspark import TaskContext
 from forebay_spark_runtime.driver import query_listener
 from forebay_spark_runtime.driver.options import KeyedOptions
 from forebay_spark_runtime.waiting.arrow_in import check_partition
-from forebay_spark_runtime.waiting.pending import Columns, PendingRows, carried_batch
-from forebay_spark_runtime.waiting.task import Leaving, Place, TaskRun, WaitJob
-from forebay_spark_runtime.worker_process import task_identity
-from forebay_spark_runtime.worker_process.subtasks import OperatorTask
+from forebay_spark_runtime.waiting.pending_rows import Columns, PendingRows, carried_batch
+from forebay_spark_runtime.waiting.task import CarryPolicy, RowNaming, TaskRun, WaitJob
+from forebay_spark_runtime.worker_process.operator_task import OperatorTask
 from forebay_spark_runtime.worker_process.task_errors import ready_for_spark
+from forebay_spark_runtime.worker_process.task_identity import TaskIdentity
 from forebay_state_api.codecs import codec_for
 from forebay_state_api.contract.backend import NO_TIME
 from forebay_state_api.errors import ConfigurationError
@@ -34,7 +34,7 @@ _NO_KEYS: Final = codec_for(None, what="a key")
 
 
 @attrs.frozen(kw_only=True)
-class CarryingPlace(Place):
+class CarriedRowNaming(RowNaming):
     """A task's place, which also knows the rows that came from the micro-batch before."""
 
     carried: Sequence[str]
@@ -71,37 +71,37 @@ class CarryJob(WaitJob):
         task = TaskContext.get()
         assert task is not None
         refuse_ending(task, self.options.uid)
-        where = task_identity.Place.of(self.options, task, streaming=True)
+        identity = TaskIdentity.of(self.options, task, streaming=True)
         spec, layout = self.unpickled()
         check_partition(task.partitionId(), spec.policy.rate, spec.name)
         source = (batch for batch in batches if batch.num_rows)
         first = next(source, None)
-        operator = OperatorTask(self.options, where)
+        operator = OperatorTask(self.options, identity)
         pending = PendingRows(self.columns, self.options.uid)
         held = None
         with operator.subtask(pending, _NO_KEYS, now_us=NO_TIME) as subtask:
-            at = CarryingPlace(
+            naming = CarriedRowNaming(
                 name=spec.name,
                 function_name=spec.function_name,
-                query=where.query or self.query,
-                batch_id=where.identity.batch_id,
-                partition=str(where.identity.subtask),
+                query=identity.query or self.query,
+                batch_id=identity.subtask.batch_id,
+                partition=str(identity.subtask.subtask),
                 carried=pending.keys,
             )
-            writer = self.writer(spec, at)
-            leaving = Leaving(after_s=self.carry_after_s, rows_kept=len(pending.rows))
-            run = TaskRun(spec, at, layout, self._input(pending, first, source), leaving)
+            writer = self.writer(spec, naming)
+            policy = CarryPolicy(after_s=self.carry_after_s, rows_kept=len(pending.rows))
+            run = TaskRun(spec, naming, layout, self._input(pending, first, source), policy)
             with run:
                 for segment, positions in run.chunks():
                     if held is not None:
                         yield held
                     held = writer.batch(segment, positions)
             pending.leave(
-                (at.key_of(segment.first + position), segment.data.slice(position, 1))
+                (naming.key_of(segment.first + position), segment.data.slice(position, 1))
                 for segment, position in run.left
             )
             operator.commit(subtask)
-        self.told(run)
+        self.report_counts(run)
         if held is not None:
             yield held
 

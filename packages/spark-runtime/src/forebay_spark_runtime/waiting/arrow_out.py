@@ -10,7 +10,7 @@ import attrs
 import pyarrow as pa
 
 from forebay_spark_runtime.arrow.rows_out import RowWriter
-from forebay_spark_runtime.waiting.window import Segment
+from forebay_spark_runtime.waiting.answer_window import RowSegment
 from forebay_state_api.errors import OutputSchemaError
 from forebay_state_api.user_frames import encodable
 
@@ -19,7 +19,7 @@ _BARE: Final = frozenset({str, int, float, bool, bytes})
 
 
 @attrs.frozen
-class Failed:
+class FailedRow:
     """In place of the answer of a row whose error goes into a column."""
 
     type: str
@@ -27,7 +27,7 @@ class Failed:
     tries: int
 
     @classmethod
-    def of(cls, _row: Any, error: BaseException, tries: int) -> Failed:
+    def of(cls, _row: Any, error: BaseException, tries: int) -> FailedRow:
         """What ``on_error="column"`` makes of a failed row."""
         return cls(type(error).__name__, encodable(str(error)), tries)
 
@@ -60,7 +60,7 @@ class AnswerWriter:
         self._with_error = with_error
         self._names = names
 
-    def batch(self, segment: Segment, positions: list[int] | None) -> Any:
+    def batch(self, segment: RowSegment, positions: list[int] | None) -> Any:
         """The input's rows at ``positions``, in that order, with their answers."""
         answers = segment.answers
         order: Sequence[int] = range(len(answers)) if positions is None else positions
@@ -77,7 +77,7 @@ class AnswerWriter:
             columns.append(pa.array(errors or [None] * len(rows), ERROR_TYPE))
         return pa.RecordBatch.from_arrays(columns, names=self._names)
 
-    def _columns(self, segment: Segment, order: Sequence[int], rows: list[Any]) -> list[Any]:
+    def _columns(self, segment: RowSegment, order: Sequence[int], rows: list[Any]) -> list[Any]:
         try:
             columns: list[Any] = self._writer.batch(rows).columns
         except OutputSchemaError as error:
@@ -85,7 +85,7 @@ class AnswerWriter:
         return columns
 
     def _rows(
-        self, segment: Segment, order: Sequence[int], answers: list[Any]
+        self, segment: RowSegment, order: Sequence[int], answers: list[Any]
     ) -> tuple[list[Any], list[Any] | None, list[int] | None]:
         """Rows of the answers' columns, their errors, and the input's rows they belong to.
 
@@ -94,7 +94,7 @@ class AnswerWriter:
         kinds = set(map(type, answers))
         if self._width == 1 and kinds <= _BARE:
             return [(answer,) for answer in answers], None, None
-        if not kinds & {list, Failed, type(None)}:
+        if not kinds & {list, FailedRow, type(None)}:
             return [self._row(answer) for answer in answers], None, None
         rows: list[Any] = []
         errors: list[Any] = []
@@ -109,7 +109,7 @@ class AnswerWriter:
 
     def _expanded(self, index: int, answer: Any) -> list[tuple[Any, Any]]:
         """One answer as rows: none, one or many; a failed row as nulls with its error."""
-        if isinstance(answer, Failed):
+        if isinstance(answer, FailedRow):
             return [((None,) * self._width, attrs.asdict(answer))]
         several = answer if type(answer) is list else [answer]
         if any(one is None for one in several):
@@ -125,7 +125,7 @@ class AnswerWriter:
         return answer
 
     def _misfit(
-        self, segment: Segment, order: Sequence[int], error: Exception
+        self, segment: RowSegment, order: Sequence[int], error: Exception
     ) -> OutputSchemaError:
         """The same error with the row in it."""
         for position in order:

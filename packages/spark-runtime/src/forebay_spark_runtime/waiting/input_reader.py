@@ -7,28 +7,28 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from forebay_spark_runtime.waiting.arrow_in import Cutter
-from forebay_spark_runtime.waiting.feed import Feed
+from forebay_spark_runtime.waiting.arrow_in import Segmenter
+from forebay_spark_runtime.waiting.input_queue import InputQueue
 
 AHEAD_SEGMENTS: Final = 4
 """Segments, of about a thousand rows each, that are read before they are needed."""
 
 
-class Reader:
-    """Pushes the segments of a task's batches into its feed."""
+class InputReader:
+    """Pushes the segments of a task's batches into its input_queue."""
 
     def __init__(
         self,
         batches: Iterable[Any],
-        cutter: Cutter,
-        feed: Feed,
+        segmenter: Segmenter,
+        input_queue: InputQueue,
         loop: asyncio.AbstractEventLoop,
         failed: Callable[[BaseException], None],
     ) -> None:
         """``failed`` is called on the loop with the error that ended the reading."""
         self._batches = batches
-        self._cutter = cutter
-        self._feed = feed
+        self._cutter = segmenter
+        self._feed = input_queue
         self._loop = loop
         self._failed = failed
         self._room = threading.Semaphore(AHEAD_SEGMENTS)

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay_spark_runtime.waiting import arrow_in
-from forebay_spark_runtime.waiting.answers import AnswerWriter, Failed
-from forebay_spark_runtime.waiting.arrow_in import Cutter, InputLayout, partition_of
+from forebay_spark_runtime.waiting.answer_window import RowSegment
+from forebay_spark_runtime.waiting.arrow_in import InputLayout, Segmenter, partition_of
+from forebay_spark_runtime.waiting.arrow_out import AnswerWriter, FailedRow
 from forebay_spark_runtime.waiting.counts import Counts
 from forebay_spark_runtime.waiting.histogram import Histogram
-from forebay_spark_runtime.waiting.window import Segment
 from forebay_state_api.errors import ConfigurationError, FunctionError, OutputSchemaError
 from forebay_state_api.metrics import total
 
@@ -26,8 +26,8 @@ def batch(rows, partition=0):
 
 
 def cut(*batches, shown=(0, 1), key=None):
-    cutter = Cutter(InputLayout(names=("n", "user"), shown=shown, key=key), "ask")
-    return [segment for one in batches for segment in cutter.segments(one)]
+    segmenter = Segmenter(InputLayout(names=("n", "user"), shown=shown, key=key), "ask")
+    return [segment for one in batches for segment in segmenter.segments(one)]
 
 
 def test_batches_are_cut_and_rows_counted_on():
@@ -142,7 +142,7 @@ def test_answers_in_the_order_in_which_they_came():
 
 
 def test_errors_beside_answers():
-    out = written([1, Failed("OSError", "no", 3)], with_error=True)
+    out = written([1, FailedRow("OSError", "no", 3)], with_error=True)
     assert out.column("n").to_pylist() == [1, None]
     assert out.column("error").to_pylist() == [
         None,
@@ -204,6 +204,6 @@ def test_counts_are_added_and_travel_as_plain_data():
 
 
 def test_a_segment_of_no_more_rows_knows_it():
-    segment = Segment(0, [1, 2])
+    segment = RowSegment(0, [1, 2])
     assert list(segment.unread) == [0, 1]
     assert segment.left == 2

@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Callable
 from operator import length_hint
 
-from forebay_spark_runtime.waiting.window import Segment
+from forebay_spark_runtime.waiting.answer_window import RowSegment
 
 
-class Feed:
+class InputQueue:
     """Segments in order; all methods are called on the event loop's thread.
 
     Workers that find nothing wait here. No more of them are woken than there are rows, and only
@@ -20,15 +20,15 @@ class Feed:
     def __init__(
         self,
         *,
-        taken: Callable[[Segment], None],
+        taken: Callable[[RowSegment], None],
         spawn: Callable[[], bool],
         clock: Callable[[], float],
     ) -> None:
         """``taken`` is told of each segment before its rows are; ``spawn`` starts a worker."""
         self._taken = taken
         self._spawn = spawn
-        self._segments: deque[Segment] = deque()
-        self._current: Segment | None = None
+        self._segments: deque[RowSegment] = deque()
+        self._current: RowSegment | None = None
         self._idle: deque[asyncio.Future[None]] = deque()
         self._held = False
         self._calling = False
@@ -37,7 +37,7 @@ class Feed:
         self.ended_at: float | None = None
         """When the end of the input was told."""
 
-    def push(self, segment: Segment) -> None:
+    def push(self, segment: RowSegment) -> None:
         """Append a segment; one of no rows is not a segment."""
         self._segments.append(segment)
         self._call()
@@ -83,7 +83,7 @@ class Feed:
             return True
         return bool(self._segments) and not self._held
 
-    async def after(self, spent: Segment | None) -> Segment | None:
+    async def after(self, spent: RowSegment | None) -> RowSegment | None:
         """The segment to take rows from, when there are no more in ``spent``; ``None`` at the end.
 
         Its last row may be gone before the caller takes one; then the caller asks again.
@@ -100,7 +100,7 @@ class Feed:
                 return None
             await self.arrival()
 
-    def at_hand(self) -> Segment | None:
+    def at_hand(self) -> RowSegment | None:
         """The segment that has unread rows, if there is one."""
         current = self._current
         if current is not None and length_hint(current.unread):

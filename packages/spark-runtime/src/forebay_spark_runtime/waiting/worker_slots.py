@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from forebay_spark_runtime.waiting.current import Call
+from forebay_spark_runtime.waiting.current_call import Call
 
 NEVER: Final = float("inf")
 
@@ -14,7 +14,7 @@ GRAIN_S: Final = 0.001
 """Expired calls that are no further apart are cancelled together."""
 
 
-class Slot:
+class WorkerSlot:
     """What one worker is at: written by the worker, read by the sweeper and by `current_call`."""
 
     __slots__ = (
@@ -63,7 +63,7 @@ class Sweeper:
     ever decides about it.
     """
 
-    def __init__(self, slots: Sequence[Slot], clock: Callable[[], float]) -> None:
+    def __init__(self, slots: Sequence[WorkerSlot], clock: Callable[[], float]) -> None:
         self._slots = slots
         self._clock = clock
         self._handle: asyncio.TimerHandle | None = None
