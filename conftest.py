@@ -1,4 +1,4 @@
-"""How property tests draw their examples: the same ones in every run, or fresh ones in a search."""
+"""Profiles of hypothesis: the same examples in every run, or a search with fresh ones."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, settings
 settings.register_profile(
     "fixed",
     derandomize=True,
-    deadline=None,  # a slow machine is no defect of the code
+    deadline=None,  # a slow machine is not a defect of the code
     suppress_health_check=[HealthCheck.too_slow],
 )
-# `tox -e slow`, by --hypothesis-profile; a failure comes with the line that repeats it.
+# `tox -e slow` selects it with --hypothesis-profile; a failure prints the line that repeats it.
 settings.register_profile(
     "search", settings.get_profile("fixed"), derandomize=False, print_blob=True
 )

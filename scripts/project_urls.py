@@ -1,4 +1,4 @@
-"""Write the repository's URL into the metadata of every package, for who has only the wheel.
+"""Write the repository's URL into the metadata of every package, so that wheels link to it.
 
 ``python scripts/project_urls.py https://host/owner/forebay`` writes the table ``[project.urls]`` of
 each ``packages/*/pyproject.toml``, or replaces it. `tag_releases.py` refuses to tag without it.
@@ -18,7 +18,7 @@ _BEFORE = re.compile(r"^\[project\.(?!urls)|^\[dependency-groups\]", re.MULTILIN
 
 
 def urls(repository: str, folder: str) -> dict[str, str]:
-    """What a package's metadata says, by the labels that package indexes know."""
+    """Return the URLs of a package's metadata, by the labels that package indexes know."""
     files = f"{repository}/blob/main"
     return {
         "Homepage": repository,
@@ -30,7 +30,7 @@ def urls(repository: str, folder: str) -> dict[str, str]:
 
 
 def written(text: str, repository: str, folder: str) -> str:
-    """A ``pyproject.toml`` with the table, before the tables that follow ``[project]``."""
+    """Return ``text``, a ``pyproject.toml``, with the table inserted after ``[project]``."""
     lines = [f'{label} = "{url}"' for label, url in urls(repository, folder).items()]
     table = "\n".join(["[project.urls]", *lines, "", ""])
     text = _TABLE.sub("", text)
@@ -41,12 +41,12 @@ def written(text: str, repository: str, folder: str) -> str:
 
 
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
-    """Run the command line; returns the exit status."""
+    """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("repository", help="where the repository is, such as https://host/forebay")
+    parser.add_argument("repository", help="the repository's URL, such as https://host/forebay")
     repository = parser.parse_args(arguments).repository.rstrip("/")
     if not repository.startswith("https://"):
-        print(f"project_urls: {repository!r} is no https URL", file=sys.stderr)
+        print(f"project_urls: {repository!r} is not an https URL", file=sys.stderr)
         return 2
     for file in sorted(root.glob("packages/*/pyproject.toml")):
         text = written(file.read_text(encoding="utf-8"), repository, file.parent.name)

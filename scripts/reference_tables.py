@@ -22,7 +22,7 @@ _TABLE = re.compile(r"(<!-- table of ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTAL
 
 
 def tables() -> dict[str, list[list[str]]]:
-    """Return the name of each table → its rows, the head first."""
+    """Return the rows of each table by its name, with the head first."""
     return {
         "settings": [
             ["setting", "default", "values", "meaning"],
@@ -40,7 +40,7 @@ def tables() -> dict[str, list[list[str]]]:
 
 
 def settings() -> Iterator[Setting]:
-    """Return all settings, by their full names without the prefix."""
+    """Yield all settings, with their full names without the prefix."""
     yield from CORE
     for backend in ("heap", "lsm"):
         for name, setting in plugins().backend(backend).options.items():
@@ -51,7 +51,7 @@ def settings() -> Iterator[Setting]:
 
 
 def filled(page: str) -> str:
-    """Return a page with its tables as the code has them."""
+    """Return a page with its tables filled from the code."""
     found = tables()
     return _TABLE.sub(lambda match: f"{match[1]}{_markdown(found[match[2]])}{match[3]}", page)
 
@@ -60,8 +60,8 @@ def _default(setting: Setting) -> str:
     return "" if setting.default is None else f"`{str(setting.default).lower()}`"
 
 
-def _named(what: str, says: Mapping[str, str]) -> list[list[str]]:
-    return [[what, "says"], *([f"`{name}`", text] for name, text in says.items())]
+def _named(kind: str, meanings: Mapping[str, str]) -> list[list[str]]:
+    return [[kind, "meaning"], *([f"`{name}`", text] for name, text in meanings.items())]
 
 
 def _markdown(rows: list[list[str]]) -> str:

@@ -1,9 +1,9 @@
 """Tag the current commit with the version of each package, ``state-api-v0.1.0`` and so on.
 
-Each package has a version of its own. Where the tag of a version exists, the package must be what
-it was there: then the tag is left alone; a package that has changed since is an error, because it
-needs a new version. A tree with changes that are not committed is refused, and so are packages
-without URLs (`project_urls.py`). Tags are annotated; pushing them is up to you.
+Each package has its own version. An existing tag is left alone if its package has not changed
+since; a package that has changed needs a new version, and is an error. A tree with uncommitted
+changes is refused, and so are packages without URLs (`project_urls.py`). Tags are annotated;
+pushing them is up to you.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class RefusedError(Exception):
-    """The tags cannot be written; the message says why."""
+    """The tags cannot be written; the message gives the reason."""
 
 
 def git(*arguments: str, root: Path) -> str:
-    """Run git and return what it prints."""
+    """Run git and return its output."""
     done = subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, text=True)
     return done.stdout.strip()
 
 
 def versions(root: Path) -> dict[str, tuple[str, str]]:
-    """Tag → the package's folder, and the distribution with its version."""
+    """Return each tag with the package's folder, and the distribution with its version."""
     found = {}
     for file in sorted(root.glob("packages/*/pyproject.toml")):
         project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
@@ -41,7 +41,7 @@ def versions(root: Path) -> dict[str, tuple[str, str]]:
 
 
 def check_urls(root: Path) -> None:
-    """Refuse packages whose wheels would not say where the repository is."""
+    """Refuse packages whose wheels would not link to the repository."""
     for file in sorted(root.glob("packages/*/pyproject.toml")):
         if "urls" not in tomllib.loads(file.read_text(encoding="utf-8"))["project"]:
             message = (
@@ -52,9 +52,13 @@ def check_urls(root: Path) -> None:
 
 
 def missing_tags(root: Path) -> dict[str, str]:
-    """Tags that are to be written; raises `RefusedError` where that would be wrong."""
+    """Return the tags to write, with their messages.
+
+    :raises RefusedError: the tree has uncommitted changes, a package has no URLs, or a package
+        has changed since the tag of its version.
+    """
     if git("status", "--porcelain", root=root):
-        message = "the tree has changes that are not committed"
+        message = "the tree has uncommitted changes"
         raise RefusedError(message)
     check_urls(root)
     existing = set(git("tag", "--list", root=root).split())
@@ -63,13 +67,13 @@ def missing_tags(root: Path) -> dict[str, str]:
         if tag not in existing:
             missing[tag] = release
         elif git("diff", "--name-only", tag, "HEAD", "--", folder, root=root):
-            message = f"{folder} is not what {tag} stands for: raise its version"
+            message = f"{folder} has changed since {tag}: raise its version"
             raise RefusedError(message)
     return missing
 
 
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
-    """Run the command line; returns the exit status."""
+    """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--dry-run", action="store_true", help="print the tags, write none")
     dry_run = parser.parse_args(arguments).dry_run

@@ -82,7 +82,7 @@ def test_a_dirty_tree_is_refused(repository: Path, capsys: pytest.CaptureFixture
     (repository / "new").write_text("x")
     assert tag_releases.main([], repository) == 2
     assert git(repository, "tag") == ""
-    assert "not committed" in capsys.readouterr().err
+    assert "uncommitted" in capsys.readouterr().err
 
 
 def test_a_changed_package_needs_a_new_version(
@@ -92,7 +92,7 @@ def test_a_changed_package_needs_a_new_version(
     (repository / "packages" / "state-api" / "module.py").write_text("x = 1\n")
     commit(repository)
     assert tag_releases.main([], repository) == 2
-    assert "packages/state-api is not what state-api-v0.1.0" in capsys.readouterr().err
+    assert "packages/state-api has changed since state-api-v0.1.0" in capsys.readouterr().err
 
 
 def test_packages_are_released_one_by_one(repository: Path) -> None:
