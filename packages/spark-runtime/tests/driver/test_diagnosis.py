@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from forebay_spark_runtime.driver import diagnosis
+from forebay_spark_runtime.driver import diagnosis, probe
 from forebay_spark_runtime.driver.diagnosis import Diagnosis, ProcessReport
-from forebay_spark_runtime.worker_process import probe
 
 PACKAGES = ("forebay-state-api", "numpy")
 

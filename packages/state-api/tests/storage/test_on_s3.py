@@ -12,12 +12,12 @@ from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import FencedError
 from forebay_state_api.job.descriptors import ValueStateDescriptor
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.storage.probe import examine
 from forebay_state_api.testing import KeyedJob
 from forebay_state_api.testing.reference import ReferenceBackend
 from forebay_state_api.versions import Janitor
 from forebay_state_api.versions.layout import data_version
 from forebay_state_api.versions.reader import open_version
+from forebay_state_api.versions.storage_probe import examine
 
 COUNT = ValueStateDescriptor("n", int)
 _numbers = itertools.count()

@@ -13,7 +13,6 @@ from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import ConfigurationError, StorageError
 from forebay_state_api.job.descriptors import ValueStateDescriptor
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.storage.probe import examine
 from forebay_state_api.testing import KeyedJob
 from forebay_state_api.testing.reference import ReferenceBackend
 from forebay_state_api.versions import Janitor, RestoreFrom
@@ -22,6 +21,7 @@ from forebay_state_api.versions.savepoints import (
     delete_savepoint,
     list_savepoints,
 )
+from forebay_state_api.versions.storage_probe import examine
 
 from .stand_ins import S3, StandIn, stand_in
 

@@ -10,12 +10,11 @@ from click.testing import CliRunner
 from forebay_state_api.commands import state_directory
 from forebay_state_api.commands.janitor_and_doctor import COMMANDS
 from forebay_state_api.errors import ConfigurationError, StorageError
-from forebay_state_api.storage import probe
 from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.storage.probe import examine
 from forebay_state_api.testing.storage import Fault, FaultKind, FaultyStorage
-from forebay_state_api.versions import operator_folder
+from forebay_state_api.versions import operator_folder, storage_probe
+from forebay_state_api.versions.storage_probe import examine
 
 
 @pytest.fixture
@@ -73,7 +72,7 @@ def test_doctor_names_what_is_wrong(forebay, tmp_path, monkeypatch):
     def no_ranges(folder):
         raise StorageError("ranges are not served here")
 
-    monkeypatch.setitem(probe._PROBES, "ranges can be read", no_ranges)
+    monkeypatch.setitem(storage_probe._PROBES, "ranges can be read", no_ranges)
     result = forebay("doctor", "--state-dir", tmp_path)
     assert (result.exit_code, result.output.count("ok  ")) == (1, 4)
     assert "FAIL  ranges can be read\n      ranges are not served here\n" in result.output

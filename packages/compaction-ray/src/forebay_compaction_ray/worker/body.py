@@ -26,7 +26,7 @@ from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import StorageError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.storage.opening import open_storage
-from forebay_state_api.storage.probe import examine
+from forebay_state_api.versions.storage_probe import examine
 
 EXAMINED: Final = ".compaction/doctor"
 """Where ``forebay compaction doctor`` lets a job write its result; no query is called so."""

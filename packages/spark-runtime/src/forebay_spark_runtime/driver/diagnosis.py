@@ -1,6 +1,6 @@
 """Examines driver and executors before a job runs on them: ``print(doctor(spark, state_dir))``.
 
-A task for each slot describes where it runs (`forebay_spark_runtime.worker_process.probe`), all at
+A task for each slot describes where it runs (`forebay_spark_runtime.driver.probe`), all at
 the same time, so that every executor is asked. What differs from the driver, and what a storage
 refuses there, is a problem that names the process and the fix.
 """
@@ -22,9 +22,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from forebay_spark_runtime.driver import probe
 from forebay_spark_runtime.driver.session import configuration, default_parallelism, is_connect
 from forebay_spark_runtime.driver.worker_python import use_python_of_driver
-from forebay_spark_runtime.worker_process import probe
 from forebay_state_api.errors import StorageError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import Settings, resolve_settings

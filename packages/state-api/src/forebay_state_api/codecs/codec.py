@@ -22,8 +22,12 @@ from forebay_state_api.codecs._shape import (
 )
 from forebay_state_api.codecs.describe import describe_type
 from forebay_state_api.codecs.plain import SELF_DESCRIBING, Layout
-from forebay_state_api.errors import CorruptStateError, ForebayError, StateMigrationError
-from forebay_state_api.job.futures import StateFuture, not_awaited
+from forebay_state_api.errors import (
+    CorruptStateError,
+    ForebayError,
+    StateMigrationError,
+    not_awaited,
+)
 
 T = TypeVar("T")
 
@@ -317,8 +321,8 @@ def _admission(shape: Shape, what: str) -> Function:
     prefix = f"{what}: " if what else ""
 
     def convert(value: Any) -> Any:
-        if isinstance(value, StateFuture):
-            raise not_awaited()
+        if hasattr(type(value), "__await__"):
+            raise not_awaited(type(value).__name__)
         try:
             return shape.convert(value)
         except MisfitError as fault:

@@ -17,11 +17,11 @@ from forebay_state_api.commands.state_directory import state_dir_option, state_d
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.settings import DURATION
-from forebay_state_api.storage.probe import Finding, examine
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.epochs import list_epochs
 from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.janitor import Janitor, JanitorPass
+from forebay_state_api.versions.storage_probe import Finding, examine
 from forebay_state_api.versions.timeline import newest_complete
 
 

@@ -16,7 +16,7 @@ from forebay_state_api.engine.states.ttl import with_ttl
 from forebay_state_api.engine.states.ttl_cleanup import Cleanups, Sweep, counting
 
 if TYPE_CHECKING:
-    from forebay_state_api.engine.engine import Engine
+    from forebay_state_api.engine.host import StateHost
     from forebay_state_api.job.descriptors import StateDescriptor
 
 
@@ -25,7 +25,7 @@ class DeclaredState:
 
     def __init__(
         self,
-        engine: Engine,
+        host: StateHost,
         descriptor: StateDescriptor,
         spec: TableSpec,
         codec: ValueCodec,
@@ -34,13 +34,13 @@ class DeclaredState:
         """``sweep`` is what is cleaned up incrementally."""
         self.descriptor = descriptor
         self.spec = spec
-        self.table = engine.backend.table(spec)
+        self.table = host.backend.table(spec)
         self._sweep = sweep
         kind = KINDS[descriptor.kind]
         state = kind.state if descriptor.ttl is None else with_ttl(kind.state)
         if sweep is not None and sweep.per_access:
             state = counting(state)
-        self.state = state(engine, descriptor, spec, self.table, codec)
+        self.state = state(host, descriptor, spec, self.table, codec)
 
     @property
     def reads_ahead(self) -> bool:
@@ -79,13 +79,13 @@ class DeclaredState:
             self._sweep.run(self.table, records, accesses, now_us)
 
 
-def declare(engine: Engine, descriptor: StateDescriptor) -> DeclaredState:
+def declare(host: StateHost, descriptor: StateDescriptor) -> DeclaredState:
     """Open the table of ``descriptor`` and make its state object."""
-    uid = engine.context.operator_uid
-    cleanups = Cleanups.of(descriptor, type(engine.backend))
-    spec, codec = spec_of(descriptor, engine.key_codec, uid)
-    spec = cleanups.added_to(continued(spec, engine.lineages.get(spec.name)))
-    return DeclaredState(engine, descriptor, spec, codec, cleanups.sweep(descriptor.name, uid))
+    uid = host.context.operator_uid
+    cleanups = Cleanups.of(descriptor, type(host.backend))
+    spec, codec = spec_of(descriptor, host.key_codec, uid)
+    spec = cleanups.added_to(continued(spec, host.lineages.get(spec.name)))
+    return DeclaredState(host, descriptor, spec, codec, cleanups.sweep(descriptor.name, uid))
 
 
 def spec_of(

@@ -14,6 +14,7 @@ from forebay_state_api.contract.migration import says_more
 from forebay_state_api.engine.declared_state import DeclaredState, declare
 from forebay_state_api.engine.descriptor_equality import disagreement
 from forebay_state_api.engine.hints import hint
+from forebay_state_api.engine.host import StateHost
 from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.engine.namespaces import canonical_namespace
 from forebay_state_api.engine.record import Entry
@@ -103,10 +104,8 @@ class Engine:
         """
         self.function = function
         self.operator_state = operator_state
-        self.lineages = lineages or {}
         self.backend = backend
         self.context = context
-        self.key_codec = key_codec
         self.now_us = now_us
         self.settings = settings or EngineSettings()
         self.scheduler = Scheduler(
@@ -114,6 +113,17 @@ class Engine:
             in_flight_limit=self.settings.in_flight_limit,
             batch_size=self.settings.batch_size,
             drain_timeout_s=self.settings.drain_timeout_s,
+        )
+        self._host = StateHost(
+            context=context,
+            scheduler=self.scheduler,
+            settings=self.settings,
+            backend=backend,
+            key_codec=key_codec,
+            lineages=lineages or {},
+            now_us=now_us,
+            waits=self.waits,
+            fail=self.fail,
         )
         self.rows_out: list[Any] = []
         """Rows given out and not yet taken by `take_rows`."""
@@ -154,10 +164,10 @@ class Engine:
         In ``initialize_state`` and ``open`` it declares its states.
         """
         operator = self.operator_state
-        watch(self)
+        watch(self.guard)
         if len(self._methods) > self._timer_side:
             self.timers = self.context.timers = EngineTimers(
-                self, self._times, has_event_time=self._has_event_time
+                self._host, self._times, has_event_time=self._has_event_time
             )
         self._declaring(is_open=True)
         self._opened = True
@@ -280,7 +290,7 @@ class Engine:
                 raise
             _log.warning("after another failure: %s", error)
         finally:
-            unwatch(self)
+            unwatch(self.guard)
             self.scheduler.close()
 
     @property
@@ -332,7 +342,7 @@ class Engine:
                 "first record"
             )
             raise ConfigurationError(message)
-        self.states[descriptor.name] = declared = declare(self, descriptor)
+        self.states[descriptor.name] = declared = declare(self._host, descriptor)
         if self._guarded:
             self.guard()
         return declared.state
@@ -343,7 +353,7 @@ class Engine:
         Callable from any thread.
         """
         self._guarded = True
-        guarded: Any = GuardedContext(self.context, self.scheduler)
+        guarded: Any = GuardedContext(self.context, self.scheduler.is_task_thread)
         for state in tuple(self.states.values()):
             state.state._context = guarded
         context = self.context
@@ -387,7 +397,7 @@ class Engine:
         held = 0 if self.timers is None else self.timers.held
         return held + sum(state.cells_held() for state in self.states.values())
 
-    def waits(self, state: str, *, avoidable: bool = True) -> None:
+    def waits(self, state: str, *, avoidable: bool) -> None:
         """Count a synchronous access that has to wait; there may be no asynchronous twin."""
         self.counters.sync_waits += 1
         if not avoidable:

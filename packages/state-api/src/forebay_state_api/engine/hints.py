@@ -9,6 +9,7 @@ import inspect
 import re
 from typing import Any, Final
 
+from forebay_state_api.errors import NOT_AWAITED
 from forebay_state_api.job import (
     context,
     functions,
@@ -17,7 +18,7 @@ from forebay_state_api.job import (
     timers,
 )
 from forebay_state_api.job.descriptors import StateDescriptor
-from forebay_state_api.job.futures import AWAIT_HELP, NOT_AWAITED, StateFuture
+from forebay_state_api.job.futures import AWAIT_HELP, StateFuture
 from forebay_state_api.job.iterators import StateIterator
 from forebay_state_api.user_frames import users_frames
 

@@ -15,7 +15,7 @@ from forebay_state_api.job.futures import AnsweredRead, StateFuture
 from forebay_state_api.job.iterators import StateIterator
 
 if TYPE_CHECKING:
-    from forebay_state_api.engine.engine import Engine
+    from forebay_state_api.engine.host import StateHost
 
 Filter = Callable[[list[Any]], list[Any]]
 
@@ -63,38 +63,38 @@ class ScannedContent(Content):
 class Pages:
     """The pages of one iteration, for one consumer after another."""
 
-    __slots__ = ("_content", "_engine", "_shape", "_spare")
+    __slots__ = ("_content", "_host", "_shape", "_spare")
 
     def __init__(
-        self, engine: Engine, content: Content, shape: Callable[[Any], Any] | None
+        self, host: StateHost, content: Content, shape: Callable[[Any], Any] | None
     ) -> None:
         """``shape`` makes what the user sees of a stored element; it copies what is mutable."""
-        self._engine = engine
+        self._host = host
         self._content = content
         self._shape = shape
         self._spare: PageCursor | None = None
 
     def iterator(self, ask: Callable[[StateIterator[Any]], Any]) -> StateFuture[Any]:
         """A future of what ``ask`` gives of an iterator whose first page is loaded."""
-        scheduler = self._engine.scheduler
+        scheduler = self._host.scheduler
         if self._content.in_memory:
             return scheduler.answer(ask(self.in_memory()), AnsweredRead)
-        cursor = self._spare = PageCursor(self._engine, self._content)
+        cursor = self._spare = PageCursor(self._host, self._content)
         return scheduler.read(
             cursor, _load_pages, None, cursor, lambda first: ask(self._begun(first))
         )
 
     def in_memory(self) -> StateIterator[Any]:
         """An iterator over a content in memory."""
-        cursor = self._spare = PageCursor(self._engine, self._content)
+        cursor = self._spare = PageCursor(self._host, self._content)
         return self._begun(cursor.load())
 
     def after_first_page(self) -> PageCursor:
         """A cursor that gives the second page first."""
         cursor, self._spare = self._spare, None
         if cursor is None:
-            size = self._engine.settings.page_size
-            cursor = PageCursor(self._engine, self._content, skip=size)
+            size = self._host.settings.page_size
+            cursor = PageCursor(self._host, self._content, skip=size)
         return cursor
 
     def _begun(self, first: tuple[list[Any], bool]) -> StateIterator[Any]:
@@ -104,23 +104,23 @@ class Pages:
 class PageCursor:
     """One pass over a content; pages of what is not in memory are loaded on a backend thread."""
 
-    __slots__ = ("_elements", "_engine", "_in_memory")
+    __slots__ = ("_elements", "_host", "_in_memory")
 
-    def __init__(self, engine: Engine, content: Content, skip: int = 0) -> None:
-        self._engine = engine
+    def __init__(self, host: StateHost, content: Content, skip: int = 0) -> None:
+        self._host = host
         self._in_memory = content.in_memory
-        elements = iter(content.all(engine.settings.page_size))
+        elements = iter(content.all(host.settings.page_size))
         self._elements = itertools.islice(elements, skip, None) if skip else elements
 
     def next_page(self) -> StateFuture[tuple[list[Any], bool]]:
         """The next page and whether it is the last; a full page may turn out to have been."""
         if self._in_memory:
-            return self._engine.scheduler.answer(self.load())
-        return self._engine.scheduler.read(self, _load_pages, None, self, identity)
+            return self._host.scheduler.answer(self.load())
+        return self._host.scheduler.read(self, _load_pages, None, self, identity)
 
     def load(self) -> tuple[list[Any], bool]:
         """Take a page; may wait for storage."""
-        size = self._engine.settings.page_size
+        size = self._host.settings.page_size
         elements = list(itertools.islice(self._elements, size))
         return elements, len(elements) < size
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from forebay_state_api.job.futures import LAST
 
 if TYPE_CHECKING:
-    from forebay_state_api.engine.scheduler import Scheduler
-    from forebay_state_api.job.futures import Promise, StateFuture
+    from forebay_state_api.job.futures import Promise, StateFuture, Waiter
 
 Turn = tuple[int, int, int, Any, Callable[[Any], object] | None, Any]
 """(number, position, tie, namespace, callback, value): a step to run in ``namespace``, or, where
@@ -52,7 +51,7 @@ class Record:
         "waiting",
     )
 
-    def __init__(self, scheduler: Scheduler, key: Any, group: int, side: int) -> None:
+    def __init__(self, scheduler: Waiter, key: Any, group: int, side: int) -> None:
         self.scheduler = scheduler
         self.key = key
         self.group = group

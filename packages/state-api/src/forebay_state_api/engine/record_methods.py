@@ -30,7 +30,7 @@ from forebay_state_api.job.functions import (
 from forebay_state_api.job.futures import StateFuture, check_awaited, drive, pending
 
 if TYPE_CHECKING:
-    from forebay_state_api.engine.engine import Engine
+    from forebay_state_api.engine.host import RecordHost
     from forebay_state_api.job.context import RuntimeContext
 
 F = TypeVar("F", bound=Function)
@@ -48,16 +48,16 @@ class RecordMethod:
 
     name: str
     fn: RecordFunction
-    runner: Callable[[Engine, RecordFunction, Entries, int], None]
+    runner: Callable[[RecordHost, RecordFunction, Entries, int], None]
 
     @property
     def is_asynchronous(self) -> bool:
         """A coroutine or an asynchronous generator."""
         return form_of(self.fn) is not _PLAIN
 
-    def run(self, engine: Engine, entries: Entries, side: int) -> None:
+    def run(self, host: RecordHost, entries: Entries, side: int) -> None:
         """Run the records of input ``side``, in order."""
-        self.runner(engine, self.fn, entries, side)
+        self.runner(host, self.fn, entries, side)
 
 
 class Adapter:
@@ -187,12 +187,12 @@ def _with_context(fn: Callable[[Any], Any]) -> RecordFunction:
 # -- plain functions and generators -----------------------------------------------------------
 
 
-def run_plain(engine: Engine, fn: RecordFunction, entries: Entries, side: int) -> None:
+def run_plain(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
     """Plain functions and generators of rows."""
-    scheduler = engine.scheduler
-    context = engine.context
+    scheduler = host.scheduler
+    context = host.context
     busy = scheduler.busy
-    extend = engine.rows_out.extend
+    extend = host.rows_out.extend
     for row, key, group in entries:
         if busy and scheduler.must_wait(row, key, group, side):
             continue
@@ -204,17 +204,17 @@ def run_plain(engine: Engine, fn: RecordFunction, entries: Entries, side: int) -
             if rows.__class__ is list or rows.__class__ is types.GeneratorType:
                 extend(rows)
             else:
-                _give_out(engine, rows)
+                _give_out(host, rows)
         if busy and scheduler.current is not None:
             scheduler.leave()
 
 
-def run_map(engine: Engine, fn: RecordFunction, entries: Entries, side: int) -> None:
+def run_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
     """Plain functions of one row in, one row out."""
-    scheduler = engine.scheduler
-    context = engine.context
+    scheduler = host.scheduler
+    context = host.context
     busy = scheduler.busy
-    append = engine.rows_out.append
+    append = host.rows_out.append
     for row, key, group in entries:
         if busy and scheduler.must_wait(row, key, group, side):
             continue
@@ -225,7 +225,7 @@ def run_map(engine: Engine, fn: RecordFunction, entries: Entries, side: int) -> 
         if result.__class__ is tuple:
             append(result)
         else:
-            _give_out_one(engine, result)
+            _give_out_one(host, result)
         if busy and scheduler.current is not None:
             scheduler.leave()
 
@@ -233,7 +233,7 @@ def run_map(engine: Engine, fn: RecordFunction, entries: Entries, side: int) -> 
 # -- coroutines and asynchronous generators ---------------------------------------------------
 
 
-def run_async(engine: Engine, fn: RecordFunction, entries: Entries, side: int) -> None:
+def run_async(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
     """Coroutines that return rows, and asynchronous generators of rows.
 
     One driver coroutine awaits record after record; when one has to wait, the driver is set aside
@@ -241,15 +241,15 @@ def run_async(engine: Engine, fn: RecordFunction, entries: Entries, side: int) -
     """
     drive_records = _drive_coroutines if form_of(fn) is _COROUTINE else _drive_generators
     while True:
-        driver = drive_records(engine, fn, entries, side)
+        driver = drive_records(host, fn, entries, side)
         try:
             awaited = driver.send(None)
         except StopIteration:  # all records are through
             return
-        _suspend(engine, driver, awaited)
+        _suspend(host, driver, awaited)
 
 
-def run_async_map(engine: Engine, fn: RecordFunction, entries: Entries, side: int) -> None:
+def run_async_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
     """Coroutines of one row in, one row out, and asynchronous generators of exactly one row."""
     if form_of(fn) is _COROUTINE:
 
@@ -260,16 +260,16 @@ def run_async_map(engine: Engine, fn: RecordFunction, entries: Entries, side: in
         async def one(row: Any, context: RuntimeContext) -> list[Any]:
             return [_only_row([out async for out in fn(row, context)])]
 
-    run_async(engine, one, entries, side)
+    run_async(host, one, entries, side)
 
 
 async def _drive_coroutines(
-    engine: Engine, fn: RecordFunction, entries: Entries, side: int
+    host: RecordHost, fn: RecordFunction, entries: Entries, side: int
 ) -> None:
-    scheduler = engine.scheduler
-    context = engine.context
+    scheduler = host.scheduler
+    context = host.context
     busy = scheduler.busy
-    extend = engine.rows_out.extend
+    extend = host.rows_out.extend
     for row, key, group in entries:
         if busy and scheduler.must_wait(row, key, group, side):
             continue
@@ -280,7 +280,7 @@ async def _drive_coroutines(
         if rows.__class__ is list:
             extend(rows)
         elif rows is not None:
-            _give_out(engine, rows)
+            _give_out(host, rows)
         if busy and scheduler.current is not None:
             if scheduler.current.driver is not None:
                 return
@@ -288,12 +288,12 @@ async def _drive_coroutines(
 
 
 async def _drive_generators(
-    engine: Engine, fn: RecordFunction, entries: Entries, side: int
+    host: RecordHost, fn: RecordFunction, entries: Entries, side: int
 ) -> None:
-    scheduler = engine.scheduler
-    context = engine.context
+    scheduler = host.scheduler
+    context = host.context
     busy = scheduler.busy
-    append = engine.rows_out.append
+    append = host.rows_out.append
     for row, key, group in entries:
         if busy and scheduler.must_wait(row, key, group, side):
             continue
@@ -308,9 +308,9 @@ async def _drive_generators(
             scheduler.leave()
 
 
-def _suspend(engine: Engine, driver: Coroutine[Any, None, None], awaited: object) -> None:
+def _suspend(host: RecordHost, driver: Coroutine[Any, None, None], awaited: object) -> None:
     """Set the current record aside; its driver goes on when ``awaited`` is done."""
-    record = engine.scheduler.current_record()
+    record = host.scheduler.current_record()
 
     def step(_: object) -> None:
         try:
@@ -322,22 +322,22 @@ def _suspend(engine: Engine, driver: Coroutine[Any, None, None], awaited: object
 
     record.driver = driver
     check_awaited(awaited, driver)._attach(step)
-    engine.scheduler.suspend(driver)
+    host.scheduler.suspend(driver)
 
 
 # -- rows -------------------------------------------------------------------------------------
 
 
-def _give_out(engine: Engine, rows: Any) -> None:
+def _give_out(host: RecordHost, rows: Any) -> None:
     """What a record method returned: rows, or what will give them."""
     if rows is None:
         return
     if isinstance(rows, StateFuture):
-        rows._attach(functools.partial(_give_out, engine))
+        rows._attach(functools.partial(_give_out, host))
     elif isinstance(rows, types.CoroutineType):
-        _drive_to(rows, functools.partial(_give_out, engine))
+        _drive_to(rows, functools.partial(_give_out, host))
     elif inspect.isasyncgen(rows):
-        _drive_to(_collected(rows), engine.rows_out.extend)
+        _drive_to(_collected(rows), host.rows_out.extend)
     elif isinstance(rows, (tuple, dict, str, bytes)) or not isinstance(rows, Iterable):
         message = (
             f"the function returned a bare {type(rows).__name__}, {rows!r:.200}: return a list "
@@ -345,12 +345,12 @@ def _give_out(engine: Engine, rows: Any) -> None:
         )
         raise TypeError(message)
     else:
-        engine.rows_out.extend(rows)
+        host.rows_out.extend(rows)
 
 
-def _give_out_one(engine: Engine, result: Any) -> None:
+def _give_out_one(host: RecordHost, result: Any) -> None:
     """What a map function returned: one row, or what will give it."""
-    append = engine.rows_out.append
+    append = host.rows_out.append
     if isinstance(result, StateFuture):
         result._attach(lambda row: append(_one_row(row)))
     elif isinstance(result, types.CoroutineType):

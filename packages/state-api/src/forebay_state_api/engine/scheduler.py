@@ -332,7 +332,7 @@ class Scheduler:
             callbacks.reverse()
         for record, namespace, callback, _ in callbacks:
             if record is current:
-                current.stack.append((namespace, callback, value))  # type: ignore[union-attr]
+                current.stack.append((namespace, callback, value))
             elif record is not None:
                 self.arrive(record, namespace, callback, value)
 

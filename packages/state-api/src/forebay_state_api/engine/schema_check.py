@@ -188,12 +188,12 @@ class _CheckingEngine(Engine):
             return super()._declare(descriptor)
         except StateMigrationError as error:
             self.faults[descriptor.name] = str(error)
-        backend, self.backend = self.backend, self._nothing
-        lineages, self.lineages = self.lineages, {}
+        host = self._host
+        self._host = attrs.evolve(host, backend=self._nothing, lineages={})
         try:
             return super()._declare(descriptor)
         finally:
-            self.backend, self.lineages = backend, lineages
+            self._host = host
 
 
 class _Opened:

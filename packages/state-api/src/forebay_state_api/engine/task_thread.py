@@ -11,15 +11,12 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from threading import get_ident
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay_state_api.errors import StateAccessError
 
 if TYPE_CHECKING:
-    from forebay_state_api.engine.engine import Engine
-    from forebay_state_api.engine.scheduler import Scheduler
     from forebay_state_api.job.context import RuntimeContext
 
 OWN_THREADS: Final = "forebay-"
@@ -27,8 +24,11 @@ OWN_THREADS: Final = "forebay-"
 
 _lock: Final = threading.Lock()
 
-_engines: Final[set[Engine]] = set()
-"""Those that are open."""
+Guard = Callable[[], None]
+"""Makes an engine refuse other threads from now on."""
+
+_guards: Final[set[Guard]] = set()
+"""One for each open engine."""
 
 _before: Final[list[Any]] = []
 """The profile function of new threads that `watch` has replaced, while an engine is open."""
@@ -37,15 +37,15 @@ _before: Final[list[Any]] = []
 class GuardedContext:
     """Stands for the context in states and timers; gives the current key to the task thread."""
 
-    __slots__ = ("_context", "_scheduler")
+    __slots__ = ("_context", "_is_task_thread")
 
-    def __init__(self, context: RuntimeContext, scheduler: Scheduler) -> None:
+    def __init__(self, context: RuntimeContext, is_task_thread: Callable[[], bool]) -> None:
         self._context = context
-        self._scheduler = scheduler
+        self._is_task_thread = is_task_thread
 
     @property
     def _key(self) -> Any:
-        if get_ident() != self._scheduler.task_thread:
+        if not self._is_task_thread():
             message = (
                 "a state, a timer or ctx was used on thread "
                 f"{threading.current_thread().name!r}: they "
@@ -81,22 +81,22 @@ def others_live(task_thread: int) -> bool:
     )
 
 
-def watch(engine: Engine) -> None:
-    """Have `Engine.guard` called before a thread of the user's runs anything, until `unwatch`."""
+def watch(guard: Guard) -> None:
+    """Call ``guard`` before a thread of the user's runs anything, until `unwatch`."""
     with _lock:
-        if not _engines:
+        if not _guards:
             _before.append(threading.getprofile())
             threading.setprofile(_on_start)
-        _engines.add(engine)
+        _guards.add(guard)
 
 
-def unwatch(engine: Engine) -> None:
+def unwatch(guard: Guard) -> None:
     """The engine is closed, or was never watched."""
     with _lock:
-        if engine not in _engines:
+        if guard not in _guards:
             return
-        _engines.discard(engine)
-        if not _engines:
+        _guards.discard(guard)
+        if not _guards:
             before = _before.pop()
             if threading.getprofile() is _on_start:
                 threading.setprofile(before)
@@ -105,8 +105,8 @@ def unwatch(engine: Engine) -> None:
 def _on_start(frame: FrameType, event: str, argument: Any) -> None:
     """The profile function of a new thread, for its first event: before `Thread.run`."""
     if not threading.current_thread().name.startswith(OWN_THREADS):
-        for engine in tuple(_engines):
-            engine.guard()
+        for guard in tuple(_guards):
+            guard()
     before = _before[-1] if _before else None
     sys.setprofile(before)
     if before is not None:

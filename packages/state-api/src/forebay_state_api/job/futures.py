@@ -11,17 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine, Generator, Iterable
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from functools import partial
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Protocol, TypeVar, overload
 
-from forebay_state_api.errors import StateAccessError
+from forebay_state_api.errors import StateAccessError, not_awaited
 from forebay_state_api.job.current_key import NO_KEY
-
-if TYPE_CHECKING:
-    from forebay_state_api.engine.record import Record
-    from forebay_state_api.engine.scheduler import Scheduler
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -40,21 +36,101 @@ LAST: Final = 1 << 62
 """The position of what is attached behind all that hangs on a request already."""
 
 
-def current_scheduler() -> Scheduler | None:
+class WaitingRecord(Protocol):
+    """A record of an operator, as the futures of its requests see it."""
+
+    open: int
+    """Steps and requests to come, plus one while the record method runs."""
+
+    @property
+    def scheduler(self) -> Waiter:
+        """Runs the record."""
+
+    def number(self, future: StateFuture[Any]) -> None:
+        """Make ``future`` the next request."""
+
+    def push(
+        self,
+        number: int,
+        position: int,
+        namespace: Any,
+        callback: Callable[[Any], object],
+        value: Any,
+    ) -> None:
+        """Run a step that was counted in `open` at this place in the record's order."""
+
+
+class _Current(Protocol):
+    """The key and the namespace of the record whose code runs."""
+
+    _key: Any
+    _namespace: Any
+
+
+class Waiter(Protocol):
+    """Runs the records of one subtask on its task thread; the engine's scheduler."""
+
+    dropped_reads: int
+    """Reads that nobody awaited or chained."""
+
+    @property
+    def context(self) -> _Current:
+        """Where the current key and namespace are."""
+
+    @property
+    def current(self) -> WaitingRecord | None:
+        """The record whose code runs, once it is on hold."""
+
+    def current_record(self) -> WaitingRecord:
+        """Return the record whose code runs and put it on hold."""
+
+    def hold(self) -> WaitingRecord:
+        """Return the current record, with one more step to come."""
+
+    def arrive(
+        self, record: Any, namespace: Any, callback: Callable[[Any], object], value: Any
+    ) -> None:
+        """Run a step of ``record`` that waited for others."""
+
+    def complete(self, promise: Any) -> None:
+        """Run next what is attached to ``promise``."""
+
+    def passes(self, number: int, position: int) -> bool:
+        """Return whether an await of a request goes on at once."""
+
+    def answer(self, value: Any) -> StateFuture[Any]:
+        """Return a future of a request that memory answered."""
+
+    def combined(
+        self, members: Sequence[StateFuture[Any]], kind: type[list[Any] | tuple[Any, ...]]
+    ) -> StateFuture[Any] | None:
+        """Return a future of all values, where they are known."""
+
+    def siblings(self) -> Callable[[], None] | None:
+        """Begin calls that are steps next to each other; call the result between them."""
+
+    def is_task_thread(self) -> bool:
+        """Return whether the caller runs on the task thread."""
+
+    def post(self, action: Callable[[], object]) -> None:
+        """Run ``action`` on the task thread. Callable from any thread."""
+
+
+def current_scheduler() -> Waiter | None:
     """The scheduler that runs on this thread now."""
     return getattr(_SCOPE, "scheduler", None)
 
 
-def enter_scheduler(scheduler: Scheduler | None) -> Scheduler | None:
+def enter_scheduler(scheduler: Waiter | None) -> Waiter | None:
     """Make ``scheduler`` the one of this thread; give back the one before."""
     before = current_scheduler()
     _SCOPE.scheduler = scheduler
     return before
 
 
-def _scheduler_of_a_record() -> Scheduler | None:
+def _scheduler_of_a_record() -> Waiter | None:
     """The scheduler of this thread, if it runs the code of a record."""
-    scheduler: Scheduler | None = getattr(_SCOPE, "scheduler", None)
+    scheduler: Waiter | None = getattr(_SCOPE, "scheduler", None)
     return None if scheduler is None or scheduler.context._key is NO_KEY else scheduler
 
 
@@ -81,17 +157,15 @@ class StateFuture(Generic[T]):
     )
 
     _value: T
-    _callbacks: (
-        list[tuple[Record | None, Any, Callable[[T], object], StateFuture[Any] | None]] | None
-    )
-    """Attached and not yet run: (record, namespace, callback, the future that the callback
-    completes; none for a coroutine that goes on). ``None`` once the future is done."""
+    _callbacks: list[tuple[Any, Any, Callable[[T], object], StateFuture[Any] | None]] | None
+    """Attached and not yet run: (`WaitingRecord` or ``None``, namespace, callback, the future that
+    the callback completes; none for a coroutine that goes on). ``None`` once the future is done."""
     _done: bool
     """The value is there, and what is attached from now on does not wait for it."""
     _claimed: bool
     """The value is decided; nobody may complete the future any more."""
-    _record: Record
-    """Whose request it is; of what the engine makes."""
+    _record: Any
+    """The `WaitingRecord` whose request it is; of what the engine makes."""
     _number: int
     _position: int
     """Where it is in the order of its record; see `Record.has_completed`."""
@@ -349,7 +423,7 @@ _NOT_OF_A_FUTURE: Final = (
 
 
 def _not_awaited(*_: object) -> NoReturn:
-    raise not_awaited()
+    raise not_awaited("StateFuture")
 
 
 for _name in _NOT_OF_A_FUTURE.split():
@@ -413,7 +487,7 @@ class Answered(StateFuture[T]):
         scheduler = _scheduler_of_a_record()
         return scheduler is not None and not scheduler.passes(0, LAST)
 
-    def _order(self, record: Record) -> None:
+    def _order(self, record: WaitingRecord) -> None:
         """Become the next request of ``record`` in its order."""
         self.__class__ = Ordered
         record.number(self)
@@ -424,7 +498,7 @@ class AnsweredRead(Answered[T]):
 
     __slots__ = ()
 
-    def _order(self, record: Record) -> None:
+    def _order(self, record: WaitingRecord) -> None:
         self.__class__ = OrderedRead  # type: ignore[assignment] # the slots are the same
         record.number(self)
 
@@ -449,7 +523,7 @@ class Done(Answered[None]):
     def __await__(self) -> Generator[Any, None, None]:
         return _ENDED
 
-    def _order(self, record: Record) -> None:
+    def _order(self, record: WaitingRecord) -> None:
         """Be a request of ``record`` that has completed."""
         self.__class__ = Ordered  # type: ignore[assignment] # the slots are the same
         self._record = record
@@ -486,7 +560,7 @@ class Ordered(Answered[T]):
         self._done = True
         return self._value
 
-    def _order(self, record: Record) -> None:
+    def _order(self, record: WaitingRecord) -> None:
         """It is in order already."""
 
 
@@ -505,7 +579,7 @@ class Promise(StateFuture[T]):
 
     __slots__ = ()
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: WaitingRecord) -> None:
         self._done = self._claimed = False
         self._callbacks = []
         self._record = record
@@ -519,7 +593,7 @@ class Promise(StateFuture[T]):
     def _attach(
         self, callback: Callable[[T], object], after: StateFuture[Any] | None = None
     ) -> None:
-        scheduler = self._record.scheduler
+        scheduler: Waiter = self._record.scheduler
         if current_scheduler() is not scheduler:
             raise _chained_elsewhere()
         callbacks = self._callbacks
@@ -545,7 +619,7 @@ class ReadPromise(Promise[T]):
 
     __slots__ = ()
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: WaitingRecord) -> None:
         super().__init__(record)
         self._position = 0
         """How often it was awaited or chained."""
@@ -687,9 +761,6 @@ def drive(coroutine: Coroutine[Any, Any, U], result: StateFuture[U]) -> None:
     step()
 
 
-NOT_AWAITED: Final = (
-    "it was not awaited. Write `await state.async_value()`, or chain with then_apply"
-)
 AWAIT_HELP: Final = (
     "a keyed function can await state futures only. Use combine_all([...]) for several states at "
     "once, and ordered_wait (of forebay-spark-runtime) for calls to the outside world"
@@ -719,11 +790,6 @@ async def _dropping(coroutine: Coroutine[Any, Any, Any]) -> None:
 
 
 # -- errors -----------------------------------------------------------------------------------
-
-
-def not_awaited() -> StateAccessError:
-    """The error for a future that was used as its result."""
-    return StateAccessError(f"a StateFuture was used where its result was meant: {NOT_AWAITED}")
 
 
 def _composed(inner: object, method: str) -> StateFuture[Any]:

@@ -37,7 +37,7 @@ from forebay_state_api.contract.changes import (
     Space,
 )
 from forebay_state_api.contract.files import CommittedState
-from forebay_state_api.engine.scheduler import Reads
+from forebay_state_api.engine.scheduler import Reads, Scheduler
 from forebay_state_api.job.futures import current_scheduler
 from forebay_state_api.keys import KeyGroupRange
 
@@ -90,7 +90,7 @@ class LateBackend(StateBackend):
     def table(self, spec: TableSpec) -> Table:
         inner = self._inner.table(spec)
         scheduler = current_scheduler()
-        if scheduler is not None:
+        if isinstance(scheduler, Scheduler):
             scheduler.read_through(self._reads)
         return self._tables.setdefault(spec.name, LateTable(inner))
 

@@ -22,9 +22,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+import attrs
+
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.versions import opening
-from forebay_state_api.versions.epochs import Epochs, RunVersion, read_record
+from forebay_state_api.versions.epochs import Epochs, RunIdentity, RunVersion, read_record
 from forebay_state_api.versions.markers import VersionListing, list_version
 from forebay_state_api.versions.recovery import Recovery, read_recovery, recover_command
 from forebay_state_api.versions.timeline import check_one_timeline, timeline_version
@@ -32,7 +34,23 @@ from forebay_state_api.versions.timeline import check_one_timeline, timeline_ver
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_api.versions.checkpoint import Checkpoint
-    from forebay_state_api.versions.fencing import Entering
+    from forebay_state_api.versions.forks import RestoreFrom
+
+
+@attrs.frozen(kw_only=True)
+class Entering:
+    """A task that is about to make a version."""
+
+    run: RunIdentity
+    batch_id: int
+    uid: str
+    max_parallelism: int
+    consecutive: bool
+    new_state: bool
+    restore: RestoreFrom | None = None
+    """The state to begin with instead of empty state."""
+    checkpoint: Checkpoint | None = None
+    """The query's checkpoint; ``None`` where it is not known."""
 
 
 def choose_origin(storage: ObjectStorage, task: Entering, epochs: Epochs) -> RunVersion | None:

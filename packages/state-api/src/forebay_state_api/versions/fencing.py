@@ -15,12 +15,11 @@ import attrs
 
 from forebay_state_api.errors import ConfigurationError, CorruptStateError, FencedError
 from forebay_state_api.versions import layout
-from forebay_state_api.versions.choosing import choose_origin
+from forebay_state_api.versions.choosing import Entering, choose_origin
 from forebay_state_api.versions.epochs import (
     UNKNOWN_SPARK_RUN,
     EpochEntry,
     Epochs,
-    RunIdentity,
     RunRecord,
     RunVersion,
     decide_record,
@@ -28,28 +27,11 @@ from forebay_state_api.versions.epochs import (
     mint,
     read_record,
 )
-from forebay_state_api.versions.forks import DETAILS, ForkSource, Hold, RestoreFrom, choose
+from forebay_state_api.versions.forks import DETAILS, ForkSource, Hold, choose
 from forebay_state_api.versions.markers import marked_versions
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
-    from forebay_state_api.versions.checkpoint import Checkpoint
-
-
-@attrs.frozen(kw_only=True)
-class Entering:
-    """A task that is about to make a version."""
-
-    run: RunIdentity
-    batch_id: int
-    uid: str
-    max_parallelism: int
-    consecutive: bool
-    new_state: bool
-    restore: RestoreFrom | None = None
-    """The state to begin with instead of empty state."""
-    checkpoint: Checkpoint | None = None
-    """The query's checkpoint; ``None`` where it is not known."""
 
 
 @attrs.frozen

@@ -15,6 +15,7 @@ import attrs
 
 from forebay_state_api.errors import ConfigurationError, StateAccessError
 from forebay_state_api.versions import fencing, layout, opening
+from forebay_state_api.versions.choosing import Entering
 from forebay_state_api.versions.commit import (
     check_subtask,
     mark,
@@ -77,7 +78,7 @@ class OperatorVersions:
         stored where state is expected or it does not fit this operator, `CorruptStateError` when
         the version to be opened is incomplete, or missing.
         """
-        entering = fencing.Entering(
+        entering = Entering(
             run=run,
             batch_id=batch_id,
             uid=self.uid,
@@ -183,7 +184,7 @@ class TaskVersion:
     def __init__(  # noqa: PLR0917 - one caller
         self,
         operator: OperatorVersions,
-        entering: fencing.Entering,
+        entering: Entering,
         made: Coordinates,
         opened: _Opened,
         now_us: int,

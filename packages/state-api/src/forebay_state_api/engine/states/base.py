@@ -14,7 +14,7 @@ from forebay_state_api.job.iterators import StateIterator
 
 if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec
-    from forebay_state_api.engine.engine import Engine
+    from forebay_state_api.engine.host import StateHost
     from forebay_state_api.job.descriptors import StateDescriptor
 
 T = TypeVar("T")
@@ -35,8 +35,8 @@ class KeyedState:
         "_context",
         "_descriptor",
         "_dirty",
-        "_engine",
         "_hand_out",
+        "_host",
         "_merging",
         "_namespace",
         "_scheduler",
@@ -47,15 +47,15 @@ class KeyedState:
 
     def __init__(
         self,
-        engine: Engine,
+        host: StateHost,
         descriptor: StateDescriptor,
         spec: TableSpec,
         table: Table,
         codec: ValueCodec,
     ) -> None:
-        self._engine = engine
-        self._scheduler = engine.scheduler
-        self._context = engine.context
+        self._host = host
+        self._scheduler = host.scheduler
+        self._context = host.context
         self._descriptor = descriptor
         self._spec = spec
         self._table = table
@@ -87,7 +87,7 @@ class KeyedState:
 
     def _waits(self) -> None:
         """A synchronous access has to wait for storage."""
-        self._engine.waits(self._spec.name, avoidable=not self._merging)
+        self._host.waits(self._spec.name, avoidable=not self._merging)
 
     def _within(self, namespace: Any, act: Callable[[], T]) -> T:
         """``act()``, its accesses belonging to ``namespace``."""
@@ -124,13 +124,13 @@ class KeyedState:
         ask: Callable[[StateIterator[Any]], Any] = identity,
     ) -> StateFuture[Any]:
         """A future of what ``ask`` gives of an iterator whose first page is loaded."""
-        return Pages(self._engine, content, shape).iterator(ask)
+        return Pages(self._host, content, shape).iterator(ask)
 
     def _loaded_iterator(
         self, content: Content, shape: Callable[[Any], Any] | None
     ) -> StateIterator[Any]:
         """An iterator over a content in memory."""
-        return Pages(self._engine, content, shape).in_memory()
+        return Pages(self._host, content, shape).in_memory()
 
 
 class MergeableState(KeyedState):

@@ -138,7 +138,7 @@ class KeyedListState(MergeableState, ListState[Any]):
             if self._complete:
                 return []
             self._waits()
-            known = self._cells[key] = list(self._content().all(self._engine.settings.page_size))
+            known = self._cells[key] = list(self._content().all(self._host.settings.page_size))
         return known
 
     def _content(self) -> Content:

@@ -15,7 +15,7 @@ from forebay_state_api.job.states import MapState
 
 if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec
-    from forebay_state_api.engine.engine import Engine
+    from forebay_state_api.engine.host import StateHost
     from forebay_state_api.job.descriptors import StateDescriptor
 
 
@@ -31,13 +31,13 @@ class EntriesState(KeyedState):
 
     def __init__(
         self,
-        engine: Engine,
+        host: StateHost,
         descriptor: StateDescriptor,
         spec: TableSpec,
         table: Table,
         codec: ValueCodec,
     ) -> None:
-        super().__init__(engine, descriptor, spec, table, codec)
+        super().__init__(host, descriptor, spec, table, codec)
         user_key = spec.user_key
         assert user_key is not None  # a map's spec has one
         self._admit_key = user_key.admit
@@ -184,7 +184,7 @@ class EntriesState(KeyedState):
         if content.in_memory:
             return content.elements
         self._waits()
-        return content.all(self._engine.settings.page_size)
+        return content.all(self._host.settings.page_size)
 
     def _iterate(
         self,

@@ -21,7 +21,7 @@ from forebay_state_api.job.states import AggregatingState, ReducingState
 
 if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec
-    from forebay_state_api.engine.engine import Engine
+    from forebay_state_api.engine.host import StateHost
     from forebay_state_api.job.descriptors import StateDescriptor
 
 
@@ -35,13 +35,13 @@ class MergingState(PointState, MergeableState):
 
     def __init__(
         self,
-        engine: Engine,
+        host: StateHost,
         descriptor: StateDescriptor,
         spec: TableSpec,
         table: Table,
         codec: ValueCodec,
     ) -> None:
-        super().__init__(engine, descriptor, spec, table, codec)
+        super().__init__(host, descriptor, spec, table, codec)
         self._pending: dict[tuple[Any, Any], list[tuple[Promise[Any], Callable[[], Any]]]] = {}
         """(namespace, key) → the requests that wait for one read, in order."""
 
@@ -196,13 +196,13 @@ class KeyedReducingState(MergingState, ReducingState[Any]):
 
     def __init__(
         self,
-        engine: Engine,
+        host: StateHost,
         descriptor: StateDescriptor,
         spec: TableSpec,
         table: Table,
         codec: ValueCodec,
     ) -> None:
-        super().__init__(engine, descriptor, spec, table, codec)
+        super().__init__(host, descriptor, spec, table, codec)
         assert isinstance(descriptor, ReducingStateDescriptor)
         self._reduce = descriptor.reduce
 
@@ -215,7 +215,7 @@ class KeyedReducingState(MergingState, ReducingState[Any]):
         try:
             return self._reduce(cell if self._hand_out is None else self._hand_out(cell), value)
         except Exception as error:
-            self._engine.fail(error)
+            self._host.fail(error)
             raise
 
     def _joined(self, first: Any, second: Any) -> Any:
@@ -234,13 +234,13 @@ class KeyedAggregatingState(MergingState, AggregatingState[Any, Any]):
 
     def __init__(
         self,
-        engine: Engine,
+        host: StateHost,
         descriptor: StateDescriptor,
         spec: TableSpec,
         table: Table,
         codec: ValueCodec,
     ) -> None:
-        super().__init__(engine, descriptor, spec, table, codec)
+        super().__init__(host, descriptor, spec, table, codec)
         assert isinstance(descriptor, AggregatingStateDescriptor)
         self._function = descriptor.aggregate_function
 
@@ -253,14 +253,14 @@ class KeyedAggregatingState(MergingState, AggregatingState[Any, Any]):
             accumulator = function.create_accumulator() if cell is ABSENT else self._copy(cell)
             return function.add(value, accumulator)
         except Exception as error:
-            self._engine.fail(error)
+            self._host.fail(error)
             raise
 
     def _joined(self, first: Any, second: Any) -> Any:
         try:
             return self._function.merge(self._copy(first), self._copy(second))
         except Exception as error:
-            self._engine.fail(error)
+            self._host.fail(error)
             raise
 
     def _result(self, cell: Any) -> Any:
@@ -269,5 +269,5 @@ class KeyedAggregatingState(MergingState, AggregatingState[Any, Any]):
         try:
             return self._function.get_result(self._copy(cell))
         except Exception as error:
-            self._engine.fail(error)
+            self._host.fail(error)
             raise

@@ -25,7 +25,7 @@ from forebay_state_api.job.iterators import StateIterator
 from forebay_state_api.job.ttl import StateTtlConfig, StateVisibility, UpdateType
 
 if TYPE_CHECKING:
-    from forebay_state_api.engine.engine import Engine
+    from forebay_state_api.engine.host import StateHost
 
 _log = logging.getLogger(__name__)
 _time_of: Final = itemgetter(0)
@@ -105,7 +105,7 @@ class _TtlCells(KeyedState):
 
     def _load(self, content: Content, arrive: Callable[[list[Any]], Any]) -> StateFuture[Any]:
         """``arrive`` of all elements of what is not in memory, read on a backend thread."""
-        wanted = (content, self._engine.settings.page_size)
+        wanted = (content, self._host.settings.page_size)
         # Not for the state as their owner: they would go out in one call with its reads of cells.
         return self._scheduler.read(load_whole, load_whole, None, wanted, arrive)
 
@@ -374,9 +374,9 @@ def with_ttl(state: type[KeyedState]) -> type[KeyedState]:
 def _class_with_ttl(state: type[KeyedState]) -> type[KeyedState]:
     front = next(ttl for base, ttl in _IN_FRONT.items() if issubclass(state, base))
 
-    def begin(self: Any, engine: Engine, descriptor: Any, *arguments: Any) -> None:
-        state.__init__(self, engine, descriptor, *arguments)
-        policy = self._policy = TtlPolicy(descriptor.ttl, engine.now_us)
+    def begin(self: Any, host: StateHost, descriptor: Any, *arguments: Any) -> None:
+        state.__init__(self, host, descriptor, *arguments)
+        policy = self._policy = TtlPolicy(descriptor.ttl, host.now_us)
         self._now, self._plain_after = policy.now, policy.plain_after
 
     members = {"__slots__": ("_now", "_plain_after", "_policy"), "__init__": begin}

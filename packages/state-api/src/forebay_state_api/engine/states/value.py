@@ -14,7 +14,7 @@ from forebay_state_api.job.states import ValueState
 
 if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec
-    from forebay_state_api.engine.engine import Engine
+    from forebay_state_api.engine.host import StateHost
     from forebay_state_api.job.descriptors import StateDescriptor
 
 
@@ -83,13 +83,13 @@ class KeyedValueState(PointState, ValueState[Any]):
 
     def __init__(
         self,
-        engine: Engine,
+        host: StateHost,
         descriptor: StateDescriptor,
         spec: TableSpec,
         table: Table,
         codec: ValueCodec,
     ) -> None:
-        super().__init__(engine, descriptor, spec, table, codec)
+        super().__init__(host, descriptor, spec, table, codec)
         default = getattr(descriptor, "default", None)
         try:
             self._default = None if default is None else codec.admit(default)

@@ -36,7 +36,7 @@ from forebay_state_api.job.timers import TimeDomain, Timers
 from forebay_state_api.keys import key_group_range_of
 
 if TYPE_CHECKING:
-    from forebay_state_api.engine.engine import Engine
+    from forebay_state_api.engine.host import StateHost
 
 Entry = tuple[datetime, Any, int]
 """What `RecordMethod.run` takes: the timer's time as its row, its key and key group."""
@@ -66,11 +66,11 @@ class Timeline:
     """The timers of one domain, and those of them that are due in this micro-batch."""
 
     def __init__(
-        self, engine: Engine, number: int, cells: TimerCells, directory: Directory, times: Times
+        self, host: StateHost, number: int, cells: TimerCells, directory: Directory, times: Times
     ) -> None:
         self.domain: Final = DOMAINS[number]
         self.directory: Final = directory
-        self._engine: Final = engine
+        self._host: Final = host
         self._number: Final = number
         self._cells: Final = cells
         self._address: Final = cells.address
@@ -156,7 +156,7 @@ class Timeline:
             self._next_us = self.directory.after(self._until_us)
         while True:
             yield from self._merged((), NEVER, cleared=False)
-            self._engine.scheduler.drain()
+            self._host.scheduler.drain()
             if not self._fresh:
                 break
         self._firing = False
@@ -165,7 +165,7 @@ class Timeline:
     def _loaded(self, leaf: int, groups: Sequence[int]) -> tuple[Sequence[Timer], bool]:
         """The due timers of a leaf, and whether they were taken out of it, being all of them."""
         cells = [(group, self._number, leaf) for group in groups]
-        timers = self._cells.load(cells, self._engine.scheduler.executor)
+        timers = self._cells.load(cells, self._host.scheduler.executor)
         due = bisect.bisect_right(timers, self._until_us, key=itemgetter(0))
         later = timers[due:]
         if later:
@@ -183,7 +183,7 @@ class Timeline:
         """Loaded timers and those that are registered meanwhile, before ``end_us``."""
         fresh, live, stored = self._fresh, self._live, self._stored
         address, last, deferred = self._address, self._last, self._deferred
-        counters, scheduler = self._engine.counters, self._engine.scheduler
+        counters, scheduler = self._host.scheduler.counters, self._host.scheduler
         busy = scheduler.busy
         position, count = 0, len(timers)
         known_us, time = 0, EPOCH
@@ -237,22 +237,22 @@ def _is_free(busy: Mapping[Any, Any], key: Any) -> bool:
 class EngineTimers(Timers):
     """The timers of one subtask and micro-batch."""
 
-    def __init__(self, engine: Engine, times: Times, *, has_event_time: bool) -> None:
+    def __init__(self, host: StateHost, times: Times, *, has_event_time: bool) -> None:
         """Opens the tables."""
-        context = engine.context
+        context = host.context
         self._context = context
         self._has_event_time: Final = has_event_time
-        self._scheduler: Final = engine.scheduler
+        self._scheduler: Final = host.scheduler
         self.times: Final = times
-        self.specs: Final = timer_specs(engine.key_codec)
-        self.tables: Final = [(spec, engine.backend.table(spec)) for spec in self.specs]
+        self.specs: Final = timer_specs(host.key_codec)
+        self.tables: Final = [(spec, host.backend.table(spec)) for spec in self.specs]
         (_, timers), (_, self._directory) = self.tables
         self._cells: Final = TimerCells(timers, self.specs[0])
         groups = key_group_range_of(
             context.subtask_index, context.parallelism, context.max_parallelism
         )
         self._lines: Final = [
-            Timeline(engine, number, self._cells, Directory(self._directory, number, groups), times)
+            Timeline(host, number, self._cells, Directory(self._directory, number, groups), times)
             for number in range(len(DOMAINS))
         ]
         self._event, self._processing = self._lines

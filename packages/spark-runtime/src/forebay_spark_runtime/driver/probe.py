@@ -98,7 +98,7 @@ def _refusals(directory: str, options: Mapping[str, Any], marker: str) -> list[s
     try:
         from forebay_state_api.contract.object_storage import ObjectNotFoundError
         from forebay_state_api.storage.opening import open_storage
-        from forebay_state_api.storage.probe import examine
+        from forebay_state_api.versions.storage_probe import examine
     except ImportError as error:
         return [f"storage was not probed, for {error.name or error} cannot be imported"]
     try:

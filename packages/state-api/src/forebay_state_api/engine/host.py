@@ -1,0 +1,50 @@
+"""What state objects, timers and record methods need of the engine that runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+
+if TYPE_CHECKING:
+    from forebay_state_api.codecs import ValueCodec
+    from forebay_state_api.contract.backend import StateBackend
+    from forebay_state_api.contract.migration import Lineage
+    from forebay_state_api.engine.scheduler import Scheduler
+    from forebay_state_api.job.context import RuntimeContext
+    from forebay_state_api.settings import EngineSettings
+
+
+class CountWait(Protocol):
+    """Counts a synchronous access to ``state`` that waits for storage."""
+
+    def __call__(self, state: str, *, avoidable: bool) -> None:
+        """``avoidable``: the access has an asynchronous twin."""
+
+
+@attrs.frozen(kw_only=True)
+class StateHost:
+    """One subtask's engine, as its states and timers see it."""
+
+    context: RuntimeContext
+    scheduler: Scheduler
+    settings: EngineSettings
+    backend: StateBackend
+    key_codec: ValueCodec
+    lineages: Mapping[str, Lineage]
+    """How the states that the backend has opened were declared, by name."""
+    now_us: int
+    """The micro-batch's time, µs since the epoch."""
+    waits: CountWait
+    fail: Callable[[Exception], None]
+    """Fails the micro-batch with an error, even where the user's code catches it."""
+
+
+class RecordHost(Protocol):
+    """The engine, as record methods see it."""
+
+    scheduler: Scheduler
+    context: RuntimeContext
+    rows_out: list[Any]
+    """Rows that user code emitted and nobody has taken yet."""
