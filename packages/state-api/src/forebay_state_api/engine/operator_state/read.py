@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay_state_api.engine.operator_state.operator_state import LIST_CHECKPOINTED
 from forebay_state_api.engine.operator_state.restored import Part
-from forebay_state_api.engine.operator_state.typed import declared
+from forebay_state_api.engine.operator_state.typed import check_class, declared
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.job.descriptors import ListStateDescriptor, MapStateDescriptor
 from forebay_state_api.versions.blobs import read_blob
@@ -41,6 +41,7 @@ def read_operator_state(
         made = sorted(reader.manifests, key=lambda manifest: manifest.made.range.start)
         contents = [Content.loaded(manifest.operator_state) for manifest in made]
         mode = _mode(contents, asked.name, reader, uid)
+        check_class(asked, mode)
         told = declared(asked, mode, uid)
         found = []
         for content in contents:
