@@ -29,7 +29,7 @@ from forebay_compaction_ray.messages import Submission
 from forebay_compaction_ray.options import ClientSecurity
 from forebay_compaction_ray.ray_server.cluster import connected, start_gateway
 from forebay_compaction_ray.ray_server.spec import GatewaySpec
-from forebay_compaction_ray.worker.body import StoragePlace
+from forebay_compaction_ray.worker.body import WorkerStorage
 from forebay_state_api.contract.compaction_job import CompactionJob
 from forebay_state_api.contract.compaction_service import CompactionPhase
 from forebay_state_api.contract.files import StateFile
@@ -202,7 +202,7 @@ def measure(state_dir: str, *, trips: int, jobs: int, cells: int, merges: int) -
     import ray
 
     limits = GatewayLimits(queue=1000, jobs_per_client=1000)
-    storages = {"default": StoragePlace(state_dir)}
+    storages = {"default": WorkerStorage(state_dir)}
     spec = GatewaySpec(host="127.0.0.1", port=0, workers=2, storages=storages, limits=limits)
     actor, address = start_gateway(spec, name="benchmark", detached=False)
     gateway = Gateway(address, ClientSecurity(), timeout_s=10.0)

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from forebay_backend_heap import columns, reading
+from forebay_backend_heap import encoding, file_reader
 from forebay_backend_heap.cache import ProcessCache
 from forebay_state_api.contract.changes import ABSENT, Shape
 from forebay_state_api.keys import KeyGroupRange
@@ -61,7 +61,7 @@ def expect(model, operation):
 
 @pytest.fixture
 def machine(kit, monkeypatch):
-    monkeypatch.setattr(columns, "CHUNK_CELLS", 3)
+    monkeypatch.setattr(encoding, "CHUNK_CELLS", 3)
     specs = {
         "value": kit.spec("value", value=int),
         "list": kit.spec("list", Shape.LIST, value=int),
@@ -93,7 +93,7 @@ def machine(kit, monkeypatch):
         )
         def batch(self, operations, cut, parallelism, process, declared, small, fate):
             monkeypatch.setattr("forebay_backend_heap.backend.CACHE", self.processes[process])
-            monkeypatch.setattr(reading, "_WORTH_RANGES", 0 if small else 1 << 20)
+            monkeypatch.setattr(file_reader, "_WORTH_RANGES", 0 if small else 1 << 20)
             operations = [o for o in operations if o[0] in declared]
             manifests = []
             for groups in self.job.ranges(parallelism):

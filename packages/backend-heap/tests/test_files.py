@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from forebay_backend_heap import columns, reading
+from forebay_backend_heap import encoding, file_reader
 from forebay_backend_heap.file_chain import Chain
+from forebay_backend_heap.file_reader import Reader
 from forebay_backend_heap.files import (
     _PREFIX,
     FORMAT_VERSION,
@@ -24,7 +25,6 @@ from forebay_backend_heap.files import (
     parse_head,
     seal_of,
 )
-from forebay_backend_heap.reading import Reader
 from forebay_backend_heap.resident import Resident
 from forebay_state_api.contract.changes import ABSENT, Shape
 from forebay_state_api.errors import CorruptStateError, StateMigrationError
@@ -115,8 +115,8 @@ def test_an_altered_chunk_names_the_state(kit, job):
 
 
 def test_altered_bytes_are_found_in_a_part_too(kit, job, monkeypatch):
-    monkeypatch.setattr(reading, "_WORTH_RANGES", 0)
-    monkeypatch.setattr(columns, "CHUNK_CELLS", 2)
+    monkeypatch.setattr(file_reader, "_WORTH_RANGES", 0)
+    monkeypatch.setattr(encoding, "CHUNK_CELLS", 2)
     state = write(kit, job)
     file = attrs.evolve(state.files[0], range=KeyGroupRange(0, 1))
     good = job.storage.get(file.name)
@@ -154,7 +154,7 @@ def test_a_newer_format_says_what_to_install():
 
 
 def test_a_part_of_a_file_is_read_for_a_part_of_the_groups(kit, job, monkeypatch):
-    monkeypatch.setattr(reading, "_WORTH_RANGES", 0)
+    monkeypatch.setattr(file_reader, "_WORTH_RANGES", 0)
     spec = kit.spec("big", value=bytes)
     batch = job.begin([spec])
     for key in range(16 * 1024):
@@ -175,15 +175,15 @@ def test_a_part_of_a_file_is_read_for_a_part_of_the_groups(kit, job, monkeypatch
 
 
 def test_sections_are_clipped_by_chunks(kit, monkeypatch):
-    monkeypatch.setattr(columns, "CHUNK_CELLS", 4)
+    monkeypatch.setattr(encoding, "CHUNK_CELLS", 4)
     spec = kit.spec("s", value=int)
     groups = np.arange(16, dtype=np.uint16)
-    block = columns.Block([None], None, list(range(16)), groups, list(range(16)))
-    section = columns.encode(spec, Op.PUT, block, KeyGroupRange(0, 15))
+    block = encoding.Block([None], None, list(range(16)), groups, list(range(16)))
+    section = encoding.encode(spec, Op.PUT, block, KeyGroupRange(0, 15))
     for start in range(16):
         for end in range(start, 16):
             clipped = section.clipped(KeyGroupRange(start, end))
-            assert columns.decode(clipped, spec).keys == list(range(start, end + 1))
+            assert encoding.decode(clipped, spec).keys == list(range(start, end + 1))
             assert len(clipped.chunks) == end // 4 - start // 4 + 1
     assert section.clipped(KeyGroupRange(16, 20)) is None
 

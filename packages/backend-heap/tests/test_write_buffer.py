@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay_backend_heap.table import _replay
-from forebay_backend_heap.write_buffer import Pending, changes_of
+from forebay_backend_heap.write_buffer import WriteBuffer, changes_of
 from forebay_state_api.contract.changes import (
     ABSENT,
     Changes,
@@ -55,7 +55,7 @@ def expect(shape, old, change):
 @given(data=st.data())
 def test_blocks_amount_to_the_changes(shape, data):
     parts = data.draw(st.lists(st.dictionaries(CELLS, PARTS[shape], max_size=3), max_size=4))
-    pending, again = Pending(), Pending()
+    pending, again = WriteBuffer(), WriteBuffer()
     expected = {cell: copy.deepcopy(OLD[shape]) for cell in [(None, 1), ("w", 1)]}
     for part in parts:
         pending.add(as_changes(shape, part))
@@ -72,7 +72,7 @@ def test_blocks_amount_to_the_changes(shape, data):
 
 
 def test_nothing_written_is_no_block():
-    pending = Pending()
+    pending = WriteBuffer()
     assert list(pending.blocks()) == []
     pending.add(Changes(lists={None: {1: ListChange(1)}}))
     pending.add(Changes(points={None: PointChanges([], [], [])}))

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forebay_backend_lsm.addressing import Batch
+from forebay_backend_lsm.addressing import AddressedKeys
 from forebay_backend_lsm.files import Cells, Kind
 from forebay_backend_lsm.files.blocks import Cutter
-from forebay_backend_lsm.search import Arena, Places, search
+from forebay_backend_lsm.search import Arena, CandidateBlocks, search
 
 CONTENT = st.dictionaries(
     st.binary(min_size=1, max_size=4),
@@ -47,10 +47,12 @@ def test_a_search_finds_what_a_dictionary_does(contents, others, times):
     arena, bases = Arena.of([block_of(content, times=times) for content in contents])
     keys = [*others, *(key for content in contents for key in content)]
     asked = [(block, key) for block in range(len(contents)) for key in keys]
-    batch = Batch(np.array([address(k) for _, k in asked], np.uint64), [k for _, k in asked])
+    batch = AddressedKeys(
+        np.array([address(k) for _, k in asked], np.uint64), [k for _, k in asked]
+    )
     blocks = np.array([block for block, _ in asked])
     counts = np.array([len(content) for content in contents])
-    places = Places(bases[blocks], counts[blocks], times)
+    places = CandidateBlocks(bases[blocks], counts[blocks], times)
     hits = search(arena, places, batch, np.arange(len(asked)))
     expected = [(i, contents[b][k]) for i, (b, k) in enumerate(asked) if k in contents[b]]
     assert hits.which.tolist() == [i for i, _ in expected]
@@ -66,8 +68,8 @@ def test_a_search_finds_what_a_dictionary_does(contents, others, times):
 def test_values_of_any_size_come_out_whole(size):
     content = {b"k%d" % n: (Kind.PUT, bytes([n]) * size, 0) for n in range(20)}
     arena, bases = Arena.of([block_of(content, times=False)])
-    batch = Batch(np.array([address(k) for k in content], np.uint64), [*content])
-    places = Places(np.repeat(bases[:1], 20), np.full(20, 20), has_times=False)
+    batch = AddressedKeys(np.array([address(k) for k in content], np.uint64), [*content])
+    places = CandidateBlocks(np.repeat(bases[:1], 20), np.full(20, 20), has_times=False)
     hits = search(arena, places, batch, np.arange(20))
     assert hits.split() == [value for _, value, _ in content.values()]
 
@@ -75,6 +77,6 @@ def test_values_of_any_size_come_out_whole(size):
 def test_nothing_is_found_of_nothing():
     arena, bases = Arena.of([block_of({b"k": (Kind.PUT, b"v", 0)}, times=False)])
     none = np.zeros(0, np.int64)
-    batch = Batch(np.zeros(0, np.uint64), [])
-    hits = search(arena, Places(bases[none], none, has_times=False), batch, none)
+    batch = AddressedKeys(np.zeros(0, np.uint64), [])
+    hits = search(arena, CandidateBlocks(bases[none], none, has_times=False), batch, none)
     assert (hits.which.tolist(), hits.values) == ([], b"")

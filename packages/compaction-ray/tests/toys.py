@@ -17,7 +17,7 @@ from forebay_compaction_ray.gateway.pool import WorkerLostError
 from forebay_compaction_ray.gateway.security import ServerSecurity
 from forebay_compaction_ray.gateway.server import GatewayServer
 from forebay_compaction_ray.messages import JobProgress, Outcome, Pulse, Submission, WorkerInfo
-from forebay_compaction_ray.worker.body import StoragePlace, WorkerBody
+from forebay_compaction_ray.worker.body import WorkerBody, WorkerStorage
 from forebay_state_api.contract.checksummed import unseal
 from forebay_state_api.contract.compaction_job import CompactionJob, CompactionResult
 from forebay_state_api.contract.compaction_service import CompactionPhase
@@ -287,7 +287,7 @@ class ThreadPool:
         self.bodies: list[WorkerBody] = []
 
     def start(self):
-        places = {name: StoragePlace(name) for name in self._storages}
+        places = {name: WorkerStorage(name) for name in self._storages}
         body = WorkerBody(places, compactors=lambda: self._compactors, open_=self._open)
         self.bodies.append(body)
         return self.worker_class(body)

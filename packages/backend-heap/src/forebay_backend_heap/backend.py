@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Final, Self
 
 from forebay_backend_heap.cache import CACHE, Copy, size_of
 from forebay_backend_heap.file_chain import Chain, written_range
+from forebay_backend_heap.file_reader import Reader
 from forebay_backend_heap.options import HeapOptions
-from forebay_backend_heap.reading import Reader
 from forebay_backend_heap.resident import Resident
 from forebay_backend_heap.snapshot import Writer, Written
 from forebay_backend_heap.table import HeapTable

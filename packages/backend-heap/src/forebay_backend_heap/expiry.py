@@ -21,24 +21,24 @@ T = TypeVar("T")
 NEVER: Final = 1 << 62
 """Later than every time."""
 
-Places = Collection[tuple[Any, int]]
+GroupedKeys = Collection[tuple[Any, int]]
 """Keys with their key groups."""
 
 
 def expired_in(
-    shape: Shape, namespace: Any, cells: dict[Any, Any], places: Places, until_us: int
+    shape: Shape, namespace: Any, cells: dict[Any, Any], keys: GroupedKeys, until_us: int
 ) -> tuple[Changes, int]:
     """Remove what is of ``until_us`` or older; what that changed, and the oldest time that stays.
 
     `NEVER` stays if nothing does.
     """
     if shape is Shape.LIST:
-        return _in_lists(namespace, cells, places, until_us)
+        return _in_lists(namespace, cells, keys, until_us)
     if shape is Shape.MAP:
-        return _in_maps(namespace, cells, places, until_us)
+        return _in_maps(namespace, cells, keys, until_us)
     get, oldest_us = cells.get, NEVER
     gone: dict[Any, int] = {}
-    for key, group in places:
+    for key, group in keys:
         if (cell := get(key)) is None:
             continue
         time_us = cell[0]
@@ -55,11 +55,11 @@ def expired_in(
 
 
 def _in_lists(
-    namespace: Any, cells: dict[Any, Any], places: Places, until_us: int
+    namespace: Any, cells: dict[Any, Any], keys: GroupedKeys, until_us: int
 ) -> tuple[Changes, int]:
     changes: dict[Any, ListChange] = {}
     oldest_us = NEVER
-    for key, group in places:
+    for key, group in keys:
         elements = cells.get(key, ())
         live = [element for element in elements if element[0] > until_us]
         oldest_us = min([oldest_us, *(element[0] for element in live)])
@@ -74,11 +74,11 @@ def _in_lists(
 
 
 def _in_maps(
-    namespace: Any, cells: dict[Any, Any], places: Places, until_us: int
+    namespace: Any, cells: dict[Any, Any], keys: GroupedKeys, until_us: int
 ) -> tuple[Changes, int]:
     changes: dict[Any, MapChange] = {}
     oldest_us = NEVER
-    for key, group in places:
+    for key, group in keys:
         entries = cells.get(key)
         if entries is None:
             continue

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from forebay_backend_heap.columns import decode, encode, oldest_time
+from forebay_backend_heap.encoding import decode, encode, oldest_time
 from forebay_backend_heap.expiry import without_expired
 from forebay_backend_heap.files import Section
 from forebay_backend_heap.resident import Resident
-from forebay_backend_heap.write_buffer import Pending, changes_of
+from forebay_backend_heap.write_buffer import WriteBuffer, changes_of
 from forebay_state_api.contract.backend import TableSpec
 from forebay_state_api.contract.expiry import Deadline
 
@@ -40,14 +40,14 @@ class Fold:
     def sections(self, sections: Sequence[Section]) -> list[Section]:
         """The sections of the one delta."""
         result: list[Section] = []
-        merged: dict[str, Pending] = {}
+        merged: dict[str, WriteBuffer] = {}
         for section in sections:
             spec = self._mergeable(section)
             if spec is None:
                 result += self._encoded(section.table, merged.pop(section.table, None))
                 result.append(section)
                 continue
-            pending = merged.setdefault(section.table, Pending())
+            pending = merged.setdefault(section.table, WriteBuffer())
             changes = changes_of(spec.shape, section.op, decode(section, spec))
             if (deadline := self._deadlines.get(spec.name)) is not None:
                 changes, found = without_expired(changes, deadline)
@@ -79,7 +79,7 @@ class Fold:
             return None
         return table.spec
 
-    def _encoded(self, name: str, pending: Pending | None) -> list[Section]:
+    def _encoded(self, name: str, pending: WriteBuffer | None) -> list[Section]:
         if pending is None:
             return []
         spec = self._resident.tables[name].spec

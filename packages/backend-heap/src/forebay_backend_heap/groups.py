@@ -13,7 +13,7 @@ from forebay_backend_heap.files import Groups
 
 _SLACK: Final = 4096
 
-Run = tuple[list[Any], Groups]
+KeyRun = tuple[list[Any], Groups]
 
 
 class GroupIndex:
@@ -23,7 +23,7 @@ class GroupIndex:
     the memory of a dictionary and is asked for only when a snapshot is written.
     """
 
-    def __init__(self, runs: Iterable[Run] = (), walked: int = 0) -> None:
+    def __init__(self, runs: Iterable[KeyRun] = (), walked: int = 0) -> None:
         """``walked`` of the keys in ``runs`` were walked along already."""
         self._reset(list(runs), walked)
 
@@ -122,7 +122,7 @@ class GroupIndex:
         groups = np.fromiter(known.values(), np.uint16, len(known))
         self._reset([(list(known), groups)], min(walked or len(before), len(known)))
 
-    def _reset(self, runs: list[Run], walked: int) -> None:
+    def _reset(self, runs: list[KeyRun], walked: int) -> None:
         self._runs = runs
         self.held = sum(len(keys) for keys, _ in runs)
         """Keys, those counted twice that came twice."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 
-from forebay_backend_heap.columns import encode
-from forebay_backend_heap.expiry import Places
+from forebay_backend_heap.encoding import encode
+from forebay_backend_heap.expiry import GroupedKeys
 from forebay_backend_heap.files import Op, Section
 from forebay_backend_heap.gc_pause import paused
 from forebay_backend_heap.table import HeapTable
@@ -65,13 +65,13 @@ class Resident:
         return [
             section
             for table in self.tables.values()
-            for places, until_us in _expiring(table, now_us)
-            for section in self.dropping(table, places, until_us)
+            for keys, until_us in _expiring(table, now_us)
+            for section in self.dropping(table, keys, until_us)
         ]
 
-    def dropping(self, table: HeapTable, places: Places, until_us: int) -> list[Section]:
+    def dropping(self, table: HeapTable, keys: GroupedKeys, until_us: int) -> list[Section]:
         """`HeapTable.drop`, and the sections that do the same."""
-        dropped = table.drop(places, until_us)
+        dropped = table.drop(keys, until_us)
         if len(dropped):
             _log.debug(
                 "ttl: a fold or snapshot dropped expired parts of %d cells of state %r, groups %s",
@@ -121,7 +121,7 @@ class Resident:
         return sections
 
 
-def _expiring(table: HeapTable, now_us: int) -> Iterator[tuple[Places, int]]:
+def _expiring(table: HeapTable, now_us: int) -> Iterator[tuple[GroupedKeys, int]]:
     """All keys of a table, and until when what they hold has expired.
 
     They come in parts where the clock is to be read in between.
@@ -130,9 +130,9 @@ def _expiring(table: HeapTable, now_us: int) -> Iterator[tuple[Places, int]]:
     expiry = spec.compaction_expiry or spec.snapshot_expiry
     if expiry is None:
         return
-    places, start = [*table.places()], 0
-    for cells, until_us in Deadline(expiry, now_us, spec.compaction_clock_every).steps(len(places)):
-        yield places[start : start + cells], until_us
+    keys, start = [*table.grouped_keys()], 0
+    for cells, until_us in Deadline(expiry, now_us, spec.compaction_clock_every).steps(len(keys)):
+        yield keys[start : start + cells], until_us
         start += cells
 
 

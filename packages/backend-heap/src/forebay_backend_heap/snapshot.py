@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import attrs
 
 from forebay_backend_heap.file_chain import Chain
+from forebay_backend_heap.file_reader import Reader
 from forebay_backend_heap.files import FileBytes, Role, Section, file_bytes
 from forebay_backend_heap.folding import Fold
 from forebay_backend_heap.gc_pause import paused
 from forebay_backend_heap.options import HeapOptions
-from forebay_backend_heap.reading import Reader
 from forebay_backend_heap.resident import Resident
 from forebay_state_api.contract.changes import Shape
 from forebay_state_api.contract.files import StateFile

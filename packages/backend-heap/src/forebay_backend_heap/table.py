@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from forebay_backend_heap.columns import Block, decode, oldest_time
-from forebay_backend_heap.expiry import NEVER, Places, Walk, expired_in
+from forebay_backend_heap.encoding import Block, decode, oldest_time
+from forebay_backend_heap.expiry import NEVER, GroupedKeys, Walk, expired_in
 from forebay_backend_heap.files import Groups, Op, Section
 from forebay_backend_heap.groups import GroupIndex
-from forebay_backend_heap.write_buffer import Pending
+from forebay_backend_heap.write_buffer import WriteBuffer
 from forebay_state_api.codecs import decoding
 from forebay_state_api.contract.backend import Scan, Table, TableSpec
 from forebay_state_api.contract.changes import ABSENT, Changes, ListChange, MapChange, Shape, Space
@@ -32,7 +32,7 @@ class HeapTable(Table):
 
     def __init__(self, spec: TableSpec) -> None:
         self.spec = spec
-        self.pending = Pending()
+        self.pending = WriteBuffer()
         """What was applied since the table was opened."""
         self._spaces: dict[Any, Space] = {}
         self._groups = GroupIndex()
@@ -116,11 +116,11 @@ class HeapTable(Table):
                 self._walk.rewind()
                 if self._walk.is_clean(until_us):
                     break
-            if not (places := self._groups.walk(wanted)):
+            if not (keys := self._groups.walk(wanted)):
                 break
-            wanted -= len(places)
+            wanted -= len(keys)
             held = len(self)
-            changed += len(self.drop(places, until_us))
+            changed += len(self.drop(keys, until_us))
             self._groups.gone += held - len(self)
         return changed
 
@@ -151,28 +151,26 @@ class HeapTable(Table):
             told = self._walk.wrote_all if everything else self._walk.wrote
             told(min(times, default=NEVER))
 
-    def drop(self, places: Places, until_us: int) -> Pending:
+    def drop(self, keys: GroupedKeys, until_us: int) -> WriteBuffer:
         """Remove what is of ``until_us`` or older from the cells of some keys.
 
         Returns what that changed; it was applied too.
         """
-        dropped = Pending()
+        dropped = WriteBuffer()
         for namespace, space in self._spaces.items():
-            changes, oldest_us = expired_in(
-                self.spec.shape, namespace, space.cells, places, until_us
-            )
+            changes, oldest_us = expired_in(self.spec.shape, namespace, space.cells, keys, until_us)
             self._walk.saw(oldest_us)
             dropped.add(changes)
             self.pending.add(changes)
         return dropped
 
-    def places(self) -> Places:
+    def grouped_keys(self) -> GroupedKeys:
         """All keys."""
         return self._groups.as_dict().items()
 
     def settled(self) -> None:
         """Begin anew after a commit: nothing is pending, and empty namespaces are forgotten."""
-        self.pending = Pending()
+        self.pending = WriteBuffer()
         if len(self._spaces) > 1:
             self._spaces = {n: s for n, s in self._spaces.items() if n is None or s.cells}
 

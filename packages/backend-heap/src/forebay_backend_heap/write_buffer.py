@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from forebay_backend_heap.columns import Block
+from forebay_backend_heap.encoding import Block
 from forebay_backend_heap.files import Groups, Op
 from forebay_state_api.contract.changes import (
     ABSENT,
@@ -23,7 +23,7 @@ from forebay_state_api.contract.changes import (
 Part = tuple[Any, list[Any], Groups, list[Any] | None]
 
 
-class Pending:
+class WriteBuffer:
     """Accumulates `Changes`; of several to one cell, what they amount to together.
 
     What is added is kept, and must not be changed afterwards.
@@ -91,7 +91,7 @@ class Pending:
 
 
 def changes_of(shape: Shape, op: Op, block: Block) -> Changes:
-    """The writes that a block stands for; inverse of `Pending.blocks`."""
+    """The writes that a block stands for; inverse of `WriteBuffer.blocks`."""
     points: dict[Any, PointChanges] = {}
     lists: dict[Any, dict[Any, ListChange]] = {}
     maps: dict[Any, dict[Any, MapChange]] = {}

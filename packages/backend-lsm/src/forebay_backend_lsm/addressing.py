@@ -36,7 +36,7 @@ _FIRST: Final = itemgetter(0)
 _SECOND: Final = itemgetter(1)
 
 
-class Batch:
+class AddressedKeys:
     """Cells that are looked for, or written: addresses, and the keys that decide."""
 
     def __init__(self, addresses: U64, keys: list[bytes]) -> None:
@@ -78,9 +78,9 @@ class Batch:
 class Entries:
     """Cells of a map table, and the prefixes that they belong to."""
 
-    prefixes: Batch
+    prefixes: AddressedKeys
     """Of each cell, at the address of the prefix's `Kind.CLEAR`."""
-    cells: Batch
+    cells: AddressedKeys
 
     @classmethod
     def of(
@@ -90,7 +90,7 @@ class Entries:
         low = prefix_addresses(groups, prefixes)
         keys = [prefix + user_key for prefix, user_key in zip(prefixes, user_keys, strict=True)]
         hashes = np.fromiter(map(xxh3_64_intdigest, user_keys), np.uint64, len(keys))
-        return cls(Batch(low, prefixes), Batch(low | hashes >> _HALF_SHIFT, keys))
+        return cls(AddressedKeys(low, prefixes), AddressedKeys(low | hashes >> _HALF_SHIFT, keys))
 
 
 class Addressing:
@@ -111,12 +111,12 @@ class Addressing:
             head = head_of(namespace)
             return [head + varint(len(key)) + key for key in packed]
 
-    def cells(self, namespace: Any, groups: npt.NDArray[Any], keys: list[Any]) -> Batch:
+    def cells(self, namespace: Any, groups: npt.NDArray[Any], keys: list[Any]) -> AddressedKeys:
         """Cells of a point or list table."""
         prefixes = self.prefixes(namespace, keys)
-        return Batch(addresses_of(groups, prefixes), prefixes)
+        return AddressedKeys(addresses_of(groups, prefixes), prefixes)
 
-    def asked(self, namespace: Any, cells: Sequence[tuple[int, Any]]) -> Batch:
+    def asked(self, namespace: Any, cells: Sequence[tuple[int, Any]]) -> AddressedKeys:
         """`cells` for (key group, key) pairs."""
         groups = np.fromiter(map(_FIRST, cells), np.uint64, len(cells))
         return self.cells(namespace, groups, [*map(_SECOND, cells)])
@@ -134,15 +134,15 @@ class Addressing:
         original = codec.original
         return codec.pack_each(addresses if original is None else [*map(original, addresses)])
 
-    def one(self, namespace: Any, group: int, key: Any) -> Batch:
+    def one(self, namespace: Any, group: int, key: Any) -> AddressedKeys:
         """The cell of one key in a list table."""
         (prefix,) = self.prefixes(namespace, [key])
-        return Batch(np.array([address_of(group, prefix)], np.uint64), [prefix])
+        return AddressedKeys(np.array([address_of(group, prefix)], np.uint64), [prefix])
 
-    def one_map(self, namespace: Any, group: int, key: Any) -> Batch:
+    def one_map(self, namespace: Any, group: int, key: Any) -> AddressedKeys:
         """The prefix of one key in a map table, at its lowest address."""
         (prefix,) = self.prefixes(namespace, [key])
-        return Batch(prefix_addresses(np.array([group]), [prefix]), [prefix])
+        return AddressedKeys(prefix_addresses(np.array([group]), [prefix]), [prefix])
 
 
 def prefix_addresses(groups: npt.NDArray[Any], prefixes: Sequence[bytes]) -> U64:

@@ -9,12 +9,10 @@ from typing import Any, ClassVar, Final, Self
 from forebay_backend_lsm.cache import CACHE
 from forebay_backend_lsm.compactions import Compactions
 from forebay_backend_lsm.compactor import LsmCompactor
-from forebay_backend_lsm.file_sources import Place, Source, open_sources
-from forebay_backend_lsm.files import Cells, FileWriter
-from forebay_backend_lsm.memtable import Memtable
-from forebay_backend_lsm.merging import Rules, Run, merge
+from forebay_backend_lsm.file_reader import FileSource, OperatorStorage, open_sources
 from forebay_backend_lsm.options import LsmOptions
 from forebay_backend_lsm.runs import FileRun
+from forebay_backend_lsm.snapshot import write_memtables
 from forebay_backend_lsm.table import LsmTable
 from forebay_state_api.codecs import decoding
 from forebay_state_api.contract.backend import Capability, Opening, StateBackend, TableSpec
@@ -22,7 +20,6 @@ from forebay_state_api.contract.files import CommittedState, StateFile
 from forebay_state_api.contract.migration import reader_of
 from forebay_state_api.job.ttl import CleanupInCompaction
 from forebay_state_api.settings import Setting, settings_of
-from forebay_state_api.versions.layout import data_name
 
 _log = logging.getLogger(__name__)
 
@@ -49,12 +46,12 @@ class LsmBackend(StateBackend):
         opening: Opening,
         options: LsmOptions,
         compactions: Compactions,
-        sources: Mapping[str, Source],
+        sources: Mapping[str, FileSource],
     ) -> None:
         """``sources`` are the files of ``compactions``, by their names."""
         self._opening: Final = opening
         self._options: Final = options
-        self._place: Final = Place.of(opening, options)
+        self._storage: Final = OperatorStorage.of(opening, options)
         self._compactions: Final = compactions
         self._files: Final = tuple(compactions.files)
         """What was opened, oldest first."""
@@ -71,9 +68,9 @@ class LsmBackend(StateBackend):
     def open(cls, opening: Opening) -> Self:
         options = LsmOptions.of(opening.options)
         CACHE.resize(min(options.block_cache_bytes, opening.cache_bytes))
-        place = Place.of(opening, options)
-        compactions = place.blamed(lambda: Compactions(opening, options, LsmCompactor()))
-        sources = open_sources(place, compactions.files)
+        storage = OperatorStorage.of(opening, options)
+        compactions = storage.blamed(lambda: Compactions(opening, options, LsmCompactor()))
+        sources = open_sources(storage, compactions.files)
         return cls(opening, options, compactions, sources)
 
     def table(self, spec: TableSpec) -> LsmTable:
@@ -101,7 +98,7 @@ class LsmBackend(StateBackend):
         del manifest_id
         self._compactions.installed()
         for file, data in self._data:
-            self._place.keep(file, data)
+            self._storage.keep(file, data)
 
     def close(self) -> None:
         self._tables.clear()
@@ -142,42 +139,19 @@ class LsmBackend(StateBackend):
             return
         _log.debug("operator %s: spills %d bytes of changes", self._opening.uid, size)
         for file, data in self._write(self._opening.version + 1):
-            self._sources[file.name] = self._place.keep(file, data)
+            self._sources[file.name] = self._storage.keep(file, data)
             for table in self._tables.values():
                 table.files = (*self._runs(file, table.spec), *table.files)
 
     def _write(self, version: int) -> Sequence[tuple[StateFile, bytes]]:
-        """Write all memtables as one file, and empty them; nothing if there is nothing."""
-        changed = [table.memtable for _, table in sorted(self._tables.items())]
-        changed = [memtable for memtable in changed if memtable.runs]
-        if not changed:
-            return ()
-        options, groups = self._options, self._opening.range
-        writer = FileWriter(
-            groups, compression=options.compression, block_bytes=options.block_bytes
-        )
-        for memtable in changed:
-            writer.begin(memtable.header)
-            for cells in _merged(memtable):
-                writer.add(cells)
-        content = writer.finish()
-        file = content.put(self._opening.storage, data_name(version, "lsm"), groups)
-        self._new.append(file)
-        return ((file, content.data),)
+        """Write all memtables as one file, and empty them; do nothing if they are empty."""
+        memtables = [table.memtable for _, table in sorted(self._tables.items())]
+        written = write_memtables(memtables, self._opening, self._options, version)
+        self._new.extend(file for file, _ in written)
+        return written
 
 
 def _swept(opening: Opening) -> dict[str, int]:
     """Where sweeps stopped; of several parents they begin anew."""
     whole = len(opening.parents) == 1 and opening.parents[0].whole
     return dict(opening.parents[0].meta.get("swept", {})) if whole else {}
-
-
-def _merged(memtable: Memtable) -> Iterator[Cells]:
-    """All parts as one, each cell once."""
-    parts = [part.cells for part in memtable.take()]
-    if len(parts) == 1:
-        yield parts[0]
-        return
-    runs = [Run(iter([(int(cells.addresses[-1]) + 1, cells)])) for cells in parts]
-    for merged in merge(runs, Rules(bottom=False)):
-        yield merged.cells

@@ -14,12 +14,12 @@ from typing import Any, Final
 import attrs
 import numpy as np
 
-from forebay_backend_lsm.addressing import I64, Batch, key_in
+from forebay_backend_lsm.addressing import I64, AddressedKeys, key_in
 from forebay_backend_lsm.cache import CACHE, NewBlocks
-from forebay_backend_lsm.file_sources import RawBlock, Wanted, fetch
+from forebay_backend_lsm.file_reader import RawBlock, Wanted, fetch
 from forebay_backend_lsm.files import Block, Kind
 from forebay_backend_lsm.runs import FileRun, MemoryRun, Run
-from forebay_backend_lsm.search import Hits, Places, search_pairs
+from forebay_backend_lsm.search import CandidateBlocks, Hits, search_pairs
 from forebay_state_api.contract.backend import TableSpec
 from forebay_state_api.errors import CorruptStateError
 
@@ -33,7 +33,7 @@ Found = tuple[TableSpec, Hits]
 
 
 @attrs.frozen(eq=False)
-class _Asked:
+class _Candidates:
     """Cells that one file may hold, and the block where each would be."""
 
     level: int
@@ -42,7 +42,7 @@ class _Asked:
     which: I64
     blocks: I64
 
-    def take(self, chosen: Any) -> _Asked:
+    def take(self, chosen: Any) -> _Candidates:
         """Some of the cells."""
         return attrs.evolve(self, which=self.which[chosen], blocks=self.blocks[chosen])
 
@@ -53,14 +53,14 @@ class Reads:
     def __init__(self, runs: Sequence[Run]) -> None:
         self.runs: Final = runs
 
-    def newest(self, batch: Batch, floors: I64 | None = None) -> Iterator[Found]:
+    def newest(self, batch: AddressedKeys, floors: I64 | None = None) -> Iterator[Found]:
         """The newest cell of each key, whatever its kind; keys without any are left out.
 
         ``floors`` is the oldest run, counted from the newest, that each key is looked for in.
         """
         entering: dict[int, list[I64]] = {0: [np.arange(len(batch))]}
         while entering:
-            stalled: list[_Asked] = []
+            stalled: list[_Candidates] = []
             yield from self._descend(batch, floors, entering, stalled)
             entering = {}
             for one, hits, asked in self._read(batch, stalled):
@@ -69,13 +69,13 @@ class Reads:
                     absent = np.setdiff1d(asked, hits.which)
                     entering.setdefault(one.level + 1, []).append(absent)
 
-    def every(self, batch: Batch) -> list[Found]:
+    def every(self, batch: AddressedKeys) -> list[Found]:
         """All cells of each key, newest first within a key.
 
         Reads the blocks of all runs at once: of a list, most of them are needed.
         """
         found: list[list[Found]] = [[] for _ in self.runs]
-        stalled: list[_Asked] = []
+        stalled: list[_Candidates] = []
         everything = np.arange(len(batch))
         for level, run in enumerate(self.runs):
             if isinstance(run, MemoryRun):
@@ -88,7 +88,7 @@ class Reads:
             found[one.level].append((one.run.reader, hits))
         return [each for parts in found for each in parts if len(each[1].which)]
 
-    def holders(self, one: Batch) -> list[Run]:
+    def holders(self, one: AddressedKeys) -> list[Run]:
         """The runs that have the one cell of a batch, newest first."""
         return [
             run for run in self.runs if any(len(hits.which) for _, hits in Reads([run]).newest(one))
@@ -117,10 +117,10 @@ class Reads:
 
     def _descend(
         self,
-        batch: Batch,
+        batch: AddressedKeys,
         floors: I64 | None,
         entering: dict[int, list[I64]],
-        stalled: list[_Asked],
+        stalled: list[_Candidates],
     ) -> Iterator[Found]:
         """Go from the newest run to the oldest with the cells that enter at each.
 
@@ -128,7 +128,7 @@ class Reads:
         the files that may hold them together, at the end: a search costs the same for few cells.
         """
         here = np.zeros(0, np.int64)
-        together: list[_Asked] = []
+        together: list[_Candidates] = []
         late = np.zeros(len(batch), np.bool_)
         for level, run in enumerate(self.runs):
             if level in entering:
@@ -161,7 +161,9 @@ class Reads:
         if together:
             yield from _newest_of(batch, together, stalled)
 
-    def _read(self, batch: Batch, stalled: Sequence[_Asked]) -> Iterator[tuple[_Asked, Hits, I64]]:
+    def _read(
+        self, batch: AddressedKeys, stalled: Sequence[_Candidates]
+    ) -> Iterator[tuple[_Candidates, Hits, I64]]:
         """Read what cells wait for; gives what was found, and which cells were looked for."""
         wanted = [Wanted(one.run.source, one.run.table, np.unique(one.blocks)) for one in stalled]
         arrived: dict[int, list[RawBlock]] = {}
@@ -181,19 +183,21 @@ def _entered(here: I64, cells: Sequence[I64]) -> I64:
     return np.sort(np.concatenate([here, *cells]))
 
 
-def _asked(level: int, run: FileRun, batch: Batch, here: I64) -> _Asked | None:
+def _asked(level: int, run: FileRun, batch: AddressedKeys, here: I64) -> _Candidates | None:
     """Which cells a file may hold."""
     which, blocks = run.candidates(batch, here)
-    return _Asked(level, run, which, blocks) if len(which) else None
+    return _Candidates(level, run, which, blocks) if len(which) else None
 
 
-def _in_memory(batch: Batch, asked: _Asked) -> tuple[Hits, list[_Asked]]:
+def _in_memory(batch: AddressedKeys, asked: _Candidates) -> tuple[Hits, list[_Candidates]]:
     """What memory has of one file, and what has to be read."""
     hits, _, missing = CACHE.find([(asked.run.residence, asked.blocks, asked.which)], batch)
     return hits, [asked.take(missing)] if len(missing) else []
 
 
-def _newest_of(batch: Batch, asked: Sequence[_Asked], stalled: list[_Asked]) -> Iterator[Found]:
+def _newest_of(
+    batch: AddressedKeys, asked: Sequence[_Candidates], stalled: list[_Candidates]
+) -> Iterator[Found]:
     """The newest of cells that several files may hold, ``asked`` newest first."""
     hits, at, missing = CACHE.find(
         [(one.run.residence, one.blocks, one.which) for one in asked], batch
@@ -222,8 +226,8 @@ def _newest_of(batch: Batch, asked: Sequence[_Asked], stalled: list[_Asked]) -> 
 
 
 def _resolved(
-    batch: Batch, stalled: Sequence[_Asked], arrived: dict[int, list[RawBlock]]
-) -> Iterator[tuple[_Asked, Hits, I64]]:
+    batch: AddressedKeys, stalled: Sequence[_Candidates], arrived: dict[int, list[RawBlock]]
+) -> Iterator[tuple[_Candidates, Hits, I64]]:
     """Look into blocks that have arrived, all at once, and keep them."""
     if not arrived:
         return
@@ -231,7 +235,7 @@ def _resolved(
     found = NewBlocks.of(
         [(one.run.residence, arrived[p]) for p, one in zip(arrived, waiting, strict=True)]
     )
-    asked: list[_Asked] = []
+    asked: list[_Candidates] = []
     bases = []
     for one, new in zip(waiting, found, strict=True):
         at = np.minimum(np.searchsorted(new.blocks, one.blocks), len(new.blocks) - 1)
@@ -239,7 +243,7 @@ def _resolved(
         asked.append(one.take(here))
         bases.append(new.bases[at[here]])
     counts = [one.run.residence.counts[one.blocks] for one in asked]
-    places = Places(
+    places = CandidateBlocks(
         np.concatenate(bases), np.concatenate(counts), waiting[0].run.residence.has_times
     )
     which = np.concatenate([one.which for one in asked])
@@ -259,7 +263,7 @@ def _without(here: I64, away: Sequence[I64], count: int) -> I64:
     return here[stays[here]]
 
 
-def where(spec: TableSpec, one: Batch, holders: Sequence[Run]) -> str:
+def where(spec: TableSpec, one: AddressedKeys, holders: Sequence[Run]) -> str:
     """Which cell cannot be read, and in which files it is, for messages."""
     with contextlib.suppress(CorruptStateError):
         key = spec.key.unpack_one(key_in(one.keys[0]))

@@ -20,9 +20,9 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from forebay_backend_lsm.addressing import I64, Batch
+from forebay_backend_lsm.addressing import I64, AddressedKeys
 from forebay_backend_lsm.files import SortedFile
-from forebay_backend_lsm.search import SLACK_BYTES, Arena, Hits, Places, search_pairs
+from forebay_backend_lsm.search import SLACK_BYTES, Arena, CandidateBlocks, Hits, search_pairs
 
 _MOST_SEGMENT_BYTES: Final = 4 << 20
 _SEGMENTS: Final = 16
@@ -95,7 +95,7 @@ class NewBlocks:
 
 
 @attrs.define
-class _Segment:
+class _ArenaSegment:
     start: int
     used: int = 0
     chunks: list[tuple[Residence, I64, I64]] = attrs.field(factory=list)
@@ -117,7 +117,7 @@ class _Blocks:
         self.arena: Final = Arena(self._memory)
         self._view: Final = memoryview(self._memory)
         self._free: Final = deque(range(0, self._length, self._segment_bytes or 1))
-        self._segments: Final[deque[_Segment]] = deque()
+        self._segments: Final[deque[_ArenaSegment]] = deque()
 
     @property
     def held_bytes(self) -> int:
@@ -141,7 +141,7 @@ class _Blocks:
             self._copy(segment, new.arena.buffer, new.bases[part], sizes[part])
             self._settle(segment, residence, new.blocks[part], sizes[part])
 
-    def _copy(self, segment: _Segment, source: memoryview, bases: I64, sizes: I64) -> None:
+    def _copy(self, segment: _ArenaSegment, source: memoryview, bases: I64, sizes: I64) -> None:
         """Append what begins at ``bases`` of ``source``."""
         to = segment.start + segment.used
         first, end = int(bases[0]), int(bases[-1] + sizes[-1])
@@ -161,10 +161,10 @@ class _Blocks:
             if self._segment_bytes % _PAGE == 0:
                 self._memory.madvise(mmap.MADV_DONTNEED, segment.start, self._segment_bytes)
 
-    def _new_segment(self, allowed: int, size: int) -> _Segment | None:
+    def _new_segment(self, allowed: int, size: int) -> _ArenaSegment | None:
         """An empty segment, or the oldest one with those of its blocks that were used."""
         if self._free and self.held_bytes + self._segment_bytes <= allowed:
-            segment = _Segment(self._free.popleft())
+            segment = _ArenaSegment(self._free.popleft())
             self._segments.append(segment)
             return segment
         if not self._segments:
@@ -176,7 +176,7 @@ class _Blocks:
                 sources = residence.bases[blocks[used]]
                 kept.append((residence, blocks[used], sizes[used], sources))
         _empty(oldest)
-        segment = _Segment(oldest.start)
+        segment = _ArenaSegment(oldest.start)
         self._segments.append(segment)
         room = min(self._segment_bytes // 2, self._segment_bytes - size)
         for residence, blocks, sizes, sources in kept:
@@ -187,7 +187,9 @@ class _Blocks:
                 self._settle(segment, residence, blocks[:fits], sizes[:fits])
         return segment
 
-    def _settle(self, segment: _Segment, residence: Residence, blocks: I64, sizes: I64) -> None:
+    def _settle(
+        self, segment: _ArenaSegment, residence: Residence, blocks: I64, sizes: I64
+    ) -> None:
         ends = np.cumsum(sizes)
         residence.bases[blocks] = segment.start + segment.used + ends - sizes
         residence.used[blocks] = False
@@ -195,7 +197,7 @@ class _Blocks:
         segment.used += int(ends[-1])
 
 
-def _empty(segment: _Segment) -> None:
+def _empty(segment: _ArenaSegment) -> None:
     for residence, blocks, _ in segment.chunks:
         residence.bases[blocks] = _ABSENT
     segment.chunks.clear()
@@ -261,7 +263,7 @@ class ProcessCache:
     # -- blocks -------------------------------------------------------------------------------
 
     def find(
-        self, asked: Sequence[tuple[Residence, I64, I64]], batch: Batch
+        self, asked: Sequence[tuple[Residence, I64, I64]], batch: AddressedKeys
     ) -> tuple[Hits, I64, I64]:
         """Look for cells of ``batch`` in the blocks that would hold them, as far as they are here.
 
@@ -277,11 +279,11 @@ class ProcessCache:
                 residence.used[blocks] = True
             missing = bases < 0
             if not missing.any():
-                places = Places(bases, counts, asked[0][0].has_times)
+                places = CandidateBlocks(bases, counts, asked[0][0].has_times)
                 hits, at = search_pairs(self._blocks.arena, places, batch, which)
                 return hits, at, np.zeros(0, np.int64)
             here = np.flatnonzero(~missing)
-            places = Places(bases[here], counts[here], asked[0][0].has_times)
+            places = CandidateBlocks(bases[here], counts[here], asked[0][0].has_times)
             hits, at = search_pairs(self._blocks.arena, places, batch, which[here])
             return hits, here[at], np.flatnonzero(missing)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from forebay_backend_lsm.compaction_jobs import PendingJob, fault_of, found_result, outputs_of
-from forebay_backend_lsm.layers import Layer, Place, layers_of, place_of, replaced
+from forebay_backend_lsm.layers import FileSlice, Layer, file_slice, layers_of, replaced
 from forebay_backend_lsm.picking import Window, choose, relief
 from forebay_state_api.contract.backend import NO_TIME
 from forebay_state_api.contract.compaction_job import CompactionJob, CompactionResult
@@ -106,7 +106,7 @@ class Compactions:
         elif (result := found_result(job, self._opening.storage)) is not None:
             self._install(job, result, service)
         elif status.phase in _GIVEN_UP:
-            if _inputs(job) <= {place_of(file) for file in self.files}:
+            if _inputs(job) <= {file_slice(file) for file in self.files}:
                 _check_fault(job, status.fault, status.message)
             self._lost.append(job)
         else:
@@ -122,7 +122,7 @@ class Compactions:
         self, job: CompactionJob, result: CompactionResult, service: CompactionService
     ) -> None:
         outputs = outputs_of(job, result)
-        files = replaced(self.files, [place_of(file) for file in job.inputs], outputs)
+        files = replaced(self.files, [file_slice(file) for file in job.inputs], outputs)
         if files is None:
             _log.info("compaction %s of %s: its inputs are gone", job.id, job.operator)
             self._stale.append(job.id)
@@ -133,7 +133,7 @@ class Compactions:
 
     def _drop_dead(self) -> None:
         """Forget jobs of which an input is not live any more: they can never be installed."""
-        live = {place_of(file) for file in self.files}
+        live = {file_slice(file) for file in self.files}
         self._release += [p.job.id for p in self._pending if not _inputs(p.job) <= live]
         self._pending = [p for p in self._pending if _inputs(p.job) <= live]
         self._release += [job.id for job in self._lost]
@@ -267,7 +267,7 @@ class Compactions:
             "pending": [pending.to_plain() for pending in self._pending],
         }
 
-    def _busy(self) -> set[Place]:
+    def _busy(self) -> set[FileSlice]:
         return {place for pending in self._pending for place in _inputs(pending.job)}
 
 
@@ -283,8 +283,8 @@ def _options(options: Mapping[str, Any], *, everything: bool) -> dict[str, Any]:
 _GIVEN_UP: Final = (CompactionPhase.FAILED, CompactionPhase.ABORTED, CompactionPhase.LOST)
 
 
-def _inputs(job: CompactionJob) -> set[Place]:
-    return {place_of(file) for file in job.inputs}
+def _inputs(job: CompactionJob) -> set[FileSlice]:
+    return {file_slice(file) for file in job.inputs}
 
 
 def _check_fault(job: CompactionJob, fault: CompactionFault | None, message: str) -> None:

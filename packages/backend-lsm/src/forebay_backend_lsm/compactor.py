@@ -14,7 +14,7 @@ import numpy as np
 from forebay_backend_lsm.files.cells import Cells, Kind
 from forebay_backend_lsm.files.reading import FileTable, SortedFile, check_present
 from forebay_backend_lsm.files.writing import TableHeader
-from forebay_backend_lsm.merging import Merged, Rules, Run, merge
+from forebay_backend_lsm.merging import Merged, MergeInput, Rules, merge
 from forebay_backend_lsm.outputs import Outputs
 from forebay_state_api.contract.compaction_job import CompactionJob, CompactionResult
 from forebay_state_api.contract.expiry import Clock, Deadline, Expiry, running_clock
@@ -80,7 +80,7 @@ class _CancelledError(Exception):
 
 
 @attrs.frozen(eq=False)
-class _Source:
+class _InputTable:
     """One table of one input."""
 
     input: SortedFile
@@ -151,7 +151,7 @@ class _Compaction:
         found = [opened for opened in inputs if name in opened.tables]
         lanes = _lanes([(opened.range, opened.tables[name].description) for opened in found])
         sources = [
-            _Source(opened, opened.tables[name], lane)
+            _InputTable(opened, opened.tables[name], lane)
             for opened, lane in zip(found, lanes, strict=True)
         ]
         newest = max(lanes)
@@ -165,7 +165,7 @@ class _Compaction:
                 self._outputs.add(merged.lane - newest, headers[merged.lane], merged.cells)
         return read
 
-    def _merged(self, sources: Sequence[_Source], *, bottom: bool) -> Iterator[Merged]:
+    def _merged(self, sources: Sequence[_InputTable], *, bottom: bool) -> Iterator[Merged]:
         header = sources[0].header
         rules = Rules(
             bottom=bottom,
@@ -174,7 +174,7 @@ class _Compaction:
         )
         least, most = _PART_BYTES
         size = min(max(_READ_AHEAD_BYTES // len(sources), least), most)
-        runs = [Run(self._parts(source, size), source.lane) for source in sources]
+        runs = [MergeInput(self._parts(source, size), source.lane) for source in sources]
         aged = 0
         for merged in merge(runs, rules):
             aged += merged.dropped.aged
@@ -193,8 +193,8 @@ class _Compaction:
         every = self._clock_every.get(header.name)
         return Deadline(Expiry.of(self._ttl[header.name]), self._job.now_us, every, self._clock)
 
-    def _parts(self, source: _Source, size: int) -> Iterator[tuple[int, Cells]]:
-        """The cells of an input, some blocks at a time, for `Run`."""
+    def _parts(self, source: _InputTable, size: int) -> Iterator[tuple[int, Cells]]:
+        """The cells of an input, some blocks at a time, for `MergeInput`."""
         table = source.table
         spans = _spans(table, size)
         if not spans:
@@ -209,11 +209,11 @@ class _Compaction:
             low = table.last if after is None else int(table.first_addresses[after.start])
             yield low, cells
 
-    def _ask(self, source: _Source, span: range) -> Future[Cells]:
+    def _ask(self, source: _InputTable, span: range) -> Future[Cells]:
         """Begin to read and to decode the blocks of ``span``."""
         return self._readers.submit(self._read, source, span)
 
-    def _read(self, source: _Source, span: range) -> Cells:
+    def _read(self, source: _InputTable, span: range) -> Cells:
         """The cells of some blocks, clipped to the range for which the input is read."""
         places = [source.table.location(block) for block in span]
         begin, end = places[0][0], sum(places[-1])
@@ -265,13 +265,13 @@ def _lanes(inputs: Sequence[tuple[KeyGroupRange, Mapping[str, Any]]]) -> list[in
     return lanes
 
 
-def _by_key_type(sources: Sequence[_Source]) -> Iterator[list[_Source]]:
+def _by_key_type(sources: Sequence[_InputTable]) -> Iterator[list[_InputTable]]:
     """Group sources whose keys are packed alike, oldest lanes first.
 
     Of others it cannot be told which cells have the same key.
     """
 
-    def packed(source: _Source) -> tuple[Any, ...]:
+    def packed(source: _InputTable) -> tuple[Any, ...]:
         description = source.table.description
         return tuple(description.get(part) for part in ("kind", "key", "user_key", "ttl"))
 

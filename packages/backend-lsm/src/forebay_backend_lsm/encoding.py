@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from forebay_backend_lsm.addressing import Addressing, Batch, Entries
+from forebay_backend_lsm.addressing import AddressedKeys, Addressing, Entries
 from forebay_backend_lsm.files import Cells, Kind
 from forebay_backend_lsm.files.arrow import binary_array
 from forebay_state_api.contract.backend import TableSpec
@@ -36,7 +36,7 @@ def _points(
     yield _put_cells(spec, batch, points.values)
 
 
-def _put_cells(spec: TableSpec, batch: Batch, values: Sequence[Any]) -> Cells:
+def _put_cells(spec: TableSpec, batch: AddressedKeys, values: Sequence[Any]) -> Cells:
     """A cell for each stored value; deletes where that is ``ABSENT``."""
     gone = [i for i, value in enumerate(values) if value is ABSENT]
     kinds = np.zeros(len(batch), np.uint8)

@@ -19,11 +19,11 @@ import attrs
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.keys import KeyGroupRange
 
-Place: TypeAlias = tuple[str, KeyGroupRange]
+FileSlice: TypeAlias = tuple[str, KeyGroupRange]
 """What tells the files of a version apart: one file may be read for several ranges."""
 
 
-def place_of(file: StateFile) -> Place:
+def file_slice(file: StateFile) -> FileSlice:
     """The file's name and the key groups for which it is read."""
     return file.name, file.range
 
@@ -62,9 +62,9 @@ class Layer:
         jobs = {file.meta.get("job") for file in self.files}
         return jobs.pop() if len(jobs) == 1 else None
 
-    def meets(self, places: Collection[Place]) -> bool:
-        """Whether one of its files is among ``places``."""
-        return any(place_of(file) in places for file in self.files)
+    def meets(self, slices: Collection[FileSlice]) -> bool:
+        """Whether one of its files is among ``slices``."""
+        return any(file_slice(file) in slices for file in self.files)
 
 
 def layers_of(files: Iterable[StateFile]) -> Sequence[Layer]:
@@ -95,21 +95,21 @@ class _RunKey:
 
 
 def replaced(
-    files: Sequence[StateFile], inputs: Collection[Place], outputs: Sequence[StateFile]
+    files: Sequence[StateFile], inputs: Collection[FileSlice], outputs: Sequence[StateFile]
 ) -> Sequence[StateFile] | None:
     """``files`` with ``outputs`` in place of ``inputs``, in order of age.
 
     ``None`` where that cannot be: an input is not among the files any more, or another file is
     newer than one input and older than another one of the same key groups.
     """
-    places = [place_of(file) for file in files]
-    if not set(inputs) <= set(places):
+    slices = [file_slice(file) for file in files]
+    if not set(inputs) <= set(slices):
         return None
     older: list[StateFile] = []
     newer: list[StateFile] = []
     merged: list[StateFile] = []
-    for file, place in zip(files, places, strict=True):
-        if place in inputs:
+    for file, slice_ in zip(files, slices, strict=True):
+        if slice_ in inputs:
             if _overlaps(file, newer):
                 return None
             merged.append(file)

@@ -76,7 +76,7 @@ class Merged:
     """Of those that a newer cell of their key, or of their map, has not replaced; likewise."""
 
 
-class Run:
+class MergeInput:
     """A run as it is merged: its cells from lower to higher addresses, part by part."""
 
     def __init__(self, parts: Iterator[tuple[int, Cells]], lane: int = 0) -> None:
@@ -117,7 +117,7 @@ class Run:
         return [cells for cells in taken if len(cells)]
 
 
-def merge(runs: Sequence[Run], rules: Rules) -> Iterator[Merged]:
+def merge(runs: Sequence[MergeInput], rules: Rules) -> Iterator[Merged]:
     """Merge runs, oldest first, into cells sorted by (address, key bytes).
 
     Every key comes out at most once in each lane; in more than one lane only as a list, of which
@@ -133,13 +133,13 @@ def merge(runs: Sequence[Run], rules: Rules) -> Iterator[Merged]:
         yield from _merge_window(runs, _bound(runs), rules, clears)
 
 
-def _bound(runs: Sequence[Run]) -> int | None:
+def _bound(runs: Sequence[MergeInput]) -> int | None:
     """The lowest address that is not held in full by every run."""
     return min((run.next for run in runs if run.next is not None), default=None)
 
 
 def _merge_window(
-    runs: Sequence[Run], bound: int | None, rules: Rules, clears: _Clears
+    runs: Sequence[MergeInput], bound: int | None, rules: Rules, clears: _Clears
 ) -> Iterator[Merged]:
     of_runs = [run.before(bound) for run in runs]
     parts = [cells for of_run in of_runs for cells in of_run]

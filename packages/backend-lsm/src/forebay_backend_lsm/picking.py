@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final, TypeAlias
 
-from forebay_backend_lsm.layers import Layer, Place
+from forebay_backend_lsm.layers import FileSlice, Layer
 from forebay_backend_lsm.options import LsmOptions
 
 Window: TypeAlias = tuple[int, int]
@@ -31,7 +31,7 @@ _STEP: Final = 3.0
 
 
 def choose(
-    layers: Sequence[Layer], busy: Collection[Place], options: LsmOptions, pending: int
+    layers: Sequence[Layer], busy: Collection[FileSlice], options: LsmOptions, pending: int
 ) -> Window | None:
     """What to submit after a commit; ``None`` when nothing is worth it, or too much is pending."""
     full = is_garbage_due(layers, options)
@@ -64,7 +64,9 @@ def is_garbage_due(layers: Sequence[Layer], options: LsmOptions) -> bool:
     return bool(above) and garbage > (options.space_amplification - 1) * kept
 
 
-def relief(layers: Sequence[Layer], busy: Collection[Place], options: LsmOptions) -> Window | None:
+def relief(
+    layers: Sequence[Layer], busy: Collection[FileSlice], options: LsmOptions
+) -> Window | None:
     """What to compact before the commit ends, so that `max_runs` layers are left.
 
     Of the windows that do, the one that is cheap for what it removes: merging just as many layers
@@ -79,7 +81,7 @@ def relief(layers: Sequence[Layer], busy: Collection[Place], options: LsmOptions
     return min(free, key=lambda w: _size(layers, w) / (w[1] - w[0] - 1) ** 2, default=None)
 
 
-def _tier(layers: Sequence[Layer], busy: Collection[Place], stop: int) -> Window | None:
+def _tier(layers: Sequence[Layer], busy: Collection[FileSlice], stop: int) -> Window | None:
     start, size = stop, 0
     while start and not layers[start - 1].meets(busy):
         if stop - start > 1 and layers[start - 1].size > _STEP * size:
@@ -91,7 +93,7 @@ def _tier(layers: Sequence[Layer], busy: Collection[Place], stop: int) -> Window
     return None if alone or _is_lanes(layers, window) else window
 
 
-def _is_busy(layers: Sequence[Layer], window: Window, busy: Collection[Place]) -> bool:
+def _is_busy(layers: Sequence[Layer], window: Window, busy: Collection[FileSlice]) -> bool:
     return any(layer.meets(busy) for layer in layers[window[0] : window[1]])
 
 

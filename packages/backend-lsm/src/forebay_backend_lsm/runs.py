@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from forebay_backend_lsm.addressing import I64, U64, Batch
+from forebay_backend_lsm.addressing import I64, U64, AddressedKeys
 from forebay_backend_lsm.files import Block, Cells, FileTable, Kind, Probes
 from forebay_backend_lsm.files.blocks import Cutter
-from forebay_backend_lsm.search import Arena, Hits, Mask, Places, search
+from forebay_backend_lsm.search import Arena, CandidateBlocks, Hits, Mask, search
 from forebay_state_api.contract.backend import TableSpec
 
 if TYPE_CHECKING:
     from forebay_backend_lsm.cache import Residence
-    from forebay_backend_lsm.file_sources import Source
+    from forebay_backend_lsm.file_reader import FileSource
     from forebay_state_api.keys import KeyGroupRange
 
 _GROUP_SHIFT: Final = 48
@@ -64,11 +64,11 @@ class MemoryRun(Run):
     def _has_times(self) -> bool:
         return self.cells.times is not None
 
-    def find(self, batch: Batch, which: I64) -> Hits:
+    def find(self, batch: AddressedKeys, which: I64) -> Hits:
         """The cells of the batch that are here."""
         bases = np.zeros(len(which), np.int64)
         counts = np.full(len(which), len(self.cells), np.int64)
-        return search(self._arena, Places(bases, counts, self._has_times), batch, which)
+        return search(self._arena, CandidateBlocks(bases, counts, self._has_times), batch, which)
 
 
 class FileRun(Run):
@@ -76,7 +76,7 @@ class FileRun(Run):
 
     def __init__(
         self,
-        source: Source,
+        source: FileSource,
         name: str,
         groups: KeyGroupRange,
         reader: TableSpec,
@@ -96,7 +96,7 @@ class FileRun(Run):
         self._width: Final = last - first
         self._whole: Final = (first, last) == self.table.section.addresses
 
-    def candidates(self, batch: Batch, which: I64) -> tuple[I64, I64]:
+    def candidates(self, batch: AddressedKeys, which: I64) -> tuple[I64, I64]:
         """Which of some cells may be here, and the block where each would be."""
         probes, table = batch.probes, self.table
         narrow = 2 * self._width < batch.span

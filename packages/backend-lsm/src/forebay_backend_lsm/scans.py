@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
-from forebay_backend_lsm.addressing import ENTRY_BITS, Batch
+from forebay_backend_lsm.addressing import ENTRY_BITS, AddressedKeys
 from forebay_backend_lsm.batched_reads import Reads, where
 from forebay_backend_lsm.encoding import unpack_elements
 from forebay_backend_lsm.files import Block, Kind
@@ -22,7 +22,7 @@ _LARGEST_WINDOW: Final = 32
 class ListScan(Scan):
     """The elements of one list."""
 
-    def __init__(self, spec: TableSpec, reads: Reads, batch: Batch) -> None:
+    def __init__(self, spec: TableSpec, reads: Reads, batch: AddressedKeys) -> None:
         """``batch`` is the list's cell."""
         self._spec: Final = spec
         self._reads: Final = reads
@@ -53,14 +53,14 @@ def _joined(parts: Sequence[tuple[TableSpec, bytes]]) -> Iterator[tuple[TableSpe
             yield reader, b"".join(together)
 
 
-Entry = tuple[Run, int, Any, bytes]
+FoundEntry = tuple[Run, int, Any, bytes]
 """The run of a map's entry, its kind, its time or ``None``, and its value."""
 
 
 class MapScan(Scan):
     """The entries of one map, by address and from window to window of addresses."""
 
-    def __init__(self, spec: TableSpec, reads: Reads, batch: Batch) -> None:
+    def __init__(self, spec: TableSpec, reads: Reads, batch: AddressedKeys) -> None:
         """``batch`` is the map's prefix, at its lowest address."""
         self._spec: Final = spec
         self._reads: Final = reads
@@ -120,9 +120,9 @@ class MapScan(Scan):
         held: dict[FileRun, dict[int, Block]],
         first: int,
         last: int,
-    ) -> tuple[dict[bytes, Entry], list[Run]]:
+    ) -> tuple[dict[bytes, FoundEntry], list[Run]]:
         """The newest cell of each entry, and the runs that a clear leaves to be read."""
-        cells: dict[bytes, Entry] = {}
+        cells: dict[bytes, FoundEntry] = {}
         blocks = self._blocks(runs, held, first, last)
         for level, run in enumerate(runs):
             if self._collect(run, blocks[level], first, last, cells):
@@ -148,7 +148,12 @@ class MapScan(Scan):
         ]
 
     def _collect(
-        self, run: Run, blocks: Sequence[Block], first: int, last: int, cells: dict[bytes, Entry]
+        self,
+        run: Run,
+        blocks: Sequence[Block],
+        first: int,
+        last: int,
+        cells: dict[bytes, FoundEntry],
     ) -> bool:
         """Add the entries that no newer run has; whether the map was cleared here."""
         cleared = False
@@ -169,11 +174,11 @@ class MapScan(Scan):
                     cells[key] = (run, kind, time, block.value(start + i))
         return cleared
 
-    def _decoded(self, cells: dict[bytes, Entry]) -> list[tuple[Any, Any]]:
+    def _decoded(self, cells: dict[bytes, FoundEntry]) -> list[tuple[Any, Any]]:
         """(User key address, stored value) pairs; ``_GONE`` for the value of a removed entry."""
         entries: list[tuple[Any, Any]] = []
         cut = len(self._prefix)
-        by_reader: dict[int, list[tuple[bytes, Entry]]] = {}
+        by_reader: dict[int, list[tuple[bytes, FoundEntry]]] = {}
         for key, entry in cells.items():
             by_reader.setdefault(id(entry[0].reader), []).append((key[cut:], entry))
         for found in by_reader.values():
@@ -181,7 +186,7 @@ class MapScan(Scan):
         return entries
 
     def _unpacked(
-        self, reader: TableSpec, found: Sequence[tuple[bytes, Entry]]
+        self, reader: TableSpec, found: Sequence[tuple[bytes, FoundEntry]]
     ) -> Iterator[tuple[Any, Any]]:
         puts = [entry for entry in found if entry[1][1] == Kind.PUT]
         packed, values = [key for key, _ in found], [entry[3] for _, entry in puts]
@@ -199,7 +204,7 @@ class MapScan(Scan):
                 value = next(unpacked)
                 yield address, (time, value) if reader.ttl else value
 
-    def _where(self, entries: Sequence[tuple[bytes, Entry]], at: int | None) -> str:
+    def _where(self, entries: Sequence[tuple[bytes, FoundEntry]], at: int | None) -> str:
         return where(self._spec, self._batch, [entries[at or 0][1][0]])
 
 

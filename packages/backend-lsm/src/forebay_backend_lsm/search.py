@@ -15,7 +15,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from forebay_backend_lsm.addressing import I64, U8, U64, Batch
+from forebay_backend_lsm.addressing import I64, U8, U64, AddressedKeys
 from forebay_backend_lsm.files import Kind
 
 Mask = npt.NDArray[np.bool_]
@@ -109,16 +109,16 @@ class Hits:
 
 
 @attrs.frozen(eq=False)
-class Places:
+class CandidateBlocks:
     """In which block each asked cell would be: where that begins, and how many cells it has."""
 
     bases: I64
     counts: I64
     has_times: bool
 
-    def take(self, chosen: Any) -> Places:
+    def take(self, chosen: Any) -> CandidateBlocks:
         """Those at some positions."""
-        return Places(self.bases[chosen], self.counts[chosen], self.has_times)
+        return CandidateBlocks(self.bases[chosen], self.counts[chosen], self.has_times)
 
 
 @attrs.frozen(eq=False)
@@ -135,7 +135,7 @@ class _Columns:
     keys: I64
 
     @classmethod
-    def of(cls, places: Places) -> Self:
+    def of(cls, places: CandidateBlocks) -> Self:
         counts = places.counts
         times = (places.bases >> 3) + counts
         key_offsets = (times + counts if places.has_times else times) << 1
@@ -144,7 +144,7 @@ class _Columns:
         return cls(times, key_offsets, value_offsets, kinds, kinds + counts)
 
 
-def search(arena: Arena, places: Places, batch: Batch, which: I64) -> Hits:
+def search(arena: Arena, places: CandidateBlocks, batch: AddressedKeys, which: I64) -> Hits:
     """Look for cells ``which`` of ``batch``, each in its place.
 
     `Hits.which` has the positions in ``batch``; a cell may be asked for in several places.
@@ -152,7 +152,9 @@ def search(arena: Arena, places: Places, batch: Batch, which: I64) -> Hits:
     return search_pairs(arena, places, batch, which)[0]
 
 
-def search_pairs(arena: Arena, places: Places, batch: Batch, which: I64) -> tuple[Hits, I64]:
+def search_pairs(
+    arena: Arena, places: CandidateBlocks, batch: AddressedKeys, which: I64
+) -> tuple[Hits, I64]:
     """`search`, and at which positions of ``which`` cells were found."""
     wanted = batch.addresses[which]
     found, at = _lower_bounds(arena, places, wanted)
@@ -175,7 +177,7 @@ def search_pairs(arena: Arena, places: Places, batch: Batch, which: I64) -> tupl
     return _taken_out(arena, columns, found, which, has_times=places.has_times), hit
 
 
-def _lower_bounds(arena: Arena, places: Places, wanted: U64) -> tuple[I64, I64]:
+def _lower_bounds(arena: Arena, places: CandidateBlocks, wanted: U64) -> tuple[I64, I64]:
     """The first cell of each block whose address is not below the wanted one; also in ``u64``."""
     if not len(wanted):
         return wanted.astype(np.int64), wanted.astype(np.int64)
@@ -193,7 +195,9 @@ def _lower_bounds(arena: Arena, places: Places, wanted: U64) -> tuple[I64, I64]:
     return low - first, low
 
 
-def _keys_match(arena: Arena, columns: _Columns, found: I64, batch: Batch, which: I64) -> Mask:
+def _keys_match(
+    arena: Arena, columns: _Columns, found: I64, batch: AddressedKeys, which: I64
+) -> Mask:
     starts, lengths = _extents(arena, columns.key_offsets + found)
     starts += columns.keys
     same: Mask = lengths == batch.lengths[which]
@@ -217,7 +221,9 @@ def _extents(arena: Arena, at: I64) -> tuple[I64, I64]:
     return starts, arena.u32[at + 1] - starts
 
 
-def _among_equals(arena: Arena, place: Places, position: int, address: int, key: bytes) -> int:
+def _among_equals(
+    arena: Arena, place: CandidateBlocks, position: int, address: int, key: bytes
+) -> int:
     """The position of a cell that is not the first one of its address; -1 without one."""
     columns = _Columns.of(place)
     first, count = int(place.bases[0]) >> 3, int(place.counts[0])

@@ -18,8 +18,7 @@ from forebay_backend_lsm.encoding import pack_elements, unpack_elements
 from forebay_backend_lsm.files import Cells, Kind
 from forebay_backend_lsm.files.arrow import binary_array
 from forebay_backend_lsm.files.cells import Positions
-from forebay_backend_lsm.merging import Rules, expired, merge
-from forebay_backend_lsm.merging import Run as MergingRun
+from forebay_backend_lsm.merging import MergeInput, Rules, expired, merge
 from forebay_backend_lsm.runs import FileRun, MemoryRun, Run
 from forebay_state_api.contract.backend import TableSpec
 from forebay_state_api.contract.changes import Shape
@@ -71,7 +70,7 @@ class Sweep:
         """At most so many cells from ``start`` on, by lane, and the address behind them."""
         stop = min(high, self._reach(start, min(checks, _STEP)))
         runs = [
-            MergingRun(iter([(min(stop, END - 1), cells)]), lane)
+            MergeInput(iter([(min(stop, END - 1), cells)]), lane)
             for cells, lane in zip(self._read(start, stop), self._lanes, strict=True)
         ]
         merged: dict[int, list[Cells]] = {}

@@ -11,8 +11,8 @@ import numpy as np
 
 from forebay_backend_lsm.addressing import (
     I64,
+    AddressedKeys,
     Addressing,
-    Batch,
     Entries,
     key_in,
     namespace_of,
@@ -133,7 +133,7 @@ class LsmTable(Table):
         """Of the table as it stands now."""
         return Reads((*self.memtable.runs, *self.files))
 
-    def _fill(self, answers: list[Any], batch: Batch, floors: I64 | None) -> list[Any]:
+    def _fill(self, answers: list[Any], batch: AddressedKeys, floors: I64 | None) -> list[Any]:
         for reader, hits in self._reads().newest(batch, floors):
             puts = hits.only(Kind.PUT)
             with decoding(partial(self._where, batch, puts)):
@@ -141,10 +141,10 @@ class LsmTable(Table):
                     answers[i] = value
         return answers
 
-    def _where(self, batch: Batch, puts: Hits, at: int | None) -> str:
+    def _where(self, batch: AddressedKeys, puts: Hits, at: int | None) -> str:
         """Where the cell is that cannot be read: the newest file that has it."""
         asked = int(puts.which[at or 0])
-        one = Batch(batch.addresses[asked : asked + 1], [batch.keys[asked]])
+        one = AddressedKeys(batch.addresses[asked : asked + 1], [batch.keys[asked]])
         return where(self.spec, one, self._reads().holders(one)[:1])
 
     def _floors(self, entries: Entries) -> I64 | None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay_backend_lsm.layers import layers_of, place_of, replaced
+from forebay_backend_lsm.layers import file_slice, layers_of, replaced
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.keys import KeyGroupRange
 
@@ -52,25 +52,25 @@ def test_chains_of_different_key_groups_lie_side_by_side() -> None:
 
 def test_the_result_takes_the_place_of_its_inputs() -> None:
     files = [file("a"), file("b"), file("c"), file("d")]
-    inputs = [place_of(files[1]), place_of(files[2])]
+    inputs = [file_slice(files[1]), file_slice(files[2])]
     assert names(replaced(files, inputs, [file("x"), file("y")])) == "axyd"
     assert names(replaced(files, inputs, [])) == "ad"
 
 
 def test_a_result_whose_inputs_are_gone_has_no_place() -> None:
     files = [file("a"), file("b")]
-    assert replaced(files, [place_of(file("c"))], []) is None
-    assert replaced(files, [place_of(file("a", 0, 3))], []) is None
+    assert replaced(files, [file_slice(file("c"))], []) is None
+    assert replaced(files, [file_slice(file("a", 0, 3))], []) is None
 
 
 def test_a_result_that_would_jump_over_a_file_has_no_place() -> None:
     files = [file("a"), file("b"), file("c")]
-    assert replaced(files, [place_of(files[0]), place_of(files[2])], [file("x")]) is None
+    assert replaced(files, [file_slice(files[0]), file_slice(files[2])], [file("x")]) is None
 
 
 def test_a_file_of_other_key_groups_may_lie_between_the_inputs() -> None:
     files = [file("a", 0, 3), file("b", 4, 7), file("c", 0, 3), file("d")]
-    inputs = [place_of(files[0]), place_of(files[2])]
+    inputs = [file_slice(files[0]), file_slice(files[2])]
     assert names(replaced(files, inputs, [file("x", 0, 3)])) == "bxd"
 
 
@@ -98,7 +98,7 @@ def test_adjacent_layers_can_always_be_merged(files: list[StateFile], data: st.D
     inputs = [one for layer in layers[start:stop] for one in layer.files]
     gone = {one.name for one in inputs}
     outputs = [attrs.evolve(one, name=f"x{one.name}") for one in inputs]
-    after = replaced(files, {place_of(one) for one in inputs}, outputs)
+    after = replaced(files, {file_slice(one) for one in inputs}, outputs)
     assert after is not None
     for group in range(8):
         before = chain(files, group)

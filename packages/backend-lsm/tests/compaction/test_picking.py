@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import attrs
 import pytest
 
-from forebay_backend_lsm.layers import Layer, layers_of, place_of
+from forebay_backend_lsm.layers import Layer, file_slice, layers_of
 from forebay_backend_lsm.options import LsmOptions
 from forebay_backend_lsm.picking import choose, is_garbage_due, relief
 from forebay_state_api.contract.files import StateFile
@@ -26,7 +26,7 @@ def layers(*sizes: int, **meta: object) -> Sequence[Layer]:
 
 
 def busy(found: Sequence[Layer], *numbers: int) -> set[tuple[str, KeyGroupRange]]:
-    return {place_of(file) for number in numbers for file in found[number].files}
+    return {file_slice(file) for number in numbers for file in found[number].files}
 
 
 def test_nothing_to_do() -> None:
@@ -115,7 +115,7 @@ def test_amplification_is_bounded_over_a_thousand_versions(update: float, latenc
 
 
 def taken(pending: list[tuple[int, list[StateFile], bool]]) -> set[tuple[str, KeyGroupRange]]:
-    return {place_of(file) for _, inputs, _ in pending for file in inputs}
+    return {file_slice(file) for _, inputs, _ in pending for file in inputs}
 
 
 def install(

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import click
 
     from forebay_compaction_ray.client.service import RemoteCompactionService
-    from forebay_compaction_ray.worker.noop_compactor import NothingCompactor
+    from forebay_compaction_ray.worker.noop_compactor import NoopCompactor
 
 
 @hookimpl
@@ -22,11 +22,11 @@ def forebay_compaction_services() -> type[RemoteCompactionService]:
 
 
 @hookimpl
-def forebay_compactors() -> NothingCompactor:
+def forebay_compactors() -> NoopCompactor:
     """Give the compactor of empty jobs, with which a round trip is tried."""
-    from forebay_compaction_ray.worker.noop_compactor import NothingCompactor
+    from forebay_compaction_ray.worker.noop_compactor import NoopCompactor
 
-    return NothingCompactor()
+    return NoopCompactor()
 
 
 @hookimpl

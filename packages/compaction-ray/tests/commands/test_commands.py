@@ -17,7 +17,7 @@ from forebay_compaction_ray.commands import inspection, start
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.security import ServerSecurity
 from forebay_compaction_ray.options import RemoteOptions
-from forebay_compaction_ray.worker.noop_compactor import NothingCompactor
+from forebay_compaction_ray.worker.noop_compactor import NoopCompactor
 from forebay_state_api.commands.main import main
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
 
@@ -28,7 +28,7 @@ def forebay(*arguments):
 
 @pytest.fixture
 def gateway(state_dir):
-    compactors = {"toy": Concatenation(), "nothing-1": NothingCompactor()}
+    compactors = {"toy": Concatenation(), "nothing-1": NoopCompactor()}
     with running(
         ThreadPool({"default": state_dir}, compactors),
         storages=["default"],
@@ -70,7 +70,7 @@ def test_status_fits_a_narrow_terminal():
 
 def test_scale(there, gateway):
     assert forebay("scale", "3", *there).exit_code == 0
-    assert len(gateway.core.crew.workers) == 3
+    assert len(gateway.core.worker_set.workers) == 3
 
 
 def test_drain(there, gateway):

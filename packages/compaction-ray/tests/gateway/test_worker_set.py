@@ -135,7 +135,7 @@ async def test_what_a_killed_worker_tells_later_is_ignored():
     kept = worker.running[one]
     worker.running = {}  # the process goes on although it was killed: a zombie
     worker.progress[one] = JobProgress(bytes_in=0, bytes_out=0, age_s=99.0)
-    stage.core.crew.kill(stage.core.crew.workers["w0"], "stalled", "no step")
+    stage.core.worker_set.kill(stage.core.worker_set.workers["w0"], "stalled", "no step")
     await settle()
     assert await stage.phase(one) is CompactionPhase.LOST
     worker.running[one] = kept

@@ -22,7 +22,7 @@ from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.options import ClientSecurity
 from forebay_compaction_ray.ray_server.cluster import connected, start_gateway
 from forebay_compaction_ray.ray_server.spec import GatewaySpec
-from forebay_compaction_ray.worker.body import StoragePlace
+from forebay_compaction_ray.worker.body import WorkerStorage
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
 from forebay_state_api.errors import ConfigurationError
 
@@ -67,7 +67,7 @@ def started(cluster, tmp_path_factory):
         host="127.0.0.1",
         port=0,
         workers=1,
-        storages={"default": StoragePlace(state_dir)},
+        storages={"default": WorkerStorage(state_dir)},
         limits=LIMITS,
     )
     actor, address = start_gateway(spec, name="tests", detached=False)

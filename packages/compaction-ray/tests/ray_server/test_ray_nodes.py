@@ -22,7 +22,7 @@ from forebay_compaction_ray.ray_server.cluster import (
     start_gateway,
 )
 from forebay_compaction_ray.ray_server.spec import GatewaySpec
-from forebay_compaction_ray.worker.body import StoragePlace
+from forebay_compaction_ray.worker.body import WorkerStorage
 from forebay_state_api.contract.compaction_service import CompactionPhase
 from forebay_state_api.storage.opening import open_storage
 
@@ -65,7 +65,7 @@ def service(cluster, tmp_path_factory):
     storage = open_storage(state_dir, {})
     storage.put("query/op/data/in1", bytes(100))
     limits = GatewayLimits(ping_every_s=0.5, stall_timeout_s=60.0)
-    storages = {"default": StoragePlace(state_dir)}
+    storages = {"default": WorkerStorage(state_dir)}
     spec = GatewaySpec(host="127.0.0.1", port=0, workers=1, storages=storages, limits=limits)
     actor, address = start_gateway(spec, name="nodes", detached=True)
     found = Service(actor, address, state_dir, storage)

@@ -7,9 +7,9 @@ import threading
 import pytest
 from compaction_ray_toys import PATIENCE_S, Concatenation, submission
 
-from forebay_compaction_ray.worker.body import StoragePlace, WorkerBody
+from forebay_compaction_ray.worker.body import WorkerBody, WorkerStorage
 from forebay_compaction_ray.worker.guard import JobStorage, Traffic
-from forebay_compaction_ray.worker.noop_compactor import NothingCompactor
+from forebay_compaction_ray.worker.noop_compactor import NoopCompactor
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
 from forebay_state_api.errors import CorruptStateError, PluginError, StorageError
 
@@ -21,8 +21,8 @@ def compactor():
 
 @pytest.fixture
 def body(state_dir, storage, compactor):
-    compactors = {"toy": compactor, "nothing-1": NothingCompactor()}
-    return WorkerBody({"default": StoragePlace(state_dir)}, compactors=lambda: compactors)
+    compactors = {"toy": compactor, "nothing-1": NoopCompactor()}
+    return WorkerBody({"default": WorkerStorage(state_dir)}, compactors=lambda: compactors)
 
 
 def begun(body, given):
@@ -122,7 +122,7 @@ def test_what_examinations_left_is_cleared(body, storage):
 
 
 def test_secrets_of_storages_are_in_no_repr():
-    assert "hush" not in repr(StoragePlace("s3://bucket", {"aws_secret_access_key": "hush"}))
+    assert "hush" not in repr(WorkerStorage("s3://bucket", {"aws_secret_access_key": "hush"}))
 
 
 # -- storage as a job may use it ----------------------------------------------------------------

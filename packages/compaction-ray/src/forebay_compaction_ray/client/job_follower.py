@@ -87,7 +87,7 @@ class _Round:
     """After how long a gateway that is full wants to be asked again; 0 if none is."""
 
 
-class Errand:
+class JobFollower:
     """Takes one job along. Runs on a thread of its own; blocks."""
 
     def __init__(

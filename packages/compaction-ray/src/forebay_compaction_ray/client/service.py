@@ -17,8 +17,8 @@ from forebay_compaction_ray.client.endpoints import Endpoints, KnownEndpoints
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
 from forebay_compaction_ray.client.job_follower import (
     Ending,
-    Errand,
     Failed,
+    JobFollower,
     Lost,
     NoEndpoint,
     NotGiven,
@@ -95,8 +95,8 @@ class RemoteCompactionService(CompactionService):
         self._gateways: dict[str, Gateway] = {}
         self._turn = 0
         self._lock: Final = threading.Lock()
-        self._crew: Final = DaemonPool(_THREADS, _INFLIGHT)
-        self._errands: Final = DaemonPool(_THREADS)
+        self._job_threads: Final = DaemonPool(_THREADS, _INFLIGHT)
+        self._call_threads: Final = DaemonPool(_THREADS)
         self.counters: Final = Counts()
         """What happened so far, by name: see `EVENTS`. A gateway is told with each submission."""
 
@@ -122,7 +122,7 @@ class RemoteCompactionService(CompactionService):
             self.counters.add("submitted")
             if job.attempt > 1:
                 self.counters.add("retries")
-            self._crew.do(lambda: self._send(tracked, job))
+            self._job_threads.do(lambda: self._send(tracked, job))
 
     def poll(self, job_id: str, timeout_s: float = 0.0) -> CompactionStatus:
         with self._lock:
@@ -130,7 +130,7 @@ class RemoteCompactionService(CompactionService):
             if tracked is None:
                 tracked = self._jobs[job_id] = TrackedJob(job_id, None)
                 self._forget_some()
-                self._crew.do(lambda: self._adopt(tracked))
+                self._job_threads.do(lambda: self._adopt(tracked))
         if tracked.job is None and not tracked.asked.is_set() and any(self._answering().values()):
             tracked.asked.wait(max(timeout_s, _FIRST_ANSWER_S))
         began_s = self._clock()
@@ -149,9 +149,9 @@ class RemoteCompactionService(CompactionService):
             self._local.abort(job_id)
         elif tracked is not None and tracked.job is not None:
             tracked.drop()
-            self._errands.do(lambda: self._tell(tracked.address, lambda g: g.abort(job_id)))
+            self._call_threads.do(lambda: self._tell(tracked.address, lambda g: g.abort(job_id)))
         else:
-            self._errands.do(lambda: self._tell("", lambda g: g.abort(job_id)))
+            self._call_threads.do(lambda: self._tell("", lambda g: g.abort(job_id)))
 
     def release(self, job_id: str) -> None:
         tracked = self._forget(job_id)
@@ -164,7 +164,7 @@ class RemoteCompactionService(CompactionService):
             if tracked.forgotten:
                 return
             address = tracked.address
-        self._errands.do(lambda: self._tell(address, lambda g: g.release(job_id)))
+        self._call_threads.do(lambda: self._tell(address, lambda g: g.release(job_id)))
 
     def discard(self, job_id: str) -> None:
         self.counters.add("stale")
@@ -200,39 +200,39 @@ class RemoteCompactionService(CompactionService):
         """Let go of connections and threads. Jobs at gateways go on."""
         with self._lock:
             tracked, gateways = list(self._jobs.values()), list(self._gateways.values())
-        self._errands.close(_END_S if self._gateways else 0.0)
+        self._call_threads.close(_END_S if self._gateways else 0.0)
         for job in tracked:
             job.stop.set()
         for gateway in gateways:
             gateway.close()
-        self._crew.close(_END_S)
+        self._job_threads.close(_END_S)
         self._local.close()
 
     def addresses(self) -> tuple[str, ...]:
         """The gateways in force, as far as this process has read."""
         return self._endpoints.last_known()
 
-    # -- errands ------------------------------------------------------------------------------
+    # -- job threads --------------------------------------------------------------------------
 
     def _send(self, tracked: TrackedJob, job: CompactionJob) -> None:
-        errand = self._errand(tracked)
+        follower = self._follower(tracked)
         try:
-            ending = errand.run(job)
+            ending = follower.run(job)
         except ForebayError as error:
             ending = Lost(str(error))
         self._settle(tracked, job, ending)
 
     def _adopt(self, tracked: TrackedJob) -> None:
         try:
-            errand = self._errand(tracked)
-            found = errand.find()
+            follower = self._follower(tracked)
+            found = follower.find()
             if found is None:
                 tracked.nowhere.set()
                 return
             tracked.address = found.gateway.address
             if not found.view.phase.ended:
                 tracked.asked.set()
-            self._settle(tracked, None, errand.follow(found.gateway, found.view))
+            self._settle(tracked, None, follower.follow(found.gateway, found.view))
         finally:
             tracked.wake()
 
@@ -335,8 +335,8 @@ class RemoteCompactionService(CompactionService):
 
     # -- gateways -----------------------------------------------------------------------------
 
-    def _errand(self, tracked: TrackedJob) -> Errand:
-        return Errand(
+    def _follower(self, tracked: TrackedJob) -> JobFollower:
+        return JobFollower(
             tracked, self._options, self._in_turn, self._client, self.counters, clock=self._clock
         )
 

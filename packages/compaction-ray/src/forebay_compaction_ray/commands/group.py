@@ -96,7 +96,7 @@ def start(
 @compaction.command("status")
 @inspection.gateway_options
 @click.option("--watch", is_flag=True, help="Show it again every second, until interrupted.")
-def status(gateway: inspection.Asked, *, watch: bool, as_json: bool) -> None:
+def status(gateway: inspection.GatewayTarget, *, watch: bool, as_json: bool) -> None:
     """Show workers, queue and rates."""
     if watch and as_json:
         message = "--watch draws a screen; ask again for JSON"
@@ -107,7 +107,7 @@ def status(gateway: inspection.Asked, *, watch: bool, as_json: bool) -> None:
 @compaction.command("scale")
 @click.argument("workers", type=click.IntRange(min=0))
 @inspection.gateway_options
-def scale(gateway: inspection.Asked, workers: int, *, as_json: bool) -> None:
+def scale(gateway: inspection.GatewayTarget, workers: int, *, as_json: bool) -> None:
     """Have so many WORKERS, while jobs run."""
     gateway.call("Scale", {"workers": workers})
     inspection.show(gateway, as_json=as_json)
@@ -115,7 +115,7 @@ def scale(gateway: inspection.Asked, workers: int, *, as_json: bool) -> None:
 
 @compaction.command("drain")
 @inspection.gateway_options
-def drain(gateway: inspection.Asked, *, as_json: bool) -> None:
+def drain(gateway: inspection.GatewayTarget, *, as_json: bool) -> None:
     """Take no more jobs; those that it has come to their end."""
     gateway.call("Drain", {})
     inspection.show(gateway, as_json=as_json)
@@ -123,7 +123,7 @@ def drain(gateway: inspection.Asked, *, as_json: bool) -> None:
 
 @compaction.command("stop")
 @inspection.gateway_options
-def stop(gateway: inspection.Asked, *, as_json: bool) -> None:
+def stop(gateway: inspection.GatewayTarget, *, as_json: bool) -> None:
     """Drain, then end gateway and workers. Ray itself is left alone, but for `--address local`."""
     gateway.call("Stop", {})
     if as_json:
@@ -134,7 +134,7 @@ def stop(gateway: inspection.Asked, *, as_json: bool) -> None:
 
 @compaction.command("doctor")
 @inspection.gateway_options
-def doctor(gateway: inspection.Asked, *, as_json: bool) -> None:
+def doctor(gateway: inspection.GatewayTarget, *, as_json: bool) -> None:
     """Check versions, every storage, and the way to a worker and back."""
     if not inspection.report(gateway, as_json=as_json):
         raise click.exceptions.Exit(1)

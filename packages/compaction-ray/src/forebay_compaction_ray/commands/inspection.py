@@ -34,7 +34,7 @@ _START_S: Final = 15.0
 
 
 @attrs.frozen
-class Asked:
+class GatewayTarget:
     """The gateway that a command is about."""
 
     address: str
@@ -68,14 +68,14 @@ def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
         )
         gateway = Gateway(address_of(address), security, timeout_s=_TIMEOUT_S)
         try:
-            command(gateway=Asked(gateway.address, gateway), **given)
+            command(gateway=GatewayTarget(gateway.address, gateway), **given)
         finally:
             gateway.close()
 
     return asked
 
 
-def show(asked: Asked, *, watch: bool = False, as_json: bool) -> None:
+def show(asked: GatewayTarget, *, watch: bool = False, as_json: bool) -> None:
     """Print workers, queue and rates; with ``watch`` again and again."""
     before = asked.call("Describe", {})
     if as_json:
@@ -152,7 +152,7 @@ class Finding:
     problem: str
 
 
-def examine(asked: Asked) -> Iterator[Finding]:
+def examine(asked: GatewayTarget) -> Iterator[Finding]:
     """Ask after versions, every storage, and the way to a worker and back."""
     described = _described(asked)
     serving = described["state"] == "serving"
@@ -171,7 +171,7 @@ def examine(asked: Asked) -> Iterator[Finding]:
             yield Finding(f"storage {storage}: {promise}", problem)
 
 
-def _described(asked: Asked) -> dict[str, Any]:
+def _described(asked: GatewayTarget) -> dict[str, Any]:
     """The gateway's description, once one of its workers is up or none comes up in time."""
     deadline = time.monotonic() + _START_S
     described = asked.call("Describe", {})
@@ -181,7 +181,7 @@ def _described(asked: Asked) -> dict[str, Any]:
     return described
 
 
-def _round_trip(asked: Asked, storage: str) -> str:
+def _round_trip(asked: GatewayTarget, storage: str) -> str:
     number = secrets.token_hex(12)
     job = CompactionJob(
         id=number,
@@ -205,7 +205,7 @@ def _round_trip(asked: Asked, storage: str) -> str:
     return "" if view.phase is CompactionPhase.DONE else f"{view.phase.value} {view.message}"
 
 
-def _promises(asked: Asked, storage: str) -> dict[str, str]:
+def _promises(asked: GatewayTarget, storage: str) -> dict[str, str]:
     """What a worker found of a storage: promise → what is wrong with it."""
     try:
         found: dict[str, str] = asked.call("Check", {"storage": storage})["found"]
@@ -218,7 +218,7 @@ def _unless(well: bool, problem: str) -> str:  # noqa: FBT001 - a plain value
     return "" if well else problem
 
 
-def report(asked: Asked, *, as_json: bool) -> bool:
+def report(asked: GatewayTarget, *, as_json: bool) -> bool:
     """Print what `examine` finds; returns whether all is well."""
     findings = []
     for finding in examine(asked):

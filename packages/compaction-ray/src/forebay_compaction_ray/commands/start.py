@@ -13,7 +13,7 @@ import click
 
 from forebay_compaction_ray.gateway.security import ServerSecurity
 from forebay_compaction_ray.options import read_bytes, read_token
-from forebay_compaction_ray.worker.body import StoragePlace
+from forebay_compaction_ray.worker.body import WorkerStorage
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.storage.urls import located
 
@@ -101,15 +101,15 @@ def _is_answered(stopped: Any) -> bool:
         return False
 
 
-def _storages(given: Sequence[str], options: Mapping[str, Any]) -> dict[str, StoragePlace]:
-    found: dict[str, StoragePlace] = {}
+def _storages(given: Sequence[str], options: Mapping[str, Any]) -> dict[str, WorkerStorage]:
+    found: dict[str, WorkerStorage] = {}
     for text in given:
         name, equals, url = text.partition("=")
         if not equals or "/" in name:
             name, url = "default", text
         if name in found:
             raise ConfigurationError(f"--storage {name} is given twice")
-        found[name] = StoragePlace(located(url), dict(options))
+        found[name] = WorkerStorage(located(url), dict(options))
     return found
 
 

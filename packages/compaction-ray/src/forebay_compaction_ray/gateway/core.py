@@ -17,12 +17,11 @@ from typing import Any, Final
 from forebay_compaction_ray.events import EVENTS
 from forebay_compaction_ray.gateway.admission import check_submission
 from forebay_compaction_ray.gateway.clock import WakingClock
-from forebay_compaction_ray.gateway.jobs import Entry
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.metrics import DROPPED, Metrics
 from forebay_compaction_ray.gateway.pool import Pool, WorkerLostError
-from forebay_compaction_ray.gateway.worker_set import Crew
-from forebay_compaction_ray.gateway.workers import Policy, Worker, least_occupied
+from forebay_compaction_ray.gateway.worker_set import WorkerSet
+from forebay_compaction_ray.gateway.workers import GatewayJob, Policy, Worker, least_occupied
 from forebay_compaction_ray.messages import JobView, Outcome, Submission
 from forebay_compaction_ray.protocol import permanent, transient
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
@@ -65,11 +64,11 @@ class GatewayCore:
         self._clock: Final = clock
         self._awake: Final = WakingClock(clock, _LATE_TICKS * limits.ping_every_s)
         """What workers are measured by."""
-        self._jobs: dict[str, Entry] = {}
-        self._by_work: defaultdict[str, list[Entry]] = defaultdict(list)
+        self._jobs: dict[str, GatewayJob] = {}
+        self._by_work: defaultdict[str, list[GatewayJob]] = defaultdict(list)
         self._active: Counter[str] = Counter()
         """Jobs that have not ended, by client."""
-        self._queue: list[Entry] = []
+        self._queue: list[GatewayJob] = []
         self._deaths: OrderedDict[str, int] = OrderedDict()
         self._forgotten: OrderedDict[str, None] = OrderedDict()
         """Ids of jobs that were taken: a submission that comes late must not begin one again."""
@@ -78,7 +77,7 @@ class GatewayCore:
         self._closed = False
         self.draining: Final = asyncio.Event()
         self.drained: Final = asyncio.Event()
-        self.crew: Final = Crew(
+        self.worker_set: Final = WorkerSet(
             pool,
             limits,
             clock=self._awake,
@@ -95,9 +94,9 @@ class GatewayCore:
         return {
             "boot": self.boot,
             "state": "serving" if self._draining_s is None else "draining",
-            "formats": sorted(self.crew.formats),
+            "formats": sorted(self.worker_set.formats),
             "storages": list(self.storages),
-            "workers": self.crew.ready,
+            "workers": self.worker_set.ready,
         }
 
     def hear(self, events: Mapping[str, Any]) -> None:
@@ -172,7 +171,7 @@ class GatewayCore:
             "queue": len(self._queue),
             "running": sum(e.phase is CompactionPhase.RUNNING for e in self._jobs.values()),
             "remembered": len(self._jobs),
-            "worker_list": self.crew.to_plain(),
+            "worker_list": self.worker_set.to_plain(),
             "metrics": self.metrics.to_plain(),
         }
 
@@ -180,7 +179,7 @@ class GatewayCore:
         """Let a worker probe a storage; raises `RefusedError` where none is up."""
         if storage not in self.storages:
             raise permanent("unknown_storage", f"this gateway has no storage {storage!r}")
-        worker = self.crew.any_ready()
+        worker = self.worker_set.any_ready()
         if worker is None:
             raise transient("no_worker", "no worker is up", retry_after_s=_BUSY_RETRY_S)
         try:
@@ -192,7 +191,7 @@ class GatewayCore:
 
     def scale(self, count: int) -> None:
         """Have so many workers: begins some, or ends some as soon as their jobs have."""
-        self.crew.scale(count)
+        self.worker_set.scale(count)
 
     def drain(self) -> None:
         """Take no job any more; `drained` is set when the last one has ended."""
@@ -208,9 +207,9 @@ class GatewayCore:
         for entry in list(self._jobs.values()):
             if now - entry.asked_s >= entry.submission.job.lease_s:
                 self.release(entry.id)
-        for worker in list(self.crew.workers.values()):
+        for worker in list(self.worker_set.workers.values()):
             self._kill_if_deaf(worker)
-        self.crew.tick()
+        self.worker_set.tick()
         if self._draining_s is not None:
             if now - self._draining_s >= self.limits.drain_timeout_s:
                 for entry in list(self._jobs.values()):
@@ -222,14 +221,14 @@ class GatewayCore:
     async def close(self) -> None:
         """End all workers; jobs that run are lost, and those that wait begin no more."""
         self._closed = True
-        self.crew.close()
+        self.worker_set.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # -- jobs ---------------------------------------------------------------------------------
 
-    def _take(self, submission: Submission, known: Entry | None) -> Entry:
+    def _take(self, submission: Submission, known: GatewayJob | None) -> GatewayJob:
         if self._draining_s is not None:
             raise transient("draining", "the gateway takes no more jobs", retry_after_s=0.0)
         if submission.job.id in self._forgotten:
@@ -240,7 +239,7 @@ class GatewayCore:
         self._supersede(submission, work, known)
         self._check_room(submission)
         now = self._clock()
-        entry = Entry(submission=submission, work=work, submitted_s=now, asked_s=now)
+        entry = GatewayJob(submission=submission, work=work, submitted_s=now, asked_s=now)
         if known is not None:
             self._remove(known)
         self._jobs[entry.id] = entry
@@ -256,7 +255,7 @@ class GatewayCore:
         return entry
 
     def _check_format(self, submission: Submission) -> None:
-        formats = self.crew.formats
+        formats = self.worker_set.formats
         if formats and submission.job.format not in formats:
             raise permanent(
                 "unknown_format",
@@ -273,7 +272,7 @@ class GatewayCore:
         if own >= self.limits.jobs_per_client:
             raise transient("client_full", f"{own} of your jobs wait", retry_after_s=_BUSY_RETRY_S)
 
-    def _supersede(self, submission: Submission, work: str, known: Entry | None) -> None:
+    def _supersede(self, submission: Submission, work: str, known: GatewayJob | None) -> None:
         """Stop older attempts at the same work; refuse the job if it is the older one."""
         same = list(self._by_work.get(work, ()))
         if known is not None and known not in same:
@@ -293,18 +292,18 @@ class GatewayCore:
         if self._closed:
             return
         for entry in list(self._queue):
-            workers = self.crew.takers(entry.submission.job.format)
+            workers = self.worker_set.takers(entry.submission.job.format)
             if workers:
                 self._queue.remove(entry)
                 self._start(entry, self._policy(workers))
-            elif not self.crew.may_take(entry.submission.job.format):
+            elif not self.worker_set.may_take(entry.submission.job.format):
                 self._queue.remove(entry)
                 what = f"no worker has a compactor for {entry.submission.job.format!r}"
                 self._end(
                     entry, CompactionPhase.FAILED, CompactionFault.PERMANENT, "unknown_format", what
                 )
 
-    def _start(self, entry: Entry, worker: Worker) -> None:
+    def _start(self, entry: GatewayJob, worker: Worker) -> None:
         now = self._clock()
         entry.phase, entry.worker, entry.started_s = CompactionPhase.RUNNING, worker, now
         worker.jobs[entry.id] = entry
@@ -312,12 +311,12 @@ class GatewayCore:
         self.metrics.add("queue_seconds_total", now - entry.submitted_s)
         self._spawn(self._run(entry, worker))
 
-    async def _run(self, entry: Entry, worker: Worker) -> None:
+    async def _run(self, entry: GatewayJob, worker: Worker) -> None:
         try:
             outcome = await worker.handle.run(entry.submission)
         except WorkerLostError as lost:
             if entry.id in worker.jobs:  # else the worker was killed, and has begun again
-                self.crew.died(worker, f"died: {lost}")
+                self.worker_set.died(worker, f"died: {lost}")
         except Exception as fault:  # noqa: BLE001 - a job must end
             _log.exception("job %s on %s", entry.id, worker.id)
             what = f"the worker could not be given the job: {fault!r}"
@@ -330,7 +329,7 @@ class GatewayCore:
             self._dispatch()
             self._check_drained()
 
-    def _account(self, entry: Entry, outcome: Outcome) -> None:
+    def _account(self, entry: GatewayJob, outcome: Outcome) -> None:
         if entry.phase.ended:
             return
         self.metrics.add("run_seconds_total", outcome.seconds)
@@ -346,7 +345,7 @@ class GatewayCore:
         if untold > 0:
             self.metrics.add("entries_dropped_total", untold, why="untold")
 
-    def _lose(self, entry: Entry, cause: str, message: str) -> None:
+    def _lose(self, entry: GatewayJob, cause: str, message: str) -> None:
         """The worker of a job is gone; the job may go on, or have been done, and nobody knows."""
         if entry.phase.ended:
             return
@@ -363,13 +362,13 @@ class GatewayCore:
         else:
             self._end(entry, CompactionPhase.LOST, None, "worker_lost", message)
 
-    def _fail_crashed(self, entry: Entry) -> None:
+    def _fail_crashed(self, entry: GatewayJob) -> None:
         deaths = self._deaths[entry.work]
         what = f"{deaths} workers died at this work; it gets no further one"
         fault = CompactionFault.TRANSIENT
         self._end(entry, CompactionPhase.FAILED, fault, "worker_crashed", what)
 
-    def _abort(self, entry: Entry, cause: str) -> None:
+    def _abort(self, entry: GatewayJob, cause: str) -> None:
         if entry.phase.ended or entry.abort_asked_s is not None:
             return
         self.metrics.add("aborts_total", cause=cause)
@@ -382,16 +381,16 @@ class GatewayCore:
         assert entry.worker is not None
         self._spawn(self._ask_to_stop(entry, entry.worker))
 
-    async def _ask_to_stop(self, entry: Entry, worker: Worker) -> None:
+    async def _ask_to_stop(self, entry: GatewayJob, worker: Worker) -> None:
         try:
             await worker.handle.abort(entry.id)
         except WorkerLostError as lost:
             if entry.id in worker.jobs:
-                self.crew.died(worker, f"died: {lost}")
+                self.worker_set.died(worker, f"died: {lost}")
 
     def _end(
         self,
-        entry: Entry,
+        entry: GatewayJob,
         phase: CompactionPhase,
         fault: CompactionFault | None,
         code: str,
@@ -417,7 +416,7 @@ class GatewayCore:
         for entry in worker.jobs.values():
             asked = entry.abort_asked_s
             if asked is not None and now - asked >= self.limits.abort_timeout_s:
-                self.crew.kill(worker, "abort", "a job did not stop when asked to")
+                self.worker_set.kill(worker, "abort", "a job did not stop when asked to")
                 return
 
     def _forget_some(self) -> None:
@@ -428,13 +427,13 @@ class GatewayCore:
         for entry in sorted(ended, key=lambda e: e.asked_s)[: over + _FORGOTTEN_AT_ONCE]:
             self._forget(entry)
 
-    def _forget(self, entry: Entry) -> None:
+    def _forget(self, entry: GatewayJob) -> None:
         self._remove(entry)
         self._forgotten[entry.id] = None
         if len(self._forgotten) > _IDS_REMEMBERED:
             self._forgotten.popitem(last=False)
 
-    def _remove(self, entry: Entry) -> None:
+    def _remove(self, entry: GatewayJob) -> None:
         del self._jobs[entry.id]
         same = self._by_work[entry.work]
         same.remove(entry)
@@ -444,16 +443,16 @@ class GatewayCore:
     def _check_drained(self) -> None:
         if self._draining_s is None:
             return
-        busy = any(worker.jobs for worker in self.crew.workers.values())
+        busy = any(worker.jobs for worker in self.worker_set.workers.values())
         if not busy and all(entry.phase.ended for entry in self._jobs.values()):
             self.drained.set()
 
     def _gauge(self) -> None:
         self.metrics.set("queue_depth", len(self._queue))
-        for phase, count in self.crew.counts().items():
+        for phase, count in self.worker_set.counts().items():
             self.metrics.set("workers", count, state=phase)
 
-    def _view(self, entry: Entry) -> JobView:
+    def _view(self, entry: GatewayJob) -> JobView:
         waiting = entry.phase is CompactionPhase.QUEUED
         return entry.view(position=self._queue.index(entry) if waiting else 0, boot=self.boot)
 

@@ -8,11 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, Final
 
-from forebay_compaction_ray.gateway.jobs import Entry
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.metrics import Metrics
 from forebay_compaction_ray.gateway.pool import Pool, WorkerLostError
-from forebay_compaction_ray.gateway.workers import Worker, WorkerPhase
+from forebay_compaction_ray.gateway.workers import GatewayJob, Worker, WorkerPhase
 from forebay_compaction_ray.messages import Pulse, WorkerInfo
 
 _log = logging.getLogger(__name__)
@@ -21,7 +20,7 @@ _STALLED_PULSES: Final = 2
 """In a row: the first one after both were suspended tells of steps that could not be made."""
 
 
-class Crew:
+class WorkerSet:
     """All workers. A worker counts as up only after it has said what it is."""
 
     def __init__(
@@ -33,7 +32,7 @@ class Crew:
         metrics: Metrics,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         changed: Callable[[], None],
-        lost: Callable[[Entry, str, str], None],
+        lost: Callable[[GatewayJob, str, str], None],
     ) -> None:
         """``changed`` is called when a worker can take jobs, ``lost`` for each job of a dead one.
 

@@ -1,16 +1,19 @@
-"""A worker as the gateway sees it, and which of several gets the next job."""
+"""Workers and jobs as the gateway sees them, and which worker gets the next job."""
 
 from __future__ import annotations
 
+import asyncio
 import enum
 from collections.abc import Callable, Sequence
 from typing import Final
 
 import attrs
 
-from forebay_compaction_ray.gateway.jobs import Entry
 from forebay_compaction_ray.gateway.pool import WorkerHandle
-from forebay_compaction_ray.messages import WorkerInfo
+from forebay_compaction_ray.messages import JobProgress, JobView, Submission, WorkerInfo
+from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
+
+_NO_PROGRESS = JobProgress(bytes_in=0, bytes_out=0, age_s=0.0)
 
 
 class WorkerPhase(enum.Enum):
@@ -35,7 +38,7 @@ class Worker:
     """When it last answered, or was begun."""
     phase: WorkerPhase = WorkerPhase.STARTING
     info: WorkerInfo | None = None
-    jobs: dict[str, Entry] = attrs.field(factory=dict)
+    jobs: dict[str, GatewayJob] = attrs.field(factory=dict)
     given: int = 0
     """Jobs that it ever got."""
     pinged: bool = False
@@ -65,6 +68,56 @@ class Worker:
             and len(self.jobs) < slots
             and self.info is not None
             and file_format in self.info.formats
+        )
+
+
+@attrs.define(eq=False, kw_only=True)
+class GatewayJob:
+    """A job that was taken. It ends once; whatever a worker tells later is ignored."""
+
+    submission: Submission
+    work: str
+    submitted_s: float
+    asked_s: float
+    """When somebody last asked about it: the lease counts from here."""
+    watched: bool = False
+    """Whether a client that did not submit it has asked about it."""
+    phase: CompactionPhase = CompactionPhase.QUEUED
+    worker: Worker | None = None
+    started_s: float | None = None
+    abort_asked_s: float | None = None
+    fault: CompactionFault | None = None
+    code: str = ""
+    message: str = ""
+    progress: JobProgress = _NO_PROGRESS
+    ended: asyncio.Event = attrs.field(factory=asyncio.Event)
+
+    @property
+    def id(self) -> str:
+        """The key under which it is known."""
+        return self.submission.job.id
+
+    @property
+    def remaining(self) -> int:
+        """Input bytes that are still to be read."""
+        return max(0, self.submission.bytes_in - self.progress.bytes_in)
+
+    def view(self, *, position: int, boot: str) -> JobView:
+        """What a poll answers."""
+        return JobView(
+            job_id=self.id,
+            attempt=self.submission.job.attempt,
+            phase=self.phase,
+            started=self.started_s is not None,
+            position=position,
+            worker="" if self.worker is None else self.worker.id,
+            bytes_in=self.progress.bytes_in,
+            bytes_out=self.progress.bytes_out,
+            age_s=self.progress.age_s,
+            fault=self.fault,
+            code=self.code,
+            message=self.message,
+            boot=boot,
         )
 
 

@@ -13,7 +13,7 @@ from forebay_compaction_ray.gateway.pool import WorkerLostError
 from forebay_compaction_ray.messages import JobProgress, Outcome, Pulse, Submission, WorkerInfo
 from forebay_compaction_ray.protocol import decode, pack
 from forebay_compaction_ray.ray_server.spec import GatewaySpec
-from forebay_compaction_ray.worker.body import StoragePlace, WorkerBody
+from forebay_compaction_ray.worker.body import WorkerBody, WorkerStorage
 
 CONTROL: Final = "control"
 _CONTROL_CALLS: Final = 4
@@ -22,7 +22,7 @@ _CONTROL_CALLS: Final = 4
 class WorkerActor:
     """A `WorkerBody` in a process of its own. Never raises while it begins: it would not return."""
 
-    def __init__(self, storages: Mapping[str, StoragePlace]) -> None:
+    def __init__(self, storages: Mapping[str, WorkerStorage]) -> None:
         self._body: Final = WorkerBody(storages)
 
     def describe(self) -> WorkerInfo:

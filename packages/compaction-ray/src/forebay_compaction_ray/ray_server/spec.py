@@ -8,7 +8,7 @@ import attrs
 
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.security import ServerSecurity
-from forebay_compaction_ray.worker.body import StoragePlace
+from forebay_compaction_ray.worker.body import WorkerStorage
 
 
 @attrs.frozen(kw_only=True)
@@ -19,7 +19,7 @@ class GatewaySpec:
     port: int
     """Not 0: a gateway that begins again listens where it did."""
     workers: int
-    storages: Mapping[str, StoragePlace]
+    storages: Mapping[str, WorkerStorage]
     worker_cpus: float = 1.0
     """What a worker takes of Ray's CPUs."""
     worker_resources: Mapping[str, float] = attrs.field(factory=dict)

@@ -35,7 +35,7 @@ _ABORTED_REMEMBERED: Final = 256
 
 
 @attrs.frozen
-class StoragePlace:
+class WorkerStorage:
     """A storage that jobs may name."""
 
     url: str
@@ -43,7 +43,7 @@ class StoragePlace:
     """As `open_storage` takes them; not in the repr, for they may be secret."""
 
 
-class _Run:
+class _ActiveJob:
     """A job under way."""
 
     def __init__(self, submission: Submission) -> None:
@@ -91,7 +91,7 @@ class WorkerBody:
 
     def __init__(
         self,
-        storages: Mapping[str, StoragePlace],
+        storages: Mapping[str, WorkerStorage],
         *,
         compactors: Callable[[], Mapping[str, Compactor]] | None = None,
         open_: Callable[[str, Mapping[str, Any]], ObjectStorage] = open_storage,
@@ -102,7 +102,7 @@ class WorkerBody:
         self._compactors: Final = compactors or plugins().compactors
         self._open: Final = open_
         self._opened: dict[str, ObjectStorage] = {}
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, _ActiveJob] = {}
         self._aborted: OrderedDict[str, None] = OrderedDict()
         self._lock: Final = threading.Lock()
 
@@ -162,15 +162,15 @@ class WorkerBody:
             left.delete([info.name for info in left.list()])
         return {found.promise: found.problem for found in examine(opened)}
 
-    def _begin(self, submission: Submission) -> _Run:
-        run = _Run(submission)
+    def _begin(self, submission: Submission) -> _ActiveJob:
+        run = _ActiveJob(submission)
         with self._lock:
             self._runs[submission.job.id] = run
             if submission.job.id in self._aborted:
                 run.stop.set()
         return run
 
-    def _perform(self, run: _Run) -> Outcome:
+    def _perform(self, run: _ActiveJob) -> Outcome:
         job = run.submission.job
         compactor = self._compactors()[job.format]
         prefix = f"{job.operator}/{job.output_prefix}"

@@ -10,7 +10,7 @@ from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import CorruptStateError
 
 
-class NothingCompactor:
+class NoopCompactor:
     """Does jobs without inputs; their results name no outputs."""
 
     format: ClassVar[str] = "nothing-1"

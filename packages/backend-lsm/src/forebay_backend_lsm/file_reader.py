@@ -51,24 +51,24 @@ RawBlock = tuple[int, Any]
 """The number of a block and its raw bytes."""
 
 
-class Source:
+class FileSource:
     """An open file, and where it is read from."""
 
-    def __init__(self, opened: OpenFile, place: Place) -> None:
-        """``place`` is where it was opened."""
+    def __init__(self, opened: OpenFile, storage: OperatorStorage) -> None:
+        """``storage`` is where it was opened."""
         self.file: Final[SortedFile] = opened.file
         self.residences: Final[Mapping[str, Residence]] = opened.residences
-        self._place: Final = place
+        self._opened_on: Final = storage
 
     @property
     def where(self) -> str:
         """The operator's directory, operator and version, for messages."""
-        return self._place.where
+        return self._opened_on.where
 
     @property
     def waits(self) -> bool:
         """Whether several requests at once are quicker; see `ObjectStorage.waits`."""
-        return self._place.storage.waits
+        return self._opened_on.storage.waits
 
     def read(self, table: FileTable, call: _Call) -> list[RawBlock]:
         """Read blocks, verify and decompress them."""
@@ -78,7 +78,7 @@ class Source:
             data = [found[i][start : start + length] for i, start, length in call.places]
             return [*zip(call.blocks, table.raws(call.blocks, data), strict=True)]
 
-        return self._place.verified(read_from)
+        return self._opened_on.verified(read_from)
 
     def _ranges(self, storage: ObjectStorage, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         file = self.file.file
@@ -90,7 +90,7 @@ class Source:
 
 
 @attrs.frozen(eq=False)
-class Place:
+class OperatorStorage:
     """The operator's storage, as the files of one opening are read from it."""
 
     storage: ObjectStorage
@@ -110,15 +110,15 @@ class Place:
         where = f"in {opening.path}, operator {opening.uid!r}, version {opening.version}"
         return cls(storage, origin, opening.path, where)
 
-    def open(self, file: StateFile) -> Source:
+    def open(self, file: StateFile) -> FileSource:
         """Open a file, unless this process has it open."""
         opened = CACHE.file(
             (self.path, file.name),
             lambda: self.verified(lambda storage: SortedFile.open(storage, file, _ALL_GROUPS)),
         )
-        return Source(opened, self)
+        return FileSource(opened, self)
 
-    def keep(self, file: StateFile, content: bytes) -> Source:
+    def keep(self, file: StateFile, content: bytes) -> FileSource:
         """Open a file that this process has just written, and keep it in memory."""
         tail = Tail.parse(content[len(content) - file.meta["tail"] :], f"file {file.name!r}")
         opened = OpenFile(SortedFile(file, tail, _ALL_GROUPS))
@@ -126,7 +126,7 @@ class Place:
         for name, table in opened.file.tables.items():
             for blocks in _blocks(table, content):
                 CACHE.insert(NewBlocks.of([(opened.residences[name], blocks)]))
-        return Source(opened, self)
+        return FileSource(opened, self)
 
     def verified(self, read: Callable[[ObjectStorage], T]) -> T:
         """What ``read`` gives; what the disk cache keeps is no evidence of damage."""
@@ -164,7 +164,7 @@ class _Call:
 class Wanted:
     """Blocks that are needed of one table in one file."""
 
-    source: Source
+    source: FileSource
     table: FileTable
     blocks: Sequence[int] | I64
     """Ascending, none twice; one at least."""
@@ -238,15 +238,15 @@ def _blocks(table: FileTable, content: bytes) -> Iterator[list[RawBlock]]:
         yield [*zip(blocks, raws, strict=True)]
 
 
-def open_sources(place: Place, files: Sequence[StateFile]) -> dict[str, Source]:
+def open_sources(storage: OperatorStorage, files: Sequence[StateFile]) -> dict[str, FileSource]:
     """Open files, several at once, unless this process has them open.
 
     Raises `CorruptStateError` naming file, operator and version for a damaged one.
     """
     unique = {file.name: file for file in files}
     if len(unique) < 2:  # noqa: PLR2004 - threads pay off from two on
-        return {name: place.open(file) for name, file in unique.items()}
-    found = _pool().map(place.open, unique.values())
+        return {name: storage.open(file) for name, file in unique.items()}
+    found = _pool().map(storage.open, unique.values())
     return dict(zip(unique, found, strict=True))
 
 

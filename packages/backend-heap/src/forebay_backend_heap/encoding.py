@@ -33,7 +33,7 @@ class Block:
 
     namespaces: Sequence[Any]
     """The distinct namespaces; most tables have one."""
-    places: npt.NDArray[np.uint32] | None
+    indexes: npt.NDArray[np.uint32] | None
     """Index into ``namespaces`` of each cell; ``None`` with a single namespace."""
     keys: list[Any]
     groups: Groups
@@ -50,28 +50,28 @@ class Block:
         contents = None
         if parts[0][3] is not None:
             contents = [content for part in parts for content in part[3] or ()]
-        places = np.repeat(np.arange(len(parts), dtype=np.uint32), [len(p[1]) for p in parts])
+        indexes = np.repeat(np.arange(len(parts), dtype=np.uint32), [len(p[1]) for p in parts])
         keys = [key for part in parts for key in part[1]]
         groups = np.concatenate([part[2] for part in parts])
-        return cls([part[0] for part in parts], places, keys, groups, contents)
+        return cls([part[0] for part in parts], indexes, keys, groups, contents)
 
     def by_namespace(self) -> Iterable[tuple[Any, list[Any], list[int], list[Any] | None]]:
         """Split into (namespace, keys, groups, contents); each namespace comes once."""
         groups = self.groups.tolist()
-        if self.places is None:
+        if self.indexes is None:
             return [(self.namespaces[0], self.keys, groups, self.contents)] if self.keys else []
-        places = self.places.tolist()
+        indexes = self.indexes.tolist()
         split: dict[int, tuple[list[Any], list[int], list[Any]]] = {}
-        for i, place in enumerate(places):
-            keys, own_groups, contents = split.setdefault(place, ([], [], []))
+        for i, index in enumerate(indexes):
+            keys, own_groups, contents = split.setdefault(index, ([], [], []))
             keys.append(self.keys[i])
             own_groups.append(groups[i])
             if self.contents is not None:
                 contents.append(self.contents[i])
         bare = self.contents is None
         return [
-            (self.namespaces[place], keys, own_groups, None if bare else contents)
-            for place, (keys, own_groups, contents) in split.items()
+            (self.namespaces[index], keys, own_groups, None if bare else contents)
+            for index, (keys, own_groups, contents) in split.items()
         ]
 
 
@@ -79,13 +79,13 @@ def encode(spec: TableSpec, op: Op, block: Block, groups: KeyGroupRange) -> Sect
     """Pack the cells of ``block``, sorted by key group; ``groups`` is the range of the writer."""
     order = np.argsort(block.groups, kind="stable")
     distinct, counts = np.unique(block.groups, return_counts=True)
-    places = None if block.places is None else block.places[order].astype(_NUMBER)
+    indexes = None if block.indexes is None else block.indexes[order].astype(_NUMBER)
     index = order.tolist()
     chunks = []
     for start in range(0, len(index), CHUNK_CELLS):
         part = slice(start, start + CHUNK_CELLS)
         cells = index[part]
-        columns = [] if places is None else [places[part].tobytes()]
+        columns = [] if indexes is None else [indexes[part].tobytes()]
         columns.append(spec.key.pack([*map(block.keys.__getitem__, cells)]))
         if block.contents is not None:
             columns += _packed(spec, op, [*map(block.contents.__getitem__, cells)])
@@ -107,14 +107,14 @@ def decode(section: Section, reader: TableSpec) -> Block:
     Raises `CorruptStateError` naming file, state and key for what no codec has packed.
     """
     start, stop = section.window()
-    places: list[npt.NDArray[np.uint32]] = []
+    indexes: list[npt.NDArray[np.uint32]] = []
     keys: list[Any] = []
     contents: list[Any] | None = None if section.op is Op.DELETE else []
     for chunk in section.chunks:
-        place, own, found = _decoded(section, chunk, reader)
+        index, own, found = _decoded(section, chunk, reader)
         keys += own
-        if place is not None:
-            places.append(place)
+        if index is not None:
+            indexes.append(index)
         if contents is not None:
             contents += found
     part = slice(start, stop)
@@ -123,7 +123,7 @@ def decode(section: Section, reader: TableSpec) -> Block:
         namespaces = [_NAMESPACE.unpack_one(namespace) for namespace in section.namespaces]
     return Block(
         namespaces,
-        np.concatenate(places)[part] if places else None,
+        np.concatenate(indexes)[part] if indexes else None,
         keys[part],
         np.repeat(section.groups, section.counts)[part],
         None if contents is None else contents[part],
@@ -138,14 +138,14 @@ def _decoded(
     contents: list[Any] = []
     with decoding(lambda at: f"{section.where}{_of_key(reader, keys, columns, at)}"):
         several = len(section.namespaces) > 1
-        places = np.frombuffer(columns.pop(0), _NUMBER) if several else None
+        indexes = np.frombuffer(columns.pop(0), _NUMBER) if several else None
         keys += reader.key.unpack(columns.pop(0))
         if section.op is not Op.DELETE:
             contents += _unpacked(reader, section.op, columns)
         parts = [keys] if section.op is Op.DELETE else [keys, contents]
-        _check_counts(chunk.cells, *parts, *([] if places is None else [places]))
-        _check_namespaces(section, places)
-    return places, keys, contents
+        _check_counts(chunk.cells, *parts, *([] if indexes is None else [indexes]))
+        _check_namespaces(section, indexes)
+    return indexes, keys, contents
 
 
 def _check_counts(cells: int, *parts: Sized) -> None:
@@ -155,8 +155,8 @@ def _check_counts(cells: int, *parts: Sized) -> None:
         raise ValueError(message)
 
 
-def _check_namespaces(section: Section, places: npt.NDArray[np.uint32] | None) -> None:
-    last = 0 if places is None else int(places.max(initial=0))
+def _check_namespaces(section: Section, indexes: npt.NDArray[np.uint32] | None) -> None:
+    last = 0 if indexes is None else int(indexes.max(initial=0))
     if last >= len(section.namespaces):
         message = f"cells of namespace {last} where there are {len(section.namespaces)}"
         raise ValueError(message)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay_backend_lsm.file_sources import (
+from forebay_backend_lsm.file_reader import (
     GAP_BYTES,
     RANGES_AT_HAND,
     RANGES_PER_CALL,

@@ -1,0 +1,45 @@
+"""Writes memtables as one sorted file, at a commit and whenever they take up too much memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from forebay_backend_lsm.files import Cells, FileWriter
+from forebay_backend_lsm.memtable import Memtable
+from forebay_backend_lsm.merging import MergeInput, Rules, merge
+from forebay_backend_lsm.options import LsmOptions
+from forebay_state_api.contract.backend import Opening
+from forebay_state_api.contract.files import StateFile
+from forebay_state_api.versions.layout import data_name
+
+
+def write_memtables(
+    memtables: Iterable[Memtable], opening: Opening, options: LsmOptions, version: int
+) -> Sequence[tuple[StateFile, bytes]]:
+    """Write the memtables as one file of ``version`` on the opening's storage, and empty them.
+
+    Returns the file with its content; nothing, and no file is written, if all are empty.
+    """
+    changed = [memtable for memtable in memtables if memtable.runs]
+    if not changed:
+        return ()
+    groups = opening.range
+    writer = FileWriter(groups, compression=options.compression, block_bytes=options.block_bytes)
+    for memtable in changed:
+        writer.begin(memtable.header)
+        for cells in _merged(memtable):
+            writer.add(cells)
+    content = writer.finish()
+    file = content.put(opening.storage, data_name(version, "lsm"), groups)
+    return ((file, content.data),)
+
+
+def _merged(memtable: Memtable) -> Iterator[Cells]:
+    """Merge all parts of a memtable: each cell occurs once."""
+    parts = [part.cells for part in memtable.take()]
+    if len(parts) == 1:
+        yield parts[0]
+        return
+    inputs = [MergeInput(iter([(int(cells.addresses[-1]) + 1, cells)])) for cells in parts]
+    for merged in merge(inputs, Rules(bottom=False)):
+        yield merged.cells
