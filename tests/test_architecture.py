@@ -1,0 +1,213 @@
+"""The import graph of all packages: no circles, no arrows upwards, no private names of others.
+
+Imports count everywhere, below ``TYPE_CHECKING`` and in functions too: a reader follows them all.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+LAYERS = {
+    "forebay_state_api": [
+        "errors user_frames",
+        "keys metrics daemon_pool settings",
+        "codecs",
+        "contract job",
+        "plugins",
+        "storage",
+        "versions",
+        "compaction",
+        "engine",
+        "commands",
+        "testing builtin_plugin",
+    ],
+    "forebay_spark_runtime": [
+        "arrow",
+        "driver",
+        "worker_process",
+        "keyed_operator waiting",
+        "testing demo",
+        "plugin",
+    ],
+}
+"""Rooms of a package, the lowest first; a room imports those below it and its own line."""
+
+SIBLINGS = {
+    "forebay_state_api": set(),
+    "forebay_backend_heap": {"forebay_state_api"},
+    "forebay_backend_lsm": {"forebay_state_api"},
+    "forebay_compaction_ray": {"forebay_state_api"},
+    "forebay_spark_runtime": {"forebay_state_api"},
+}
+"""Package → the other packages that it may import."""
+
+
+FOR_RUNTIMES = {
+    "arguments",
+    "identity",
+    "pickling",
+    "prefetch",
+    "record_methods",
+    "rows",
+    "subtask",
+}
+"""Modules of the engine that packages other than its own may import."""
+
+
+class Import(NamedTuple):
+    """One name that one module imports."""
+
+    importer: str
+    line: int
+    module: str
+    name: str | None
+
+    def __str__(self) -> str:
+        return f"{self.importer}:{self.line} imports {self.name or ''} from {self.module}"
+
+
+def modules(root: Path) -> dict[str, Path]:
+    """All modules of the packages below ``root``, by dotted name."""
+    found = {}
+    for src in sorted(root.glob("packages/*/src")):
+        for file in sorted(src.rglob("*.py")):
+            parts = file.relative_to(src).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    return found
+
+
+def imports(module: str, file: Path, known: dict[str, Path]) -> Iterator[Import]:
+    """What a module imports of the ``known`` ones; of a package that is a module in it, that."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name in known:
+                    yield Import(module, node.lineno, alias.name, None)
+        elif isinstance(node, ast.ImportFrom) and node.module in known:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                if inner in known:
+                    yield Import(module, node.lineno, inner, None)
+                else:
+                    yield Import(module, node.lineno, node.module, alias.name)
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    """One circle of ``graph``, its beginning repeated at its end; empty where there is none."""
+    done: set[str] = set()
+
+    def visit(node: str, path: list[str]) -> list[str]:
+        if node in path:
+            return [*path[path.index(node) :], node]
+        if node not in done:
+            for target in sorted(graph[node]):
+                if found := visit(target, [*path, node]):
+                    return found
+            done.add(node)
+        return []
+
+    return next((found for node in sorted(graph) if (found := visit(node, []))), [])
+
+
+def room_of(module: str) -> str:
+    return [*module.split("."), ""][1]
+
+
+def level_of(module: str) -> int | None:
+    """The line of `LAYERS` that a module's room is on."""
+    lines = LAYERS.get(module.partition(".")[0], [])
+    return next((at for at, line in enumerate(lines) if room_of(module) in line.split()), None)
+
+
+MODULES = modules(ROOT)
+IMPORTS = [one for name, file in MODULES.items() for one in imports(name, file, MODULES)]
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    graph: dict[str, set[str]] = {name: set() for name in MODULES}
+    for one in IMPORTS:
+        graph[one.importer].add(one.module)
+    chain = circle(graph)
+    assert not chain, "a circle of imports:\n" + "\n-> ".join(chain)
+
+
+def test_rooms_import_what_is_below_them():
+    upwards = [
+        str(one)
+        for one in IMPORTS
+        if one.importer.partition(".")[0] == one.module.partition(".")[0]
+        and (low := level_of(one.importer)) is not None
+        and (high := level_of(one.module)) is not None
+        and low < high
+    ]
+    assert not upwards, "imports that run up:\n" + "\n".join(upwards)
+
+
+def test_every_room_has_its_layer():
+    homeless = {
+        name
+        for name in MODULES
+        if name.partition(".")[0] in LAYERS and room_of(name) and level_of(name) is None
+    }
+    assert not homeless
+
+
+@pytest.mark.parametrize("package", SIBLINGS)
+def test_packages_import_the_state_api_and_no_sibling(package):
+    foreign = [
+        str(one)
+        for one in IMPORTS
+        if one.importer.partition(".")[0] == package
+        and (other := one.module.partition(".")[0]) != package
+        and other not in SIBLINGS[package]
+    ]
+    assert not foreign, "\n".join(foreign)
+
+
+def test_no_package_imports_a_private_name_of_another():
+    private = [
+        str(one)
+        for one in IMPORTS
+        if one.importer.partition(".")[0] != one.module.partition(".")[0]
+        and any(part.startswith("_") for part in [*one.module.split("."), one.name or ""])
+    ]
+    assert not private, "\n".join(private)
+
+
+def test_runtimes_import_the_modules_of_the_engine_that_are_theirs():
+    inner = [
+        str(one)
+        for one in IMPORTS
+        if not one.importer.startswith("forebay_state_api")
+        and one.module.startswith("forebay_state_api.engine.")
+        and one.module.split(".")[2] not in FOR_RUNTIMES
+    ]
+    assert not inner, "\n".join(inner)
+    listed = ast.get_docstring(ast.parse(MODULES["forebay_state_api.engine"].read_text()))
+    assert all(f"`{name}`" in listed for name in FOR_RUNTIMES)
+
+
+def test_a_circle_is_found_whole():
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"d", "b"}, "d": set()}
+    assert circle(graph) == ["b", "c", "b"]
+    assert circle({"a": {"b"}, "b": set()}) == []
+
+
+def test_imports_count_wherever_they_stand(tmp_path):
+    file = tmp_path / "module.py"
+    file.write_text(
+        "if TYPE_CHECKING:\n    from forebay_state_api.job import states\n"
+        "def late():\n    from forebay_state_api.errors import ForebayError\n"
+    )
+    found = [(one.module, one.name) for one in imports("m", file, MODULES)]
+    assert found == [
+        ("forebay_state_api.job.states", None),
+        ("forebay_state_api.errors", "ForebayError"),
+    ]
