@@ -71,7 +71,7 @@ def test_phrases_are_found_in_docstrings_comments_messages_and_pages(found, text
     "text",
     [
         "`None` stands for a missing value.",
-        "None of them is none of ours.",
+        "None of them is none of ours; there is none.",
         "Data is encrypted in transit, and that of others is not.",
         "The state `is none` of ``told`` files.",
         'The log has "the worker is told" in it.',
