@@ -16,7 +16,7 @@ PLANTED = {
     "another_pyarrow": "pyarrow is 15.0.0, and",
     "another_python": "Python is 3.9, and 3.1",
     "a_plugin_missing": "plugins are",
-    "clock_ahead": "from the driver's, and TTL and processing-time timers go by it",
+    "clock_ahead": "from the driver's, and TTL and processing-time timers depend on it",
     "no_temporary_files": "no temporary file can be written",
     "storage_without_list": "a list after a put shows it: list: access denied",
     "storage_without_delete": "a deleted object is gone: delete: access denied",

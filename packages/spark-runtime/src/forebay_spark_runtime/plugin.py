@@ -1,4 +1,4 @@
-"""What spark-runtime offers through the plugin layer."""
+"""The plugins of spark-runtime: its operators and the ``forebay demo`` command."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Process:
 
     @staticmethod
     def apply(keyed_df: Any, fn: Any, schema: Any) -> Any:
-        """``keyed_df.process(fn, schema)``."""
+        """Return ``keyed_df.process(fn, schema)``."""
         return keyed_df.process(fn, schema)
 
 

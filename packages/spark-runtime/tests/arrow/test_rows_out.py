@@ -268,7 +268,7 @@ def test_not_null_is_checked():
 def test_a_row_of_another_shape(row, says):
     with pytest.raises(OutputSchemaError) as caught:
         writer(("user", pa.string()), ("n", pa.int64())).batch([("a", 1), row])
-    assert str(caught.value).startswith("Totals gave out ")
+    assert str(caught.value).startswith("Totals emitted ")
     assert says in str(caught.value)
 
 

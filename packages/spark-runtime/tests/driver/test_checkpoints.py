@@ -117,7 +117,7 @@ def test_a_query_that_cannot_be_asked_goes_on(caplog):
     execution = Execution({0: 1})
     del execution.settings
     assert checkpoints.checkpoint_of(execution) is None
-    assert "the checkpoint of query the query was not asked" in caplog.text
+    assert "the checkpoint of query the query was not read" in caplog.text
 
 
 @pytest.fixture

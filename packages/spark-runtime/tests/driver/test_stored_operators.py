@@ -107,14 +107,16 @@ def test_a_new_checkpoint_beside_state_of_the_uid_is_a_warning(monkeypatch, told
 def test_so_is_the_first_batch_of_for_each_batch(caplog, state_dir, done):
     batch = MicroBatch(query="new", spark_query="new", batch_id=0, run_id="r")
     first = attrs.evolve(options(state_dir), batch=batch)
-    stored_operators.log_beside_batch(first)
+    stored_operators.warn_in_first_batch(first)
     done(stored_operators._pool)
     assert "query new has a new checkpoint" in caplog.text
     assert repr(QUERY) in caplog.text
     caplog.clear()
     for changed in ({"batch_id": 1}, {"spark_query": None}):
-        stored_operators.log_beside_batch(attrs.evolve(first, batch=attrs.evolve(batch, **changed)))
-    stored_operators.log_beside_batch(attrs.evolve(first, new_state=True))
+        stored_operators.warn_in_first_batch(
+            attrs.evolve(first, batch=attrs.evolve(batch, **changed))
+        )
+    stored_operators.warn_in_first_batch(attrs.evolve(first, new_state=True))
     done(stored_operators._pool)
     assert caplog.text == ""
 

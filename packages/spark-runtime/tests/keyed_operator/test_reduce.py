@@ -108,8 +108,8 @@ def test_errors_name_the_function(harness, fn):
     ("row", "says"),
     [
         (("a", "x"), "column 'n' is declared bigint; wrong gave str 'x' in the row ('a', 'x'): "),
-        (("a",), "wrong gave out a row of 1 values, ('a',); the schema has 2 columns: user, n"),
-        (None, "wrong gave out NoneType None; a row is a tuple"),
+        (("a",), "wrong emitted a row of 1 values, ('a',); the schema has 2 columns: user, n"),
+        (None, "wrong emitted NoneType None; a row is a tuple"),
     ],
 )
 def test_a_row_that_does_not_fit_is_named(harness, row, says):

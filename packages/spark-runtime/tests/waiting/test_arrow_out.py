@@ -157,7 +157,7 @@ def test_errors_beside_answers():
         ([1, "x"], None, "row 1: column 'n' is declared long; ask gave str 'x'"),
         ([1, None], None, "row 1: ask returned None"),
         ([[1, None]], None, "row 0: ask returned None"),
-        ([1, 2, {"m": 1}], [0, 2], "row 2: ask gave out {'m': 1}"),
+        ([1, 2, {"m": 1}], [0, 2], "row 2: ask emitted {'m': 1}"),
         ([[1, 2], [3, "x"]], None, "row 1: column 'n'"),
     ],
 )

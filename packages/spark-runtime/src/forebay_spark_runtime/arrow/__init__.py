@@ -1,4 +1,4 @@
-"""Between Arrow and Python: rows in, rows out, types and time zones.
+"""Conversion between Arrow and Python: rows in, rows out, types and time zones.
 
-Both operators come here, the keyed one and the ordered wait. Nothing in this room knows state.
+Both operators use it, the keyed one and the ordered wait. Nothing here depends on state.
 """

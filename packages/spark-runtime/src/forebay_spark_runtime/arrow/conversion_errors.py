@@ -1,4 +1,4 @@
-"""Why a value does not fit, without the words of pyarrow that say nothing to its author."""
+"""Reasons why a value does not fit a type, in words that do not need knowledge of pyarrow."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ _PLAIN: Final = (
 
 
 def plain_reason(error: Exception) -> str:
-    """What ``error`` says; in plain words where it speaks of what is inside pyarrow."""
+    """Return the text of ``error``, reworded where it refers to pyarrow's internals."""
     text = str(error)
     return next((plain for found, plain in _PLAIN if found.search(text)), text)

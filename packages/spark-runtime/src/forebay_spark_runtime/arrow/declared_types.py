@@ -1,4 +1,4 @@
-"""The types of an output schema in the words of its author, for messages."""
+"""The types of an output schema as its author wrote them, for messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CLOSING: Final = ")>"
 
 
 def declared_types(schema: Any, parsed: Any) -> list[str]:
-    """The type of each column: as DDL has it, else as Spark calls it.
+    """Return the type of each column: as the DDL spells it, or else Spark's name.
 
     ``parsed`` is the ``StructType`` of ``schema``.
     """
@@ -28,7 +28,7 @@ def declared_types(schema: Any, parsed: Any) -> list[str]:
 
 
 def _parts(ddl: str) -> Iterator[str]:
-    """What stands between the commas that separate columns."""
+    """Split DDL at the commas that separate columns."""
     depth, quote, start = 0, "", 0
     for position, sign in enumerate(ddl):
         if quote:

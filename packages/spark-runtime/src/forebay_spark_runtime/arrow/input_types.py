@@ -1,6 +1,6 @@
-"""Which Spark types reach Python workers, and which of them can be read into Python objects.
+"""Checks of input types: which Spark types reach Python workers, and which Python can read.
 
-Checked on the driver before anything runs.
+The driver makes them before anything runs.
 """
 
 from __future__ import annotations
@@ -14,21 +14,24 @@ from pyspark.sql import types as spark
 from forebay_state_api.errors import ConfigurationError
 
 Flaw: TypeAlias = "tuple[str, str] | None"
-"""Why a type cannot be used, and the way out; ``None`` if it can."""
+"""Why a type cannot be used, and the remedy; ``None`` if it can."""
 
 _IN_PIPELINE: Final = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
-"""What Spark calls it when the function of a pipeline's table asks for columns."""
+"""Spark's error condition when the function of a pipeline table asks for columns."""
 
 _UNKNOWN_TO_PYTHON: Final = tuple(
     getattr(spark, name)
     for name in ("YearMonthIntervalType", "CalendarIntervalType", "TimeType")
     if hasattr(spark, name)
 )
-"""What Spark's own ``mapInArrow`` refuses; older versions of pyspark lack some of them."""
+"""Types that Spark's ``mapInArrow`` refuses; older versions of pyspark lack some of them."""
 
 
 def refuse_in_pipeline(error: Exception, operator: str) -> None:
-    """Say it in our words if ``error`` is Spark's of a query function that asks for columns."""
+    """Raise `ConfigurationError` if ``error`` says that a query function asked for columns.
+
+    ``operator`` is named in the message.
+    """
     if _IN_PIPELINE in str(error):
         message = (
             f"{operator}: a function under @dp.table must not ask for columns, as keyed() and "
@@ -39,10 +42,10 @@ def refuse_in_pipeline(error: Exception, operator: str) -> None:
 
 
 def schema_of(df: Any, operator: str) -> Any:
-    """The schema of ``df``.
+    """Return the schema of ``df``.
 
-    `ConfigurationError` if pyspark itself does not know a type in it, or does not tell it here: the
-    query functions of declarative pipelines must not ask for it.
+    Raises `ConfigurationError` if pyspark does not know a type in it, and in the query functions
+    of declarative pipelines, which must not ask for a schema. ``operator`` is named in the message.
     """
     try:
         return df.schema
@@ -59,7 +62,7 @@ def schema_of(df: Any, operator: str) -> Any:
 
 
 def check_carried(fields: Iterable[Any], operator: str) -> None:
-    """Raise `ConfigurationError` for the first field that cannot go through Python untouched.
+    """Raise `ConfigurationError` for the first field that cannot pass through Python unchanged.
 
     ``operator`` is named in the message.
     """
@@ -67,7 +70,7 @@ def check_carried(fields: Iterable[Any], operator: str) -> None:
 
 
 def check_readable(fields: Iterable[Any], operator: str) -> None:
-    """Raise `ConfigurationError` for the first of the input's fields that cannot be read.
+    """Raise `ConfigurationError` for the first input field that Python cannot read.
 
     ``operator`` is named in the message.
     """
@@ -98,7 +101,7 @@ def _cannot_travel(kind: Any) -> Flaw:
 
 
 def _is_literal_of_nothing(kind: Any) -> bool:
-    """Whether this is the type of ``array()`` or ``map()``."""
+    """Return whether this is the type of ``array()`` or ``map()``."""
     if isinstance(kind, spark.ArrayType):
         return isinstance(kind.elementType, spark.NullType) and not kind.containsNull
     return isinstance(kind, spark.MapType) and isinstance(kind.keyType, spark.NullType)
@@ -124,7 +127,7 @@ def _holds_arrays(kind: Any) -> bool:
 
 
 def _parts(kind: Any) -> list[Any]:
-    """The types that a nested type is made of."""
+    """Return the types that a nested type consists of."""
     if isinstance(kind, spark.StructType):
         return [field.dataType for field in kind]
     if isinstance(kind, spark.MapType):

@@ -1,7 +1,7 @@
-"""Getting rows to their subtask: partition ``i`` of the shuffle holds exactly subtask ``i``.
+"""Routes rows to their subtasks: partition ``i`` of the shuffle holds exactly subtask ``i``.
 
-From Spark 4.1 ``repartitionById`` takes the partition from an expression. Before, rows are
-repartitioned by one whose values were chosen so that Spark's own hash sends them where they belong.
+From Spark 4.1 on, ``repartitionById`` takes the partition from an expression. In earlier versions
+rows are repartitioned by an expression whose values Spark's own hash sends to the right partition.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _MASK: Final = 0xFFFFFFFF
 
 
 def route(df: Any, subtask: Any, parallelism: int) -> Any:
-    """``df`` in ``parallelism`` partitions, row by row in the one that ``subtask``, a column, says.
+    """Return ``df`` in ``parallelism`` partitions; column ``subtask`` gives each row's partition.
 
-    The column is worked out by the shuffle and does not travel with the rows.
+    The shuffle computes the column, which is not part of the rows.
     """
     if hasattr(df, "repartitionById"):
         return df.repartitionById(parallelism, subtask)
@@ -28,7 +28,7 @@ def route(df: Any, subtask: Any, parallelism: int) -> Any:
 
 @lru_cache(maxsize=64)
 def partition_values(parallelism: int) -> tuple[int, ...]:
-    """For each partition a number that Spark's hash partitioning sends there."""
+    """Return, for each partition, a number that Spark's hash partitioning sends there."""
     found: dict[int, int] = {}
     candidate = 0
     while len(found) < parallelism:
@@ -38,7 +38,7 @@ def partition_values(parallelism: int) -> tuple[int, ...]:
 
 
 def spark_hash(value: int) -> int:
-    """Spark's ``hash(int)``: Murmur3, 32 bits, seed 42, signed."""
+    """Return Spark's ``hash(int)``: Murmur3, 32 bits, seed 42, signed."""
     k = (value & _MASK) * 0xCC9E2D51 & _MASK
     k = (k << 15 | k >> 17) & _MASK
     k = k * 0x1B873593 & _MASK

@@ -1,9 +1,9 @@
-"""From Arrow batches to rows: NamedTuples with attribute access, made column-wise, slice by slice.
+"""Converts Arrow batches to rows, column by column and slice by slice.
 
-Nested structs become NamedTuples too, maps become dicts, arrays become lists. Timestamps are
-``datetime`` in UTC whatever the session's time zone is: Python subtracts and adds datetimes of
-one zone by the clock on the wall, which is wrong across a DST switch in every other zone.
-Timestamps without time zone are naive ones.
+Rows are NamedTuples. Nested structs become NamedTuples too, maps become dicts, arrays become lists.
+Timestamps are ``datetime`` in UTC whatever the session's time zone: Python subtracts and adds
+datetimes of one zone by wall-clock time, which is wrong across a DST switch in any zone but UTC.
+Timestamps without time zone become naive datetimes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import pyarrow as pa
 from forebay_state_api.engine.rows import row_class
 
 ColumnReader: TypeAlias = Callable[[Any], list[Any]]
-"""From an Arrow array to Python values."""
+"""Converts an Arrow array to Python values."""
 
 INSTANTS: Final = pa.timestamp("us", "UTC")
-"""Spark's type ``timestamp``, whatever time zone a batch shows it in."""
+"""Spark's type ``timestamp``, whatever time zone the Arrow type of a batch names."""
 
 SLICE_ROWS: Final = 1_000
-"""Rows that are turned into Python objects at a time: smaller than a processor's cache, and no more
-than the engine reads in one batch by default."""
+"""Rows that are converted to Python objects at a time: small enough for a processor's cache, and
+not more than the engine reads in one batch by default."""
 
 _SHOWN: Final = 200
 
@@ -39,11 +39,11 @@ _UNREADABLE: Final[dict[type[Exception], tuple[str, str]]] = {
         "filter such rows, or cast the column to binary",
     ),
 }
-"""What pyarrow raises → what is wrong, and the way out."""
+"""pyarrow's exception → the fault and the remedy."""
 
 
 def column_reader(kind: Any) -> ColumnReader:
-    """How arrays of an Arrow type become Python values."""
+    """Return the reader for arrays of an Arrow type."""
     if pa.types.is_struct(kind):
         return _struct_reader(kind)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
@@ -66,7 +66,7 @@ def _integers(array: Any) -> list[Any]:
 
 
 def _instants(array: Any) -> list[Any]:
-    # NumPy's list is several times as fast as pyarrow's; what no datetime can be, it leaves an int.
+    # NumPy's list is several times as fast as pyarrow's; out-of-range values stay integers.
     found = array.cast(INSTANTS).to_numpy(zero_copy_only=False).tolist()
     try:
         if array.null_count:
@@ -119,7 +119,7 @@ def _map_reader(kind: Any) -> ColumnReader:
 
 
 def _cut(elements: list[Any], lengths: list[int | None]) -> list[Any]:
-    """The flattened elements of a list array, list by list; a length of ``None`` is a null."""
+    """Split the flattened elements of a list array into lists; a length of ``None`` is a null."""
     lists: list[Any] = []
     start = 0
     for length in lengths:
@@ -132,32 +132,32 @@ def _cut(elements: list[Any], lengths: list[int | None]) -> list[Any]:
 
 
 class UnreadableValueError(Exception):
-    """Python has nothing that a value could be; the text says why, and what to do."""
+    """Python cannot represent a value; the text names the reason and the remedy."""
 
     def __init__(self, text: str, position: int) -> None:
-        """``position`` is that of the row."""
+        """Take the message and the ``position`` of the row."""
         super().__init__(text)
         self.position = position
 
 
 class RowReader:
-    """Turns the columns of one input into rows."""
+    """Converts the columns of one input to rows."""
 
     def __init__(self, names: Sequence[str], kinds: Sequence[Any]) -> None:
-        """``kinds`` are the columns' Arrow types."""
+        """Take the columns' names and, in ``kinds``, their Arrow types."""
         self._names = names
         self._class = row_class(tuple(names))
         self._readers = [column_reader(kind) for kind in kinds]
 
     def rows(self, columns: list[Any]) -> Iterator[Any]:
-        """The rows of equally long arrays, made as they are asked for.
+        """Return the rows of equally long arrays; each row is made when it is read.
 
         Raises `UnreadableValueError`.
         """
         return self.rows_of(self.values(columns))
 
     def values(self, columns: list[Any]) -> list[list[Any]]:
-        """The Python values, column by column. Raises `UnreadableValueError`."""
+        """Return the Python values, column by column. Raises `UnreadableValueError`."""
         try:
             return [read(column) for read, column in zip(self._readers, columns, strict=True)]
         except tuple(_UNREADABLE):
@@ -165,12 +165,12 @@ class RowReader:
             raise
 
     def rows_of(self, values: list[list[Any]]) -> Iterator[Any]:
-        """Rows of columns that are Python values already."""
-        # What the class's own `_make` does, without a Python call for each row.
+        """Return the rows of columns that are Python values already."""
+        # The same as the class's own `_make`, without a Python call for each row.
         return map(tuple.__new__, repeat(self._class), zip(*values, strict=True))
 
     def _find_unreadable(self, columns: list[Any]) -> None:
-        """Raise for the first value that cannot be read."""
+        """Raise `UnreadableValueError` for the first value that cannot be read."""
         for name, read, column in zip(self._names, self._readers, columns, strict=True):
             for position in range(len(column)):
                 one = column.slice(position, 1)
@@ -183,6 +183,6 @@ class RowReader:
 
 
 def shown(array: Any) -> str:
-    """The values of an array as text, whatever they are, cut short."""
+    """Return the values of an array as text of limited length, whatever the values are."""
     text = " ".join(str(array).split())
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

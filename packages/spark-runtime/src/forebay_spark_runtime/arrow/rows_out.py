@@ -1,7 +1,7 @@
-"""From rows that a function gave out to Arrow batches of the declared schema.
+"""Converts the rows that a function returns to Arrow batches of the declared schema.
 
 A row is a tuple in schema order, or a NamedTuple, a pyspark ``Row`` or a dict by column names.
-Columns are built directly; a value that does not fit is looked for only after a column failed.
+Columns are built directly. Only after a column fails is the value that does not fit looked up.
 """
 
 from __future__ import annotations
@@ -23,16 +23,19 @@ _MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError, Attr
 
 
 class RowOrder:
-    """Brings the values of a row into the order of the columns."""
+    """Puts the values of a row into column order."""
 
     def __init__(self, names: Sequence[str], function: str, where: str = "") -> None:
-        """``function`` is named in errors, which begin with ``where``."""
+        """Take the column names; ``function`` is named in errors, which begin with ``where``."""
         self._names = list(names)
         self._who = f"{where}{function}"
         self._by_class: dict[tuple[type, tuple[str, ...]], Any] = {}
 
     def as_tuple(self, row: Any) -> tuple[Any, ...]:
-        """The values of ``row``; `OutputSchemaError` if its names are not those of the columns."""
+        """Return the values of ``row``.
+
+        Raises `OutputSchemaError` if its names are not the names of the columns.
+        """
         if isinstance(row, tuple):
             fields = getattr(row, "_fields", None) or getattr(row, "__fields__", None)
             return row if fields is None else self._picked(row, tuple(fields))
@@ -40,7 +43,7 @@ class RowOrder:
             self._check_names(tuple(row), row)
             return tuple(row[name] for name in self._names)
         message = (
-            f"{self._who} gave out {type(row).__name__} {reprlib.repr(row)}; a row is a tuple "
+            f"{self._who} emitted {type(row).__name__} {reprlib.repr(row)}; a row is a tuple "
             f"in the order of the columns ({', '.join(self._names)}), a NamedTuple, a Row or a dict"
         )
         raise OutputSchemaError(message)
@@ -61,7 +64,7 @@ class RowOrder:
         missing = [name for name in self._names if name not in given]
         unknown = [str(name) for name in given if name not in self._names]
         message = (
-            f"{self._who} gave out {reprlib.repr(row)}: the schema's columns are "
+            f"{self._who} emitted {reprlib.repr(row)}: the schema's columns are "
             f"{', '.join(self._names)}; missing {missing or 'none'}, unknown {unknown or 'none'}"
         )
         raise OutputSchemaError(message)
@@ -79,10 +82,13 @@ class RowWriter:
         types: Sequence[str] | None = None,
         where: str = "",
     ) -> None:
-        """``schema`` is a ``pa.Schema``; ``function`` is named in errors.
+        """Prepare the writer.
 
-        Naive datetimes in a column with time zone are taken as wall-clock time of ``time_zone``.
-        ``types`` are what errors call the columns' types, and ``where`` is what they begin with.
+        :param schema: the ``pa.Schema`` of the batches.
+        :param function: the function's name, for errors.
+        :param time_zone: the zone of naive datetimes in columns with a time zone.
+        :param types: the names of the columns' types in errors; Arrow's names by default.
+        :param where: the beginning of each error.
         """
         self._schema = schema
         self._types = list(map(str, schema.types)) if types is None else types
@@ -97,10 +103,13 @@ class RowWriter:
         self._wide = [
             None if one == field.type else one for one, field in zip(wide, schema, strict=True)
         ]
-        """Of the columns with floats, the types with doubles in their place."""
+        """For each column with floats, its type with doubles instead; ``None`` for others."""
 
     def batch(self, rows: list[Any]) -> Any:
-        """A ``pa.RecordBatch`` of ``rows``; `OutputSchemaError` names what does not fit."""
+        """Return a ``pa.RecordBatch`` of ``rows``.
+
+        Raises `OutputSchemaError`, which names the value that does not fit.
+        """
         if not set(map(type, rows)) <= {tuple}:
             as_tuple = self._order.as_tuple
             rows = [as_tuple(row) for row in rows]
@@ -110,7 +119,7 @@ class RowWriter:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def batches(self, rows: list[Any], size: int) -> list[Any]:
-        """Record batches of ``rows``, each of at most ``size`` of them."""
+        """Return record batches of ``rows``, at most ``size`` rows each; raises as `batch`."""
         return [self.batch(rows[start : start + size]) for start in range(0, len(rows), size)]
 
     def _column(self, position: int, rows: list[Any]) -> Any:
@@ -148,7 +157,7 @@ class RowWriter:
         return column
 
     def _misfit(self, position: int, rows: list[Any], error: Exception) -> NoReturn:
-        """Find the value that a column cannot hold."""
+        """Find the value that does not fit the column, and raise."""
         field = self._schema.field(position)
         for row in rows:
             value = row[position]
@@ -166,13 +175,13 @@ class RowWriter:
         raise error
 
     def _in_row(self, row: Any) -> str:
-        """The row of a value, which tells more than the value alone."""
+        """Return the text that adds a value's whole row to a message."""
         return f" in the row {reprlib.repr(tuple(row))}" if self._width > 1 else ""
 
     def _wrong_width(self, rows: list[Any]) -> NoReturn:
         row = next(row for row in rows if len(row) != self._width)
         message = (
-            f"{self._who} gave out a row of {len(row)} values, {reprlib.repr(row)}; the "
+            f"{self._who} emitted a row of {len(row)} values, {reprlib.repr(row)}; the "
             f"schema has {self._width} columns: {', '.join(self._names)}"
         )
         raise OutputSchemaError(message)

@@ -1,6 +1,7 @@
-"""Spark's session time zone as Python's: a region, an offset in any of Java's forms, a short name.
+"""Spark's session time zone as a Python time zone.
 
-Python and pyarrow know the regions; ``GMT+2``, ``+2``, ``Z`` and ``PST`` are Java's.
+Spark accepts regions, offsets in any of Java's forms and short names. Python and pyarrow know the
+regions only; ``GMT+2``, ``+2``, ``Z`` and ``PST`` are Java's.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ _SHORT: Final = {
 
 @lru_cache(maxsize=64)
 def time_zone(name: str) -> tzinfo:
-    """The time zone that Spark means by ``name``; `ConfigurationError` if Python has no such."""
+    """Return the time zone that ``name`` means to Spark.
+
+    Raises `ConfigurationError` if Python does not have it.
+    """
     name = _SHORT.get(name, name)
     if name in ("Z", "UTC", "GMT", "UT"):
         return UTC

@@ -1,8 +1,8 @@
-"""Which Python values a column of an Arrow type takes, and what pyarrow is given for them.
+"""Conversion of Python values for columns of an Arrow type.
 
-pyarrow itself refuses most of what does not fit. What it would bend without a word is refused here:
-a bool as a number and the reverse, a datetime as a date, an aware datetime where there is no zone,
-text as bytes, a number as a time span, a number that is infinite as a float.
+pyarrow itself refuses most values that do not fit. This module refuses those that pyarrow would
+convert silently: a bool as a number and the reverse, a datetime as a date, an aware datetime for a
+type without zone, text as bytes, a number as a time span, and a number that is infinite as a float.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from forebay_spark_runtime.arrow.time_zones import time_zone as zone_of
 from forebay_state_api.user_frames import encodable
 
 _DAYS: Final = (1 << 63) // 86_400_000_000
-"""That an interval of 64 bits of µs holds."""
+"""The days that fit into an interval of 64 bits of µs."""
 
 Convert: TypeAlias = Callable[[Any], Any]
-"""From a value that is not ``None`` to what pyarrow takes; `TypeError` or `ValueError` if none."""
+"""Converts a value that is not ``None`` for pyarrow; raises `TypeError` or `ValueError`."""
 
 _NONE: Final = type(None)
 
 
 @attrs.frozen
 class ValueKind:
-    """What one Arrow type takes."""
+    """The values that a column of one Arrow type accepts."""
 
     plain: frozenset[type]
-    """Types of values that pyarrow takes as they are, `None` included."""
+    """Types of values that pyarrow accepts unchanged, ``None``'s type included."""
     convert: Convert
 
     def all_to_arrow(self, values: list[Any]) -> list[Any]:
-        """What ``pa.array`` is given for ``values``, nulls among them."""
+        """Convert ``values``, which may include ``None``, for ``pa.array``."""
         if set(map(type, values)) <= self.plain:
             return values
         convert = self.convert
@@ -45,9 +45,9 @@ class ValueKind:
 
 
 def value_kind(kind: Any, time_zone: str) -> ValueKind:
-    """What columns of an Arrow type take.
+    """Return the values that columns of an Arrow type accept.
 
-    Naive datetimes are wall-clock time of ``time_zone`` where the type has a zone.
+    If the type has a zone, naive datetimes are wall-clock time of ``time_zone``.
     """
     for is_such, make in _NESTED:
         if is_such(kind):
@@ -62,7 +62,7 @@ def value_kind(kind: Any, time_zone: str) -> ValueKind:
 
 
 def wide_type(kind: Any) -> Any:
-    """An Arrow type with doubles in place of its floats, at any depth."""
+    """Return an Arrow type with doubles in place of its floats, at any depth."""
     if pa.types.is_float32(kind):
         return pa.float64()
     if pa.types.is_struct(kind):
@@ -76,7 +76,7 @@ def wide_type(kind: Any) -> Any:
 
 
 def infinities(array: Any) -> int:
-    """How many numbers of an Arrow array are infinite, at any depth."""
+    """Count the infinite numbers in an Arrow array, at any depth."""
     kind = array.type
     if pa.types.is_floating(kind):
         return pc.sum(pc.is_inf(array)).as_py() or 0
@@ -90,7 +90,7 @@ def infinities(array: Any) -> int:
 
 
 def escaped(given: Any) -> Any:
-    r"""What pyarrow is given, with escapes such as ``\ud83d`` for lone surrogates in texts."""
+    r"""Return ``given`` with lone surrogates in its strings escaped, as in ``\ud83d``."""
     if isinstance(given, str):
         return encodable(given)
     if isinstance(given, dict):

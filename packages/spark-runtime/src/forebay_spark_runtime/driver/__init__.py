@@ -1,4 +1,4 @@
-"""What happens on the driver: the session, its settings, the listener of queries, the doctor.
+"""The driver's part: the session, its settings, the query listener and the doctor.
 
-The operators come here while a query is planned and between its micro-batches.
+The operators use it while a query is planned and between its micro-batches.
 """

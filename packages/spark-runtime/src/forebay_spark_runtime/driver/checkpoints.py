@@ -1,9 +1,10 @@
-"""What a query's checkpoint says: asked of the running query's own logs, never of the files.
+"""Reads a query's checkpoint from the running query's own logs, never from the files.
 
-An operator's first task of a run compares the times of batches with those that versions were made
-at, and so finds the timeline of this checkpoint beside those of its copies. A stream is asked when
-it starts, before its first batch, and its session carries the answer to the tasks; in
-``foreachBatch`` `keyed` asks. Under Spark Connect nobody can.
+An operator's first task of a run compares the times of the checkpoint's batches with the times at
+which versions were made. So it distinguishes this checkpoint's timeline from the timelines of its
+copies. A stream's checkpoint is read when the query starts, before its first batch, and the
+session passes it to the tasks; in ``foreachBatch``, `keyed` reads it. Under Spark Connect it cannot
+be read.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from forebay_state_api.versions.janitor import pass_every
 _log = logging.getLogger(__name__)
 
 CHECKPOINT: Final = "spark.sql.forebay.checkpoint"
-"""Set in the session of a query to `Checkpoint.text`."""
+"""The setting in a query's session that holds `Checkpoint.text`."""
 
 _REMEMBERED: Final = 1_000
 _asked: Final[dict[tuple[str, str], Checkpoint]] = {}
-"""(run, uid) → what the checkpoint said when ``foreachBatch`` first made that operator."""
+"""(run, uid) → the checkpoint as it was when ``foreachBatch`` first made that operator."""
 
 
 def checkpoint_of(execution: Any) -> Checkpoint | None:
-    """Ask a query that runs in this application; ``None``, and a warning, if that fails.
+    """Return the checkpoint of a query that runs in this application.
 
-    ``execution`` is Spark's ``StreamExecution``.
+    Returns ``None`` and logs a warning if that fails. ``execution`` is Spark's ``StreamExecution``.
     """
     try:
         times_ms: dict[int, int] = {}
@@ -43,15 +44,16 @@ def checkpoint_of(execution: Any) -> Checkpoint | None:
             if batch_ms is not None:
                 times_ms[batch] = batch_ms
         return Checkpoint(location=execution.resolvedCheckpointRoot(), times_ms=times_ms)
-    except Exception as error:  # noqa: BLE001 - py4j raises many kinds, and a query goes on without
-        _log.warning("the checkpoint of query %s was not asked: %s", execution.id(), error)
+    except Exception as error:  # noqa: BLE001 - py4j raises many kinds, and the query can go on
+        _log.warning("the checkpoint of query %s was not read: %s", execution.id(), error)
         return None
 
 
 def of_this_batch(execution: Any, batch: MicroBatch, uid: str) -> tuple[Checkpoint, int] | None:
-    """In ``foreachBatch``: what the checkpoint says, and the time of the batch.
+    """In ``foreachBatch``: return the checkpoint, and the batch's time in ms.
 
-    ``None`` where it does not say. What it says of earlier batches is asked once for each run.
+    Returns ``None`` if the checkpoint does not have the batch's time. The times of earlier batches
+    are read once for each run.
     """
     if batch.batch_id is None:
         return None
@@ -68,7 +70,7 @@ def of_this_batch(execution: Any, batch: MicroBatch, uid: str) -> tuple[Checkpoi
 
 
 def _time_of(execution: Any, batch: int) -> int | None:
-    """Time of a batch, as the log of offsets has it, in whichever format."""
+    """Return the time of a batch from the offset log, in whichever format it is."""
     entry = execution.offsetLog().get(batch)
     metadata = None if entry.isEmpty() else _metadata(entry.get())
     if metadata is None or metadata.isEmpty():
@@ -84,7 +86,7 @@ def _metadata(entry: Any) -> Any:
 
 
 def _batches(conf: Any) -> int:
-    """How many versions are stored: of so many batches the times matter."""
+    """Return how many versions are stored, which is how many batches' times matter."""
     key = PREFIX + "retention"
     given = conf.get(key, None)
     retention: int = resolve_settings({} if given is None else {key: given})["retention"]

@@ -1,8 +1,8 @@
 """Examines driver and executors before a job runs on them: ``print(doctor(spark, state_dir))``.
 
-A task for each slot describes where it runs (`forebay_spark_runtime.driver.probe`), all at
-the same time, so that every executor is asked. What differs from the driver, and what a storage
-refuses there, is a problem that names the process and the fix.
+One task for each slot describes its process (`forebay_spark_runtime.driver.probe`). All
+tasks run at the same time, so that every executor is covered. A difference from the driver, or a
+fault of the storage, becomes a problem that names the process and the fix.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.versions import layout
 
 CLOCK_LIMIT_S: Final = 1.0
-"""How far a clock may be from the driver's: TTL and processing-time timers go by it."""
+"""How far a clock may be from the driver's: TTL and processing-time timers depend on it."""
 _OWN: Final = frozenset({"host", "user", "executable", "memory limit", "clock", "process"})
-"""What each process has of its own: no difference to speak of."""
+"""Values that are expected to differ from process to process."""
 _IN_TIME: Final = "as the driver's"
 _OVERHEAD: Final = "spark.executor.memoryOverhead"
 _PYTHON_MEMORY: Final = "spark.executor.pyspark.memory"
@@ -48,21 +48,21 @@ class ProcessReport:
     name: str
     """``driver``, or ``executor`` with its host and the process id of its JVM."""
     values: Mapping[str, str]
-    """What was found, under its name: ``python``, ``forebay-state-api``, ``clock`` …"""
+    """The values found, by name: ``python``, ``forebay-state-api``, ``clock`` …"""
     refusals: Sequence[str]
-    """What the storage of the state directory refuses there."""
+    """The faults of the state directory's storage in this process."""
 
 
 @attrs.frozen(kw_only=True)
 class Diagnosis:
-    """What `doctor` found; ``str()`` gives a table with the problems below it."""
+    """The result of `doctor`; ``str()`` returns a table with the problems below it."""
 
     processes: Sequence[ProcessReport]
     """The driver, then the executors."""
     problems: Sequence[str]
     """A sentence or two each: the process, what is wrong, the fix. Empty where all is well."""
     notes: Sequence[str]
-    """What could not be examined, and why."""
+    """The parts that could not be examined, and the reasons."""
 
     def __str__(self) -> str:
         """Return the table, the problems and the notes."""
@@ -82,18 +82,18 @@ class Diagnosis:
 
 
 def doctor(spark: Any, state_dir: str | None = None) -> Diagnosis:
-    """Examine the driver and every executor of a session: what differs, and what is missing.
+    """Examine the driver and every executor of a session for differences and missing packages.
 
-    ``spark`` is a session, classic or of Spark Connect. ``state_dir`` is the state directory that
-    jobs will use, a path or a URL; by default the setting ``spark.forebay.state.dir``. A few small
-    objects are written below it and removed.
+    :param spark: a session, classic or of Spark Connect.
+    :param state_dir: the state directory that jobs will use, a path or a URL; by default the
+        setting ``spark.forebay.state.dir``. A few small objects are written below it and removed.
 
-    What is wrong is in ``problems`` and raises nothing. Raises `ConfigurationError` for a setting
-    that is wrong, and if no state directory is named.
+    Faults that are found are in ``problems`` and do not raise. Raises `ConfigurationError` for an
+    invalid setting, and if no state directory is given.
 
     Spark runs the tasks of a barrier stage at the same time, so that each executor has one. Where
-    it refuses such a stage (dynamic allocation), ordinary tasks may miss an executor; a note says
-    so.
+    it refuses such a stage (dynamic allocation), ordinary tasks may miss an executor; a note
+    reports this.
     """
     use_python_of_driver(spark)
     settings = _settings(spark, state_dir)
@@ -123,7 +123,7 @@ def _settings(spark: Any, state_dir: str | None) -> Settings:
 
 
 def _packages() -> list[str]:
-    """Return Forebay's packages here, and what they need."""
+    """Return Forebay's packages that are installed here, and their dependencies."""
     installed = {str(each.metadata["Name"]) for each in metadata.distributions()}
     ours = sorted(name for name in installed if name.startswith("forebay-"))
     needed = [
@@ -135,7 +135,7 @@ def _packages() -> list[str]:
 
 @contextmanager
 def _marked(directory: str, settings: Settings, marker: str) -> Iterator[None]:
-    """Keep an object in the state directory, which every process has to see."""
+    """Keep an object in the state directory that every process must be able to read."""
     storage = open_storage(directory, settings.storage_options())
     with suppress(StorageError):  # the driver's own probe names the reason
         storage.put(marker, b"forebay")
@@ -172,7 +172,7 @@ def _executors(
 def _asked(
     spark: Any, arguments: tuple[Any, ...], tasks: int, *, barrier: bool
 ) -> list[tuple[float, float, dict[str, Any]]]:
-    """Answers of ``tasks`` tasks, each with the times between which it was given."""
+    """Return the reports of ``tasks`` tasks, each with the times before and after the job."""
     one_each = spark.range(0, tasks, 1, tasks)
     reports = one_each.mapInArrow(_shipped(arguments), "report string", barrier=barrier)
     before = time.time()
@@ -182,7 +182,7 @@ def _asked(
 
 
 def _shipped(arguments: tuple[Any, ...]) -> Callable[[Any], Any]:
-    """Return the probe as ``mapInArrow`` wants it, so that it works where Forebay is missing."""
+    """Return the probe for ``mapInArrow``, in a form that works where Forebay is missing."""
     cloudpickle.register_pickle_by_value(probe)
     try:
         packed = cloudpickle.dumps(probe.describe)
@@ -204,7 +204,7 @@ def _shipped(arguments: tuple[Any, ...]) -> Callable[[Any], Any]:
 
 
 def _distinct(answers: Sequence[tuple[float, float, dict[str, Any]]]) -> list[ProcessReport]:
-    """Return a process for each executor, whichever of its slots answered first."""
+    """Return a report for each executor, from the slot that answered first."""
     processes: dict[tuple[str, int], ProcessReport] = {}
     for before, after, report in answers:
         key = (report["values"]["host"], report["process"])
@@ -222,13 +222,16 @@ def _process_report(name: str, report: Mapping[str, Any], *, clock: str) -> Proc
 
 
 def _clock(before: float, after: float, now: float) -> str:
-    """How far a clock is certainly from the driver's, which showed these times around the task."""
+    """Return the least possible difference of a clock from the driver's.
+
+    ``before`` and ``after`` are the driver's times around the job, ``now`` is the task's.
+    """
     off = max(0.0, now - after) or min(0.0, now - before)
     return _IN_TIME if abs(off) <= CLOCK_LIMIT_S else f"{off:+.0f} s"
 
 
 def _known_executors(spark: Any) -> int:
-    """How many executors Spark has; 0 where it does not tell."""
+    """Return how many executors Spark has; 0 where it is not known."""
     if is_connect(spark) or spark.sparkContext.master.startswith(("local[", "local")):
         return 0
     # Only the JVM's context knows them; one of the entries is the driver's.
@@ -245,14 +248,14 @@ def _own_problems(process: ProcessReport) -> Iterator[str]:
     if values["clock"] not in ("", _IN_TIME):
         yield (
             f"{process.name}: its clock is {values['clock']} from the driver's, and TTL and "
-            "processing-time timers go by it. Synchronise the clocks (NTP)"
+            "processing-time timers depend on it. Synchronise the clocks (NTP)"
         )
 
 
 def _differences(
     driver: ProcessReport, process: ProcessReport, packages: Sequence[str]
 ) -> Iterator[str]:
-    """What is not as on the driver."""
+    """Yield a problem for each difference from the driver."""
     for name in packages:
         here, there = driver.values[name], process.values[name]
         if there == probe.MISSING != here:
@@ -274,7 +277,7 @@ def _differences(
 
 
 def _memory_problems(spark: Any, settings: Settings) -> Iterator[str]:
-    """Say where the workers' memory does not hold what the settings let them keep."""
+    """Yield a problem if the workers' memory is smaller than the state they may keep."""
     given = spark.conf.get(_PYTHON_MEMORY, None)
     if given is None:
         return
@@ -282,13 +285,13 @@ def _memory_problems(spark: Any, settings: Settings) -> Iterator[str]:
     if limit <= cache:
         yield (
             f"executors: {_PYTHON_MEMORY} is {given}, and a worker may keep {cache >> 20} MiB of "
-            "state (spark.forebay.state.cache-bytes) beside its rows. Raise the one or lower the "
-            "other"
+            "state (spark.forebay.state.cache-bytes) in addition to its rows. Raise the one or "
+            "lower the other"
         )
 
 
 def _spark_bytes(text: str) -> int:
-    """A size as Spark reads it; without a unit it is in MiB."""
+    """Return the bytes of a size in Spark's notation; without a unit it is in MiB."""
     match = re.fullmatch(r"(\d+)\s*([kmgtp]?)b?", text.strip().lower())
     if match is None:
         return sys.maxsize
@@ -296,7 +299,7 @@ def _spark_bytes(text: str) -> int:
 
 
 def _last_line(error: Exception) -> str:
-    """The line of one of Spark's long errors that says most: the last of a worker's traceback."""
+    """Return the most informative line of a long Spark error: the last of a worker's traceback."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if re.match(r"[\w.]*(Error|Exception|\[[A-Z_.]+\])", line)]
-    return (told or lines or [type(error).__name__])[-1]
+    named = [line for line in lines if re.match(r"[\w.]*(Error|Exception|\[[A-Z_.]+\])", line)]
+    return (named or lines or [type(error).__name__])[-1]

@@ -1,4 +1,4 @@
-"""What `keyed` was told, checked: whatever can be wrong about it is an error on the driver."""
+"""The arguments of `keyed`, checked on the driver before anything runs."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ from forebay_state_api.versions.layout import escaped
 
 @attrs.frozen(kw_only=True)
 class KeyedOptions:
-    """What `keyed` was told, checked; travels to the workers."""
+    """The checked arguments of `keyed`, which are sent to the workers."""
 
     uid: str
     parallelism: int
     max_parallelism: int
     batch: sessions.MicroBatch
-    """Query and batch as far as the driver knows them; a stream's workers know the rest."""
+    """Query and batch as far as the driver knows them; a stream's tasks know the rest."""
     state_dir: str | None
-    """Absolute; ``None`` where the state is dropped at the end anyway."""
+    """The state directory, absolute; ``None`` if the state is dropped at the end."""
     order_by: tuple[str, ...]
     new_state: bool
     settings: Settings
     restore: RestoreFrom | None = None
-    """What to begin with instead of nothing."""
+    """The stored state to begin with; ``None`` to begin with empty state."""
     event_time: str | None = None
     """The column of event times."""
     lateness_us: int = 0
-    """How late rows may be, in µs."""
+    """The allowed lateness of rows, in µs."""
     checkpoint: Checkpoint | None = None
-    """What the query's checkpoint said, in ``foreachBatch``; a stream's session says it."""
+    """The query's checkpoint in ``foreachBatch``; for a stream the session has it."""
     keyed_uuid: str = ""
-    """Drawn for each operator that is made."""
+    """A random id of each operator that is made."""
     driver: str = sessions.PROCESS_RUN
-    """The process that made it."""
+    """The id of the process that made the operator."""
 
 
 def operator_options(
@@ -75,9 +75,10 @@ def operator_options(
     restore: RestoreFrom | None = None,
     overrides: Mapping[str, Any],
 ) -> KeyedOptions:
-    """Everything that an operator with state is told, checked on the driver.
+    """Check the arguments of an operator with state, on the driver.
 
-    ``overrides`` are settings that were given as arguments, by their names; ``None`` is not given.
+    The arguments are documented at `keyed`. ``overrides`` are the settings that were passed as
+    arguments, by their names; ``None`` means not passed. Raises `ConfigurationError`.
     """
     uid = checked_uid(uid)
     session = df.sparkSession
@@ -112,7 +113,7 @@ def operator_options(
 
 
 def checked_dataframe(df: object) -> None:
-    """Only that it is one: pyspark has two classes of DataFrames, and more than one version."""
+    """Raise `ConfigurationError` unless ``df`` is a DataFrame, of classic Spark or of Connect."""
     if not hasattr(type(df), "mapInArrow"):
         message = (
             f"keyed() takes a DataFrame of Spark first, then the key columns, not "
@@ -122,7 +123,10 @@ def checked_dataframe(df: object) -> None:
 
 
 def checked_batch(df: Any, query: Any, batch_id: Any, uid: str) -> sessions.MicroBatch:
-    """What ``query`` and ``batch_id`` say, completed by what Spark says on this thread."""
+    """Return the micro-batch that ``query`` and ``batch_id`` name, completed by Spark's values.
+
+    Raises `ConfigurationError` if they are invalid, missing, or not those of Spark on this thread.
+    """
     if query is not None and not (isinstance(query, str) and query):
         message = f"operator {uid!r}: query= is a name, not {query!r}"
         raise ConfigurationError(message)
@@ -176,7 +180,10 @@ def _agreed(
 def checked_directory(
     df: Any, settings: Settings, batch: sessions.MicroBatch, uid: str
 ) -> str | None:
-    """The state directory, absolute; ``None`` where the state is dropped at the end anyway."""
+    """Return the state directory, absolute; ``None`` if the state is dropped at the end.
+
+    Raises `ConfigurationError` if no directory is set or it cannot be used.
+    """
     if not df.isStreaming and batch.query is None:
         return None
     directory = located(settings.required("state.dir", argument="state_dir"))
@@ -187,7 +194,7 @@ def checked_directory(
         )
         raise ConfigurationError(message)
     if not sessions.is_connect(df.sparkSession):
-        # Nothing is read or written yet: this finds a scheme, an option or a file that cannot be.
+        # Nothing is read or written yet: this finds an invalid scheme, option or path.
         open_storage(directory, settings.storage_options())
     return directory
 
@@ -195,7 +202,11 @@ def checked_directory(
 def checked_event_time(
     df: Any, event_time: object, allowed_lateness: Any, uid: str
 ) -> tuple[str | None, int]:
-    """The column of event times, and how late rows may be, in µs."""
+    """Return the column of event times, and the allowed lateness in µs.
+
+    Raises `ConfigurationError` if the column is missing or not of type timestamp, or if there is a
+    lateness without event times.
+    """
     if event_time is None:
         if allowed_lateness is not None:
             raise no_event_time(uid)
@@ -221,7 +232,10 @@ _UNORDERED: Final = ("map", "struct", "array", "variant")
 
 
 def checked_order(df: Any, order_by: object, uid: str) -> tuple[str, ...]:
-    """The columns that rows are sorted by."""
+    """Return the columns that rows are sorted by.
+
+    Raises `ConfigurationError` for a missing column and for a type that has no order.
+    """
     names = _order_names(order_by, uid)
     schema = df.schema
     for name in names:
@@ -256,18 +270,18 @@ _FAMILIES: Final = (
     (DateType, TimestampType, TimestampNTZType),
     (DayTimeIntervalType,),
 )
-"""Types that Spark makes one of when rows of two inputs are put together, in the same order."""
+"""Families of types that Spark converts to one type in a union without changing the order."""
 
 
 def ordered_alike(first: Any, second: Any, orders: Sequence[tuple[str, ...]], uid: str) -> None:
     """Check that the rows of two connected DataFrames can be sorted together.
 
-    ``orders`` are the columns by which each is.
+    ``orders`` are the ``order_by`` columns of each. Raises `ConfigurationError`.
     """
     for one, other in zip(*orders, strict=True):
         types = first.schema[one].dataType, second.schema[other].dataType
         shown = [kind.simpleString() for kind in types]
-        # Spark makes one type of the two, which keeps the order within such a family only.
+        # Spark converts the two to one type, which keeps the order only within such a family.
         alike = any(all(isinstance(kind, family) for kind in types) for family in _FAMILIES)
         if shown[0] != shown[1] and not alike:
             message = (
@@ -279,7 +293,7 @@ def ordered_alike(first: Any, second: Any, orders: Sequence[tuple[str, ...]], ui
 
 
 def agreeing(first: KeyedOptions, second: KeyedOptions) -> None:
-    """Check that two connected inputs are told the same."""
+    """Raise `ConfigurationError` if two connected inputs have different arguments."""
     for field in (
         "uid",
         "parallelism",

@@ -1,6 +1,6 @@
-"""What a process of Python says of where it runs. Sent to executors by its code, not by its name.
+"""Describes the Python process that it runs in. Executors get its code, not its name.
 
-Nothing of Forebay is imported before a function asks for it, for it may be missing there.
+Forebay may be missing there, so it is imported inside the functions that need it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,12 @@ WRITABLE = "writable"
 def describe(
     packages: Sequence[str], directory: str, options: Mapping[str, Any], marker: str
 ) -> dict[str, Any]:
-    """Describe this process: its host, its packages, its plugins, and what storage refuses it.
+    """Describe this process: its host, packages and plugins, and the faults of its storage.
 
-    ``marker`` is an object below ``directory`` that the driver has written.
+    :param packages: the distributions whose versions are reported.
+    :param directory: the state directory to probe, a path or a URL.
+    :param options: the storage options for ``directory``.
+    :param marker: the name of an object below ``directory`` that the driver has written.
     """
     values = {
         "host": socket.gethostname(),
@@ -70,7 +73,7 @@ def _plugins() -> str:
         from forebay_state_api.plugins import plugins
 
         return ", ".join(sorted(each.plugin for each in plugins().installed()))
-    except Exception as error:  # noqa: BLE001 - whatever a plugin raises at its import is the answer
+    except Exception as error:  # noqa: BLE001 - the report includes whatever a plugin raises
         return f"{type(error).__name__}: {error}"
 
 
@@ -110,7 +113,7 @@ def _refusals(directory: str, options: Mapping[str, Any], marker: str) -> list[s
             "Mount the same directory on all machines, or name a URL that all of them reach"
         )
         return [refusal]
-    except Exception as error:  # noqa: BLE001 - whatever a storage raises is the answer
+    except Exception as error:  # noqa: BLE001 - the report includes whatever a storage raises
         return [f"{directory} cannot be read: {type(error).__name__}: {error}"]
     return [
         f"{directory}: not kept: {finding.promise}: {finding.problem}"

@@ -1,13 +1,14 @@
-"""Refusing ``asyncProgressTrackingEnabled``: after a failure batch ids come back with other data.
+"""The query listener, which refuses ``asyncProgressTrackingEnabled`` and passes on checkpoints.
 
-It is an option of the writer, which neither a DataFrame nor a task can see. The class of the
-running query tells it, and Spark calls listeners with the query before its first batch: ours marks
-the query's own session, whose settings reach the tasks, and the operator's tasks refuse the mark.
-Under Spark Connect nothing shows the client the query's class, so there it cannot be refused.
+With that option, batch ids come back with other data after a failure. It is an option of the
+writer, which neither a DataFrame nor a task can see. The class of the running query shows it, and
+Spark calls listeners with the query before its first batch. Our listener marks the query's own
+session, whose settings reach the tasks, and the operator's tasks refuse the mark. Under Spark
+Connect the client cannot see the query's class, so the option cannot be refused there.
 
-In the same way queries are marked with what their checkpoint says, and those whose trigger lets
-them end by themselves, which only operators that leave rows to the next micro-batch refuse; and
-what is stored for operators that a query does not have any more is logged.
+In the same way the listener stores the contents of the query's checkpoint in the session, and marks
+queries whose trigger ends them; only operators that leave rows to the next micro-batch refuse that
+mark. It also logs the stored state of operators that the query no longer has.
 """
 
 # ruff: noqa: SLF001 - pyspark has no public way to what its JVM knows
@@ -34,7 +35,7 @@ MARK: Final = "spark.sql.forebay.asyncProgressTracking"
 """Set to ``true`` in the session of a query that tracks its progress asynchronously."""
 
 ENDS: Final = "spark.sql.forebay.endsByItself"
-"""Set to ``true`` in the session of a query that runs what is there and ends."""
+"""Set to ``true`` in the session of a query that processes the available data and ends."""
 
 _CLASS: Final = "AsyncProgressTracking"
 _ENDING_TRIGGERS: Final = ("AvailableNowTrigger", "OneTimeTrigger")
@@ -42,7 +43,7 @@ _watched: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
 
 
 def refused(uid: str) -> ConfigurationError:
-    """The error for a marked query."""
+    """Return the error for a query marked with `MARK`."""
     return ConfigurationError(
         f"operator {uid!r}: the query was started with asyncProgressTrackingEnabled=true. After a "
         "failure its batch ids come back with other data, to which no version of the state "
@@ -51,7 +52,7 @@ def refused(uid: str) -> ConfigurationError:
 
 
 def watch(session: Any) -> None:
-    """Have the queries that start in ``session`` marked. Does nothing under Spark Connect."""
+    """Add the listener to ``session``, once. Does nothing under Spark Connect."""
     if is_connect(session) or session in _watched:
         return
     from pyspark.java_gateway import ensure_callback_server_started
@@ -67,9 +68,9 @@ def watch(session: Any) -> None:
 
 
 def ask_this_batch(session: Any, batch: MicroBatch, uid: str) -> tuple[Checkpoint, int] | None:
-    """In ``foreachBatch``: what the query's checkpoint says, and the batch's time, where known.
+    """In ``foreachBatch``: return the query's checkpoint and the batch's time in ms, if known.
 
-    Refuses if the query tracks its progress asynchronously.
+    Raises `ConfigurationError` if the query tracks its progress asynchronously.
     """
     if is_connect(session) or batch.spark_query is None:
         return None
@@ -83,8 +84,8 @@ def ask_this_batch(session: Any, batch: MicroBatch, uid: str) -> tuple[Checkpoin
 
 
 def _stop_watching(context: Any, queries: Any, listener: Any) -> None:
-    # A stopped context calls nobody, and its JVM may be gone. One that runs on would complain that
-    # this process is.
+    # A stopped context does not call the listener, and its JVM may be gone. A running one would
+    # complain that this process is gone.
     if context._jsc is None:
         return
     with contextlib.suppress(Exception):  # py4j raises many kinds when its peer has gone
@@ -92,7 +93,7 @@ def _stop_watching(context: Any, queries: Any, listener: Any) -> None:
 
 
 def _running(java_session: Any, query_id: Any) -> Any:
-    """The execution of a query that runs in this application, in whichever session."""
+    """Return the execution of a query that runs in this application, in any session."""
     return java_session.sharedState().activeStreamingQueries().get(query_id)
 
 
@@ -106,13 +107,13 @@ def _ends_by_itself(execution: Any) -> bool:
 
 
 class _Listener:
-    """Called by the JVM; a progress event is not even read."""
+    """The listener, which the JVM calls; it does not even read progress events."""
 
     def __init__(self, java_session: Any) -> None:
         self._java_session = java_session
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Java's name
-        """Called before the first batch, which waits for it."""
+        """Mark the query's session; its first batch waits until this returns."""
         execution = _running(self._java_session, event.id())
         if execution is None:
             return
@@ -137,6 +138,6 @@ class _Listener:
         """Not needed."""
 
     class Java:
-        """What py4j reads."""
+        """The declaration that py4j reads."""
 
         implements: ClassVar = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]

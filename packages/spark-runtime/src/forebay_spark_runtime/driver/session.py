@@ -1,4 +1,4 @@
-"""What the driver's session says: its settings, its parallelism, which micro-batch this is."""
+"""Reads the driver's session: its settings, its default parallelism, the current micro-batch."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ _FOREACH_BATCH_WORKER: Final = "foreach_batch_worker"
 _SPECULATION: Final = "spark.speculation"
 
 PROCESS_RUN: Final = str(uuid.uuid4())
-"""Stands for the run of a query in the process that serves its ``foreachBatch`` under Connect."""
+"""The run's id in the process that serves a query's ``foreachBatch`` under Spark Connect."""
 
 
 @attrs.frozen(kw_only=True)
 class MicroBatch:
-    """A micro-batch, as far as it is known."""
+    """A micro-batch; fields that are not known are ``None``."""
 
     query: str | None = None
-    """The name under which state is found."""
+    """The name or id under which the query's state is stored."""
     batch_id: int | None = None
     run_id: str | None = None
-    """What Spark calls the run: ``spark.jobGroup.id``."""
+    """Spark's id of the run: ``spark.jobGroup.id``."""
     spark_query: str | None = None
-    """What Spark calls the query, whatever name the user gave."""
+    """Spark's id of the query, even if the user gave the query another name."""
 
 
 def is_connect(session: Any) -> bool:
-    """Whether the session belongs to Spark Connect."""
+    """Return whether the session belongs to Spark Connect."""
     return ".connect." in type(session).__module__
 
 
 def configuration(session: Any) -> dict[str, str]:
-    """The settings that matter here of the session, those of the application included."""
+    """Return the session's settings for Forebay, including the application's."""
     conf = session.conf
     if hasattr(type(conf), "getAll"):
         return {key: value for key, value in dict(conf.getAll).items() if _matters(key)}
-    # SET gives the keys only: where a key or a value looks like a secret, it blots out the value.
+    # Use only the keys of SET: it redacts values where a key or a value looks like a secret.
     keys = [row.key for row in session.sql("SET").collect() if _matters(row.key)]
     return {key: conf.get(key) for key in keys}
 
@@ -52,7 +52,10 @@ def _matters(key: str) -> bool:
 
 
 def default_parallelism(session: Any) -> int:
-    """Spark's default parallelism; under Connect the partitions that ``range`` gets from it."""
+    """Return Spark's default parallelism.
+
+    Under Connect it is found by counting the partitions of a ``range``, which runs a small job.
+    """
     if not is_connect(session):
         parallelism: int = session.sparkContext.defaultParallelism
         return parallelism
@@ -61,7 +64,10 @@ def default_parallelism(session: Any) -> int:
 
 
 def current_batch(session: Any) -> MicroBatch:
-    """The micro-batch whose ``foreachBatch`` function runs on this thread, outside Connect."""
+    """Return the micro-batch whose ``foreachBatch`` function runs on this thread.
+
+    Its fields are ``None`` outside such a function, and under Spark Connect.
+    """
     if is_connect(session):
         return MicroBatch()
     read = session.sparkContext.getLocalProperty
@@ -75,13 +81,17 @@ def current_batch(session: Any) -> MicroBatch:
 
 
 def in_connect_foreach_batch() -> bool:
-    """Whether this process is the one that runs ``foreachBatch`` functions for Spark Connect."""
+    """Return whether this process runs ``foreachBatch`` functions for Spark Connect."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return spec is not None and _FOREACH_BATCH_WORKER in spec.name
 
 
 def refuse_speculation(session: Any, given: dict[str, str]) -> None:
-    """Two attempts of one task at a time could both become the version."""
+    """Raise `ConfigurationError` if speculative execution is on.
+
+    Two concurrent attempts of one task could both commit the version. ``given`` is the result of
+    `configuration`.
+    """
     value = given.get(_SPECULATION)
     if value is None and not is_connect(session):
         value = session.sparkContext.getConf().get(_SPECULATION, "false")

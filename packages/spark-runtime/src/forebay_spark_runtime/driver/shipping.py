@@ -1,7 +1,7 @@
-"""A job on its way to the workers, in a wrapping that can be opened without Forebay.
+"""Wraps a job for the workers so that it can be unpickled without Forebay.
 
-What is pickled by reference fails where it is unpickled, before any code of ours, with a bare
-``ModuleNotFoundError``: on a cluster, or behind Spark Connect, if Forebay is on the client alone.
+If Forebay is installed on the client only, on a cluster or with Spark Connect, unpickling a job
+that is pickled by reference fails with a bare ``ModuleNotFoundError`` before any code of ours runs.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from pyspark import cloudpickle
 
 
 def shipped(job: Callable[[Iterator[Any]], Iterator[Any]], what: str) -> Any:
-    """What ``mapInArrow`` is given for ``job``: says what is missing where it cannot be unpacked.
+    """Return the function to pass to ``mapInArrow`` for ``job``.
 
-    ``what`` names the operator. The function that is returned is pickled by its code.
+    If a package of ours is missing in the worker, it raises an error that names the package. It is
+    pickled by its code, not by reference. ``what`` names the operator in the message.
     """
     packed = cloudpickle.dumps(job)
 

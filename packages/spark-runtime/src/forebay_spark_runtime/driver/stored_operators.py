@@ -1,12 +1,13 @@
-"""Saying, as a query starts, what is stored that it will not find: its own, and of its own uids.
+"""Reports, when a query starts, stored state that the query does not use.
 
-The state of an operator that the query does not have any more is kept, and logged. A query that
-begins with a new checkpoint has a new id, and so new state: where another id has state of the same
-uid, the checkpoint may have been lost, and that is a warning.
+The state of an operator that the query no longer has is kept, and logged. A query with a new
+checkpoint has a new id, and so starts with empty state: if another id has state of the same uid,
+the checkpoint may have been lost, and a warning is logged.
 
-An operator's own tasks know of no other one. The plan of a query that starts names all of them, by
-what each observes; where state lives is what the calls that made them were told. Under Spark
-Connect and in ``foreachBatch``, whose batches make operators of their own, no plan tells all.
+An operator's tasks do not know the other operators. The plan of a starting query lists them all by
+their observation nodes, and the calls that made them remember where their state is stored. Under
+Spark Connect there is no plan to read, and in ``foreachBatch``, where each batch makes its own
+operators, no plan lists them all.
 """
 
 from __future__ import annotations
@@ -36,25 +37,25 @@ _OBSERVED: Final = re.compile(r"CollectMetrics forebay:(.+):([0-9a-f-]{36}),")
 
 @attrs.frozen
 class _Home:
-    """Where operators that were made in this process keep their state."""
+    """Where an operator that was made in this process keeps its state."""
 
     state_dir: str
     storage_options: Mapping[str, Any] = attrs.field(repr=False)
     is_chosen: bool = False
-    """The call says what the operator is to begin with, so nobody need be warned."""
+    """Whether the call chose the initial state, so that a warning is not needed."""
 
 
 _REMEMBERED: Final = 1000
 _pool: Final = DaemonPool("forebay-stored")
 
 _homes: Final[dict[str, _Home]] = {}
-"""By what was drawn for each operator that was made."""
+"""The state locations by the operators' ``keyed_uuid``."""
 
 
 def remember(options: KeyedOptions) -> None:
-    """Note where an operator of a stream keeps its state, below the id that Spark gives the query.
+    """Remember where an operator of a stream keeps its state, below Spark's id of the query.
 
-    State under a name of the user's own may be that of several queries.
+    Operators with ``query=`` are left out: several queries may share state under such a name.
     """
     if options.state_dir is not None and options.batch.query is None:
         _homes[options.keyed_uuid] = _home_of(options.state_dir, options)
@@ -68,9 +69,12 @@ def _home_of(state_dir: str, options: KeyedOptions) -> _Home:
 
 
 def log_kept(query: str, plan: Callable[[], str], *, is_new: bool = False) -> None:
-    """Log what is stored for the query of this plan, and not in it, on a thread: nothing waits.
+    """Log, on a thread, the operators whose state is stored for ``query`` but not in its plan.
 
-    ``is_new`` says that its checkpoint is, and then warns of what other queries have of its uids.
+    :param query: the query's id.
+    :param plan: returns the text of the query's plan.
+    :param is_new: the query's checkpoint is new; then warn of other queries' state of its uids
+        instead.
     """
     if not _homes:
         return
@@ -79,18 +83,18 @@ def log_kept(query: str, plan: Callable[[], str], *, is_new: bool = False) -> No
     if not homes:
         return
     uids = {uid for uid, made in observed if not (is_new and _is_chosen(made))}
-    log = _log_beside if is_new else _log_kept
+    log = _warn_of_others if is_new else _log_kept
     _pool.do(functools.partial(log, query, uids, [*homes.values()]))
 
 
-def log_beside_batch(options: KeyedOptions) -> None:
-    """In the first batch of a ``foreachBatch``: warn of what other queries have of the uid."""
+def warn_in_first_batch(options: KeyedOptions) -> None:
+    """In the first batch of a ``foreachBatch``: warn of other queries' state of the same uid."""
     batch = options.batch
     if batch.batch_id != 0 or batch.query is None or batch.query != batch.spark_query:
         return
     if options.state_dir is None or (home := _home_of(options.state_dir, options)).is_chosen:
         return
-    _pool.do(functools.partial(_log_beside, batch.query, {options.uid}, [home]))
+    _pool.do(functools.partial(_warn_of_others, batch.query, {options.uid}, [home]))
 
 
 def _is_chosen(made: str) -> bool:
@@ -98,12 +102,12 @@ def _is_chosen(made: str) -> bool:
     return home is not None and home.is_chosen
 
 
-def _log_beside(query: str, uids: Collection[str], homes: Iterable[_Home]) -> None:
+def _warn_of_others(query: str, uids: Collection[str], homes: Iterable[_Home]) -> None:
     for home in homes:
         try:
             stored = stored_queries(open_storage(home.state_dir, home.storage_options))
-        except Exception:  # noqa: BLE001 - the query has nothing to do with it, whatever it is
-            _log.debug("what is stored beside query %s was not listed", query, exc_info=True)
+        except Exception:  # noqa: BLE001 - no failure here may affect the query
+            _log.debug("state other than query %s's was not listed", query, exc_info=True)
             continue
         for uid in sorted(uids):
             others = [other for other, found in stored.items() if uid in found and other != query]
@@ -118,7 +122,7 @@ def _warn(query: str, uid: str, state_dir: str, others: Sequence[str]) -> None:
         "stop it and start it with a fresh checkpoint and restore_from= the id to go on from"
     )
     _log.warning("%s", message)
-    with contextlib.suppress(RuntimeWarning):  # where warnings are errors, which nobody would see
+    with contextlib.suppress(RuntimeWarning):  # if warnings are errors: nobody would see this one
         warnings.warn(message, RuntimeWarning, stacklevel=1)
 
 
@@ -127,8 +131,8 @@ def _log_kept(query: str, uids: Collection[str], homes: Iterable[_Home]) -> None
         try:
             root = open_storage(home.state_dir, home.storage_options)
             stored = {unescaped(name) for name in root.list_folders(escaped(query, "the query"))}
-        except Exception:  # noqa: BLE001 - the query has nothing to do with it, whatever it is
-            _log.debug("what is stored for query %s was not listed", query, exc_info=True)
+        except Exception:  # noqa: BLE001 - no failure here may affect the query
+            _log.debug("the stored state of query %s was not listed", query, exc_info=True)
             continue
         if kept := sorted(stored.difference(uids)):
             _log.info(

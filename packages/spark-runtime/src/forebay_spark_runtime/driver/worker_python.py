@@ -1,7 +1,7 @@
-"""The Python that Spark starts its workers with, where driver and workers share a machine.
+"""Chooses the Python of Spark's workers where driver and workers share a machine.
 
-Spark takes ``PYSPARK_PYTHON``, or else the ``python3`` of the path. That is not the driver's
-where an editor or a notebook starts the driver by its path, and has no Forebay.
+Spark uses ``PYSPARK_PYTHON``, or else the ``python3`` on the path. If an editor or a notebook
+starts the driver by its full path, that is another Python, which does not have Forebay.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _log = logging.getLogger(__name__)
 
 
 def use_python_of_driver(session: Any) -> None:
-    """Have a local session's workers run the driver's Python, unless the user chose another one.
+    """Make a local session's workers run the driver's Python, unless the user chose another one.
 
-    A chosen one of another environment is warned of.
+    Logs a warning if the chosen Python belongs to another environment.
     """
     if is_connect(session) or not sys.executable:
         return
@@ -43,10 +43,10 @@ def use_python_of_driver(session: Any) -> None:
 
 
 def _is_of_driver(python: str) -> bool:
-    """Whether ``python`` is the driver's, by whichever of its names."""
+    """Return whether ``python`` is the driver's Python, under any of its names."""
     found = shutil.which(python)
     if found is None:
         return False
     ours, theirs = Path(sys.executable).absolute(), Path(found).absolute()
-    # Environments are told apart by their folders: their Pythons are links to one and the same.
+    # Environments differ by their folders: their Pythons may be links to the same file.
     return theirs.parent.samefile(ours.parent) and theirs.samefile(ours)

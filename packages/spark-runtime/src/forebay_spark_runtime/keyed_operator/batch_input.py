@@ -1,4 +1,4 @@
-"""Takes Arrow batches apart: checks where they belong and feeds their rows to a subtask."""
+"""Reads Arrow batches into a subtask: checks that rows are routed right, and processes them."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ _GROUP_MASK: Final = (1 << GROUP_BITS) - 1
 
 @attrs.frozen(kw_only=True)
 class KeyedInputLayout:
-    """Where things stand in the batches that the workers get."""
+    """The positions of columns in the batches that the workers get."""
 
     uid: str
     names: tuple[tuple[str, ...], ...]
     """The user's columns of each input."""
     key_names: tuple[str, ...]
-    """Of the first input, for messages."""
+    """The key columns of the first input, for messages."""
     key_positions: tuple[int, ...]
-    """Where the key columns stand among the user's, of a single input."""
+    """The positions of the key columns among the user's columns; empty with two inputs."""
     order: tuple[str, ...]
     """The columns that the rows of a micro-batch are sorted by, as the workers see them."""
     event_times: tuple[tuple[int, int], ...] = ()
-    """Of each input: where its event times stand among the user's columns, and how late they may
-    be, in µs; empty without event time."""
+    """For each input, the position of its event times among the user's columns and the allowed
+    lateness in µs; empty without event time."""
 
     @property
     def lateness_us(self) -> list[int] | None:
-        """How late the rows of each input may be."""
+        """The allowed lateness of each input in µs; ``None`` without event time."""
         return [lateness_us for _, lateness_us in self.event_times] or None
 
     @property
@@ -58,7 +58,7 @@ class KeyedInputLayout:
 
 
 class BatchInput:
-    """Feeds one subtask with one micro-batch."""
+    """Feeds the rows of one micro-batch to one subtask."""
 
     def __init__(self, layout: KeyedInputLayout, task: SubtaskIdentity) -> None:
         self._layout = layout
@@ -68,11 +68,14 @@ class BatchInput:
         self._seen = 0
 
     def now_us(self, batch: Any) -> int:
-        """The micro-batch's time."""
+        """Return the micro-batch's time, in µs since the epoch."""
         return (int(batch.column(Hidden.TIME_AND_GROUP)[0].as_py()) >> GROUP_BITS) * 1_000
 
     def ordered(self, first: Any, rest: Iterator[Any]) -> Iterator[Any]:
-        """All batches, sorted as a whole if the job asks for it; ``first`` may be ``None``."""
+        """Return all batches, sorted as a whole if the job has ``order_by``.
+
+        ``first`` is ``None`` if there are no batches.
+        """
         if first is None:
             return iter(())
         batches = chain((first,), rest)
@@ -83,7 +86,11 @@ class BatchInput:
         return iter(table.sort_by(sorting).to_batches())
 
     def feed(self, batch: Any, subtask: Subtask) -> None:
-        """Run the rows of one Arrow batch."""
+        """Process the rows of one Arrow batch.
+
+        Raises `ConfigurationError` for rows of another subtask, for a null or NaN key, and for a
+        value that Python cannot represent.
+        """
         self._check_subtask(batch)
         self._check_keys(batch)
         for side, (position, _) in enumerate(self._layout.event_times):
@@ -97,7 +104,7 @@ class BatchInput:
             self._seen += part.num_rows
 
     def _see_event_times(self, batch: Any, side: int, position: int, subtask: Subtask) -> None:
-        """Tell the latest event time of one input; nulls tell nothing."""
+        """Report the latest event time of one input to the subtask; nulls are ignored."""
         times = batch.column(position if self._layout.single else side)
         if not self._layout.single:
             times = times.drop_null().field(position)
@@ -133,7 +140,7 @@ class BatchInput:
         subtask.process(reader.rows_of(values), keys, _groups(batch))
 
     def _feed_two(self, batch: Any, subtask: Subtask) -> None:
-        """Rows of two inputs in the order in which they came, run by run of one side."""
+        """Process the rows of two inputs in input order, one run of rows of a side at a time."""
         columns = batch.columns
         sides = [columns[0], columns[1]]
         rows = [
@@ -174,8 +181,8 @@ class BatchInput:
         task = self._task
         # The time above the groups is the same in all rows.
         seen = pc.min_max(batch.column(Hidden.TIME_AND_GROUP))
-        for place in (seen["min"].as_py(), seen["max"].as_py()):
-            group = place & _GROUP_MASK
+        for time_and_group in (seen["min"].as_py(), seen["max"].as_py()):
+            group = time_and_group & _GROUP_MASK
             if group not in task.range:
                 wrong = subtask_of(group, task.parallelism, task.max_parallelism)
                 what = f"rows of subtask {wrong} came to partition {task.subtask}"
@@ -219,7 +226,7 @@ class BatchInput:
 
 
 def _value_shown(column: Any) -> Any:
-    """The value of a column of one row; its text if Python has nothing that it could be."""
+    """Return the value of a one-row column, or its text if Python cannot represent the value."""
     try:
         return column_reader(column.type)(column)[0]
     except (OverflowError, UnicodeDecodeError):
@@ -227,12 +234,12 @@ def _value_shown(column: Any) -> Any:
 
 
 def _keys(columns: list[list[Any]]) -> list[Any]:
-    """Keys of key columns: bare values of one, tuples of several."""
+    """Return the keys: bare values for one key column, tuples for several."""
     return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
 
 def _canonical(column: Any, read: list[Any]) -> list[Any]:
-    """A key column as `canonical_key` has it, of which ``read`` are the values."""
+    """Return a key column's values in the form of `canonical_key`; ``read`` are its values."""
     kind = column.type
     if pa.types.is_floating(kind):
         canonical: list[Any] = pc.add(column, pa.scalar(0.0, kind)).to_pylist()
@@ -248,5 +255,5 @@ def _groups(batch: Any) -> list[int]:
 
 
 def _changes(flags: list[bool]) -> list[int]:
-    """Positions at which ``flags`` differ from the one before."""
+    """Return the positions at which a flag differs from the flag before it."""
     return [i for i in range(1, len(flags)) if flags[i] != flags[i - 1]]

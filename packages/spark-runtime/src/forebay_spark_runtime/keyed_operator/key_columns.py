@@ -1,8 +1,8 @@
-"""Key columns: which Spark types can be one, how the JVM computes the key group, how Python does.
+"""Key columns: the Spark types that can be keys, and the SQL expression of their key group.
 
-The key group is ``pmod(xxhash64(number of columns, normalised columns…), max parallelism)``; what
-normalised means for each type stands in `forebay_state_api.keys`, whose functions agree with these
-expressions. The type of a column does not move a key: 1 as int and as bigint are one key.
+The key group is ``pmod(xxhash64(number of columns, normalised columns…), max parallelism)``.
+`forebay_state_api.keys` documents how each type is normalised, and its functions compute the same
+groups in Python. Numeric width does not matter: 1 as int and 1 as bigint are the same key.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _decimal(column: str, kind: Any) -> str:
 
 
 def _timestamp_ntz(column: str, _: Any) -> str:
-    """Field by field: a difference of timestamps would go through the session's time zone."""
+    """Compute it field by field: subtracting timestamps would use the session's time zone."""
     return (
         f"(cast(unix_date(cast({column} as date)) as bigint) * {_DAY_US} "
         f"+ hour({column}) * 3600000000L + minute({column}) * 60000000L "
@@ -47,9 +47,9 @@ def _same(column: str, _: Any) -> str:
 @attrs.frozen
 class _KeyType:
     family: str
-    """Columns of one family with equal values are one key."""
+    """Equal values in columns of one family are the same key."""
     python: Any
-    """The annotation of the key's codec."""
+    """The Python type from which the key's codec is made."""
     expression: Callable[[str, Any], str]
     """SQL of the normalised column; see `forebay_state_api.keys`."""
 
@@ -82,7 +82,7 @@ def _name_of(kind: Any) -> str:
 
 
 def quoted(name: str) -> str:
-    """A column's name as SQL."""
+    """Quote a column name for SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -95,17 +95,17 @@ class KeyColumns:
     """Spark types, in the order of the names."""
 
     def __str__(self) -> str:
-        """Show names and types."""
+        """Return the names and types, for messages."""
         pairs = zip(self.names, self.types, strict=True)
         return ", ".join(f"{name} {kind.simpleString()}" for name, kind in pairs)
 
     def key_type(self) -> Any:
-        """The Python type of keys: that of the column, or a tuple type for several columns."""
+        """Return the Python type of keys: the column's type, or a tuple type for several."""
         python = [_KEY_TYPES[_name_of(kind)].python for kind in self.types]
         return python[0] if len(python) == 1 else tuple[tuple(python)]  # type: ignore[misc]  # known when it runs
 
     def group_expression(self, max_parallelism: int) -> str:
-        """SQL of the key group."""
+        """Return the SQL expression of the key group."""
         parts = [
             _KEY_TYPES[_name_of(kind)].expression(quoted(name), kind)
             for name, kind in zip(self.names, self.types, strict=True)
@@ -114,12 +114,16 @@ class KeyColumns:
         return f"cast(pmod(xxhash64({', '.join([count, *parts])}), {max_parallelism}) as int)"
 
     def families(self) -> list[str]:
-        """What two connected inputs must agree in."""
+        """Return the type family of each column, which connected inputs must have in common."""
         return [_KEY_TYPES[_name_of(kind)].family for kind in self.types]
 
 
 def key_columns(schema: Any, names: Sequence[str], uid: str) -> KeyColumns:
-    """Check that ``names`` are columns of ``schema`` of types that can be keys."""
+    """Return the key columns ``names`` of ``schema``.
+
+    Raises `ConfigurationError` if ``names`` is empty, if a name is not a column or is given twice,
+    or if a column's type cannot be a key. ``uid`` names the operator in the message.
+    """
     if not names:
         message = f"operator {uid!r}: keyed() needs at least one key column"
         raise ConfigurationError(message)

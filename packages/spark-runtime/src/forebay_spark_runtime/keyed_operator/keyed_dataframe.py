@@ -353,4 +353,4 @@ def _enter_batch(options: KeyedOptions) -> None:
         )
         raise ConfigurationError(message)
     _batches[mark] = batch.batch_id
-    stored_operators.log_beside_batch(options)
+    stored_operators.warn_in_first_batch(options)

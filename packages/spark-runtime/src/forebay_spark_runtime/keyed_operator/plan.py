@@ -1,7 +1,8 @@
-"""The plan of an operator: hidden columns, the node that keeps every subtask running, routing.
+"""The Spark plan of a keyed operator: hidden columns, an observation node, and routing.
 
-Columns of the user come first and are untouched; behind them come the hidden ones of `Hidden`. Two
-inputs are packed into one struct column each, of which the other one's is null, and united.
+The user's columns come first and are unchanged; the columns of `Hidden` follow. With two inputs,
+each input's columns are packed into a struct column, the other input's struct is null, and the two
+are united. The observation node makes Spark run every subtask in every micro-batch.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ if TYPE_CHECKING:
     from forebay_spark_runtime.driver.options import KeyedOptions
 
 
-# Newer versions of pyspark ask for the zone that timestamps go out in; older ones say UTC.
+# Newer versions of pyspark require the time zone of timestamps; older ones use UTC.
 _ZONE: Final = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
 
 
 GROUP_BITS: Final = 15
-"""What key groups take of `Hidden.TIME_AND_GROUP`: the largest max parallelism is 32,768."""
+"""Bits of the key group in `Hidden.TIME_AND_GROUP`: the largest max parallelism is 32,768."""
 
 
 class Hidden:
-    """Names of the columns that travel with the rows to the workers."""
+    """Names of the hidden columns that are sent to the workers with the rows."""
 
     TIME_AND_GROUP: Final = "__forebay_time_and_group"
     """The micro-batch's time in ms, shifted left by `GROUP_BITS`, and the row's key group."""
@@ -55,7 +56,7 @@ class Input:
     order_by: tuple[str, ...]
 
     def carried(self, name: str) -> str:
-        """What a column is called on its way: pyspark's ``mapInArrow`` takes no dots in names."""
+        """Return a column's name in the plan: ``mapInArrow`` does not accept dots in names."""
         if name.isidentifier():
             return name
         return f"{Hidden.COLUMN}{self.df.columns.index(name)}"
@@ -63,21 +64,25 @@ class Input:
 
 @attrs.frozen
 class OutputSchema:
-    """The declared output, as Spark and as Arrow see it."""
+    """The declared output schema, as Spark and as Arrow types."""
 
     spark: Any
     arrow: Any
     types: list[str]
-    """Of the columns, as they were written."""
+    """The types of the columns, as the user wrote them."""
 
 
 def output_schema(session: Any, schema: Any, uid: str) -> OutputSchema:
-    """Parse what the user declared."""
+    """Parse the declared output schema with Spark; raises as `parsed_schema` does."""
     return parsed_schema(lambda ddl: session.createDataFrame([], ddl).schema, schema, uid)
 
 
 def parsed_schema(parse: Callable[[Any], StructType], schema: Any, uid: str) -> OutputSchema:
-    """Parse what the user declared; ``parse`` makes a ``StructType`` of DDL."""
+    """Parse a declared output schema; ``parse`` makes a ``StructType`` of DDL.
+
+    Raises `ConfigurationError` if the schema does not parse, has no columns, or names a column
+    twice. ``uid`` names the operator in the message.
+    """
     try:
         spark = schema if isinstance(schema, StructType) else parse(schema)
         arrow = arrow_schema(spark)
@@ -99,28 +104,29 @@ def parsed_schema(parse: Callable[[Any], StructType], schema: Any, uid: str) -> 
 
 
 def _reason(error: Exception) -> str:
-    """The line of a Spark error that says what is wrong; py4j's own first line never does."""
+    """Return the line of a Spark error that gives the reason; py4j's first line never does."""
     lines = [line.strip(" :.") for line in str(error).splitlines()]
-    told = [line for line in lines if line and not line.startswith("An error occurred while")]
-    return told[0] if told else repr(error)
+    reasons = [line for line in lines if line and not line.startswith("An error occurred while")]
+    return reasons[0] if reasons else repr(error)
 
 
 def arrow_schema(spark: Any) -> Any:
-    """A ``StructType`` as ``pa.Schema``; timestamps are in UTC."""
+    """Convert a ``StructType`` to a ``pa.Schema``; timestamps are in UTC."""
     return to_arrow_schema(spark, **_ZONE)
 
 
 def plan(inputs: Sequence[Input], options: KeyedOptions, now_ms: int) -> Any:
-    """The routed DataFrame that the operator's workers read.
+    """Return the routed DataFrame that the operator's workers read.
 
-    ``now_ms`` is the time of a bounded DataFrame, or of the batch that ``foreachBatch`` runs; a
-    stream gets Spark's own time of each batch.
+    ``now_ms`` is the processing time, in ms since the epoch, for a bounded DataFrame and for a
+    batch in ``foreachBatch``; a stream uses Spark's own time of each batch. Raises
+    `ConfigurationError` if two input columns have one name or a name is reserved.
     """
     for one in inputs:
         _check_columns(one, options.uid)
     now = f"{now_ms}L"
     if inputs[0].df.isStreaming:
-        # Frozen for the batch, and repeated when the batch is.
+        # Constant within a batch, and the same when Spark runs the batch again.
         now = "unix_millis(current_timestamp())"
     sides = [_side(position, inputs, options, now) for position in range(len(inputs))]
     united = sides[0] if len(sides) == 1 else sides[0].unionByName(sides[1])
@@ -145,18 +151,18 @@ def _check_columns(one: Input, uid: str) -> None:
 
 
 def _side(position: int, inputs: Sequence[Input], options: KeyedOptions, now: str) -> Any:
-    """One input, with the hidden columns."""
+    """Return one input with the hidden columns."""
     grouped = _grouped(position, inputs, options)
     columns = [F.col(quoted(name)) for name in grouped.columns if name != Hidden.TIME_AND_GROUP]
-    # Spark writes a batch's time into the code that it generates, and would compile that, and warm
-    # it up, for each batch; for this function it generates none.
+    # Spark writes a batch's time into the code that it generates, and would compile and warm up
+    # that code for each batch. It does not generate code for `zip_with`.
     time = f"zip_with(array(shiftleft({now}, {GROUP_BITS})), array(0L), (time, zero) -> time)[0]"
-    place = F.expr(f"{time} | {Hidden.TIME_AND_GROUP}")
-    return grouped.select(*columns, place.alias(Hidden.TIME_AND_GROUP))
+    time_and_group = F.expr(f"{time} | {Hidden.TIME_AND_GROUP}")
+    return grouped.select(*columns, time_and_group.alias(Hidden.TIME_AND_GROUP))
 
 
 def _grouped(position: int, inputs: Sequence[Input], options: KeyedOptions) -> Any:
-    """One input, with its key groups for places."""
+    """Return one input with its key groups in `Hidden.TIME_AND_GROUP`, still without the time."""
     one = inputs[position]
     group = F.expr(one.keys.group_expression(options.max_parallelism)).alias(Hidden.TIME_AND_GROUP)
     columns = [F.col(quoted(name)) for name in one.df.columns]

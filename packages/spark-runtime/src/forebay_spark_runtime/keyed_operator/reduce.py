@@ -1,4 +1,4 @@
-"""``.reduce``: a running reduction of whole rows, given out row by row."""
+"""``.reduce``: a running reduction of whole rows, emitted after each row."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from forebay_state_api.job.states import ValueState
 
 
 def running_reduce(fn: Any, schema: Any) -> RunningReduce:
-    """What runs ``fn``, a `ReduceFunction` or a callable of two rows, plain or ``async def``.
+    """Return the keyed function that runs ``fn``.
 
-    ``schema`` is the input's ``StructType``.
+    ``fn`` is a `ReduceFunction` or a callable of two rows, plain or ``async def``. ``schema`` is
+    the input's ``StructType``. Raises `ConfigurationError` if ``fn`` is a generator.
     """
     reduce = fn.reduce if isinstance(fn, ReduceFunction) else fn
     if _is_generator(reduce) or _is_generator(type(reduce).__call__):
@@ -40,7 +41,7 @@ def _is_generator(called: Any) -> bool:
 class RunningReduce(Adapter, KeyedProcessFunction[Any, Any, Any]):
     """Keeps one row for each key; its state is named ``reduce``.
 
-    The function gets rows of the input and may give back whatever can go out as one.
+    The function gets two input rows. It returns a row in any form that an output row can have.
     """
 
     method = "reduce"
@@ -67,7 +68,7 @@ class RunningReduce(Adapter, KeyedProcessFunction[Any, Any, Any]):
         try:
             self._row.update(after)
         except Exception:
-            # Says which column it is, if it is that one does not fit.
+            # If a column does not fit, this raises an error that names it.
             self._writer().batch([after])
             raise
 
@@ -78,7 +79,7 @@ class RunningReduce(Adapter, KeyedProcessFunction[Any, Any, Any]):
 
 
 class AsyncRunningReduce(RunningReduce):
-    """As its base class, with an ``async def``."""
+    """`RunningReduce` for an ``async def`` function."""
 
     async def process_element(self, row: Any, ctx: RuntimeContext) -> Any:  # noqa: ARG002 - the contract
         before = await self._row.async_value()

@@ -1,7 +1,8 @@
-"""What runs in a Python worker: one subtask of one micro-batch, between two Arrow streams.
+"""The task of a keyed operator in a Python worker: one subtask of one micro-batch.
 
-The version is committed before the last output batch is handed on: Spark may take a micro-batch for
-done as soon as it has what it wants of the output, without running this to its end.
+It reads one Arrow stream and writes another. The version is committed before the last output batch
+is yielded: Spark may consider a micro-batch done as soon as it has read the output that it needs,
+without running the task to its end.
 """
 
 from __future__ import annotations
@@ -27,30 +28,30 @@ if TYPE_CHECKING:
     from forebay_state_api.engine.subtask import Subtask
 
 OUTPUT_ROWS: Final = 8_192
-"""Rows of an output batch, about."""
+"""Approximate number of rows in an output batch."""
 
 
 @attrs.frozen(kw_only=True)
 class SubtaskJob:
-    """The function given to ``mapInArrow``; travels to the workers."""
+    """The function passed to ``mapInArrow``, pickled and sent to the workers."""
 
     options: KeyedOptions
     function: bytes
-    """The user's function, pickled: each task gets a fresh copy."""
+    """The user function, pickled: each task gets a fresh copy."""
     function_name: str
     key_type: bytes
     """The Python type of keys, pickled."""
     layout: KeyedInputLayout
     schema: Any
-    """Of the output, as ``pa.Schema``."""
+    """The output schema, a ``pa.Schema``."""
     types: list[str]
-    """Of the output's columns, as they were declared."""
+    """The types of the output columns, as the user declared them."""
     time_zone: str
     streaming: bool
 
     @ready_for_spark
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Run one subtask: what ``mapInArrow`` calls."""
+        """Run one subtask; ``mapInArrow`` calls this."""
         freeze = begin_task()
         task = TaskIdentity.of(self.options, TaskContext.get(), streaming=self.streaming)
         operator = OperatorTask(self.options, task)

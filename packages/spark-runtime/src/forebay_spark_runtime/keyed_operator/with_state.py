@@ -1,7 +1,7 @@
-"""``.map_with_state`` and ``.flat_map_with_state``: a function of a row and of its key's value.
+"""``.map_with_state`` and ``.flat_map_with_state``: a function of a row and its key's value.
 
-The function gets the value that the state has for the row's key, ``None`` without one, and returns
-what goes out together with the value to be kept; ``None`` clears it.
+The function gets the stored value of the row's key, or ``None`` if there is no value. It returns
+the output and the new value; ``None`` clears the value.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STATE: Final = "value"
 
 
 class WithState(Adapter, KeyedProcessFunction[Any, Any, Any]):
-    """Calls ``fn(row, value)`` for each row; ``many``: it returns rows instead of one."""
+    """Calls ``fn(row, value)`` for each row; with ``many`` it returns a list of rows."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class WithState(Adapter, KeyedProcessFunction[Any, Any, Any]):
         state_type: Any = None,
         ttl: StateTtlConfig | None = None,
     ) -> None:
-        """Raises `ConfigurationError` for what is not a plain callable."""
+        """Raise `ConfigurationError` if ``fn`` is not a plain callable."""
         self.wrapped = fn
         self.method = "flat_map_with_state" if many else "map_with_state"
         self._fn: Callable[[Any, Any], Any] = fn

@@ -1,4 +1,4 @@
-"""Testing keyed functions without Spark: the real engine, a real backend, no JVM."""
+"""Tests keyed functions without Spark: the real engine and a real backend, but no JVM."""
 
 from __future__ import annotations
 

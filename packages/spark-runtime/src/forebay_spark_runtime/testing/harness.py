@@ -1,4 +1,4 @@
-"""`FunctionHarness` where Spark is installed: rows given out have the types of Spark's columns."""
+"""`FunctionHarness` where Spark is installed: emitted rows have the types of Spark's columns."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from forebay_state_api.engine.pickling import pickled_function
 
 
 class FunctionHarness(testing.FunctionHarness):
-    """The harness of ``forebay_state_api.testing``, which takes a ``schema`` as ``process`` does.
+    """The harness of ``forebay_state_api.testing``, with a ``schema`` as in ``process``.
 
-    Functions are copied as they travel to Spark's workers.
+    It copies functions in the way in which Spark's workers get them.
     """
 
     def _pickle(self, fn: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""The rows that a function gives out, checked against the declared schema as on Spark."""
+"""Checks the rows that a function emits against the declared schema, as on Spark."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from forebay_state_api.codecs.spark_types import json_of_ddl
 
 
 class OutputRows:
-    """Rows of one schema, as the next operator would get them."""
+    """Converts rows of one schema to the form in which the next operator would get them."""
 
     def __init__(self, schema: Any, *, function: str, uid: str) -> None:
-        """``schema`` is a DDL string or a ``StructType``; ``function`` is named in errors."""
+        """Parse ``schema``, a DDL string or a ``StructType``.
+
+        ``function`` and ``uid`` name the function and its operator in errors.
+        """
         declared = parsed_schema(_struct_of, schema, uid)
         arrow = declared.arrow
         self._writer = RowWriter(
@@ -29,12 +32,15 @@ class OutputRows:
         self._reader = RowReader(arrow.names, arrow.types)
 
     def checked(self, rows: list[Any]) -> list[Any]:
-        """The rows with the schema's names and types; `OutputSchemaError` if one does not fit."""
+        """Return the rows with the schema's names and types.
+
+        Raises `OutputSchemaError` if one does not fit.
+        """
         return list(self._reader.rows(self._writer.batch(rows).columns))
 
 
 def _struct_of(ddl: Any) -> StructType:
-    """A ``StructType`` of DDL, without Java."""
+    """Make a ``StructType`` of DDL, without Java."""
     json = json_of_ddl(ddl)
     if not isinstance(json, dict) or json["type"] != "struct":
         message = "it names no column"

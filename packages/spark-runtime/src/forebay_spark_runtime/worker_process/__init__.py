@@ -1,4 +1,4 @@
-"""What lives as long as a Python worker process: services, threads, the identity of its tasks.
+"""Services and threads that live as long as a Python worker process, and its tasks' identity.
 
-The tasks of both operators come here, and leave behind what the next task finds.
+The tasks of both operators use them; what one task leaves here, the next one finds.
 """

@@ -1,9 +1,10 @@
-"""Between tasks, a worker process keeps up with the subtasks that other processes ran.
+"""Keeps a worker process's caches current with the subtasks that other processes ran.
 
-Spark hands a task to whichever of its worker processes has been idle longest, and tasks race for
-them: a process meets the subtasks in turn, and finds what it kept of each behind by the batches
-since. It catches up here, while the driver plans the next micro-batch: on one thread, which looks
-when no task has committed for a moment, so that the cost does not grow with the number of subtasks.
+Spark gives a task to the worker process that has been idle longest, and tasks race for them. So a
+process runs different subtasks in turn, and its cached state of each is several batches old by
+then. This module brings the cache up to date between tasks, while the driver plans the next
+micro-batch. It uses one thread, which looks when no task has committed for a moment, so that the
+cost does not grow with the number of subtasks.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _PAUSES_S: Final = (0.05, 0.1, 0.2, 0.4)
-"""Before each look at what siblings have committed: they end at about the same time. The first one
-lets the task hand on its last rows. A commit in between begins the pauses again."""
+"""The pauses before each look at the siblings' commits, which come at about the same time. During
+the first pause the task yields its last rows. A commit restarts the sequence of pauses."""
 _PATIENCE_S: Final = 1.0
-"""After so long it looks although tasks go on committing."""
+"""The longest wait for a pause without commits; after it the thread looks anyway."""
 _NICENESS: Final = 10
-"""Of the thread: the driver may be on the same machine, and its planning comes first."""
+"""The thread's niceness: the driver may be on the same machine, and its planning comes first."""
 
 
 class CacheWarmer:
@@ -37,7 +38,7 @@ class CacheWarmer:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._latest: dict[str, Siblings] = {}
-        """By the operator's directory."""
+        """The siblings to catch up with, by the operator's directory."""
         self._commits = 0
         self.pool = DaemonPool("forebay-cache-warming")
         self._running = False
@@ -64,8 +65,8 @@ class CacheWarmer:
             while not self._is_done(looks):
                 looks = 1 if self._await_quiet(_PAUSES_S[looks]) else looks + 1
                 self._catch_up()
-        except Exception:  # noqa: BLE001 - a task that misses a copy reads the state anew
-            _log.exception("what this process keeps of other subtasks stays behind")
+        except Exception:  # noqa: BLE001 - a task without a cached copy reads the state itself
+            _log.exception("the cached state of other subtasks stays out of date in this process")
             with self._changed:
                 self._end()
 
@@ -81,7 +82,7 @@ class CacheWarmer:
         self._running = False
 
     def _await_quiet(self, pause_s: float) -> bool:
-        """Wait until no task has committed for a pause; whether one has meanwhile."""
+        """Wait for a pause without commits; return whether a task committed before it."""
         patience = time.monotonic() + _PATIENCE_S
         with self._changed:
             began = self._commits

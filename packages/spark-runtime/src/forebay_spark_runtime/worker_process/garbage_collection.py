@@ -1,12 +1,12 @@
-"""When Python's garbage collector works in a worker process: seldom, and not on what lives on.
+"""Keeps Python's garbage collector from scanning long-lived objects in a worker process.
 
-PySpark calls ``gc.collect()`` after every task. That walks through all modules and the whole
-state, 131 ms for a million cells whose values are lists, while the driver wants the processor for
-its own part of the micro-batch. What is alive when a task begins was walked through after the one
-before, so nothing of it is garbage then: it is frozen, and the collector does not look at it any
-more. (What is frozen is freed all the same when its last reference goes.) Cycles that become
-garbage after they were frozen would stay for ever; so at every 32nd task everything is thawed, and
-the collection after it finds them.
+PySpark calls ``gc.collect()`` after every task. That traverses all modules and the whole state,
+131 ms for a million cells whose values are lists, while the driver needs the processor for its own
+part of the micro-batch. The objects that are alive when a task begins were traversed after the task
+before, so none of them is garbage: they are frozen, and the collector skips them from then on. (A
+frozen object is still freed when its last reference goes.) Cycles that become garbage after they
+were frozen would stay for ever; so at every 32nd task all objects are thawed, and the collection
+after that task finds the cycles.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 YOUNG_OBJECTS: Final = 50_000
-"""So many new objects before the collector looks for garbage among them. With Python's own 700 it
-would walk over each row of a batch several times, and find it in use."""
+"""New objects before a collection of the youngest generation. With Python's default of 700 the
+collector would traverse each row of a batch several times, and find it in use."""
 
 THAW_EVERY: Final = 32
-"""Tasks."""
+"""Tasks from one thaw to the next."""
 
 _tasks: Final = itertools.count(1)
 
 
 def begin_task() -> Callable[[], None]:
-    """Spare the collector what it need not see. A collector that is off, or as rare, stays so.
+    """Freeze the objects that are alive, and make collections rarer.
 
-    Returns what spares it more of it later in the task.
+    A collector that is off, or whose threshold is higher, stays as it is. Returns the function that
+    freezes the objects of later in the task.
     """
     young, *older = gc.get_threshold()
     if 0 < young < YOUNG_OBJECTS:
@@ -43,14 +44,16 @@ def begin_task() -> Callable[[], None]:
 
 
 def _thawed() -> None:
-    """In this task everything is looked at."""
+    """Freeze nothing: the collection after this task traverses all objects."""
 
 
 @contextlib.contextmanager
 def loading(freeze: Callable[[], None]) -> Iterator[Callable[[], None]]:
-    """No collection while a state is loaded: until what this gives is called, or the context ends.
+    """Turn collection off while a state is loaded.
 
-    The call freezes what was loaded, for it lives on; ``freeze`` is what `begin_task` returned.
+    Yields a function that freezes the loaded objects, which are long-lived, and turns collection on
+    again; so does the end of the context, without freezing. ``freeze`` is the function that
+    `begin_task` returned.
     """
     enabled = gc.isenabled()
     gc.disable()

@@ -1,4 +1,4 @@
-"""The janitor in a worker: a pass now and then, on a thread of its own, that breaks nothing."""
+"""Runs the janitor in a worker: an occasional pass on its own thread, whose failure is logged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _at_work: Final[set[str]] = set()
-"""Folders that a thread of this process is clearing."""
+"""The folders that threads of this process are sweeping."""
 _lock: Final = threading.Lock()
 _pool: Final = DaemonPool("forebay-janitor")
 
@@ -34,11 +34,16 @@ def clear_if_due(
     settings: Settings,
     opened: int | None = None,
 ) -> bool:
-    """Start a pass over an operator's folder if ``version``, just committed, is one for it.
+    """Start a janitor pass over an operator's folder if one is due; return whether it started.
 
-    ``opened`` is the version that it was made of; the one before if not given.
+    No pass starts while another pass over the folder is running in this process.
 
-    Returns whether it did; no pass is due before the one before has ended.
+    :param storage: the operator's folder.
+    :param run_key: the key of the run that committed.
+    :param version: the version that has just been committed; it decides whether a pass is due.
+    :param subtask: the subtask that committed it.
+    :param settings: the operator's settings ``retention`` and ``janitor.min-age``.
+    :param opened: the version that ``version`` was made from; ``version - 1`` if not given.
     """
     if not is_due(version, subtask, pass_every(settings["retention"]), opened=opened):
         return False
@@ -62,7 +67,7 @@ def _sweep(janitor: Janitor, url: str, version: int) -> None:
         _log.info("janitor of %s: %d objects deleted", url, len(swept.names))
     except ForebayError as error:
         _log.warning("janitor of %s: %s; the next pass tries again", url, one_line(error))
-    except Exception:  # noqa: BLE001 - the batch has nothing to do with it, whatever it is
+    except Exception:  # noqa: BLE001 - no failure of the janitor may fail the batch
         _log.exception("janitor of %s failed; the next pass tries again", url)
     finally:
         with _lock:

@@ -1,4 +1,4 @@
-"""From an operator's options to a subtask with its versions, and its commit: in a worker."""
+"""Builds a subtask and its versions from an operator's options, in a worker, and commits it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class OperatorTask:
-    """One task's view of its operator: where its versions are, and what its subtask is made of."""
+    """One task of an operator: opens the operator's versions, makes the subtask and commits it."""
 
     def __init__(self, options: KeyedOptions, task: TaskIdentity) -> None:
         self._options = options
@@ -43,7 +43,13 @@ class OperatorTask:
         now_us: int,
         lateness_us: Sequence[int] | None = None,
     ) -> Subtask:
-        """The subtask, not yet begun, with ``function``, a fresh copy."""
+        """Return the subtask, not yet begun.
+
+        :param function: a fresh copy of the user function.
+        :param key_codec: the codec of keys.
+        :param now_us: the micro-batch's time, in µs since the epoch.
+        :param lateness_us: the allowed lateness of each input; ``None`` without event time.
+        """
         options, task = self._options, self._task
         settings = options.settings
         return Subtask(
@@ -64,7 +70,7 @@ class OperatorTask:
         )
 
     def commit(self, subtask: Subtask) -> None:
-        """Commit the subtask's version; the janitor comes now and then."""
+        """Commit the subtask's version, and start the janitor if a pass is due."""
         report = subtask.commit()
         task = subtask.task
         _log.info("operator %s, subtask %d: %s", task.uid, task.subtask, report)
@@ -108,6 +114,6 @@ class OperatorTask:
 
 @functools.lru_cache(maxsize=16)
 def _opened(process: int, directory: str, options: tuple[tuple[str, Any], ...]) -> ObjectStorage:
-    """A state directory, once per process: a store over a network keeps its connections."""
+    """Open a state directory once per process, so that a network store keeps its connections."""
     del process
     return open_storage(directory, dict(options))

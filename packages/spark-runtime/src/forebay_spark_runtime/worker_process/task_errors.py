@@ -1,7 +1,7 @@
-"""The error that ends a task, ready for Spark's worker.
+"""Prepares the error that ends a task for Spark's worker.
 
-The worker sends the error's text as UTF-8. It may take the cause away first, so the text is made
-before: a `FunctionError` keeps the user's frames.
+The worker sends the error's text as UTF-8. It may drop the cause first, so the text is made before
+that: a `FunctionError` keeps the frames of user code.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from forebay_state_api.errors import ForebayError, FunctionError
 from forebay_state_api.user_frames import encodable
 
 Run: TypeAlias = Callable[[Any, Iterator[Any]], Iterator[Any]]
-"""What ``mapInArrow`` calls, a method."""
+"""A method that ``mapInArrow`` calls."""
 
 
 def ready_for_spark(run: Run) -> Run:
-    """Make the text of what ``run`` raises; of what UTF-8 has no bytes for a worker would die."""
+    """Make the errors that ``run`` raises encodable as UTF-8: others would kill the worker."""
 
     @functools.wraps(run)
     def guarded(job: Any, batches: Iterator[Any]) -> Iterator[Any]:
@@ -31,7 +31,7 @@ def ready_for_spark(run: Run) -> Run:
                 raise
             if isinstance(error, FunctionError):
                 raise FunctionError(str(error)) from None
-            told = "".join(traceback.format_exception_only(error)).strip()
-            raise ForebayError(told) from None
+            summary = "".join(traceback.format_exception_only(error)).strip()
+            raise ForebayError(summary) from None
 
     return guarded

@@ -1,4 +1,4 @@
-"""Where a task stands: query, batch, run, subtask and attempt."""
+"""The identity of a task: query, batch, run, subtask and attempt."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from forebay_state_api.versions import Checkpoint, RunIdentity
 
 @attrs.frozen(kw_only=True)
 class TaskIdentity:
-    """What a task's context and the driver's arguments say together."""
+    """A task's identity, from its context and the driver's options."""
 
     query: str | None
-    """``None``: state that is dropped at the end."""
+    """The query's id or name; ``None`` if the state is dropped at the end."""
     subtask: SubtaskIdentity
 
     @classmethod
     def of(cls, options: KeyedOptions, task: Any, *, streaming: bool) -> Self:
-        """Where ``task``, a ``TaskContext``, stands.
+        """Return the identity of ``task``, a ``TaskContext``.
 
-        A stream's batch and run are those of the task. Elsewhere they are those of the call of
-        `keyed`, so that every action on its result is the same run.
+        For a stream, batch and run come from the task. Otherwise they come from the call of
+        `keyed`, so that every action on its result is the same run. Raises `ConfigurationError`
+        for asynchronous progress tracking, for a stream's task without a batch id, and if the
+        operator's partitions were moved.
         """
         read = task.getLocalProperty
         if read(query_listener.MARK) == "true":
@@ -36,8 +38,8 @@ class TaskIdentity:
         query, batch_id, run_id = batch.query, batch.batch_id, batch.run_id
         checkpoint = options.checkpoint
         if streaming:
-            said = read(CHECKPOINT)
-            checkpoint = None if said is None else Checkpoint.parse(said)
+            text = read(CHECKPOINT)
+            checkpoint = None if text is None else Checkpoint.parse(text)
             query = query or read("sql.streaming.queryId")
             batch_id = _required(read("streaming.sql.batchId"), options.uid)
             run_id = read("spark.jobGroup.id")
@@ -67,20 +69,24 @@ class TaskIdentity:
 
 
 def _action(options: KeyedOptions, task: Any) -> str | None:
-    """The action that runs the task; each driver counts them from 0, and may be one of a retry."""
+    """Return the action that runs the task.
+
+    Each driver counts actions from 0, and a driver may be a retry of another one: its id is part of
+    the result.
+    """
     number = task.getLocalProperty("spark.sql.execution.id")
     return None if number is None else f"{options.driver}:{number}"
 
 
 def _required(batch_id: str | None, uid: str) -> int:
     if batch_id is None:
-        message = f"operator {uid!r}: Spark told its task no batch id, though it is on a stream"
+        message = f"operator {uid!r}: Spark gave its task no batch id, though it is on a stream"
         raise ConfigurationError(message)
     return int(batch_id)
 
 
 def moved(uid: str, what: str) -> ConfigurationError:
-    """The error for partitions that are not where they belong."""
+    """Return the error for moved partitions; ``what`` is the beginning of its message."""
     return ConfigurationError(
         f"operator {uid!r}: {what} instead of the subtask that its rows belong to. A union or "
         "coalesce on the operator's output moves its partitions: write the output first, or put a "
