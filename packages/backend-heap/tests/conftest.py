@@ -1,4 +1,4 @@
-"""What the tests drive the backend with: the engine's and the protocol's part, in a few lines."""
+"""Drives the backend in tests: the parts of the engine and of the commit protocol, in short."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _numbers = itertools.count()
 
 
 def group_of(key):
-    """The tests' own way to key groups; ints are easy to follow."""
+    """Return the key group of a key, by a rule that is easy to follow for ints."""
     if isinstance(key, tuple):
         return sum(map(group_of, key)) % MAX_PARALLELISM
     return (key if isinstance(key, int) else sum(map(ord, key))) % MAX_PARALLELISM
 
 
 def spec(name, shape=Shape.POINT, value=None, key=int, user_key=None, *, ttl=False):
-    """A declared state."""
+    """Return the spec of a declared state."""
     return TableSpec(
         name=name,
         shape=shape,
-        kind=f"{shape.value}s",  # by which no backend may go
+        kind=f"{shape.value}s",  # no backend may depend on it
         key=codec_for(key, what="key"),
         value=codec_for(value, what=name),
         user_key=codec_for(user_key, what=name) if shape is Shape.MAP else None,
@@ -53,7 +53,7 @@ def spec(name, shape=Shape.POINT, value=None, key=int, user_key=None, *, ttl=Fal
 
 @attrs.frozen
 class Manifest:
-    """What one task committed."""
+    """The manifest of one task's commit."""
 
     id: str
     range: KeyGroupRange
@@ -62,7 +62,7 @@ class Manifest:
 
 
 class CountingStorage(MemoryStorage):
-    """Remembers what was read and written."""
+    """Records reads and writes."""
 
     def __init__(self, url):
         super().__init__(url)
@@ -86,7 +86,7 @@ class CountingStorage(MemoryStorage):
 
 
 class Batch:
-    """One subtask's part of a micro-batch: does to spaces what the state objects do."""
+    """One subtask's part of a micro-batch: changes spaces as the state objects do."""
 
     def __init__(self, backend: HeapBackend, specs: Iterable[TableSpec]) -> None:
         self.backend = backend
@@ -142,7 +142,7 @@ class Batch:
                 table.apply(Changes(**{member: dict(found)}))
 
     def content(self, name):
-        """(namespace, key) → content; empty lists and maps do not exist."""
+        """Return (namespace, key) → content; empty lists and maps do not exist."""
         table = self.tables[name]
         return {
             (namespace, key): content
@@ -153,7 +153,7 @@ class Batch:
 
 
 class Job:
-    """The versions of one operator, and a way to make the next one."""
+    """The versions of one operator; makes the next one."""
 
     def __init__(self, storage: ObjectStorage, *, path="job", options=None, cache_bytes=1 << 30):
         self.storage = storage
@@ -213,7 +213,7 @@ class Job:
         return manifest
 
     def commit(self, batch: Batch) -> CommittedState:
-        """A version made by a single subtask."""
+        """Commit a version with a single subtask."""
         manifest = self.end(batch)
         self.history.append([manifest])
         return manifest.state
@@ -224,7 +224,7 @@ class Job:
 
 @pytest.fixture
 def process(monkeypatch):
-    """Begins a new worker process, with an empty cache, and gives the cache."""
+    """Return a function that simulates a new worker process: empties the cache and returns it."""
 
     def start(cache=None):
         cache = cache or ProcessCache()
@@ -261,7 +261,7 @@ class Kit:
 
     @staticmethod
     def committed(files):
-        """What a manifest of these files says."""
+        """Return the state that a manifest of these files records."""
         return CommittedState(files=files)
 
 

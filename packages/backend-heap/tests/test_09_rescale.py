@@ -27,11 +27,11 @@ STATES = [
 KEYS = [f"k{number}" for number in range(12)]
 MAX_DELTAS = 3
 BATCHES = 5
-"""At each parallelism: more than the deltas that a version may have."""
+"""Batches at each parallelism: more than the deltas that a version may have."""
 
 
 class Model:
-    """What the states hold, as plain data."""
+    """Models the states as plain data."""
 
     def __init__(self) -> None:
         self.values: dict[str, int] = {}
@@ -39,7 +39,7 @@ class Model:
         self.maps: dict[str, dict[str, int]] = {}
 
     def call(self, chance: random.Random, key: str, number: int) -> tuple[str, list[Any]]:
-        """One record's accesses, done here too: mostly a write of all states, else a clear."""
+        """Apply one record's accesses to the model too: mostly writes to all states, or a clear."""
         if chance.random() < 0.2:
             for held in (self.values, self.lists, self.maps):
                 held.pop(key, None)
@@ -51,12 +51,12 @@ class Model:
         return key, [("v.update", number), ("l.add", number), ("m.put", address, number)]
 
     def holds(self, key: str) -> list[Any]:
-        """What is stored of a key, in the order of ``STATES``."""
+        """Return a key's stored contents, in the order of ``STATES``."""
         return [self.values.get(key, ABSENT), self.lists.get(key, []), self.maps.get(key, {})]
 
 
 def chains(job: KeyedJob) -> list[list[str]]:
-    """The roles of the files that each subtask's manifest names."""
+    """Return the roles of the files that each subtask's manifest names."""
     with open_version(job.storage, uid=job.uid) as reader:
         return [[file.meta["role"] for file in parent.files] for parent in reader.parents]
 

@@ -1,4 +1,4 @@
-"""What a process keeps between batches: used for exactly the right manifest, within its budget."""
+"""A process uses its cache only for exactly the right manifest, and keeps within its budget."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def put(kit, job, spec, key, value):
 
 
 def put_all(job, spec, value):
-    """Of which a commit makes a snapshot, and no delta."""
+    """Write every key: the commit then writes a snapshot and no delta."""
     batch = job.begin([spec])
     for key in range(2000):
         batch.put(spec.name, key, value)
@@ -55,7 +55,7 @@ def test_the_opened_manifest_is_not_read(kit, filled, spec):
 
 @pytest.fixture
 def behind(kit, filled, spec):
-    """A process that keeps a version of a job; another one has made two since."""
+    """A process caches a version of a job; another one has committed two since."""
     held, other = kit.new_process(), kit.new_process()
     kit.new_process(held)
     put(kit, filled, spec, 1, 1)
@@ -68,7 +68,7 @@ def behind(kit, filled, spec):
 
 
 def deltas(job):
-    """What leads from the version that the process of `behind` keeps to the newest."""
+    """Return the deltas that lead from the version cached in `behind` to the newest one."""
     return [file.name for file in job.history[-1][0].state.files][-2:]
 
 
@@ -176,7 +176,7 @@ def test_between_batches_a_process_catches_up_with_others(behind, spec):
 
 @pytest.fixture
 def cut_off(kit, filled, spec):
-    """A process that keeps a version from which no deltas lead to the newest of another one."""
+    """A process caches a version from which no deltas lead to another process's newest one."""
     held, other = kit.new_process(), kit.new_process()
     kit.new_process(held)
     put(kit, filled, spec, 1, 1)

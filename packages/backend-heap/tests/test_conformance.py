@@ -1,4 +1,4 @@
-"""The heap backend keeps the contract that every backend keeps."""
+"""The heap backend passes the conformance kit."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class OfHeap:
 
 
 class TestHeapBackend(OfHeap, StateBackendTests):
-    """With its defaults."""
+    """Run the kit with default options."""
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 class TestSearch(OfHeap, PropertyTests):
-    """Examples that nobody has seen."""
+    """Search with fresh examples."""
 
     example_seed = fresh_seed()
     example_factor = 20
@@ -40,7 +40,7 @@ class TestSearch(OfHeap, PropertyTests):
 
 @pytest.mark.slow
 class TestLateHeapBackend(TestHeapBackend):
-    """With reads that are answered late, in another order than they were asked."""
+    """Run the kit with reads that are answered late and out of order."""
 
     @pytest.fixture
     def backend_class(self):

@@ -1,4 +1,4 @@
-"""Against plain dicts: any writes, crashes, processes, rescales, replays and kinds of tables."""
+"""Compares with plain dicts: any writes, crashes, processes, rescales, replays and table kinds."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def machine(kit, monkeypatch):
 
         @rule(version=st.integers(0, 20), start=st.integers(0, 15), length=st.integers(1, 16))
         def look(self, version, start, length):
-            """Someone from outside opens any range of any version, in a process of its own."""
+            """Open any range of any version from another process."""
             monkeypatch.setattr("forebay_backend_heap.backend.CACHE", ProcessCache())
             version = min(version, self.job.version)
             groups = KeyGroupRange(start, min(start + length, kit.MAX_PARALLELISM) - 1)

@@ -1,4 +1,4 @@
-"""What has expired: dropped by folds, by sweeps that know when to look, by a clock read again."""
+"""Folds drop expired content, sweeps know when to look, and the clock is read again."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ def files_of(job):
 
 @pytest.fixture
 def options():
-    """Of the backend of `sweeping`: each commit of a few keys writes a snapshot."""
+    """Options of `sweeping`'s backend: each commit of a few keys writes a snapshot."""
     return {}
 
 
 @pytest.fixture
 def checks():
-    """Of `sweeping`, for each access of a state."""
+    """Cells that `sweeping` checks for each access to a state."""
     return 1000
 
 
 @pytest.fixture
 def sweeping(options, checks):
-    """A job whose states are swept, and cleaned up by nothing else."""
+    """A job whose states are cleaned up by sweeps alone."""
     made = KeyedJob(
         HeapBackend,
         MemoryStorage(f"memory://expiry{next(_numbers)}"),

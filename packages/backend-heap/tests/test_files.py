@@ -1,4 +1,4 @@
-"""The bytes of a file: readable for ever, and never read when they are not what was written."""
+"""The bytes of a file stay readable in all releases; altered bytes are never accepted."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_what_is_written_reads_back(kit, job):
 
 
 def damaged(kit, job, damage):
-    """The files of a version of which one was damaged; yields a function that opens it."""
+    """Damage one file of a version; yield a function that opens the version."""
     state = write(kit, job)
     reader = Reader(job.storage, "job", "op", 2)
     for file in state.files:
@@ -192,7 +192,7 @@ JUNK = [None, 5, -1, "x", b"y", [], {}, [[1]], {"a": 1}, 1 << 70]
 
 
 def forged(plain):
-    """Every place of plain data without what is there, and with junk in it instead."""
+    """Yield copies of plain data, each with one value removed or replaced by junk."""
     parts = plain.items() if isinstance(plain, dict) else enumerate(plain)
     for place, value in [*parts]:
         rest = dict(plain) if isinstance(plain, dict) else [*plain]
@@ -206,7 +206,7 @@ def forged(plain):
 
 
 def test_headers_that_nobody_wrote_under_right_checksums(kit, job):
-    """Opening and decoding a file ends in an error that names it, or in some cells."""
+    """Opening and decoding a file raises an error that names it, or returns some cells."""
     state = write(kit, job)
     reader, named = Reader(job.storage, "job", "op", 2), 0
     for file in state.files:
@@ -214,7 +214,7 @@ def test_headers_that_nobody_wrote_under_right_checksums(kit, job):
         start = file.meta["header"]
         header = msgpack.unpackb(good[_PREFIX.size : start])
         for changed in forged(header):
-            with contextlib.suppress(OverflowError):  # no header can say so
+            with contextlib.suppress(OverflowError):  # no header can hold that
                 packed = msgpack.packb(changed)
                 prefix = _PREFIX.pack(MAGIC, FORMAT_VERSION, len(packed), xxh3_64_intdigest(packed))
                 job.storage.put(file.name, prefix + packed + good[start:])

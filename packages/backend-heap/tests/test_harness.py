@@ -1,4 +1,4 @@
-"""Functions are tested with forebay-state-api[testing] and a backend, and nothing of Spark."""
+"""Functions can be tested with forebay-state-api[testing] and a backend, without Spark."""
 
 from __future__ import annotations
 

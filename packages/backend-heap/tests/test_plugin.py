@@ -1,4 +1,4 @@
-"""What the package offers to the plugin layer, and its settings."""
+"""The package's plugin, and its settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commits write: deltas, snapshots, folds; and that it stays in proportion to what changes."""
+"""Commits write deltas, snapshots and folds, in proportion to what changes."""
 
 from __future__ import annotations
 

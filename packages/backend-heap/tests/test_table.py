@@ -1,4 +1,4 @@
-"""Tables: reads, views that do not move, what declarations may change, what is not declared."""
+"""Tables: reads, stable views, changed declarations, states that are not declared."""
 
 from __future__ import annotations
 

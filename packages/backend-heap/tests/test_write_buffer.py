@@ -1,4 +1,4 @@
-"""Several writes to one cell come to what they amount to together, whatever the parts."""
+"""Several writes to one cell combine into their net effect, however they are split."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def as_changes(shape, part):
 
 
 def expect(shape, old, change):
-    """The content of a cell after one change; ``None`` for no cell."""
+    """Return the content of a cell after one change; ``None`` if it does not exist."""
     if shape is Shape.POINT:
         return None if change is ABSENT else change
     if shape is Shape.LIST:

@@ -11,7 +11,7 @@ __all__ = ["HeapBackend"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the backend when it is asked for: the ``forebay`` command does without."""
+    """Import the backend on first use: the ``forebay`` command does not need it."""
     if name == "HeapBackend":
         from forebay_backend_heap.backend import HeapBackend
 

@@ -23,15 +23,15 @@ from forebay_state_api.settings import Setting, options_from, settings_of
 _log = logging.getLogger(__name__)
 
 _RECENT: Final = 8
-"""Commits whose deltas a process that holds an ancestor finds listed, and that are kept for it. So
-many versions after its last use here, a copy is not brought along any more."""
+"""Commits whose deltas are listed, and retained, for a process that holds an ancestor. A copy that
+was last used here more than this many versions ago is no longer brought up to date."""
 
 
 class HeapBackend(StateBackend):
-    """Every cell of the opened range is in memory; the range must fit there.
+    """Keeps every cell of the opened range in memory, which must be large enough.
 
-    Opening reads files, unless this process holds the manifest that is opened, or an ancestor of
-    it: then only the deltas in between are read, and often nothing at all.
+    Opening reads files, unless this process holds the state of the opened manifest or of one of
+    its ancestors. It then reads only the deltas in between, often none.
     """
 
     name: ClassVar[str] = "heap"
@@ -111,7 +111,7 @@ class HeapBackend(StateBackend):
         self._resident = Resident(self._opening.range)
 
     def _recent(self, written: Written) -> list[dict[str, Any]]:
-        """How to get to the new version from its last ancestors, oldest first."""
+        """Return the deltas that lead from recent ancestors to the new version, oldest first."""
         parent = _only_parent(self._opening)
         if parent is None or (written.changed and written.delta is None):
             return []
@@ -120,7 +120,7 @@ class HeapBackend(StateBackend):
         return [*parent.meta.get("recent", ()), step][-_RECENT:]
 
     def _counts(self) -> dict[str, int | None]:
-        """Cells of each state; ``None`` where a rescale made it unknown for an undecoded one."""
+        """Count the cells of each state; ``None`` if a rescale made the count unknown."""
         counts: dict[str, int | None] = {n: len(t) for n, t in self._resident.tables.items()}
         for name in self._resident.raw:
             found = [_count(parent, name) for parent in self._opening.parents]
@@ -129,14 +129,14 @@ class HeapBackend(StateBackend):
 
 
 def _read(opening: Opening) -> Resident:
-    """The state of the opened manifest, from its files."""
+    """Read the state of the opened manifest from its files."""
     resident = Resident(opening.range)
     resident.replay(_reader(opening).read_all(Chain.of(opening.parents).files))
     return resident
 
 
 def _table(resident: Resident, spec: TableSpec, opening: Opening) -> HeapTable:
-    """The table of a declared state; sweeps go on in it where those of earlier versions stopped."""
+    """Return the table of a declared state; its sweeps resume where earlier ones stopped."""
     fresh = spec.name in resident.raw
     table = resident.table(spec)
     if fresh and (only := _only_parent(opening)) is not None:
@@ -145,32 +145,33 @@ def _table(resident: Resident, spec: TableSpec, opening: Opening) -> HeapTable:
 
 
 def _from_cache(opening: Opening) -> Resident | None:
-    """The state of the opened manifest, if this process holds it or an ancestor of it."""
+    """Return the state of the opened manifest if this process holds it or an ancestor of it."""
     copy = CACHE.take((opening.path, opening.range))
     if copy is None or (parent := _only_parent(opening)) is None:
         return None
     if not _replay(copy, parent, opening):
-        _log.debug("a cached copy of %s is of another history; reading anew", opening.path)
+        _log.debug("a cached copy of %s has another history; reading the files again", opening.path)
         return None
     return copy.resident
 
 
 def _caught_up(copy: Copy, opening: Opening) -> Copy:
-    """The copy at the opened manifest; unchanged if that is older."""
+    """Bring the copy to the opened manifest; return it unchanged if it is newer."""
     if copy.version > opening.version:
         return copy
     (parent,) = opening.parents
     resident = copy.resident
     if not _replay(copy, parent, opening):
-        resident = _read_anew(resident, opening)
+        resident = _read_again(resident, opening)
     resident.settled()
     return Copy(parent.manifest_id, opening.version, resident, size_of(resident), copy.used)
 
 
-def _read_anew(behind: Resident, opening: Opening) -> Resident:
-    """The state of the opened manifest, where no deltas lead to it, as far decoded as ``behind``.
+def _read_again(behind: Resident, opening: Opening) -> Resident:
+    """Read the whole state of the opened manifest, to which no deltas lead from ``behind``.
 
-    Of ``behind`` nothing is left: the memory is needed.
+    Decodes the same tables that ``behind`` has decoded, and empties ``behind`` first to free its
+    memory.
     """
     specs = [table.spec for table in behind.tables.values()]
     behind.tables.clear()
@@ -183,7 +184,7 @@ def _read_anew(behind: Resident, opening: Opening) -> Resident:
 
 
 def _replay(copy: Copy, parent: ParentState, opening: Opening) -> bool:
-    """Apply what a copy lacks; whether it was the opened manifest or an ancestor of it."""
+    """Apply the deltas that a copy lacks; return false if its manifest is no known ancestor."""
     missing = _missing(copy.manifest_id, parent, opening.range)
     if missing is None:
         return False
@@ -192,7 +193,7 @@ def _replay(copy: Copy, parent: ParentState, opening: Opening) -> bool:
 
 
 def _missing(held: str, parent: ParentState, groups: KeyGroupRange) -> Sequence[StateFile] | None:
-    """The deltas from a manifest to the opened one; ``None`` if it is no known ancestor."""
+    """Return the deltas from a manifest to the opened one; ``None`` if it is no known ancestor."""
     if held == parent.manifest_id:
         return ()
     recent = parent.meta.get("recent", ())
@@ -204,7 +205,7 @@ def _missing(held: str, parent: ParentState, groups: KeyGroupRange) -> Sequence[
 
 
 def _only_parent(opening: Opening) -> ParentState | None:
-    """The parent, if there was no rescale."""
+    """Return the parent if there was no rescale, else ``None``."""
     parents = opening.parents
     return parents[0] if len(parents) == 1 and parents[0].whole else None
 

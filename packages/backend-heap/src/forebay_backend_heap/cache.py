@@ -1,8 +1,8 @@
-"""What a worker process keeps between micro-batches, all operators together.
+"""Keeps the state of all operators of a worker process between micro-batches.
 
-Nothing here is needed for correctness: an entry is used only for the very manifest that is opened,
-or for an ancestor of it. A copy is taken out while a batch works on it, and put back when the
-manifest of the batch is durable.
+Correctness does not depend on it: an entry is used only if it holds the manifest that is opened, or
+an ancestor of it. A batch takes a copy out while it works on it, and puts it back when the batch's
+manifest is durable.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ Address = tuple[str, KeyGroupRange]
 """The operator's directory, and the key groups."""
 
 _SAMPLE: Final = 64
-"""Cells of a dictionary, and parts of a value, that are measured for all."""
+"""Cells of a dictionary, and parts of a value, that are measured to estimate the whole."""
 
 
 @attrs.frozen
 class Copy:
-    """The state of one manifest, as memory holds it."""
+    """The in-memory state of one manifest."""
 
     manifest_id: str
     version: int
-    """Of the manifest; another attempt may have made another of the same version."""
+    """The manifest's version; another attempt may have written another manifest of that version."""
     resident: Resident
     size: int
-    """Bytes, estimated by `size_of`."""
+    """Estimated bytes, see `size_of`."""
     used: int
-    """The version that a subtask here opened last."""
+    """The version that a subtask of this process opened last."""
 
 
 class ProcessCache:
-    """Copies by address, least recently used first. Thread-safe."""
+    """Copies by address, evicted least recently used first. Thread-safe."""
 
     def __init__(self) -> None:
         self._copies: OrderedDict[Address, Copy] = OrderedDict()
@@ -50,26 +50,26 @@ class ProcessCache:
         self._changed = threading.Condition()
 
     def take(self, address: Address) -> Copy | None:
-        """Remove and return the copy of ``address``; from now on it is the caller's alone.
+        """Remove and return the copy of ``address``; the caller then owns it exclusively.
 
-        Waits while it is exchanged.
+        Waits while an `exchange` of it is in progress.
         """
         with self._changed:
             self._changed.wait_for(lambda: address not in self._exchanged)
             return self._removed(address)
 
     def put(self, address: Address, copy: Copy, budget: int) -> None:
-        """Keep ``copy``; drop the least recently used ones while all exceed ``budget`` bytes."""
+        """Keep ``copy``; evict least recently used copies until all fit ``budget`` bytes."""
         with self._changed:
             self._removed(address)
             self._add(address, copy)
             self._keep_to(budget)
 
     def exchange(self, address: Address, change: Callable[[Copy], Copy], budget: int) -> None:
-        """Replace the copy of ``address``, if there is one, by what ``change`` makes of it.
+        """Replace the copy of ``address``, if there is one, by the result of ``change``.
 
-        Whoever would `take` it meanwhile waits. It becomes the first to be dropped, and is dropped
-        when ``change`` raises.
+        A concurrent `take` of the same address waits. The new copy is the first to be evicted. If
+        ``change`` raises, the copy is dropped.
         """
         with self._changed:
             copy = self._removed(address)
@@ -89,9 +89,9 @@ class ProcessCache:
                     self._keep_to(budget)
 
     def behind(self, path: str, version: int, *, used_since: int) -> list[KeyGroupRange]:
-        """Ranges of the operator at ``path`` whose copies are older than ``version``.
+        """Return ranges of the operator at ``path`` whose copies are older than ``version``.
 
-        Of those that a subtask opened at ``used_since`` or later.
+        Includes only copies that a subtask last opened at version ``used_since`` or later.
         """
         with self._changed:
             found = list(self._copies.items())
@@ -109,7 +109,7 @@ class ProcessCache:
 
     @property
     def size(self) -> int:
-        """Bytes of all copies, estimated."""
+        """Estimated bytes of all copies."""
         return self._size
 
     def _add(self, address: Address, copy: Copy) -> None:
@@ -131,11 +131,11 @@ CACHE: Final = ProcessCache()
 
 
 def size_of(resident: Resident) -> int:
-    """Bytes of memory that a state takes, estimated.
+    """Estimate the bytes of memory that a state takes.
 
-    Dictionaries are measured; of their keys and contents 64 are measured for all, and within a
-    container 64 parts for all. Within 20 % for cells of similar size, in well under a
-    millisecond whatever the state.
+    Measures each dictionary itself, but only 64 of its keys and contents, and within a container
+    only 64 parts, and extrapolates. Accurate within 20 % for cells of similar size; takes well
+    under a millisecond whatever the state's size.
     """
     tables = [cells for table in resident.tables.values() for cells in table.all_cells()]
     raw = [section.size for sections in resident.raw.values() for section in sections]
@@ -158,6 +158,6 @@ def _size(value: Any, depth: int = 0) -> int:
 
 
 def _sampled(parts: Iterable[Any], count: int, depth: int) -> int:
-    """The size of ``count`` parts, told from the first ones; small things are shared."""
+    """Extrapolate the size of ``count`` parts from the first ones; small objects are shared."""
     measured = [_size(part, depth + 1) for part in itertools.islice(parts, 2 * _SAMPLE)]
     return 0 if not measured else sum(measured) * count // len(measured)

@@ -1,4 +1,4 @@
-"""Cells as columns: from Python objects to the sections of a file, and back."""
+"""Encodes cells as columns: from Python objects to the sections of a file, and back."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from forebay_state_api.contract.changes import Shape
 from forebay_state_api.keys import KeyGroupRange
 
 CHUNK_CELLS: Final = 4096
-"""Cells in a chunk: what a reader of a part of a file decodes at most in vain, at each end."""
+"""Cells in a chunk: a reader of part of a file decodes at most this many in vain at each end."""
 
 _NAMESPACE: Final = codec_for(None, what="namespaces")
 _NUMBER: Final = "<u4"
 _TIME: Final = "<i8"
 _NEVER: Final = (1 << 63) - 1
-"""The time of what does not expire."""
+"""The time of content that never expires."""
 
 
 @attrs.frozen(eq=False)
 class Block:
-    """Cells of one table to which one operation is done, column-wise."""
+    """Cells of one table, in columns, to which one operation applies."""
 
     namespaces: Sequence[Any]
     """The distinct namespaces; most tables have one."""
@@ -43,7 +43,7 @@ class Block:
 
     @classmethod
     def joined(cls, parts: Sequence[tuple[Any, list[Any], Groups, list[Any] | None]]) -> Block:
-        """Put together (namespace, keys, groups, contents) of distinct namespaces."""
+        """Join (namespace, keys, groups, contents) tuples of distinct namespaces."""
         if len(parts) == 1:
             namespace, keys, groups, contents = parts[0]
             return cls([namespace], None, keys, groups, contents)
@@ -56,7 +56,7 @@ class Block:
         return cls([part[0] for part in parts], indexes, keys, groups, contents)
 
     def by_namespace(self) -> Iterable[tuple[Any, list[Any], list[int], list[Any] | None]]:
-        """Split into (namespace, keys, groups, contents); each namespace comes once."""
+        """Split into (namespace, keys, groups, contents) tuples, one for each namespace."""
         groups = self.groups.tolist()
         if self.indexes is None:
             return [(self.namespaces[0], self.keys, groups, self.contents)] if self.keys else []
@@ -76,7 +76,7 @@ class Block:
 
 
 def encode(spec: TableSpec, op: Op, block: Block, groups: KeyGroupRange) -> Section:
-    """Pack the cells of ``block``, sorted by key group; ``groups`` is the range of the writer."""
+    """Pack the cells of ``block``, sorted by key group; ``groups`` is the writer's range."""
     order = np.argsort(block.groups, kind="stable")
     distinct, counts = np.unique(block.groups, return_counts=True)
     indexes = None if block.indexes is None else block.indexes[order].astype(_NUMBER)
@@ -102,9 +102,9 @@ def encode(spec: TableSpec, op: Op, block: Block, groups: KeyGroupRange) -> Sect
 
 
 def decode(section: Section, reader: TableSpec) -> Block:
-    """Unpack the cells of ``section`` that lie in its range; ``reader``'s codecs fit it.
+    """Unpack the cells of ``section`` that are in its range, with the codecs of ``reader``.
 
-    Raises `CorruptStateError` naming file, state and key for what no codec has packed.
+    Raises `CorruptStateError`, naming file, state and key, for bytes that no codec has packed.
     """
     start, stop = section.window()
     indexes: list[npt.NDArray[np.uint32]] = []
@@ -133,7 +133,7 @@ def decode(section: Section, reader: TableSpec) -> Block:
 def _decoded(
     section: Section, chunk: Chunk, reader: TableSpec
 ) -> tuple[npt.NDArray[np.uint32] | None, list[Any], list[Any]]:
-    """Index of the namespace, key and content of each cell."""
+    """Return each cell's namespace index, key and content."""
     columns, keys = chunk.columns(), list[Any]()
     contents: list[Any] = []
     with decoding(lambda at: f"{section.where}{_of_key(reader, keys, columns, at)}"):
@@ -165,7 +165,7 @@ def _check_namespaces(section: Section, indexes: npt.NDArray[np.uint32] | None) 
 def _of_key(
     reader: TableSpec, keys: Sequence[Any], columns: Sequence[bytes], at: int | None
 ) -> str:
-    """Whose value the one at a position of the last columns is."""
+    """Name the key whose value is at a position of the last columns, for messages."""
     if at is None or not keys:
         return ""
     if reader.shape is not Shape.POINT:
@@ -174,7 +174,7 @@ def _of_key(
 
 
 def oldest_time(section: Section, reader: TableSpec) -> int:
-    """The oldest time in a section of a table with TTL; the latest there is without any."""
+    """Return the oldest time in a section of a table with TTL; the latest possible without any."""
     if section.op in (Op.DELETE, Op.REMOVE):
         return _NEVER
     skipped = len(section.namespaces) > 1
@@ -184,7 +184,7 @@ def oldest_time(section: Section, reader: TableSpec) -> int:
 
 
 def _packed(spec: TableSpec, op: Op, contents: list[Any]) -> list[bytes]:
-    """The columns of what cells hold."""
+    """Pack the contents of cells into columns."""
     if spec.shape is Shape.POINT:
         return _pack_values(spec, contents)
     lengths = np.fromiter(map(len, contents), _NUMBER, len(contents)).tobytes()
@@ -198,7 +198,7 @@ def _packed(spec: TableSpec, op: Op, contents: list[Any]) -> list[bytes]:
 
 
 def _unpacked(reader: TableSpec, op: Op, columns: Sequence[bytes]) -> list[Any]:
-    """Inverse of `_packed`."""
+    """Unpack columns: the inverse of `_packed`."""
     if reader.shape is Shape.POINT:
         return _unpack_values(reader, columns)
     ends = np.cumsum(np.frombuffer(columns[0], _NUMBER), dtype=np.int64).tolist()
@@ -217,7 +217,7 @@ def _unpacked(reader: TableSpec, op: Op, columns: Sequence[bytes]) -> list[Any]:
 
 
 def _pack_values(spec: TableSpec, values: list[Any]) -> list[bytes]:
-    """One column, or two with TTL: the times of last access, and the values proper."""
+    """Return one column of values; with TTL a column of last access times before it."""
     if not spec.ttl:
         return [spec.value.pack(values)]
     times = np.fromiter(map(itemgetter(0), values), _TIME, len(values))

@@ -1,4 +1,4 @@
-"""What has expired: found among cells in memory, and left out of deltas that are folded."""
+"""Finds expired content in memory, and leaves it out of deltas that are folded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from forebay_state_api.contract.expiry import Deadline
 T = TypeVar("T")
 
 NEVER: Final = 1 << 62
-"""Later than every time."""
+"""Later than any time."""
 
 GroupedKeys = Collection[tuple[Any, int]]
 """Keys with their key groups."""
@@ -28,9 +28,9 @@ GroupedKeys = Collection[tuple[Any, int]]
 def expired_in(
     shape: Shape, namespace: Any, cells: dict[Any, Any], keys: GroupedKeys, until_us: int
 ) -> tuple[Changes, int]:
-    """Remove what is of ``until_us`` or older; what that changed, and the oldest time that stays.
+    """Remove content whose time is ``until_us`` or older from the cells of some keys.
 
-    `NEVER` stays if nothing does.
+    Returns the changes made, and the oldest time that remains; `NEVER` if nothing remains.
     """
     if shape is Shape.LIST:
         return _in_lists(namespace, cells, keys, until_us)
@@ -94,46 +94,46 @@ def _in_maps(
 
 
 class Walk:
-    """What the sweeps of one table know: whether anything can have expired at all.
+    """Lets sweeps of one table skip it while nothing in it can have expired.
 
-    Times are told as cells are read from files, or written to them. They can only be too old, for
-    cells are renewed and removed; a walk along all cells finds how old the oldest really is.
+    Learns times as cells are read from files or written to them. These times can only be too old,
+    because cells are renewed and removed. A walk over all cells finds the true oldest time.
     """
 
     def __init__(self) -> None:
-        """There are no cells yet."""
+        """Begin with an empty table."""
         self._oldest_us = NEVER
-        """No cell is older."""
+        """Lower bound of the times of all cells."""
         self._seen_us = NEVER
-        """No cell is older that this walk has seen, or that was written during it."""
+        """Lower bound of the times that this walk has seen, or that were written during it."""
 
     def is_clean(self, until_us: int) -> bool:
-        """Whether nothing is of ``until_us`` or older."""
+        """Return whether nothing can have a time of ``until_us`` or older."""
         return until_us < self._oldest_us
 
     def wrote(self, oldest_us: int) -> None:
-        """There are new contents, and none is older."""
+        """Record that contents were written, none older than ``oldest_us``."""
         self._oldest_us = min(self._oldest_us, oldest_us)
         self.saw(oldest_us)
 
     def wrote_all(self, oldest_us: int) -> None:
-        """No content of the whole table is older."""
+        """Record that no content of the whole table is older than ``oldest_us``."""
         self._oldest_us = oldest_us
         self.saw(oldest_us)
 
     def saw(self, oldest_us: int) -> None:
-        """The walk went along some cells, none of which is older."""
+        """Record that the walk passed some cells, none older than ``oldest_us``."""
         self._seen_us = min(self._seen_us, oldest_us)
 
     def rewind(self) -> None:
-        """The walk has ended, and the next one begins."""
+        """End this walk and begin the next one."""
         self._oldest_us, self._seen_us = self._seen_us, NEVER
 
 
 def without_expired(changes: Changes, deadline: Deadline) -> tuple[Changes, dict[Any, int]]:
-    """``changes`` of a delta without what has expired, which older files may hold too.
+    """Return a delta's ``changes`` without expired content, which older files may hold too.
 
-    Also the keys, with their key groups, of the cells that had something of it.
+    Also returns the keys, with their key groups, of the cells that had expired content.
     """
     found: dict[Any, int] = {}
     points = {n: _live_points(one, deadline, found) for n, one in changes.points.items()}
@@ -143,7 +143,7 @@ def without_expired(changes: Changes, deadline: Deadline) -> tuple[Changes, dict
 
 
 def _with_deadline(cells: Collection[T], deadline: Deadline) -> Iterable[tuple[T, int]]:
-    """Each of ``cells``, and until when it is dead."""
+    """Pair each cell with the time up to which content is expired."""
     untils = (repeat(until_us, count) for count, until_us in deadline.steps(len(cells)))
     return zip(cells, chain.from_iterable(untils), strict=True)
 

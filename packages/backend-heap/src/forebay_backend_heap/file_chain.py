@@ -1,4 +1,4 @@
-"""The files of a version: snapshots first, then deltas; and when to shorten the chain."""
+"""Orders the files of a version, snapshots before deltas, and decides when to fold deltas."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from forebay_state_api.keys import KeyGroupRange
 
 @attrs.frozen
 class Chain:
-    """What has to be read, in order, for the cells of one key-group range.
+    """The files to read, in order, for the cells of one key-group range.
 
     After a rescale there are several snapshots, and deltas of several ranges. A snapshot is the
-    oldest file of its groups, so snapshots may stand first; deltas keep the order in which each
-    parent named them.
+    oldest file of its groups, so all snapshots may come first; deltas keep the order in which
+    each parent named them.
     """
 
     snapshots: tuple[StateFile, ...] = ()
@@ -26,7 +26,7 @@ class Chain:
 
     @classmethod
     def of(cls, parents: Iterable[ParentState]) -> Self:
-        """The files that the parents name."""
+        """Return the chain of files that the parents name."""
         files = [file for parent in parents for file in parent.files]
         return cls(
             tuple(f for f in files if f.meta["role"] == Role.SNAPSHOT.value),
@@ -35,30 +35,30 @@ class Chain:
 
     @property
     def files(self) -> tuple[StateFile, ...]:
-        """All of them, oldest first within a key group."""
+        """All files, oldest first within a key group."""
         return (*self.snapshots, *self.deltas)
 
     @property
     def snapshot_bytes(self) -> float:
-        """Bytes of the snapshots, as far as they belong to the ranges that are read."""
+        """Bytes of the snapshots, in proportion to the ranges that are read."""
         return sum(map(weight, self.snapshots))
 
     @property
     def delta_bytes(self) -> float:
-        """The same of the deltas."""
+        """Bytes of the deltas, in proportion to the ranges that are read."""
         return sum(map(weight, self.deltas))
 
     def with_delta(self, delta: StateFile) -> Self:
-        """The chain after one more commit."""
+        """Return the chain with one more delta."""
         return attrs.evolve(self, deltas=(*self.deltas, delta))
 
     def foldable(self, max_deltas: int) -> int:
-        """How many of the newest deltas to fold into one, before another one is added.
+        """Return how many of the newest deltas to fold into one before another is added.
 
-        0 while there is room. Else at least half of ``max_deltas``, and older ones while they are
-        no larger than all newer ones together: so a delta that is folded again ends in one at
-        least twice its size, and what folding costs grows with the logarithm of the deltas, not
-        with the state.
+        Returns 0 while there is room. Otherwise folds at least half of ``max_deltas``, and then
+        older deltas as long as each is no larger than all newer ones together. A delta that is
+        folded again thus ends in one at least twice its size, so the cost of folding grows with the
+        logarithm of the number of deltas, not with the state.
         """
         if len(self.deltas) < max_deltas:
             return 0
@@ -71,15 +71,15 @@ class Chain:
         return count
 
     def folded(self, count: int, into: StateFile) -> Self:
-        """The chain with its newest ``count`` deltas replaced by ``into``."""
+        """Return the chain with its newest ``count`` deltas replaced by ``into``."""
         return attrs.evolve(self, deltas=(*self.deltas[:-count], into))
 
 
 def weight(file: StateFile) -> float:
-    """Bytes of a file, as far as they belong to the range for which it is read."""
+    """Return the bytes of a file, in proportion to the range for which it is read."""
     return file.size * len(file.range) / len(written_range(file.meta))
 
 
 def written_range(meta: Mapping[str, Any]) -> KeyGroupRange:
-    """The key groups that a file was written for, whatever it is read for now."""
+    """Return the key groups that a file was written for, which may exceed those it is read for."""
     return KeyGroupRange(*meta["range"])

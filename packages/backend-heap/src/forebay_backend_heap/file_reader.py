@@ -1,4 +1,4 @@
-"""Reads heap files from storage: whole, or only the chunks of a key-group range."""
+"""Reads heap files from storage, whole or only the chunks of a key-group range."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from forebay_state_api.errors import CorruptStateError
 
 _THREADS: Final = 8
 _WORTH_RANGES: Final = 256 * 1024
-"""Smaller files are read whole even for a part of their key groups: one request, not two."""
+"""Smaller files are read whole even for some of their key groups: one request instead of two."""
 
 
 @attrs.frozen
@@ -31,10 +31,10 @@ class Reader:
     version: int
 
     def read_all(self, files: Sequence[StateFile]) -> Iterable[list[Section]]:
-        """The sections of each file, in order, clipped to the file's range and verified.
+        """Return the sections of each file, in order, clipped to the file's range and verified.
 
-        Several files are read at once. Raises `CorruptStateError` naming file, state and version
-        for a file that is missing, truncated or altered.
+        Reads several files concurrently. Raises `CorruptStateError`, naming file, state and
+        version, for a file that is missing, truncated or altered.
         """
         if len(files) < 2:  # noqa: PLR2004 - a pool pays off from two on
             return [self.read(file) for file in files]
@@ -42,7 +42,7 @@ class Reader:
             return list(pool.map(self.read, files))
 
     def read(self, file: StateFile) -> list[Section]:
-        """`read_all` for one file."""
+        """Do `read_all` for one file."""
         try:
             with decoding(lambda _: self._where(file)):
                 if _is_whole(file) or file.size < _WORTH_RANGES:
@@ -55,7 +55,7 @@ class Reader:
         data = self.storage.get(file.name)
         if len(data) != file.size:
             raise CorruptStateError(
-                f"{self._where(file)}: it has {len(data)} bytes, its manifest says {file.size}"
+                f"{self._where(file)}: it has {len(data)} bytes, its manifest records {file.size}"
             )
         body = memoryview(data)[file.meta["header"] :]
         return [
@@ -113,5 +113,5 @@ def _span(chunks: Sequence[Chunk], header: int) -> tuple[int, int]:
 
 
 def _cut(chunks: Sequence[Chunk], body: memoryview, start: int) -> list[memoryview]:
-    """The bytes of each chunk; ``body`` begins at offset ``start``."""
+    """Cut out the bytes of each chunk; ``body`` begins at offset ``start``."""
     return [body[c.offset - start : c.offset - start + c.size] for c in chunks]

@@ -1,9 +1,9 @@
-"""The bytes of a heap file: sections of packed columns, every byte under a checksum.
+"""Lays out and parses heap files: sections of packed columns, every byte under a checksum.
 
 ``docs/reference/heap-format.md`` is the specification. A file is a prefix, a msgpack header and
-the chunks of its sections, one after the other. The prefix holds the checksum of the header, the
-header those of the chunks, and the manifest that of prefix and header: so any range of chunks can
-be read, and verified, without the rest.
+the chunks of its sections, one after the other. The prefix holds the header's checksum, the header
+holds the chunks' checksums, and the manifest holds the checksum of prefix and header. So a reader
+can fetch and verify any range of chunks without the rest.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ Counts = npt.NDArray[np.int64]
 
 
 class Op(enum.Enum):
-    """What a section does to its cells. Sections of one table take effect in file order."""
+    """The operation of a section on its cells. Sections of one table apply in file order."""
 
     PUT = "put"
-    """The cell's content is exactly this."""
+    """Sets the whole content of the cell."""
     DELETE = "delete"
-    """The cell does not exist."""
+    """Deletes the cell."""
     MERGE = "merge"
-    """Elements appended to a list, entries put into a map."""
+    """Appends elements to a list, puts entries into a map."""
     REMOVE = "remove"
-    """Entries removed from a map."""
+    """Removes entries from a map."""
 
 
 class Role(enum.Enum):
-    """What a file is to a version that names it."""
+    """The role of a file in a version that names it."""
 
     SNAPSHOT = "snapshot"
-    """All cells of its range."""
+    """Holds all cells of its range."""
     DELTA = "delta"
-    """What changed after the files before it."""
+    """Holds what changed since the files before it."""
 
 
 @attrs.frozen
 class Chunk:
-    """A run of cells, column after column."""
+    """Consecutive cells, column after column."""
 
     cells: int
     checksum: int
@@ -63,7 +63,7 @@ class Chunk:
     lengths: tuple[int, ...]
     """Bytes of each column, in order."""
     offset: int = 0
-    """Where it begins in the body of the file that it is read from."""
+    """Offset in the body of the file that it is read from."""
     data: bytes | memoryview | None = None
     """``None`` until it is read."""
 
@@ -73,40 +73,40 @@ class Chunk:
         return sum(self.lengths)
 
     def detached(self) -> Chunk:
-        """The same, with bytes of its own."""
+        """Return the chunk with its own copy of the bytes."""
         return attrs.evolve(self, data=bytes(self.data)) if self.data is not None else self
 
     def columns(self) -> list[bytes]:
-        """The bytes of each column."""
+        """Return the bytes of each column."""
         assert self.data is not None
         ends = np.cumsum(self.lengths).tolist()
         return [bytes(self.data[end - n : end]) for n, end in zip(self.lengths, ends, strict=True)]
 
 
 def chunk_of(cells: int, columns: Sequence[bytes]) -> Chunk:
-    """Make a chunk of packed columns."""
+    """Make a chunk from packed columns."""
     data = b"".join(columns)
     return Chunk(cells, xxh3_64_intdigest(data), tuple(map(len, columns)), data=data)
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class Section:
-    """Cells of one table to which one operation is done, sorted by key group."""
+    """Cells of one table to which one operation applies, sorted by key group."""
 
     description: Mapping[str, Any]
-    """`TableSpec.description` of what wrote it."""
+    """`TableSpec.description` of the writer."""
     op: Op
     range: KeyGroupRange
-    """Cells outside of it are not part of the section, although a chunk may hold them."""
+    """Cells outside it are not part of the section, although a chunk may hold them."""
     namespaces: tuple[bytes, ...]
-    """Packed; with more than one, the first column says which one each cell is of."""
+    """Packed; if there are several, the first column holds each cell's index among them."""
     groups: Groups
     """The distinct key groups, ascending."""
     counts: Counts
     """Cells of each of ``groups``."""
     chunks: tuple[Chunk, ...]
     where: str = "memory"
-    """The file that it was read from, for messages."""
+    """The file it was read from, for messages."""
 
     @property
     def table(self) -> str:
@@ -115,7 +115,7 @@ class Section:
 
     @property
     def cells(self) -> int:
-        """Cells in its chunks."""
+        """Number of cells in its chunks."""
         return int(self.counts.sum())
 
     @property
@@ -124,21 +124,21 @@ class Section:
         return sum(chunk.size for chunk in self.chunks)
 
     def window(self) -> tuple[int, int]:
-        """First and last (exclusive) of its cells that lie in ``range``."""
+        """First and last (exclusive) of its cells that are in ``range``."""
         ends = np.concatenate(([0], np.cumsum(self.counts)))
         first = np.searchsorted(self.groups, self.range.start, "left")
         last = np.searchsorted(self.groups, self.range.end, "right")
         return int(ends[first]), int(ends[last])
 
     def clipped(self, to: KeyGroupRange) -> Section | None:
-        """The section for the part of its range that is in ``to``; chunks without any go."""
+        """Clip the range to ``to``, dropping chunks outside it; ``None`` if no cell is left."""
         if (both := self.range.intersection(to)) is None:
             return None
         start, stop = (section := attrs.evolve(self, range=both)).window()
         return _trimmed(section, start, stop) if start < stop else None
 
     def detached(self) -> Section:
-        """The same, not keeping alive the file of which its bytes are a part."""
+        """Copy the section's bytes, so that it does not keep the whole file in memory."""
         chunks = [
             attrs.evolve(c, data=None if c.data is None else bytes(c.data)) for c in self.chunks
         ]
@@ -146,7 +146,7 @@ class Section:
 
 
 def _trimmed(section: Section, start: int, stop: int) -> Section:
-    """Without the chunks that hold none of the cells from ``start`` to ``stop``."""
+    """Drop the chunks that hold none of the cells from ``start`` to ``stop``."""
     ends = np.cumsum([chunk.cells for chunk in section.chunks])
     first = int(np.searchsorted(ends, start, "right"))
     last = int(np.searchsorted(ends, stop, "left")) + 1
@@ -170,13 +170,13 @@ class FileBytes:
 
     data: bytes
     header_bytes: int
-    """Length of prefix and header, which is what a reader of a part asks for first."""
+    """Length of prefix and header, which a reader of part of the file fetches first."""
     checksum: str
     """xxh3 (64 bits, hex) of prefix and header; it seals the whole file."""
 
 
 def file_bytes(role: Role, version: int, sections: Sequence[Section]) -> FileBytes:
-    """Lay out a file."""
+    """Lay out the bytes of a file."""
     header = msgpack.packb(
         {
             "role": role.value,
@@ -192,7 +192,7 @@ def file_bytes(role: Role, version: int, sections: Sequence[Section]) -> FileByt
 
 
 def seal_of(head: bytes) -> str:
-    """The checksum of prefix and header, as the manifest keeps it."""
+    """Return the checksum of prefix and header, as the manifest holds it."""
     return f"{xxh3_64_intdigest(head):016x}"
 
 
@@ -209,10 +209,10 @@ def _section_header(section: Section) -> dict[str, Any]:
 
 
 def parse_head(head: bytes, where: str) -> list[Section]:
-    """The sections that prefix and header tell of, without their data.
+    """Return the sections that prefix and header describe, without their data.
 
-    Raises `CorruptStateError` if the header is not what was written, and `StateMigrationError` if
-    a newer release wrote it. ``where`` begins the message.
+    Raises `CorruptStateError` if the header was altered, and `StateMigrationError` if a newer
+    release wrote it. ``where`` begins the message.
     """
     if len(head) < _PREFIX.size:
         raise CorruptStateError(f"{where}: only {len(head)} bytes")

@@ -1,4 +1,4 @@
-"""Several deltas as one: newest content wins, and what has expired goes where that is asked for."""
+"""Folds several deltas into one: newest content wins, and expired content goes if so configured."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from forebay_state_api.contract.backend import TableSpec
 from forebay_state_api.contract.expiry import Deadline
 
 MERGE_BELOW: Final = 4096
-"""Cells of a section from which on a fold takes it over as it is."""
+"""A fold copies a section of at least this many cells unchanged."""
 
 
 class Fold:
-    """The sections of several deltas, oldest first, as one delta's.
+    """Folds the sections of several deltas, oldest first, into the sections of one.
 
-    Small ones of one table become one section, in which each cell has its newest content. Large
-    ones are taken over as they are, unless something in them has expired, as are those of tables
-    that are not decoded, or that were written under another declaration: copying bytes costs next
-    to nothing, and what it spares is not worth unpacking and packing them.
+    Small sections of one table become one section, in which each cell has its newest content.
+    Large sections are copied unchanged unless something in them has expired, and so are sections
+    of tables that are not decoded or that were written under another declaration. Copying bytes
+    costs next to nothing; merging large sections would not save enough to pay for unpacking and
+    packing them.
     """
 
     def __init__(self, resident: Resident, now_us: int) -> None:
-        """``now_us`` is the micro-batch's time, `NO_TIME` where it has none."""
+        """Begin a fold; ``now_us`` is the micro-batch's time, `NO_TIME` if it has none."""
         self._resident = resident
         self._deadlines = {
             name: Deadline(expiry, now_us, table.spec.compaction_clock_every)
@@ -35,10 +36,10 @@ class Fold:
             if (expiry := table.spec.compaction_expiry) is not None
         }
         self._expired: dict[str, dict[object, int]] = {}
-        """Table → the keys, with their groups, of cells that had something expired."""
+        """Table → the keys, with their groups, of cells that had expired content."""
 
     def sections(self, sections: Sequence[Section]) -> list[Section]:
-        """The sections of the one delta."""
+        """Return the sections of the folded delta."""
         result: list[Section] = []
         merged: dict[str, WriteBuffer] = {}
         for section in sections:
@@ -58,7 +59,7 @@ class Fold:
         return result
 
     def dropped(self) -> list[Section]:
-        """Drop from memory too what was found expired; the sections that do the same."""
+        """Drop from memory too what was found expired; return sections that drop it elsewhere."""
         return [
             section
             for name, found in self._expired.items()
@@ -68,7 +69,7 @@ class Fold:
         ]
 
     def _mergeable(self, section: Section) -> TableSpec | None:
-        """What a section is decoded with to be merged; ``None`` if it is taken over as it is."""
+        """Return the spec to decode a section with for merging; ``None`` to copy it unchanged."""
         table = self._resident.tables.get(section.table)
         if table is None or section.description != table.spec.description():
             return None

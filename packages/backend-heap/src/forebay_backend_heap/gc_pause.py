@@ -1,4 +1,4 @@
-"""Holds Python's garbage collector back where it could find nothing."""
+"""Pauses Python's garbage collector during work that makes no garbage cycles."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
-    """No collection meanwhile: for loops that make very many objects and no garbage cycles."""
+    """Pause collections: for loops that make very many objects and no garbage cycles."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""The key group of each key of a table: what files are sorted by, and what sweeps walk along."""
+"""Maps each key of a table to its key group: files are sorted by it, sweeps walk along it."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ KeyRun = tuple[list[Any], Groups]
 
 
 class GroupIndex:
-    """Key → key group.
+    """Maps keys to key groups.
 
-    Kept as runs of keys and groups, in the order in which they came, because that takes a tenth of
-    the memory of a dictionary and is asked for only when a snapshot is written.
+    Kept as runs of keys and groups in order of arrival, which takes a tenth of the memory of a
+    dictionary; look-ups are needed only when a snapshot is written.
     """
 
     def __init__(self, runs: Iterable[KeyRun] = (), walked: int = 0) -> None:
-        """``walked`` of the keys in ``runs`` were walked along already."""
+        """Index ``runs``; the walk has already passed the first ``walked`` keys."""
         self._reset(list(runs), walked)
 
     def add(self, keys: list[Any], groups: Sequence[int] | Groups) -> None:
-        """Learn of keys, known or new; ``keys`` is kept."""
+        """Add keys, known or new; keeps a reference to ``keys``."""
         run = (keys, np.asarray(groups, np.uint16))
         if not self._runs:
             self._reset([run], 0)
@@ -39,10 +39,10 @@ class GroupIndex:
             self.compact()
 
     def of(self, keys: list[Any], known: Mapping[Any, int] | None = None) -> Groups:
-        """The key groups of known keys; ``known`` is what `as_dict` gives, for many calls.
+        """Return the key groups of known keys; pass `as_dict` as ``known`` for repeated calls.
 
-        Dictionaries keep their order: where nothing was deleted, ``keys`` begins with the keys of
-        the oldest run, and these need not be looked up.
+        Dictionaries keep their order: if nothing was deleted, ``keys`` begins with the keys of the
+        oldest run, and these need no look-up.
         """
         if known is not None:
             return _looked_up(keys, known)
@@ -54,7 +54,7 @@ class GroupIndex:
         return np.concatenate([groups, _looked_up(keys[len(first) :], self.as_dict(1))])
 
     def as_dict(self, start: int = 0) -> dict[Any, int]:
-        """Key → key group, of the runs from ``start`` on."""
+        """Return a dictionary from key to key group, of the runs from ``start`` on."""
         known: dict[Any, int] = {}
         for keys, groups in self._runs[start:]:
             known.update(zip(keys, groups.tolist(), strict=True))
@@ -63,7 +63,7 @@ class GroupIndex:
     # -- walking ------------------------------------------------------------------------------
 
     def walk(self, count: int) -> list[tuple[Any, int]]:
-        """The next keys with their groups; some may come twice, or be of cells that are gone."""
+        """Return the next keys with their groups; may repeat keys, or name removed cells."""
         found: list[tuple[Any, int]] = []
         start = self.position
         for keys, groups in self._runs:
@@ -77,17 +77,17 @@ class GroupIndex:
 
     @property
     def at_end(self) -> bool:
-        """All keys were walked along."""
+        """Whether the walk has passed all keys."""
         return self.position >= self.held
 
     def rewind(self, cells: Sequence[Mapping[Any, Any]]) -> None:
-        """Begin the next walk; if most keys are not held any more, or twice, forget those."""
+        """Begin the next walk; compact first if most keys are gone or repeated."""
         self.position = self.gone = 0
         if self.held > 2 * sum(map(len, cells)):
             self.compact(cells)
 
     def walked(self, held: Iterable[Mapping[Any, Any]]) -> int:
-        """How many of the keys that the table holds, in these dictionaries, the walk has passed."""
+        """Return how many of the table's keys, which ``held`` has, the walk has passed."""
         if self.at_end:
             return len(set().union(*held))
         if not self.position:
@@ -100,7 +100,7 @@ class GroupIndex:
         return len(passed.intersection(set().union(*held)))
 
     def _parted(self) -> tuple[dict[Any, int], dict[Any, int]]:
-        """The keys that the walk has passed, and the others."""
+        """Return the keys that the walk has passed, and the others."""
         before: dict[Any, int] = {}
         after: dict[Any, int] = {}
         start = 0
@@ -113,7 +113,7 @@ class GroupIndex:
         return before, after
 
     def compact(self, cells: Sequence[Mapping[Any, Any]] = (), walked: int = 0) -> None:
-        """Hold each key once; if ``cells`` are given, the table's, only those that are in them."""
+        """Keep each key once; given ``cells``, the table's dictionaries, keep only their keys."""
         before, after = self._parted() if self.position else ({}, self.as_dict())
         known = before | after
         if cells:
@@ -125,12 +125,12 @@ class GroupIndex:
     def _reset(self, runs: list[KeyRun], walked: int) -> None:
         self._runs = runs
         self.held = sum(len(keys) for keys, _ in runs)
-        """Keys, those counted twice that came twice."""
+        """Keys in all runs; a key that was added twice counts twice."""
         self._limit = 4 * self.held + _SLACK
         self.position = walked
-        """How many keys were walked along."""
+        """Keys that the walk has passed."""
         self.gone = 0
-        """How many of them the table does not hold any more since."""
+        """Passed keys that the table has lost since."""
 
 
 def _looked_up(keys: list[Any], known: Mapping[Any, int]) -> Groups:

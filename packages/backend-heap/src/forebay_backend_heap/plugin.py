@@ -1,4 +1,4 @@
-"""What the entry point of the group ``forebay`` names."""
+"""The plugin module that the entry point of the group ``forebay`` names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def forebay_state_backends() -> type[HeapBackend]:
-    """Give the heap backend."""
+    """Return the heap backend."""
     from forebay_backend_heap.backend import HeapBackend
 
     return HeapBackend

@@ -1,4 +1,4 @@
-"""The state of one key-group range, as memory holds it."""
+"""Holds the state of one key-group range in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class Resident:
-    """Tables that were asked for, as objects; all others as the sections that were read."""
+    """Declared tables, decoded to objects, and all others as the sections that were read."""
 
     def __init__(self, groups: KeyGroupRange) -> None:
         self.groups = groups
@@ -27,7 +27,7 @@ class Resident:
         self.raw: dict[str, list[Section]] = {}
 
     def replay(self, files: Iterable[list[Section]]) -> None:
-        """Take the sections of files, oldest first."""
+        """Apply the sections of files, oldest first."""
         with paused():
             for section in (section for sections in files for section in sections):
                 table = self.tables.get(section.table)
@@ -35,14 +35,14 @@ class Resident:
                     table.replay(section)
                     continue
                 if table is not None:
-                    # Written under a later declaration, of which the table's can lose a part.
+                    # The section has a newer declaration; the table's spec could lose part of it.
                     self.raw[section.table] = self._encoded(self.tables.pop(section.table))
                 self.raw.setdefault(section.table, []).append(section)
 
     def table(self, spec: TableSpec) -> HeapTable:
-        """The table of a declared state; decoded now, unless it is already.
+        """Return a declared state's table, decoding it if necessary.
 
-        Raises `StateMigrationError` if what is stored does not fit; nothing has changed then.
+        Raises `StateMigrationError`, and changes nothing, if stored state does not fit ``spec``.
         """
         held = self.tables.get(spec.name)
         if held is not None and _interchangeable(held.spec, spec):
@@ -58,9 +58,10 @@ class Resident:
         return table
 
     def clean_up(self, now_us: int) -> list[Section]:
-        """Drop what has expired where a snapshot, the fold of all deltas, is to be without it.
+        """Drop expired content of tables that clean up in snapshots or folds.
 
-        Returns the sections that do the same to whoever held the version before.
+        A snapshot folds all deltas, so both settings apply. Returns the sections that drop the same
+        content from a copy of the previous version.
         """
         return [
             section
@@ -70,7 +71,7 @@ class Resident:
         ]
 
     def dropping(self, table: HeapTable, keys: GroupedKeys, until_us: int) -> list[Section]:
-        """`HeapTable.drop`, and the sections that do the same."""
+        """Do `HeapTable.drop`, and return the sections that drop the same content elsewhere."""
         dropped = table.drop(keys, until_us)
         if len(dropped):
             _log.debug(
@@ -82,28 +83,28 @@ class Resident:
         return [encode(table.spec, op, block, self.groups) for op, block in dropped.blocks()]
 
     def snapshot(self) -> list[Section]:
-        """All that there is."""
+        """Return sections of the whole state."""
         with paused():
             raw = [section for sections in self.raw.values() for section in sections]
             return [*raw, *(s for t in self.tables.values() for s in self._encoded(t))]
 
     def delta(self) -> list[Section]:
-        """What was applied since the last commit."""
+        """Return sections of the changes since the last commit."""
         with paused():
             return [section for table in self.tables.values() for section in self._changed(table)]
 
     @property
     def pending(self) -> int:
-        """Cells applied since the last commit."""
+        """Number of cells changed since the last commit."""
         return sum(len(table.pending) for table in self.tables.values())
 
     @property
     def cells(self) -> int:
-        """Cells of the decoded tables."""
+        """Number of cells of the decoded tables."""
         return sum(map(len, self.tables.values()))
 
     def settled(self) -> None:
-        """A commit is durable."""
+        """Forget pending changes: the commit is durable."""
         for table in self.tables.values():
             table.settled()
         self.raw = {name: [s.detached() for s in found] for name, found in self.raw.items()}
@@ -122,9 +123,9 @@ class Resident:
 
 
 def _expiring(table: HeapTable, now_us: int) -> Iterator[tuple[GroupedKeys, int]]:
-    """All keys of a table, and until when what they hold has expired.
+    """Yield all keys of a table with the time up to which their content has expired.
 
-    They come in parts where the clock is to be read in between.
+    Yields them in parts if the clock is to be read in between.
     """
     spec = table.spec
     expiry = spec.compaction_expiry or spec.snapshot_expiry
@@ -137,7 +138,7 @@ def _expiring(table: HeapTable, now_us: int) -> Iterator[tuple[GroupedKeys, int]
 
 
 def _interchangeable(held: TableSpec, spec: TableSpec) -> bool:
-    """Whether values decoded for one are what decoding for the other would give."""
+    """Return whether decoding with either spec gives the same values."""
     if held.description() != spec.description():
         return False
     pairs = [(held.key, spec.key), (held.value, spec.value), (held.user_key, spec.user_key)]
@@ -145,8 +146,8 @@ def _interchangeable(held: TableSpec, spec: TableSpec) -> bool:
 
 
 def _made_of(codec: ValueCodec | None) -> frozenset[type]:
-    """The classes that a codec makes values of, and those of users' codecs.
+    """Return the classes of a codec's values, and the classes of users' codecs.
 
-    A function that was edited in a notebook brings a new class of the same name and description.
+    Editing a function in a notebook makes a new class of the same name and description.
     """
     return frozenset() if codec is None else codec.classes

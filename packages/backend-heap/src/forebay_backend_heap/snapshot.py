@@ -1,4 +1,4 @@
-"""What a commit writes: a delta, a snapshot in its place, or a fold of older deltas beside it."""
+"""Writes the files of a commit: a delta, a snapshot instead, or also a fold of older deltas."""
 
 from __future__ import annotations
 
@@ -20,24 +20,27 @@ from forebay_state_api.versions.layout import data_name
 
 @attrs.frozen(kw_only=True)
 class Written:
-    """What became of a commit."""
+    """The result of writing a commit."""
 
     chain: Chain
     """The files of the new version."""
     delta: StateFile | None
-    """What leads from the opened version to the new one; ``None`` where only a snapshot does, and
-    where nothing changed."""
+    """Leads from the opened version to the new one; ``None`` if only a snapshot does, or if nothing
+    changed."""
     changed: bool
     bytes_written: int
 
 
 class Writer:
-    """Makes the files of one version."""
+    """Writes the files of one version."""
 
     def __init__(
         self, reader: Reader, resident: Resident, options: HeapOptions, version: int, now_us: int
     ) -> None:
-        """``now_us`` is the micro-batch's time; `NO_TIME`: nothing expires."""
+        """Prepare to write ``version``.
+
+        ``now_us`` is the micro-batch's time; with `NO_TIME` nothing expires.
+        """
         self._reader = reader
         self._resident = resident
         self._options = options
@@ -46,7 +49,7 @@ class Writer:
         self._bytes = 0
 
     def write(self, chain: Chain) -> Written:
-        """Make durable what was applied since ``chain`` was opened."""
+        """Make the changes applied since ``chain`` was opened durable."""
         if self._resident.pending and self._rewrites_most(chain):
             self._resident.clean_up(self._now_us)
             return self._snapshot(self._resident.snapshot())
@@ -63,16 +66,16 @@ class Writer:
         return self._written(chain.with_delta(file), file)
 
     def _is_due(self, chain: Chain, delta_bytes: float) -> bool:
-        """Whether the deltas outgrow the snapshot.
+        """Return whether the deltas outgrow the snapshot.
 
-        Writing it then costs at most what was written of deltas since the last one, times a
-        constant: so the cost of commits stays in proportion to what they change.
+        A new snapshot then costs at most a constant times the deltas written since the last one, so
+        the cost of commits stays proportional to what they change.
         """
         limit = self._options.snapshot_factor * chain.snapshot_bytes
         return chain.delta_bytes + delta_bytes > limit
 
     def _rewrites_most(self, chain: Chain) -> bool:
-        """Whether a snapshot alone is the cheapest, without packing the delta to see."""
+        """Return whether a snapshot alone is cheapest, estimated without packing the delta."""
         if not chain.files:
             return True
         changed, resident = self._resident.pending, self._resident
@@ -86,7 +89,7 @@ class Writer:
         return 2 * expected >= chain.snapshot_bytes and self._is_due(chain, expected)
 
     def _snapshot_beside(self, delta: Sequence[Section], delta_data: FileBytes) -> Written:
-        """A snapshot; and the delta too if that is less for who holds the version before."""
+        """Write a snapshot, and the delta too if it is smaller, for caches of the last version."""
         dropped = self._resident.clean_up(self._now_us)
         delta, delta_data = self._with(dropped, delta, delta_data)
         sections = self._resident.snapshot()
@@ -98,7 +101,7 @@ class Writer:
         return self._written(Chain(snapshots=(snapshot,)), file)
 
     def _snapshot(self, sections: Sequence[Section], data: FileBytes | None = None) -> Written:
-        """A snapshot that takes the place of everything; no file for a state without cells."""
+        """Write a snapshot that replaces all files; no file if the state has no cells."""
         if not sections:
             return self._written(Chain(), None)
         data = data or file_bytes(Role.SNAPSHOT, self._version, sections)
@@ -106,9 +109,9 @@ class Writer:
         return self._written(Chain(snapshots=(snapshot,)), None)
 
     def _fold(self, chain: Chain, count: int) -> tuple[Chain, Sequence[Section]]:
-        """One delta in the place of the newest ``count``; costs what those are large.
+        """Replace the newest ``count`` deltas by one; costs as much as they are large.
 
-        Also the sections that drop from newer content what the fold found expired.
+        Also returns the sections that drop, from newer content, what the fold found expired.
         """
         files = self._reader.read_all(chain.deltas[-count:])
         fold = Fold(self._resident, self._now_us)
@@ -120,7 +123,7 @@ class Writer:
     def _with(
         self, dropped: Sequence[Section], delta: Sequence[Section], data: FileBytes
     ) -> tuple[Sequence[Section], FileBytes]:
-        """A delta that drops something besides."""
+        """Add sections that drop expired content to a delta."""
         if not dropped:
             return delta, data
         delta = [*delta, *dropped]

@@ -1,4 +1,4 @@
-"""The cells of one state, in dictionaries that the state objects work on directly."""
+"""Holds the cells of one state in dictionaries that the state objects change directly."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from forebay_state_api.contract.migration import reader_of
 
 
 class Cells(dict[Any, Any]):
-    """A dictionary that the garbage collector never lets out of its sight.
+    """A dictionary that the garbage collector always tracks.
 
-    It lets go of plain ones without cyclic content, and takes them up again at the next write: so
-    freezing would not last, and every collection would walk through all cells.
+    The collector untracks plain dictionaries that hold no containers, and tracks them again at the
+    next write. Freezing them would not last, and every collection would walk all cells.
     """
 
     __slots__ = ()
 
 
 class HeapTable(Table):
-    """A resident table: its spaces are complete, and changed before `apply` hears of it."""
+    """A resident table: its spaces are complete, and are changed before `apply` is called."""
 
     def __init__(self, spec: TableSpec) -> None:
         self.spec = spec
         self.pending = WriteBuffer()
-        """What was applied since the table was opened."""
+        """Changes applied since the last commit."""
         self._spaces: dict[Any, Space] = {}
         self._groups = GroupIndex()
         self._walk = Walk()
         self._left_off: int | None = None
-        """`swept`, of an earlier process, until a sweep goes on from there."""
+        """`swept` of an earlier process, until a sweep resumes there."""
 
     def space(self, namespace: Any) -> Space:
         space = self._spaces.get(namespace)
@@ -79,7 +79,7 @@ class HeapTable(Table):
                 yield Changes.whole(self.spec.shape, namespace, rows)
 
     def replay(self, section: Section) -> None:
-        """Do what a file says; raises `StateMigrationError` if the spec does not fit it."""
+        """Apply a section of a file; raises `StateMigrationError` if the spec does not fit it."""
         with decoding(lambda _: section.where):
             reader = reader_of(section.description, self.spec)
         block = decode(section, reader)
@@ -90,7 +90,7 @@ class HeapTable(Table):
             _replay(self.spec.shape, self.space(namespace).cells, section.op, keys, contents)
 
     def content(self) -> Block | None:
-        """All cells, as a snapshot holds them; ``None`` without any."""
+        """Return all cells as a snapshot holds them; ``None`` if there is no cell."""
         parts: list[tuple[Any, list[Any], Groups, list[Any] | None]] = []
         known = self._groups.as_dict() if len(self._spaces) > 1 else None
         for namespace, space in self._spaces.items():
@@ -126,7 +126,7 @@ class HeapTable(Table):
 
     @property
     def swept(self) -> int:
-        """Where the next sweep goes on: how many keys the last ones have passed and left."""
+        """Where the next sweep resumes: how many remaining keys earlier sweeps have passed."""
         if self._left_off is not None:
             return self._left_off
         return max(0, self._groups.position - self._groups.gone)
@@ -136,25 +136,25 @@ class HeapTable(Table):
         self._left_off = keys
 
     def _resume(self) -> None:
-        """Go on where an earlier process left off; not before something may have expired."""
+        """Resume where an earlier process stopped; called only when something may have expired."""
         keys, self._left_off = self._left_off, None
         if keys or (keys is not None and self._groups.held > len(self)):
             self._groups.compact(self.all_cells(), keys)
 
     def wrote(self, sections: Iterable[Section], *, everything: bool = False) -> None:
-        """Know how old contents are that sections hold, of which they were read or written.
+        """Record the oldest time in sections that the table has read or written.
 
-        ``everything``: the table holds nothing else.
+        With ``everything`` the table holds nothing else.
         """
         if self.spec.ttl:
             times = (oldest_time(section, self.spec) for section in sections)
-            told = self._walk.wrote_all if everything else self._walk.wrote
-            told(min(times, default=NEVER))
+            record = self._walk.wrote_all if everything else self._walk.wrote
+            record(min(times, default=NEVER))
 
     def drop(self, keys: GroupedKeys, until_us: int) -> WriteBuffer:
-        """Remove what is of ``until_us`` or older from the cells of some keys.
+        """Remove content whose time is ``until_us`` or older from the cells of some keys.
 
-        Returns what that changed; it was applied too.
+        Returns the changes, which are already applied.
         """
         dropped = WriteBuffer()
         for namespace, space in self._spaces.items():
@@ -165,11 +165,11 @@ class HeapTable(Table):
         return dropped
 
     def grouped_keys(self) -> GroupedKeys:
-        """All keys."""
+        """Return all keys with their key groups."""
         return self._groups.as_dict().items()
 
     def settled(self) -> None:
-        """Begin anew after a commit: nothing is pending, and empty namespaces are forgotten."""
+        """Clear pending changes after a commit, and forget empty namespaces."""
         self.pending = WriteBuffer()
         if len(self._spaces) > 1:
             self._spaces = {n: s for n, s in self._spaces.items() if n is None or s.cells}
@@ -183,7 +183,7 @@ class HeapTable(Table):
 
 
 class HeapScan(Scan):
-    """A copy of one list, or of the entries of one map."""
+    """A scan of a copy of one list, or of the entries of one map."""
 
     def __init__(self, content: Iterable[Any]) -> None:
         self._content = list(content)
@@ -194,7 +194,7 @@ class HeapScan(Scan):
 
 
 def _drop_empty(cells: dict[Any, Any], changed: Iterable[Any]) -> None:
-    """A list or map without content does not exist."""
+    """Delete changed lists and maps that are now empty: without content they do not exist."""
     for key in changed:
         if not cells.get(key, True):
             del cells[key]

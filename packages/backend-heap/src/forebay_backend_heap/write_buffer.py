@@ -1,4 +1,4 @@
-"""Writes of one table that no file holds yet: what the next delta is made of."""
+"""Buffers the writes of one table that no file holds yet, for the next delta."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Part = tuple[Any, list[Any], Groups, list[Any] | None]
 
 
 class WriteBuffer:
-    """Accumulates `Changes`; of several to one cell, what they amount to together.
+    """Accumulates `Changes`, combining several changes to one cell into their net effect.
 
-    What is added is kept, and must not be changed afterwards.
+    Added changes are kept by reference and must not be modified afterwards.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class WriteBuffer:
         self._maps: dict[Any, dict[Any, MapChange]] = {}
 
     def add(self, changes: Changes) -> None:
-        """Take later writes."""
+        """Add writes, which are newer than all added before."""
         for namespace, points in changes.points.items():
             self._points.setdefault(namespace, []).append(points)
         for namespace, lists in changes.lists.items():
@@ -47,12 +47,12 @@ class WriteBuffer:
         return bool(self._points or self._lists or self._maps)
 
     def __len__(self) -> int:
-        """Cells written; a cell of a point table that was handed over twice counts twice."""
+        """Number of cells written; a cell of a point table that was added twice counts twice."""
         points = sum(len(part.keys) for parts in self._points.values() for part in parts)
         return points + sum(map(len, self._lists.values())) + sum(map(len, self._maps.values()))
 
     def blocks(self) -> Iterator[tuple[Op, Block]]:
-        """What the delta must contain; no cell, or entry of a map, occurs in two of the blocks."""
+        """Yield the blocks of the delta; no cell, or entry of a map, occurs in two of them."""
         lists, maps = self._split(self._lists, _of_list), self._split(self._maps, _of_map)
         for split in (self._split_points(), lists, maps):
             for op, parts in split.items():
@@ -77,7 +77,7 @@ class WriteBuffer:
         return {Op.PUT: puts, Op.DELETE: deletes}
 
     def _split(self, changes: Mapping[Any, Mapping[Any, Any]], of: Any) -> dict[Op, list[Part]]:
-        """Of list or map tables; ``of`` gives (operation, content) of one change."""
+        """Split changes of list or map tables; ``of`` yields (operation, content) of one change."""
         split: dict[Op, list[Part]] = {op: [] for op in Op}
         for namespace, cells in changes.items():
             rows: dict[Op, list[tuple[Any, int, Any]]] = {op: [] for op in Op}
@@ -91,7 +91,7 @@ class WriteBuffer:
 
 
 def changes_of(shape: Shape, op: Op, block: Block) -> Changes:
-    """The writes that a block stands for; inverse of `WriteBuffer.blocks`."""
+    """Return the writes that a block represents: the inverse of `WriteBuffer.blocks`."""
     points: dict[Any, PointChanges] = {}
     lists: dict[Any, dict[Any, ListChange]] = {}
     maps: dict[Any, dict[Any, MapChange]] = {}

@@ -211,5 +211,5 @@ def check_present(
         raise CorruptStateError(f"{where}: it is not there") from fault
     if sizes[file.name] < file.size:
         raise CorruptStateError(
-            f"{where}: it has {sizes[file.name]} bytes, its manifest says {file.size}"
+            f"{where}: it has {sizes[file.name]} bytes, its manifest records {file.size}"
         ) from fault
