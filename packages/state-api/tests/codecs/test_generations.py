@@ -164,7 +164,7 @@ def test_members_are_kept_by_name() -> None:
 def test_a_codec_is_asked_about_the_version_before() -> None:
     one, two, three = Versioned(1), Versioned(2, "text 1"), Versioned(3, "text 2")
     assert read("a", one, two, three) == "a by 3"
-    with pytest.raises(StateMigrationError, match="codec versioned says that it cannot read"):
+    with pytest.raises(StateMigrationError, match="codec versioned reports that it cannot read"):
         through(one, three)
 
 

@@ -94,7 +94,7 @@ def test_several_columns_are_a_struct(ddl, expected):
         ("map<int>", "expected ',', found '>'"),
         ("a int b", "expected ',', found 'b'"),
         ("a int,", "expected a column's name"),
-        ("a int, a long", "two fields of one name"),
+        ("a int, a long", "two fields of the same name"),
         ("interval year to month", "intervals of year to month have no Python type"),
         ("decimal(x)", "expected a number, found 'x'"),
         ("a ! b", "unexpected character '!'"),

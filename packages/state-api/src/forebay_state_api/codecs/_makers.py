@@ -1,4 +1,4 @@
-"""How records are taken apart and built: tuples by position, objects field by field."""
+"""Generated code that reads and builds records: tuples by position, objects field by field."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Maker(abc.ABC):
     def build(self, code: Code, parts: Sequence[str]) -> Function:
         """Compile a function of ``v`` that builds a record from expressions of all its fields.
 
-        In an expression ``o`` stands for the record as far as it is built, ``None`` for a tuple.
+        In an expression ``o`` is the partly built record, or ``None`` for a tuple.
         """
 
     def rebuild(self, functions: Sequence[Function | None], subjects: Sequence[str]) -> Function:
-        """Compile a function of ``v`` that builds a record of ``functions`` of ``subjects``."""
+        """Compile a function of ``v`` that builds a record from ``functions`` of ``subjects``."""
         code = Code()
         pairs = zip(functions, subjects, strict=True)
         return self.build(code, [code.apply(f, subject) for f, subject in pairs])
@@ -54,14 +54,14 @@ class TupleMaker(Maker):
 class ObjectMaker(Maker):
     """For objects with fields in slots or in their ``__dict__``.
 
-    Fields are set as they are: without ``__init__``, converters and validators, so that what comes
-    out is what went in, whatever those do. A class with a hook that runs after its ``__init__``
-    gets it called, for the sake of attributes that are no fields; fields that the hook changes
-    are set again afterwards.
+    Fields are set directly, without ``__init__``, converters and validators, so that values come
+    out as they went in, whatever those do. If the class has a hook that runs after ``__init__``,
+    the hook is called, for attributes that are not fields; then the fields are set a second time in
+    case the hook changed them.
     """
 
     def __init__(self, cls: type, names: Sequence[str], hook: str | None) -> None:
-        """Make instances of ``cls``; ``hook`` is the name of its method to be called, if any."""
+        """Make instances of ``cls``; ``hook`` is the name of the method to call, if any."""
         self._cls = cls
         self._names = names
         self._hook = hook

@@ -1,4 +1,4 @@
-"""What a declared type is made of: the `Shape` of each type, and the small code generator.
+"""The structure of a declared type: the `TypeShape` of each type, and a small code generator.
 
 A shape knows the type's description and how to test, convert, copy, flatten and address its
 values. Shapes nest as types do; `ValueCodec.of` compiles a whole tree of them into functions.
@@ -10,7 +10,7 @@ import abc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from forebay_state_api.codecs.plain import TYPED, Layout
+from forebay_state_api.codecs.plain import TYPED, ByteLayout
 
 Function: TypeAlias = Callable[[Any], Any]
 Description: TypeAlias = Mapping[str, Any]
@@ -20,45 +20,45 @@ class MisfitError(Exception):
     """A value, or a part of it, is not of the declared type. Becomes a `TypeError`."""
 
     def __init__(self, path: str, problem: str) -> None:
-        """Say what is wrong with the part at ``path`` (like ``[1].name``; empty: the whole)."""
+        """Describe the problem of the part at ``path`` (like ``[1].name``; empty: the whole)."""
         super().__init__(path, problem)
         self.path = path
         self.problem = problem
 
     def below(self, step: str) -> MisfitError:
-        """Return the same fault, seen from the value that holds the part at ``step``."""
+        """Return the same error, seen from the value that holds the part at ``step``."""
         return MisfitError(step + self.path, self.problem)
 
 
 class UnreadableError(Exception):
-    """Data of the stored type cannot be read as the declared type; the text says why."""
+    """Data of the stored type cannot be read as the declared type; the text gives the reason."""
 
 
 class MigrationNeededError(UnreadableError):
-    """Only a function of the job's, or one of its factories, can read data of the stored type."""
+    """Only one of the job's own functions or factories can read data of the stored type."""
 
 
 class UnsupportedTypeError(Exception):
-    """There is no shape for a declared type; the text names the type and says why."""
+    """A declared type has no shape; the text names the type and the reason."""
 
 
-class Shape(abc.ABC):
+class TypeShape(abc.ABC):
     """One type, or one part of one."""
 
     description: dict[str, Any]
-    """Plain data: ``type`` and what belongs to it."""
-    layout: Layout = TYPED
+    """Plain data: ``type`` and the type's parameters."""
+    layout: ByteLayout = TYPED
     """How values become bytes when this is the whole type; parts are always `TYPED`."""
     exact: frozenset[type] = frozenset()
-    """If not empty: a value is fine as it is, and immutable, iff its class is one of these."""
+    """If not empty: a value is valid as it is, and immutable, iff its class is one of these."""
     classes: frozenset[type] = frozenset()
-    """The users' classes that values consist of, and the classes of the codecs at work."""
+    """The users' classes that values consist of, and the classes of the codecs in use."""
     copy: Function | None = None
-    """Copy all that can be changed in a value; ``None`` if nothing can."""
+    """Copies the mutable parts of a value; ``None`` if there are none."""
     to_plain: Function | None = None
-    """Value → what msgpack writes; ``None`` if it is the value itself."""
+    """Value → the object that msgpack writes; ``None`` if it is the value itself."""
     address: Function | None = None
-    """Value → a hashable stand-in, equal for values that are one key; ``None``: the value itself.
+    """Value → a hashable substitute, equal for values that are the same key; ``None``: the value.
     May raise `TypeError` for a value that cannot be a key."""
     original: Function | None = None
     """Address → value; ``None``: the address itself."""
@@ -74,50 +74,50 @@ class Shape(abc.ABC):
         return f"type({subject}) in {code.bind(self.exact)}"
 
     def taken(self, subject: str, code: Code) -> str:
-        """Return an expression for what is stored of a ``subject`` that passed the test."""
+        """Return an expression for the stored form of a ``subject`` that passed the test."""
         return code.apply(self.copy, subject)
 
     @property
     def declaration(self) -> dict[str, Any]:
-        """The description with what the declaration says about older data besides.
+        """The description, plus the declaration's rules for older data.
 
-        Former names, the defaults of added fields, types that a function migrates:
-        `forebay_state_api.codecs.generations` reads them without the classes.
+        These are former names, the defaults of added fields, and types that a function migrates.
+        `forebay_state_api.codecs.generations` applies them without the classes.
         """
         return self.description
 
     @abc.abstractmethod
     def convert(self, value: Any) -> Any:
-        """Return ``value`` as it is to be stored, sharing nothing that can be changed.
+        """Return ``value`` in its stored form, sharing no mutable object with it.
 
         Raises `MisfitError`.
         """
 
     @abc.abstractmethod
     def reader(self, stored: Description) -> Function | None:
-        """Return what turns plain data of the stored type into a value; ``None``: it is one.
+        """Return a function from plain data of the stored type to a value; ``None``: the identity.
 
         Raises `UnreadableError`.
         """
 
-    def layout_of(self, stored: Description) -> Layout:  # noqa: ARG002 - as it must be
-        """How values of the stored type became bytes when that was the whole type."""
+    def layout_of(self, stored: Description) -> ByteLayout:  # noqa: ARG002 - as it must be
+        """Return the layout of values that were stored when that was the whole type."""
         return self.layout
 
 
 class Code:
-    """Names for objects in generated code, and the way from its text to a function.
+    """Compiles generated code, in which objects are bound to names.
 
-    The text is made of the names of fields, which are identifiers, and of names bound here; values
-    never become part of it.
+    The code contains only names of fields, which are identifiers, and names bound here; values are
+    never inserted into it.
     """
 
     def __init__(self) -> None:
-        """Begin without names."""
+        """Start without names."""
         self.names: dict[str, Any] = {}
 
     def bind(self, value: Any) -> str:
-        """Return a name that stands for ``value`` in code compiled here."""
+        """Return a name bound to ``value`` in code compiled here."""
         name = f"_{len(self.names)}"
         self.names[name] = value
         return name
@@ -146,7 +146,7 @@ def tuple_function(functions: Sequence[Function | None], subjects: Sequence[str]
     return code.function(f"({''.join(part + ',' for part in parts)})")
 
 
-def predicate(shape: Shape) -> Function:
+def predicate(shape: TypeShape) -> Function:
     """Compile the test of ``shape`` into a function."""
     code = Code()
     return code.function(shape.test("v", code))

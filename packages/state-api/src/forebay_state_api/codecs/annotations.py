@@ -1,4 +1,4 @@
-"""Types, as descriptors take them, and annotations as shapes."""
+"""Convert the types that descriptors take, and annotations, to shapes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import types
 from collections.abc import Callable
 from typing import Annotated, Any, Final, NewType, Union, get_args, get_origin
 
-from forebay_state_api.codecs._shape import Shape, UnsupportedTypeError
+from forebay_state_api.codecs._shape import TypeShape, UnsupportedTypeError
 from forebay_state_api.codecs.classes import class_shape
 from forebay_state_api.codecs.codec import Codec, CodecShape
 from forebay_state_api.codecs.containers import DictShape, ListShape, TupleOfShape, TupleShape
@@ -19,15 +19,15 @@ from forebay_state_api.codecs.untyped import AnyShape
 _Classes = tuple[type, ...]
 
 
-def whole(type_info: Any) -> Shape:
-    """Return the shape of what a descriptor takes as a type. Raises `UnsupportedTypeError`."""
+def whole(type_info: Any) -> TypeShape:
+    """Return the shape of a descriptor's ``type_info``. Raises `UnsupportedTypeError`."""
     if isinstance(type_info, str):
         return shape_of_ddl(type_info)
     return AnyShape() if type_info is None else _shape(type_info, ())
 
 
-def _shape(annotation: Any, within: _Classes) -> Shape:
-    """Return the shape of a part; here ``None`` means the value. ``within``: enclosing classes."""
+def _shape(annotation: Any, within: _Classes) -> TypeShape:
+    """Return the shape of a part; here ``None`` is the value. ``within``: enclosing classes."""
     if isinstance(annotation, Codec):
         return CodecShape(annotation)
     if isinstance(annotation, NewType):
@@ -42,14 +42,14 @@ def _shape(annotation: Any, within: _Classes) -> Shape:
     return _class(annotation, within)
 
 
-def _spark(data_type: Any) -> Shape:
+def _spark(data_type: Any) -> TypeShape:
     if isinstance(data_type, type):
         msg = f"{data_type.__name__} is a class: pass an instance, {data_type.__name__}(...)"
         raise UnsupportedTypeError(msg)
     return shape_of_json(data_type.jsonValue())
 
 
-def _class(annotation: Any, within: _Classes) -> Shape:
+def _class(annotation: Any, within: _Classes) -> TypeShape:
     if hasattr(annotation, "jsonValue"):
         return _spark(annotation)
     if not isinstance(annotation, type):
@@ -67,7 +67,7 @@ def _class(annotation: Any, within: _Classes) -> Shape:
     return shape
 
 
-def _generic(annotation: Any, origin: Any, within: _Classes) -> Shape:
+def _generic(annotation: Any, origin: Any, within: _Classes) -> TypeShape:
     arguments = get_args(annotation)
     if origin is Annotated:
         codecs = [m for m in annotation.__metadata__ if isinstance(m, Codec)]
@@ -85,7 +85,7 @@ def _generic(annotation: Any, origin: Any, within: _Classes) -> Shape:
     raise _unsupported(annotation)
 
 
-def _union(annotation: Any, within: _Classes) -> Shape:
+def _union(annotation: Any, within: _Classes) -> TypeShape:
     others = [part for part in get_args(annotation) if part is not type(None)]
     if len(others) != 1:
         msg = f"of unions only 'T | None' is supported, not {annotation!r}"
@@ -94,7 +94,7 @@ def _union(annotation: Any, within: _Classes) -> Shape:
     return inner if isinstance(inner, AnyShape) else OptionalShape(inner)
 
 
-def _tuple(arguments: tuple[Any, ...], within: _Classes) -> Shape:
+def _tuple(arguments: tuple[Any, ...], within: _Classes) -> TypeShape:
     if len(arguments) == 2 and arguments[1] is ...:  # noqa: PLR2004 - tuple[T, ...]
         return TupleOfShape(_shape(arguments[0], within))
     return TupleShape([_shape(part, within) for part in arguments])
@@ -104,7 +104,7 @@ def _unsupported(annotation: Any) -> UnsupportedTypeError:
     return UnsupportedTypeError(f"{annotation!r} is not a type that state can hold")
 
 
-_KNOWN: Final[dict[type, Callable[[], Shape]]] = {
+_KNOWN: Final[dict[type, Callable[[], TypeShape]]] = {
     list: lambda: ListShape(AnyShape()),
     dict: lambda: DictShape(AnyShape(), AnyShape()),
     tuple: lambda: TupleOfShape(AnyShape()),

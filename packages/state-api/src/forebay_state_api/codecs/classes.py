@@ -1,4 +1,4 @@
-"""attrs classes, dataclasses, NamedTuples and enumerations as shapes."""
+"""Shapes of attrs classes, dataclasses, NamedTuples and enumerations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Final
 import attrs
 
 from forebay_state_api.codecs._makers import ObjectMaker, TupleMaker, is_frozen_attrs
-from forebay_state_api.codecs._shape import Function, Shape, UnsupportedTypeError
+from forebay_state_api.codecs._shape import Function, TypeShape, UnsupportedTypeError
 from forebay_state_api.codecs.enums import EnumShape, FlagShape
 from forebay_state_api.codecs.evolution import Alias
 from forebay_state_api.codecs.plain import SCALARS
@@ -20,13 +20,13 @@ from forebay_state_api.codecs.records import Field, RecordShape
 
 _TYPING: Final = ("Any", "Optional", "Union", "Annotated", "ClassVar")
 
-ShapeOf = Callable[[Any], Shape]
+ShapeOf = Callable[[Any], TypeShape]
 
 
-def class_shape(cls: type, shape_of: ShapeOf) -> Shape | None:
+def class_shape(cls: type, shape_of: ShapeOf) -> TypeShape | None:
     """Return the shape of a class with fields or members; ``None`` for any other class.
 
-    ``shape_of`` gives the shapes of the fields' annotations. Raises `UnsupportedTypeError`.
+    ``shape_of`` returns the shape of a field's annotation. Raises `UnsupportedTypeError`.
     """
     if issubclass(cls, enum.Enum):
         return _enum_shape(cls)
@@ -39,14 +39,14 @@ def class_shape(cls: type, shape_of: ShapeOf) -> Shape | None:
     return None
 
 
-def _enum_shape(cls: type[enum.Enum]) -> Shape:
+def _enum_shape(cls: type[enum.Enum]) -> TypeShape:
     if not cls.__members__:
         msg = f"{cls.__qualname__} has no members"
         raise UnsupportedTypeError(msg)
     return FlagShape(cls) if issubclass(cls, enum.Flag) else EnumShape(cls)
 
 
-def _named_tuple_shape(cls: type[Any], shape_of: ShapeOf) -> Shape:
+def _named_tuple_shape(cls: type[Any], shape_of: ShapeOf) -> TypeShape:
     hints = _hints(cls)
     fields = [
         Field(
@@ -60,7 +60,7 @@ def _named_tuple_shape(cls: type[Any], shape_of: ShapeOf) -> Shape:
     return RecordShape(cls, fields, kind="namedtuple", maker=TupleMaker(cls), frozen=True)
 
 
-def _attrs_shape(cls: type[Any], shape_of: ShapeOf) -> Shape:
+def _attrs_shape(cls: type[Any], shape_of: ShapeOf) -> TypeShape:
     hints = _hints(cls)
     fields = [
         Field(
@@ -81,7 +81,7 @@ def _attrs_default(attribute: attrs.Attribute[Any]) -> Function | None:
     default: Any = attribute.default
     if default is attrs.NOTHING:
         return None
-    # attrs tells type checkers that its class Factory is a function.
+    # For type checkers attrs declares its class Factory as a function.
     if not isinstance(default, attrs.Factory):  # type: ignore[arg-type]
         make = lambda _: default  # noqa: E731 - one of three one-line functions
     elif default.takes_self:
@@ -99,7 +99,7 @@ def _after_converter(converter: Any, make: Function) -> Function:
     return lambda record: convert(make(record))
 
 
-def _dataclass_shape(cls: type[Any], shape_of: ShapeOf) -> Shape:
+def _dataclass_shape(cls: type[Any], shape_of: ShapeOf) -> TypeShape:
     hints = _hints(cls)
     fields = [
         Field(
@@ -137,7 +137,7 @@ def _constant(defaults: Mapping[str, Any], name: str) -> Function | None:
     return (lambda _: defaults[name]) if name in defaults else None
 
 
-def _field_shape(cls: type, name: str, hints: Mapping[str, Any], shape_of: ShapeOf) -> Shape:
+def _field_shape(cls: type, name: str, hints: Mapping[str, Any], shape_of: ShapeOf) -> TypeShape:
     try:
         return shape_of(hints.get(name, Any))
     except UnsupportedTypeError as error:
@@ -155,12 +155,12 @@ def _hints(cls: type) -> dict[str, Any]:
     try:
         return typing.get_type_hints(cls, include_extras=True)
     except NameError:
-        # A class that was pickled by value has left its module behind.
-        return _hints_away_from_home(cls)
+        # A class that was pickled by value does not bring its module.
+        return _hints_by_value(cls)
 
 
-def _hints_away_from_home(cls: type) -> dict[str, Any]:
-    """Resolve what the module here, the methods of ``cls`` or the plain kinds have a name for."""
+def _hints_by_value(cls: type) -> dict[str, Any]:
+    """Resolve names from the module here, from the methods of ``cls`` and from the plain kinds."""
     names: dict[str, Any] = {kind.__name__: kind for kind in SCALARS}
     names |= {name: vars(typing)[name] for name in _TYPING}
     for member in vars(cls).values():

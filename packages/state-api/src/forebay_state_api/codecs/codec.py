@@ -1,4 +1,4 @@
-"""`Codec`, for users' own types, and `ValueCodec`, what every declared type becomes."""
+"""`Codec`, for users' own types, and `ValueCodec`, the compiled form of every declared type."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from forebay_state_api.codecs._shape import (
     Description,
     Function,
     MisfitError,
-    Shape,
+    TypeShape,
     UnreadableError,
     class_name,
 )
 from forebay_state_api.codecs.describe import describe_type
-from forebay_state_api.codecs.plain import SELF_DESCRIBING, Layout
+from forebay_state_api.codecs.plain import SELF_DESCRIBING, ByteLayout
 from forebay_state_api.errors import (
     CorruptStateError,
     ForebayError,
@@ -33,30 +33,30 @@ T = TypeVar("T")
 
 
 class Codec(abc.ABC, Generic[T]):
-    """How values of a class of your own become bytes: pass an instance as a ``type_info``.
+    """Encodes values of your own class as bytes: pass an instance as a ``type_info``.
 
     Instances travel to the workers, so they must be picklable by cloudpickle, and may be called
     on several threads at once.
     """
 
     id: ClassVar[str]
-    """Identity, stored with the state. State of one id is never read by a codec of another."""
+    """Identity, stored with the state. A codec never reads state written under another id."""
     version: ClassVar[int]
-    """Version of what `encode` writes; stored with the state."""
+    """Version of the bytes that `encode` writes; stored with the state."""
     immutable: ClassVar[bool] = False
-    """Values cannot be changed, and need not be copied on the way in and out of the state.
-    Unless it is set, every write and every read of a state costs an `encode` and a `decode`."""
+    """Whether values are immutable, so that they need no copy when they are written or read.
+    If not, every write and every read of a state costs an `encode` and a `decode`."""
 
     @abc.abstractmethod
     def encode(self, value: T) -> bytes:
-        """Return the bytes of ``value``, equal bytes for equal values.
+        """Return the bytes of ``value``; equal values must give equal bytes.
 
-        Raise `TypeError` for a value of another type: it reaches the user at the write.
+        Raise `TypeError` for a value of another type; the user sees it at the write.
         """
 
     @abc.abstractmethod
     def decode(self, data: bytes) -> T:
-        """Return the value of which `encode`, of this or of a compatible version, made ``data``."""
+        """Return the value that `encode`, of this or a compatible version, turned into ``data``."""
 
     @abc.abstractmethod
     def describe(self) -> str:
@@ -64,14 +64,15 @@ class Codec(abc.ABC, Generic[T]):
 
     @abc.abstractmethod
     def compatible_with(self, stored_description: str) -> bool:
-        """Tell whether `decode` can read what a codec of this id wrote that described itself so.
+        """Return whether `decode` can read data of a codec with this id and that description.
 
-        Asked about the version before. What that one could read, `decode` gets as well.
+        Called with the description of the previous version. `decode` then also gets data that the
+        previous version could read.
         """
 
 
-class CodecShape(Shape):
-    """A value that a codec of the user's own turns into bytes."""
+class CodecShape(TypeShape):
+    """A value that a user's codec encodes."""
 
     def __init__(self, codec: Codec[Any]) -> None:
         """Describe the values of ``codec``."""
@@ -90,8 +91,8 @@ class CodecShape(Shape):
         if not codec.immutable:
             self.copy = self._through_bytes
 
-    def test(self, subject: str, code: Code) -> str:  # noqa: ARG002 - nothing can be said
-        """Let nothing pass: only the codec knows."""
+    def test(self, subject: str, code: Code) -> str:  # noqa: ARG002 - only the codec knows
+        """Let nothing pass: only the codec knows its values."""
         return "False"
 
     def convert(self, value: Any) -> Any:
@@ -102,12 +103,12 @@ class CodecShape(Shape):
         return value
 
     def reader(self, stored: Description) -> Function:
-        """Accept what the codec says it can read."""
+        """Accept data that the codec can read."""
         if stored["type"] != "codec" or stored["id"] != self._codec.id:
             msg = f"codec {self._codec.id} cannot read {describe_type(stored)}"
             raise UnreadableError(msg)
         if stored != self.description and not self._codec.compatible_with(stored["text"]):
-            msg = f"codec {self._codec.id} says that it cannot read {describe_type(stored)}"
+            msg = f"codec {self._codec.id} reports that it cannot read {describe_type(stored)}"
             raise UnreadableError(msg)
         return self._codec.decode
 
@@ -123,22 +124,22 @@ class CodecShape(Shape):
 
 
 class UndecodedError(CorruptStateError):
-    """Bytes that no codec of the stored type has made.
+    """Bytes that no codec of the stored type has written.
 
-    Whoever read them adds where they were; see `decoding`.
+    The reader adds where they were; see `decoding`.
     """
 
     def __init__(self, message: str, position: int | None) -> None:
-        """``position``: of the first value that cannot be read, where the others can be."""
+        """``position`` is the index of the first unreadable value, if only single values are."""
         super().__init__(message)
         self.position = position
 
 
 @contextlib.contextmanager
 def decoding(where: Callable[[int | None], str]) -> Iterator[None]:
-    """Turn what decoding stored bytes raises into a `CorruptStateError` that begins with ``where``.
+    """Turn errors of decoding into a `CorruptStateError` whose message begins with ``where``.
 
-    ``where`` gets the position of the value that cannot be read, ``None`` where that is unknown.
+    ``where`` gets the position of the value that cannot be read, or ``None`` if it is unknown.
     """
     try:
         yield
@@ -153,42 +154,42 @@ def decoding(where: Callable[[int | None], str]) -> Iterator[None]:
 
 @attrs.frozen(eq=False, kw_only=True)
 class ValueCodec:
-    """Everything that the state objects and the backends do with values of one declared type.
+    """All operations of state objects and backends on values of one declared type.
 
     Stateless after construction; may be used on several threads at once.
     """
 
     what: str = ""
-    """What the type was declared for, in errors; like "state 'totals'"."""
+    """The thing that the type was declared for, named in errors, like "state 'totals'"."""
     description: Mapping[str, Any]
     """The type as plain data, stored with the state."""
     classes: frozenset[type]
-    """The users' classes that values consist of, and the classes of their codecs. Values that were
-    unpacked by a codec of equal description serve for this one only if these are the same."""
+    """The users' classes that values consist of, and the classes of their codecs. Values unpacked
+    by a codec of equal description can be reused by this one only if these are the same."""
     admit: Function
-    """Value → value to be stored, which shares nothing that can be changed with the argument.
+    """Value → value to store, which shares no mutable object with the argument.
     Raises `TypeError` that names `what`, the declared type and the part that does not fit.
     Immutable values are returned as they are; an int where a float is declared is converted."""
     hand_out: Function | None
-    """Stored value → value for the user, sharing nothing that can be changed; ``None`` means that
-    values are immutable and stored ones can be handed out."""
+    """Stored value → value for the user, sharing no mutable object; ``None`` means that values are
+    immutable, so stored values can be returned as they are."""
     to_plain: Function | None
-    """Value → what msgpack writes; ``None`` if it is the value itself."""
+    """Value → the object that msgpack writes; ``None`` if it is the value itself."""
     address: Function | None
-    """Value → hashable stand-in, equal for values that are one key; ``None``: the value itself.
-    Within a type that is Python's equality, except that NaN equals NaN; without a declared type
+    """Value → a hashable substitute, equal for values that are the same key; ``None``: the value.
+    Within a type this is Python's equality, except that NaN equals NaN; without a declared type
     1, True and 1.0 are three keys. Raises `TypeError` for a value that cannot be a key."""
     original: Function | None
-    """Address → value; ``None``: the address itself. Of equal values one may come back for the
-    other: 0.0 for -0.0, a datetime in UTC for one in another zone."""
-    _shape: Shape
-    _layout: Layout
-    _stored_layout: Layout
-    """Of what `unpack` reads."""
+    """Address → value; ``None``: the address itself. It may return a different one of several equal
+    values: 0.0 for -0.0, a datetime in UTC for one in another zone."""
+    _shape: TypeShape
+    _layout: ByteLayout
+    _stored_layout: ByteLayout
+    """ByteLayout of the data that `unpack` reads."""
     _read: Function | None
 
     @classmethod
-    def of(cls, shape: Shape, what: str = "") -> ValueCodec:
+    def of(cls, shape: TypeShape, what: str = "") -> ValueCodec:
         """Compile ``shape``, declared for ``what``."""
         return cls(
             what=what,
@@ -206,10 +207,10 @@ class ValueCodec:
         )
 
     def reading(self, stored: Mapping[str, Any], through: Function | None = None) -> ValueCodec:
-        """Return this codec, but unpacking data that were packed under ``stored``.
+        """Return a copy of this codec that unpacks data packed under ``stored``.
 
-        ``through`` makes plain data of that type from what was packed. Raises `UnreadableError`;
-        `resolve` is the public way.
+        ``through`` first turns the packed data into plain data of that type. Raises
+        `UnreadableError`; `resolve` is the public function.
         """
         read = self._shape.reader(stored)
         if through is not None:
@@ -218,7 +219,7 @@ class ValueCodec:
 
     @property
     def declaration(self) -> Mapping[str, Any]:
-        """`description`, and what the type says about older data; plain data."""
+        """`description` plus the type's rules for older data, as plain data."""
         return self._shape.declaration
 
     def pack(self, values: list[Any]) -> bytes:
@@ -227,10 +228,10 @@ class ValueCodec:
         return self._layout.dump_column(values if plain is None else [plain(v) for v in values])
 
     def unpack(self, data: bytes | memoryview) -> list[Any]:
-        """Return the list of which `pack` made ``data``.
+        """Return the list that `pack` turned into ``data``.
 
-        Raises `CorruptStateError` for bytes that it did not make, and `StateMigrationError` for
-        the member of an enumeration that no longer exists.
+        Raises `CorruptStateError` for bytes that `pack` did not write, and `StateMigrationError`
+        for an enumeration member that no longer exists.
         """
         return self._all(partial(self._stored_layout.load_column, data))
 
@@ -239,16 +240,16 @@ class ValueCodec:
         return self._layout.dump(value if self.to_plain is None else self.to_plain(value))
 
     def unpack_one(self, data: bytes | memoryview) -> Any:
-        """Return the value of which `pack_one` made ``data``; errors as for `unpack`."""
+        """Return the value that `pack_one` turned into ``data``; errors as for `unpack`."""
         return self._all(lambda: [self._stored_layout.load(data)])[0]
 
     def pack_each(self, values: list[Any]) -> list[bytes]:
-        """Return what `pack_one` makes of each value; several times faster than that."""
+        """Return `pack_one` of each value; several times faster than single calls."""
         plain = self.to_plain
         return self._layout.dump_each(values if plain is None else [plain(v) for v in values])
 
     def unpack_each(self, data: bytes, lengths: Sequence[int]) -> list[Any]:
-        """Return the values of which `pack_one` made parts of these lengths, joined to ``data``.
+        """Return the values whose `pack_one` bytes, of these lengths, are joined in ``data``.
 
         Errors as for `unpack`.
         """
@@ -260,7 +261,7 @@ class ValueCodec:
             raise
 
     def _all(self, load: Callable[[], Any]) -> list[Any]:
-        """What `load` gives, as values."""
+        """Convert the result of `load` to values."""
         try:
             values = _listed(load())
             return list(values) if self._read is None else list(map(self._read, values))
@@ -271,9 +272,10 @@ class ValueCodec:
         except (ForebayError, MemoryError):
             raise
         except Exception as error:
-            told = describe_type(self.description)
+            declared = describe_type(self.description)
             message = (
-                f"{self._of_what()}what is stored is not {told}: {type(error).__name__}: {error}"
+                f"{self._of_what()}what is stored is not {declared}: "
+                f"{type(error).__name__}: {error}"
             )
             raise UndecodedError(message, self._first_unreadable(load)) from error
 
@@ -281,13 +283,13 @@ class ValueCodec:
         return f"{self.what}: " if self.what else ""
 
     def _first_unreadable(self, load: Callable[[], Any]) -> int | None:
-        """The position of the first value that cannot be read; what has been read once failed."""
+        """Return the position of the first unreadable value, after a first read has failed."""
         with contextlib.suppress(Exception):
             for position, value in enumerate(load()):
                 try:
                     if self._read is not None:
                         self._read(value)
-                except Exception:  # noqa: BLE001 - the one that is looked for
+                except Exception:  # noqa: BLE001 - this is the value to find
                     return position
         return None
 
@@ -317,7 +319,7 @@ def _after(first: Function, then: Function | None) -> Function:
     return first if then is None else lambda value: then(first(value))
 
 
-def _admission(shape: Shape, what: str) -> Function:
+def _admission(shape: TypeShape, what: str) -> Function:
     prefix = f"{what}: " if what else ""
 
     def convert(value: Any) -> Any:
@@ -332,7 +334,7 @@ def _admission(shape: Shape, what: str) -> Function:
                 f"{where}{fault.problem}"
             )
             raise TypeError(msg) from None
-        except TypeError as error:  # of a codec of the user's own
+        except TypeError as error:  # raised by a user's codec
             msg = f"{prefix}{error}"
             raise TypeError(msg) from error
 

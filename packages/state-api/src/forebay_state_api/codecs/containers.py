@@ -10,7 +10,7 @@ from forebay_state_api.codecs._shape import (
     Description,
     Function,
     MisfitError,
-    Shape,
+    TypeShape,
     UnreadableError,
     a_class,
     predicate,
@@ -19,10 +19,10 @@ from forebay_state_api.codecs._shape import (
 from forebay_state_api.codecs.describe import describe_type
 
 
-class ListShape(Shape):
+class ListShape(TypeShape):
     """``list[T]``."""
 
-    def __init__(self, element: Shape) -> None:
+    def __init__(self, element: TypeShape) -> None:
         """Describe lists of ``element``."""
         self.description = {"type": "list", "element": element.description}
         self.classes = element.classes
@@ -33,7 +33,7 @@ class ListShape(Shape):
 
     @property
     def declaration(self) -> dict[str, Any]:
-        """Those of the elements within."""
+        """The description, with the elements' declarations."""
         return {**self.description, "element": self._element.declaration}
 
     def test(self, subject: str, code: Code) -> str:
@@ -53,10 +53,10 @@ class ListShape(Shape):
         return list if element is None else _list_of(element)
 
 
-class TupleOfShape(Shape):
+class TupleOfShape(TypeShape):
     """``tuple[T, ...]``."""
 
-    def __init__(self, element: Shape) -> None:
+    def __init__(self, element: TypeShape) -> None:
         """Describe tuples of any number of ``element``."""
         self.description = {"type": "tuple_of", "element": element.description}
         self.classes = element.classes
@@ -68,7 +68,7 @@ class TupleOfShape(Shape):
 
     @property
     def declaration(self) -> dict[str, Any]:
-        """Those of the elements within."""
+        """The description, with the elements' declarations."""
         return {**self.description, "element": self._element.declaration}
 
     def test(self, subject: str, code: Code) -> str:
@@ -90,10 +90,10 @@ class TupleOfShape(Shape):
         return _tuple_of(self._element.reader(stored["element"]))
 
 
-class TupleShape(Shape):
+class TupleShape(TypeShape):
     """``tuple[A, B]``: a fixed number of elements, each with its own type."""
 
-    def __init__(self, elements: Sequence[Shape]) -> None:
+    def __init__(self, elements: Sequence[TypeShape]) -> None:
         """Describe tuples with exactly these elements."""
         self.description = {"type": "tuple", "elements": [e.description for e in elements]}
         self.classes = frozenset[type]().union(*[element.classes for element in elements])
@@ -105,7 +105,7 @@ class TupleShape(Shape):
 
     @property
     def declaration(self) -> dict[str, Any]:
-        """Those of the elements within."""
+        """The description, with the elements' declarations."""
         return {**self.description, "elements": [e.declaration for e in self._elements]}
 
     def test(self, subject: str, code: Code) -> str:
@@ -138,10 +138,10 @@ class TupleShape(Shape):
         return by_position([element.reader(of) for element, of in pairs])
 
 
-class DictShape(Shape):
+class DictShape(TypeShape):
     """``dict[K, V]``."""
 
-    def __init__(self, key: Shape, value: Shape) -> None:
+    def __init__(self, key: TypeShape, value: TypeShape) -> None:
         """Describe dicts from ``key`` to ``value``."""
         self.description = {"type": "dict", "key": key.description, "value": value.description}
         self.classes = key.classes | value.classes
@@ -153,7 +153,7 @@ class DictShape(Shape):
 
     @property
     def declaration(self) -> dict[str, Any]:
-        """Those of the keys and values within."""
+        """The description, with the declarations of keys and values."""
         return {
             **self.description,
             "key": self._key.declaration,
@@ -181,34 +181,34 @@ class DictShape(Shape):
         return _items(self._key.reader(stored["key"]), self._value.reader(stored["value"]))
 
 
-def _all(element: Shape, subject: str, code: Code) -> str:
+def _all(element: TypeShape, subject: str, code: Code) -> str:
     if element.exact:
         return f"{code.bind(element.exact)}.issuperset(map(type, {subject}))"
     return f"all(map({code.bind(predicate(element))}, {subject}))"
 
 
-def _part(shape: Shape, value: Any, step: str) -> Any:
+def _part(shape: TypeShape, value: Any, step: str) -> Any:
     try:
         return shape.convert(value)
     except MisfitError as fault:
         raise fault.below(step) from None
 
 
-def _parts(element: Shape, values: Iterable[Any]) -> list[Any]:
+def _parts(element: TypeShape, values: Iterable[Any]) -> list[Any]:
     return [_part(element, value, f"[{i}]") for i, value in enumerate(values)]
 
 
-def _refuse(shape: Shape, value: Any) -> NoReturn:
+def _refuse(shape: TypeShape, value: Any) -> NoReturn:
     raise MisfitError("", f"{a_class(value)}, not {describe_type(shape.description)}")
 
 
-def _same_type(shape: Shape, stored: Description) -> None:
+def _same_type(shape: TypeShape, stored: Description) -> None:
     if stored["type"] != shape.description["type"]:
         msg = f"{describe_type(stored)} cannot be read as {describe_type(shape.description)}"
         raise UnreadableError(msg)
 
 
-def _not_a_key(shape: Shape) -> Function:
+def _not_a_key(shape: TypeShape) -> Function:
     def refuse(_: Any) -> NoReturn:
         msg = f"{describe_type(shape.description)} cannot be a key, or a part of one"
         raise TypeError(msg)

@@ -1,4 +1,4 @@
-"""Codecs made from other codecs: of a value that may be ``None``, of a value with a time."""
+"""Codecs derived from other codecs: for a value that may be ``None``, for a value with a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from forebay_state_api.codecs.scalars import OptionalShape, ScalarShape
 
 
 def optional_codec(codec: ValueCodec) -> ValueCodec:
-    """Return the codec of ``T | None``; a codec that takes ``None`` anyway is returned itself."""
+    """Return the codec of ``T | None``; ``codec`` itself if it already takes ``None``."""
     shape = codec._shape  # noqa: SLF001 - codecs are one module to the outside
     if shape.description["type"] in ("any", "optional"):
         return codec
@@ -18,9 +18,9 @@ def optional_codec(codec: ValueCodec) -> ValueCodec:
 
 
 def stamped_codec(codec: ValueCodec) -> ValueCodec:
-    """Return the codec of ``(last access in µs, T)``, what a state with TTL stores.
+    """Return the codec of ``(last access in µs, T)``, the stored form of a state with TTL.
 
-    It reads values written under whatever declaration ``codec`` reads.
+    It reads values written under every declaration that ``codec`` reads.
     """
     shape = codec._shape  # noqa: SLF001 - codecs are one module to the outside
     pairs = ValueCodec.of(TupleShape([ScalarShape(int), shape]), codec.what)

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 
 def describe_type(description: Mapping[str, Any]) -> str:
-    """Return the type that ``description`` stands for as a person would write it.
+    """Return the type in ``description`` as a person would write it.
 
     For example ``tuple[int, str]``, ``Account(id: int, name: str = ...)`` or
-    ``struct<n: int | None>``. Descriptions of unknown make give their ``type``.
+    ``struct<n: int | None>``. Unknown descriptions give their ``type``.
     """
     kind = description["type"]
     render = _RENDER.get(kind)

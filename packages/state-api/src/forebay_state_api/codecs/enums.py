@@ -12,7 +12,7 @@ from forebay_state_api.codecs._shape import (
     Description,
     Function,
     MisfitError,
-    Shape,
+    TypeShape,
     UnreadableError,
     a_class,
 )
@@ -20,7 +20,7 @@ from forebay_state_api.codecs.describe import describe_type
 from forebay_state_api.errors import StateMigrationError
 
 
-class EnumShape(Shape):
+class EnumShape(TypeShape):
     """Members of one enumeration."""
 
     def __init__(self, cls: type[enum.Enum]) -> None:
@@ -42,7 +42,7 @@ class EnumShape(Shape):
         return value
 
     def reader(self, stored: Description) -> Function:
-        """Accept enumerations; a member that is gone is an error when it is read."""
+        """Accept enumerations; reading a member that was removed is an error."""
         if stored["type"] != "enum":
             msg = f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"
             raise UnreadableError(msg)
@@ -80,14 +80,14 @@ class _Members(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         if type(name) is not str:
-            message = f"{a_class(name)} where the name of a member belongs"
+            message = f"{a_class(name)} in place of the name of a member"
             raise TypeError(message)
         if issubclass(self._cls, enum.Flag) and ("|" in name or not name):
             return reduce(or_, [self[part] for part in name.split("|") if part], self._cls(0))
         members = ", ".join(self._cls.__members__)
         msg = (
             f"stored state holds {self._cls.__qualname__}.{name}, which is no longer a member "
-            f"(there are {members}); keep it, under another value or as an alias if need be"
+            f"(the members are {members}); keep it, if need be with another value or as an alias"
         )
         raise StateMigrationError(msg)
 

@@ -1,6 +1,6 @@
-"""`Alias` and `MigratedFrom`: what a declared type says about types of the past.
+"""`Alias` and `MigratedFrom`: annotations of a declared type about its earlier versions.
 
-Both stand in an ``Annotated``, at any depth of a type, and leave no trace in what is stored::
+Both go into an ``Annotated``, at any depth of a type, and leave no trace in stored data::
 
     @attrs.frozen
     class Account:
@@ -23,11 +23,11 @@ from forebay_state_api.codecs._shape import (
     Description,
     Function,
     MisfitError,
-    Shape,
+    TypeShape,
     UnreadableError,
 )
 from forebay_state_api.codecs.describe import describe_type
-from forebay_state_api.codecs.plain import Layout
+from forebay_state_api.codecs.plain import ByteLayout
 from forebay_state_api.errors import StateMigrationError
 
 SPARK_ALIAS: Final = "forebay.alias"
@@ -36,16 +36,16 @@ SPARK_ALIAS: Final = "forebay.alias"
 
 @attrs.frozen(init=False)
 class Alias:
-    """Former names of a field: data that lack the field are searched for these, in order.
+    """Former names of a field; if stored data lack the field, these are tried in order.
 
-    A stored field that an alias stands for is not read under its own name as well, so the old name
-    may come back as another field.
+    A stored field that is read through an alias is not also read under its own name, so the old
+    name can be used again for a new field.
     """
 
     names: tuple[str, ...]
 
     def __init__(self, *names: str) -> None:
-        """``names``: at least one."""
+        """``names`` are the former names, at least one. Raises `TypeError` for anything else."""
         if not names or not all(type(name) is str and name for name in names):
             message = f"Alias takes former names of a field, not {names!r}"
             raise TypeError(message)
@@ -54,25 +54,25 @@ class Alias:
 
 @attrs.frozen
 class MigratedFrom:
-    """Data that were stored as ``stored_type`` become values by ``migrate(value)``.
+    """Reads data that were stored as ``stored_type`` by calling ``migrate(value)``.
 
-    Used for exactly that stored type, and for others that the declared type cannot read and that
-    ``stored_type`` can. Called whenever such data are read, on several threads at once; the same
-    value must give the same result. What it raises is a `StateMigrationError` with that as its
-    cause. Data stay as they were stored until they are written again, so it stays in the
-    declaration: a restart without it is refused.
+    It applies to exactly that stored type, and to other types that the declared type cannot read
+    but ``stored_type`` can. ``migrate`` is called whenever such data are read, possibly on several
+    threads at once, and must return the same result for the same value. Its exceptions become
+    causes of a `StateMigrationError`. Data stay as they were stored until they are written again,
+    so keep the `MigratedFrom` in the declaration: a restart without it is refused.
     """
 
     stored_type: Any
-    """Whatever a descriptor takes as a type."""
+    """Any type that a descriptor takes."""
     migrate: Callable[[Any], Any]
 
 
-class MigratingShape(Shape):
-    """A shape, and the ways to it from types of the past."""
+class MigratingShape(TypeShape):
+    """A shape, with migrations to it from earlier types."""
 
-    def __init__(self, of: Shape, ways: Sequence[tuple[Shape, MigratedFrom]]) -> None:
-        """Everything but reading is that of ``of``; ``ways`` are tried in order."""
+    def __init__(self, of: TypeShape, ways: Sequence[tuple[TypeShape, MigratedFrom]]) -> None:
+        """Behave like ``of`` except for reading; ``ways`` are tried in order."""
         self._of = of
         self._ways = ways
         self.description = of.description
@@ -86,7 +86,7 @@ class MigratingShape(Shape):
 
     @property
     def declaration(self) -> dict[str, Any]:
-        """As declared, and the types that are migrated."""
+        """The declaration of the shape, plus the migrated types."""
         return {**self._of.declaration, "migrated": [old.description for old, _ in self._ways]}
 
     def test(self, subject: str, code: Code) -> str:
@@ -105,11 +105,11 @@ class MigratingShape(Shape):
         """Read what can be read, and migrate what cannot."""
         return self._reading(stored)[0]
 
-    def layout_of(self, stored: Description) -> Layout:
-        """The layout of the type that reads ``stored``."""
+    def layout_of(self, stored: Description) -> ByteLayout:
+        """Return the layout of the type that reads ``stored``."""
         return self._reading(stored)[1]
 
-    def _reading(self, stored: Description) -> tuple[Function | None, Layout]:
+    def _reading(self, stored: Description) -> tuple[Function | None, ByteLayout]:
         if stored != self.description:
             for old, way in self._ways:
                 if stored == old.description:
@@ -125,8 +125,8 @@ class MigratingShape(Shape):
             raise
 
     def _through(
-        self, old: Shape, way: MigratedFrom, stored: Description
-    ) -> tuple[Function, Layout]:
+        self, old: TypeShape, way: MigratedFrom, stored: Description
+    ) -> tuple[Function, ByteLayout]:
         read = old.reader(stored)
 
         def migrated(plain: Any) -> Any:
@@ -141,7 +141,7 @@ class MigratingShape(Shape):
 
         return migrated, old.layout_of(stored)
 
-    def _failed(self, old: Shape, way: MigratedFrom, what: str) -> StateMigrationError:
+    def _failed(self, old: TypeShape, way: MigratedFrom, what: str) -> StateMigrationError:
         name = getattr(way.migrate, "__qualname__", repr(way.migrate))
         types = f"{describe_type(old.description)} to {describe_type(self.description)}"
         return StateMigrationError(f"the migration {name} from {types} {' '.join(what.split())}")

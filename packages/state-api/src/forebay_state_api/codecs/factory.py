@@ -1,4 +1,4 @@
-"""`codec_for`: from a descriptor's ``type_info`` to its `ValueCodec`."""
+"""`codec_for`: make the `ValueCodec` for a descriptor's ``type_info``."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def codec_for(type_info: Any, *, what: str) -> ValueCodec:
     """Return the codec of a type.
 
     ``type_info`` is a Python type or annotation, a Spark DDL string or ``DataType``, a `Codec`, or
-    ``None`` for self-describing values of the plain kinds. ``what`` says in errors what the type
-    was declared for, like "state 'totals'"; the codec repeats it about values. Raises
+    ``None`` for self-describing values of the plain kinds. ``what`` names, in errors, the thing
+    that the type was declared for, like "state 'totals'"; errors about values repeat it. Raises
     `ConfigurationError` for any other type: nothing is ever pickled.
     """
     try:

@@ -1,14 +1,14 @@
-"""Data that outlived several declarations, read as if each of them had written it again.
+"""Read data older than several declarations as if each of them had rewritten it.
 
-A *generation* of a state is what a restart declared with other types than the one before; stored
-data say of which they are. What is kept of each generation is its `Shape.declaration`, plain data:
-enough to drop, rename, fill and widen what older data hold, without the classes that are gone. So a
-field that one generation dropped does not come back with the next, on any backend, whether or not
-the data were written again in between.
+A state begins a new *generation* when a restart declares it with different types; stored data
+record their generation. Each generation keeps its `TypeShape.declaration` as plain data, which is
+enough to drop, rename, fill and widen the fields of older data, without the classes that no longer
+exist. So a field that one generation dropped does not come back with the next, on any backend,
+whether or not the data were rewritten in between.
 
-Two kinds of steps need the job: what a `MigratedFrom` migrates, and an added field whose default
-depends on the record or differs from call to call. Data from before such a step are read by
-what is declared now, as if there were no generation in between.
+Two kinds of steps need the job: a `MigratedFrom`, and an added field whose default depends on the
+record or differs from call to call. Data from before such a step are read by the current
+declaration, as if there were no generation in between.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from forebay_state_api.codecs._shape import (
     Description,
     Function,
     MigrationNeededError,
-    Shape,
+    TypeShape,
     UnreadableError,
 )
 from forebay_state_api.codecs.codec import ValueCodec
@@ -44,10 +44,10 @@ _TUPLES: Final = TupleMaker(tuple)
 def read_through(
     stored: Description, later: Sequence[Description], declared: ValueCodec
 ) -> ValueCodec:
-    """Return ``declared``, but unpacking what was packed under ``stored``.
+    """Return ``declared``, changed to unpack data packed under ``stored``.
 
-    ``later`` are the declarations of all generations that the data lived through since, the last
-    one of the type that is declared now. Raises `UnreadableError`.
+    ``later`` are the declarations of all generations since then, the last one of the type that is
+    declared now. Raises `UnreadableError`.
     """
     steps: list[Function] = []
     for declaration in later:
@@ -72,29 +72,29 @@ def _composed(first: Function, then: Function) -> Function:
 
 
 def _check_migrated(stored: Description, declared: ValueCodec, error: UnreadableError) -> None:
-    """Refuse data that a generation had a function for if the job has none any more."""
+    """Refuse data for which an earlier generation had a function and the job no longer has one."""
     if not isinstance(error, _FunctionNeededError):
         return
     try:
         shape_of(declared.declaration).reader(stored)
-    except UnreadableError:  # by a function, or not at all, which its reader will tell
+    except UnreadableError:  # readable by a function, or not at all: the reader will raise
         return
     raise UnreadableError(f"{error}, which is not declared any more")
 
 
 class _FunctionNeededError(MigrationNeededError):
-    """A `MigratedFrom` has read these data."""
+    """An earlier generation read these data through a `MigratedFrom`."""
 
 
-def shape_of(declaration: Description) -> Shape:
+def shape_of(declaration: Description) -> TypeShape:
     """Return a shape that reads older plain data as plain data of the declared type."""
     shape = _SHAPES.get(declaration["type"], _Unknown)(declaration)
     migrated = declaration.get("migrated", ())
     return _Migrated(shape, migrated) if migrated else shape
 
 
-class _Plain(Shape):
-    """Plain data whose type was declared once; nobody makes values of it."""
+class _Plain(TypeShape):
+    """Plain data of a type that was once declared; it is never turned into values."""
 
     def convert(self, value: Any) -> Any:
         """Return ``value``."""
@@ -102,15 +102,15 @@ class _Plain(Shape):
 
 
 class _Migrated(_Plain):
-    """A type with the types that a function migrated to it."""
+    """A type, with the types that a function migrated to it."""
 
-    def __init__(self, of: Shape, migrated: Sequence[Description]) -> None:
+    def __init__(self, of: TypeShape, migrated: Sequence[Description]) -> None:
         self.description = of.description
         self._of = of
         self._migrated = migrated
 
     def reader(self, stored: Description) -> Function | None:
-        """Read what needs no function."""
+        """Read data that need no function."""
         if stored != self.description and stored in self._migrated:
             raise self._needed(stored)
         try:
@@ -144,7 +144,7 @@ class _Record(_Plain):
         self.description = {**_bare(declaration), "fields": fields}
 
     def reader(self, stored: Description) -> Function | None:
-        """As the record itself does."""
+        """Read the fields as the record's own shape does."""
         if stored["type"] != "record":
             msg = f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"
             raise UnreadableError(msg)
@@ -162,7 +162,7 @@ class _Record(_Plain):
 
 def _field(declaration: Mapping[str, Any]) -> _PlainField:
     constant = declaration.get("constant")
-    # A default that can be changed is another one each time.
+    # A mutable default must be a new object each time.
     default = None if constant is None else lambda _: load_typed(constant)
     aliases = tuple(declaration.get("aliases", ()))
     return _PlainField(declaration["name"], shape_of(declaration["type"]), default, aliases=aliases)
@@ -175,7 +175,7 @@ class _Enum(_Plain):
         self.description = _bare(declaration)
 
     def reader(self, stored: Description) -> Function | None:
-        """Accept enumerations; whether the member is still one is seen when it is read."""
+        """Accept enumerations; whether the member still exists is checked when it is read."""
         if stored["type"] != "enum":
             msg = f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"
             raise UnreadableError(msg)
@@ -183,13 +183,13 @@ class _Enum(_Plain):
 
 
 class _Codec(_Plain):
-    """What a codec of the job's encoded."""
+    """Bytes that one of the job's codecs encoded."""
 
     def __init__(self, declaration: Description) -> None:
         self.description = _bare(declaration)
 
     def reader(self, stored: Description) -> Function | None:
-        """Accept what a codec of this id encoded: the restart asked it whether it can read that."""
+        """Accept data of a codec with this id: the restart has checked that it can read them."""
         if stored["type"] != "codec" or stored["id"] != self.description["id"]:
             msg = f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"
             raise UnreadableError(msg)
@@ -212,11 +212,11 @@ def _bare(declaration: Description) -> dict[str, Any]:
     return {name: value for name, value in declaration.items() if name != "migrated"}
 
 
-def _scalar(cls: type) -> Callable[[Description], Shape]:
+def _scalar(cls: type) -> Callable[[Description], TypeShape]:
     return lambda _: scalar_shape(cls)
 
 
-_SHAPES: Final[Mapping[str, Callable[[Description], Shape]]] = {
+_SHAPES: Final[Mapping[str, Callable[[Description], TypeShape]]] = {
     "none": _scalar(type(None)),
     "bool": _scalar(bool),
     "int": _scalar(int),

@@ -1,4 +1,4 @@
-"""Scalars of NumPy, which states take for the Python values that they are."""
+"""NumPy scalars, which states accept as the equal Python values."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _CLASSES: Final[dict[str, type]] = {
     "S": bytes,
     "m": timedelta,
 }
-"""Kinds of NumPy's types, and the Python classes of their values."""
+"""NumPy kind → the Python class of its values."""
 
 
 def without_numpy(value: Any) -> Any:
-    """The Python value of a NumPy scalar that has an equal one; any other ``value`` as it is.
+    """Return the equal Python value of a NumPy scalar; any other ``value`` as it is.
 
     A datetime64 stays: it has no zone, and may be finer than Python's.
     """

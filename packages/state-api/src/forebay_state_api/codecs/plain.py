@@ -2,11 +2,11 @@
 
 Two layouts, both written and read by C code wherever no extension type occurs:
 
-* `TYPED`: the reader knows the type. Arrays come back as tuples; what else they stand for is the
-  codec's business. `RAW` reads and writes the same bytes without interpreting extension types.
-* `SELF_DESCRIBING`: lists and tuples survive as themselves, recursively. Lists are arrays, tuples
-  an extension type. Since tuples of scalars are the most frequent of all, a tuple of scalars, and
-  a column of such tuples, is written as one array behind a byte that begins no msgpack value.
+* `TYPED`: the reader knows the type. Arrays come back as tuples; the codec converts them to what
+  they represent. `RAW` reads and writes the same bytes without interpreting extension types.
+* `SELF_DESCRIBING`: lists and tuples keep their class, recursively. Lists are arrays, tuples an
+  extension type. Tuples of scalars are the most frequent case; so a tuple of scalars, and a column
+  of such tuples, is written as one array after a byte that no msgpack value begins with.
 
 Both keep ints of any size, lone surrogates in strings, NaN, and the difference between ``True``
 and ``1``. A datetime without a zone keeps its fold, one with a zone comes back in UTC. A time keeps
@@ -56,21 +56,21 @@ SCALARS: Final = frozenset(
         UUID,
     }
 )
-"""The plain kinds that hold no other values; all of them immutable."""
+"""The plain kinds that contain no other values; all of them are immutable."""
 
-_FLAT: Final = b"\xc1"  # begins no msgpack value: "never used" in the msgpack specification
+_FLAT: Final = b"\xc1"  # no msgpack value begins with it: "never used" in the specification
 _US: Final = timedelta(microseconds=1)
 _DATETIME: Final = struct.Struct(">qB")
 _DAY_US: Final = 86_400_000_000
 _DATE: Final = struct.Struct(">i")
 _OFFSET: Final = struct.Struct(">q")
 _FOLD: Final = 1
-_ext: Final = partial(tuple.__new__, msgpack.ExtType)  # its own constructor checks, and takes long
+_ext: Final = partial(tuple.__new__, msgpack.ExtType)  # its own constructor checks and is slow
 _NAIVE, _UTC, _FIXED, _ZONE = 0, 2, 4, 6
 
 
 def dump_typed(value: Any) -> bytes:
-    """Write a value whose type the reader will know; tuples and lists are both arrays."""
+    """Encode a value whose type the reader will know; tuples and lists both become arrays."""
     try:
         return _packb(value, default=_default)
     except UnicodeEncodeError:
@@ -78,15 +78,15 @@ def dump_typed(value: Any) -> bytes:
 
 
 def load_typed(data: bytes | memoryview) -> Any:
-    """Read what `dump_typed` wrote; arrays become tuples.
+    """Decode the bytes of `dump_typed`; arrays become tuples.
 
-    Raises `CorruptStateError` if the bytes are not what it wrote.
+    Raises `CorruptStateError` for bytes that it did not write.
     """
     return _load(data, use_list=False, ext_hook=_ext_hook)
 
 
 def load_raw(data: bytes | memoryview) -> Any:
-    """Read what `dump_typed` wrote without interpreting extension types.
+    """Decode the bytes of `dump_typed` without interpreting extension types.
 
     `dump_typed` of the result gives equal bytes.
     """
@@ -94,14 +94,14 @@ def load_raw(data: bytes | memoryview) -> Any:
 
 
 def dump_any(value: Any) -> bytes:
-    """Write one self-describing value."""
+    """Encode one self-describing value."""
     if type(value) is tuple and SCALARS.issuperset(map(type, value)):
         return _FLAT + dump_typed(value)
     return _dump_strict(value)
 
 
 def load_any(data: bytes | memoryview) -> Any:
-    """Read what `dump_any` wrote. Raises `CorruptStateError` as `load_typed` does."""
+    """Decode the bytes of `dump_any`. Raises `CorruptStateError` as `load_typed` does."""
     if data[:1] == _FLAT:
         return load_typed(memoryview(data)[1:])
     return _load(data, use_list=True, ext_hook=_ext_hook)
@@ -168,7 +168,7 @@ def _int_value(data: bytes) -> int:
 
 
 def _clock(value: datetime | time) -> int:
-    """Return the µs since midnight that the clock on the wall shows."""
+    """Return the µs since midnight on the wall clock."""
     seconds = (value.hour * 60 + value.minute) * 60 + value.second
     return seconds * 1_000_000 + value.microsecond
 
@@ -185,7 +185,7 @@ def _datetime_value(data: bytes) -> datetime:
         return value
     try:
         return value.astimezone(UTC)
-    except OverflowError:  # of older state: its instant is outside the years that UTC has
+    except OverflowError:  # in older state: the instant is outside the years that UTC has
         return value
 
 
@@ -198,7 +198,7 @@ def _zoned_value(data: bytes) -> datetime:
 
 @lru_cache(maxsize=64)
 def _beginning(kind: int, suffix: bytes) -> datetime:
-    """Return the first datetime of a zone; adding to it moves the clock on the wall."""
+    """Return the first datetime of a zone; adding to it moves the wall clock."""
     return datetime.min.replace(tzinfo=_zone_value(kind, suffix))
 
 
@@ -237,7 +237,7 @@ def _zone_value(kind: int, suffix: bytes) -> tzinfo | None:
     try:
         return ZoneInfo(suffix.decode())
     except ZoneInfoNotFoundError as error:
-        msg = f"state holds times in a zone that this machine lacks ({error}): install tzdata"
+        msg = f"state contains times in a zone that this machine lacks ({error}): install tzdata"
         raise ConfigurationError(msg) from error
 
 
@@ -297,30 +297,32 @@ def _load_each_any(data: bytes, lengths: Sequence[int]) -> Any:
 
 
 def _array_header(count: int) -> bytes:
-    """What a msgpack array of ``count`` values begins with; they follow, each as by itself."""
+    """Return the header of a msgpack array of ``count`` values; their own bytes follow it."""
     return b"\xdd" + count.to_bytes(4, "big")
 
 
 @attrs.frozen
-class Layout:
-    """How one value, and how a list of values, becomes bytes and comes back."""
+class ByteLayout:
+    """An encoding of one value, and of a list of values, as bytes."""
 
     dump: Callable[[Any], bytes]
     load: Callable[[bytes | memoryview], Any]
-    """Raises `CorruptStateError` for bytes that ``dump`` cannot have made."""
+    """Raises `CorruptStateError` for bytes that ``dump`` cannot have written."""
     dump_column: Callable[[list[Any]], bytes]
     load_column: Callable[[bytes | memoryview], Any]
     """Bytes of ``dump_column`` → list or tuple of the values."""
     dump_each: Callable[[list[Any]], list[bytes]]
-    """What ``dump`` makes of each value."""
+    """The bytes of ``dump`` for each value."""
     load_each: Callable[[bytes, Sequence[int]], Any]
     """The joined bytes of ``dump_each`` and the length of each → list or tuple of the values."""
 
 
-TYPED: Final = Layout(
+TYPED: Final = ByteLayout(
     dump_typed, load_typed, dump_typed, load_typed, _dump_each_typed, _load_each_typed
 )
-RAW: Final = Layout(dump_typed, load_raw, dump_typed, load_raw, _dump_each_typed, _load_each_raw)
-SELF_DESCRIBING: Final = Layout(
+RAW: Final = ByteLayout(
+    dump_typed, load_raw, dump_typed, load_raw, _dump_each_typed, _load_each_raw
+)
+SELF_DESCRIBING: Final = ByteLayout(
     dump_any, load_any, _dump_any_column, load_any, _dump_each_any, _load_each_any
 )

@@ -17,7 +17,7 @@ from forebay_state_api.codecs._shape import (
     Description,
     Function,
     MisfitError,
-    Shape,
+    TypeShape,
     UnreadableError,
     a_class,
     tuple_function,
@@ -32,11 +32,11 @@ class Field:
     """One field of a record."""
 
     name: str
-    shape: Shape
+    shape: TypeShape
     default: Function | None = None
-    """Half-made record (``None`` for tuples) → value of the field in data that lack it."""
+    """Partly built record (``None`` for tuples) → value of the field in data that lack it."""
     may_be_unset: bool = False
-    """The constructor need not set it: reading it may be an `AttributeError`."""
+    """Whether the constructor may leave it unset; reading it may raise `AttributeError`."""
     aliases: tuple[str, ...] = ()
     """Former names."""
 
@@ -56,12 +56,12 @@ class Field:
         return declaration if constant is None else {**declaration, "constant": constant}
 
     def _constant(self) -> bytes | None:
-        """The packed default; ``None`` where it depends on the record, or on when it is made."""
+        """Return the packed default; ``None`` if it depends on the record or on the call."""
         if self.default is None:
             return None
         try:
             one, other = self._packed_default(), self._packed_default()
-        except Exception:  # noqa: BLE001 - a factory of the user's, without the record it may want
+        except Exception:  # noqa: BLE001 - a user's factory, without the record it may need
             return None
         return one if one == other else None
 
@@ -70,7 +70,7 @@ class Field:
         return dump_typed(value if to_plain is None else to_plain(value))
 
     def fill(self, record: Any) -> Any:
-        """Return the default, as it is to be stored."""
+        """Return the default in its stored form."""
         try:
             return self.shape.convert(None if self.default is None else self.default(record))
         except MisfitError as fault:
@@ -82,7 +82,7 @@ class Field:
             raise StateMigrationError(msg) from error
 
 
-class RecordShape(Shape):
+class RecordShape(TypeShape):
     """Instances of exactly one class with named fields."""
 
     def __init__(
@@ -94,7 +94,7 @@ class RecordShape(Shape):
         maker: Maker,
         frozen: bool,
     ) -> None:
-        """Describe ``cls``, whose instances ``maker`` builds; ``frozen``: fields cannot be set."""
+        """Describe ``cls``, whose instances ``maker`` builds; ``frozen``: no field can be set."""
         self.description = {
             "type": "record",
             "kind": kind,
@@ -109,7 +109,7 @@ class RecordShape(Shape):
         self._is_tuple = isinstance(maker, TupleMaker)
         self._derive([field.shape for field in fields], frozen=frozen)
 
-    def _derive(self, shapes: Sequence[Shape], *, frozen: bool) -> None:
+    def _derive(self, shapes: Sequence[TypeShape], *, frozen: bool) -> None:
         """Combine the functions of the fields."""
         parts = [self._maker.part("v", i) for i in range(len(shapes))]
         items = [f"v[{i}]" for i in range(len(shapes))]
@@ -127,7 +127,7 @@ class RecordShape(Shape):
 
     @property
     def declaration(self) -> dict[str, Any]:
-        """Those of the fields within."""
+        """The description, with the fields' declarations."""
         return {**self.description, "fields": [field.declaration for field in self._fields]}
 
     def test(self, subject: str, code: Code) -> str:
@@ -140,7 +140,7 @@ class RecordShape(Shape):
         return " and ".join(tests)
 
     def convert(self, value: Any) -> Any:
-        """Return a record of the converted fields; the same one if it can stay as it is."""
+        """Return a record of the converted fields; ``value`` itself if nothing has to change."""
         given = self._taken_apart(value)
         pairs = zip(self._fields, given, strict=True)
         converted = [_converted(field, part) for field, part in pairs]
@@ -169,7 +169,7 @@ class RecordShape(Shape):
 
 
 def positions_of(fields: Sequence[Field], stored: Description) -> dict[str, int]:
-    """Name of a declared field → where it stands in stored data, under its own or a former name."""
+    """Return the position of each declared field in stored data, by its own or a former name."""
     named = {field["name"]: i for i, field in enumerate(stored["fields"])}
     renamed = {
         field.name: next((name for name in field.aliases if name in named), None)
@@ -182,7 +182,7 @@ def positions_of(fields: Sequence[Field], stored: Description) -> dict[str, int]
 
 
 def field_reader(field: Field, stored: Description, positions: dict[str, int]) -> Function | None:
-    """Return what reads one field; the default where ``positions`` has no place for it."""
+    """Return the reader of one field; the default if ``positions`` does not contain it."""
     if field.name not in positions:
         if field.default is not None:
             return field.fill

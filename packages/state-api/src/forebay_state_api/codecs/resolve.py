@@ -1,4 +1,4 @@
-"""Reading what was stored under an older declaration, or under one that is gone."""
+"""Read data stored under an older declaration, or under one that no longer exists."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from forebay_state_api.codecs._shape import Code, Description, Function, Shape, UnreadableError
+from forebay_state_api.codecs._shape import Code, Description, Function, TypeShape, UnreadableError
 from forebay_state_api.codecs.codec import ValueCodec
 from forebay_state_api.codecs.describe import describe_type
 from forebay_state_api.codecs.generations import read_through
@@ -20,15 +20,15 @@ _log = logging.getLogger(__name__)
 def resolve(
     stored: Mapping[str, Any], declared: ValueCodec, later: Sequence[Mapping[str, Any]] = ()
 ) -> ValueCodec:
-    """Return a codec that packs as ``declared`` does and unpacks what was written as ``stored``.
+    """Return a codec that packs as ``declared`` does and unpacks data written as ``stored``.
 
     Compatible: fields with defaults added, fields removed or reordered, fields renamed with an
     `Alias`, classes renamed, ``int`` → ``float``, ``T`` → ``T | None``, ``tuple[T, T]`` →
-    ``tuple[T, ...]``, members of an enumeration added or removed, what a `MigratedFrom` migrates,
-    what a `Codec` says it can read; all of them at any depth. Everything else raises
-    `IncompatibleTypeError`. Equal types give ``declared`` itself. ``later`` are the declarations
-    that the data lived through since they were written (`ValueCodec.declaration`), the last one of
-    the declared type.
+    ``tuple[T, ...]``, members of an enumeration added or removed, types that a `MigratedFrom`
+    migrates, data that a `Codec` reports it can read; all of them at any depth. Everything else
+    raises `IncompatibleTypeError`. Equal types give ``declared`` itself. ``later`` are the
+    declarations since the data were written (`ValueCodec.declaration`), the last one of the
+    declared type.
     """
     if stored == declared.description and not later:
         return declared
@@ -42,18 +42,18 @@ def resolve(
 
 
 def raw_codec(description: Mapping[str, Any]) -> ValueCodec:
-    """Return a codec for state that is no longer declared: values pass through as they are.
+    """Return a codec for state that is no longer declared; values pass through unchanged.
 
-    What `ValueCodec.unpack` gives and `ValueCodec.pack` takes are plain data of no meaning except
-    that their bytes are those of the original values.
+    The values of `ValueCodec.unpack` and `ValueCodec.pack` are then plain data; all that is
+    guaranteed is that they have the same bytes as the original values.
     """
     if description["type"] == "any":
         return ValueCodec.of(AnyShape())
     return ValueCodec.of(_RawShape(description))
 
 
-class _RawShape(Shape):
-    """Plain data of a type that nobody declares."""
+class _RawShape(TypeShape):
+    """Plain data of a type that is not declared."""
 
     layout = RAW
 
@@ -62,7 +62,7 @@ class _RawShape(Shape):
         self.address = dump_typed
         self.original = load_raw
 
-    def test(self, subject: str, code: Code) -> str:  # noqa: ARG002 - nothing to be tested
+    def test(self, subject: str, code: Code) -> str:  # noqa: ARG002 - nothing to test
         return "True"
 
     def convert(self, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Shapes of the kinds that hold no other values, of ``None``, and of ``T | None``."""
+"""Shapes of scalars, of ``None``, and of ``T | None``."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from forebay_state_api.codecs._shape import (
     Description,
     Function,
     MisfitError,
-    Shape,
+    TypeShape,
     UnreadableError,
     a_class,
 )
 from forebay_state_api.codecs.describe import describe_type
 from forebay_state_api.codecs.numpy_scalars import without_numpy
-from forebay_state_api.codecs.plain import Layout
+from forebay_state_api.codecs.plain import ByteLayout
 
 _NAN: Final = float("nan")
 _DECIMAL_NAN: Final = Decimal("NaN")
@@ -27,12 +27,12 @@ _EXACT: Final = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
 def float_address(value: float) -> float:
-    """Return the one float that stands for all equal ones; all NaNs are one."""
+    """Return the canonical one of equal floats; all NaNs count as equal."""
     return value + 0.0 if value == value else _NAN  # noqa: PLR0124 - false for NaN only
 
 
 def decimal_address(value: Decimal) -> Decimal:
-    """Return the one Decimal that stands for all equal ones; all NaNs are one."""
+    """Return the canonical one of equal Decimals; all NaNs count as equal."""
     if value.is_nan():
         return _DECIMAL_NAN
     return value.normalize(_EXACT) if value else Decimal(0)
@@ -75,7 +75,7 @@ _NAMES: Final[dict[type, str]] = {
 }
 
 
-class ScalarShape(Shape):
+class ScalarShape(TypeShape):
     """A scalar of exactly one class; subclasses are refused, since they would lose their class."""
 
     def __init__(self, cls: type) -> None:
@@ -85,7 +85,7 @@ class ScalarShape(Shape):
         self.address = ADDRESSES.get(cls)
 
     def convert(self, value: Any) -> Any:
-        """Return ``value``; of a scalar of NumPy the Python value."""
+        """Return ``value``, as a Python value if it is a NumPy scalar."""
         value = without_numpy(value)
         if type(value) not in self.exact:
             raise MisfitError("", f"{a_class(value)}, not {describe_type(self.description)}")
@@ -100,7 +100,7 @@ class ScalarShape(Shape):
 
 
 class FloatShape(ScalarShape):
-    """A float; an int is converted to one, on writing and when data were written as int."""
+    """A float; ints are converted, both on writing and when stored data are ints."""
 
     def __init__(self) -> None:
         """Describe float."""
@@ -122,7 +122,7 @@ class FloatShape(ScalarShape):
 
 
 class DatetimeShape(ScalarShape):
-    """A datetime; an instant is kept in UTC, where arithmetic is that of instants."""
+    """A datetime; an instant is kept in UTC, where arithmetic is arithmetic of instants."""
 
     def __init__(self) -> None:
         """Describe datetime."""
@@ -142,7 +142,7 @@ class DatetimeShape(ScalarShape):
 
 
 def in_utc(value: datetime) -> datetime:
-    """Return the same instant in UTC; a datetime without a zone as it is. Raises `MisfitError`."""
+    """Return the same instant in UTC; a datetime without a zone as is. Raises `MisfitError`."""
     if value.tzinfo is None or value.tzinfo is UTC:
         return value
     if value.utcoffset() is None:
@@ -165,11 +165,11 @@ _OF_THEIR_OWN: Final[dict[type, Callable[[], ScalarShape]]] = {
 }
 
 
-class OptionalShape(Shape):
+class OptionalShape(TypeShape):
     """``T | None``."""
 
-    def __init__(self, of: Shape) -> None:
-        """Allow ``None`` besides the values of ``of``."""
+    def __init__(self, of: TypeShape) -> None:
+        """Allow ``None`` in addition to the values of ``of``."""
         self.description = {"type": "optional", "of": of.description}
         self._of = of
         self.classes = of.classes
@@ -181,7 +181,7 @@ class OptionalShape(Shape):
 
     @property
     def declaration(self) -> dict[str, Any]:
-        """That of ``T`` within."""
+        """The description, with the declaration of ``T``."""
         return {**self.description, "of": self._of.declaration}
 
     def test(self, subject: str, code: Code) -> str:
@@ -201,8 +201,8 @@ class OptionalShape(Shape):
         inner = stored["of"] if stored["type"] == "optional" else stored
         return _unless_none(self._of.reader(inner))
 
-    def layout_of(self, stored: Description) -> Layout:
-        """That of ``T`` where ``T`` itself was stored."""
+    def layout_of(self, stored: Description) -> ByteLayout:
+        """Return the layout of ``T`` where ``T`` itself was stored."""
         nested = stored["type"] in ("none", "optional")
         return self.layout if nested else self._of.layout_of(stored)
 

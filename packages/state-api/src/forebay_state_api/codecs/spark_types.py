@@ -1,4 +1,4 @@
-"""Spark's types as shapes: DDL strings, and the JSON of ``DataType`` objects.
+"""Shapes of Spark's types, from DDL strings and from the JSON of ``DataType`` objects.
 
 Widths, precisions and lengths are not checked: Spark's integer types are all ``int``, its floats
 ``float``, its decimals ``Decimal``, so that a column may be widened without touching the state.
@@ -13,7 +13,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from forebay_state_api.codecs._shape import Shape, UnsupportedTypeError
+from forebay_state_api.codecs._shape import TypeShape, UnsupportedTypeError
 from forebay_state_api.codecs.containers import DictShape, ListShape
 from forebay_state_api.codecs.evolution import SPARK_ALIAS
 from forebay_state_api.codecs.records import Field
@@ -33,7 +33,7 @@ _CLASSES: Final[Mapping[str, type]] = {
     "time": time,
     "interval": timedelta,
 }
-"""The Python classes of Spark's types, by the names that these have in JSON."""
+"""Spark type, by its name in JSON → Python class."""
 
 _DDL_NAMES: Final[Mapping[str, str]] = {
     "tinyint": "byte",
@@ -47,10 +47,10 @@ _DDL_NAMES: Final[Mapping[str, str]] = {
     "timestamp_ltz": "timestamp",
     "null": "void",
 }
-"""Other names that DDL has for types."""
+"""Other names of types in DDL."""
 
 _DEFAULTS: Final[Mapping[str, str]] = {"decimal": "(10,0)", "time": "(6)"}
-"""What a type's parameters are where DDL leaves them out."""
+"""A type's parameters where DDL leaves them out."""
 
 _TOKEN: Final = re.compile(
     r"\s*(?:(?P<name>\w+)|`(?P<quoted>(?:[^`]|``)+)`|(?P<text>'[^']*'|\"[^\"]*\")|(?P<sign>[<>(),:]))"
@@ -58,8 +58,8 @@ _TOKEN: Final = re.compile(
 _DAY_TIME: Final = ("day", "hour", "minute", "second")
 
 
-def shape_of_ddl(ddl: str) -> Shape:
-    """Return the shape of a type in DDL, or of columns (``n long, total double``): a struct.
+def shape_of_ddl(ddl: str) -> TypeShape:
+    """Return the shape of a type in DDL; columns (``n long, total double``) are a struct.
 
     Raises `UnsupportedTypeError` that shows the string and says where it went wrong.
     """
@@ -67,7 +67,7 @@ def shape_of_ddl(ddl: str) -> Shape:
 
 
 def json_of_ddl(ddl: str) -> Any:
-    """Return what ``DataType.jsonValue()`` gives of a type in DDL, or of columns: a struct.
+    """Return ``DataType.jsonValue()`` of a type in DDL; columns are a struct.
 
     Raises `UnsupportedTypeError` that shows the string and says where it went wrong.
     """
@@ -78,8 +78,8 @@ def json_of_ddl(ddl: str) -> Any:
         raise UnsupportedTypeError(msg) from error
 
 
-def shape_of_json(json: Any) -> Shape:
-    """Return the shape of what ``DataType.jsonValue()`` gives. Raises `UnsupportedTypeError`."""
+def shape_of_json(json: Any) -> TypeShape:
+    """Return the shape for ``DataType.jsonValue()``. Raises `UnsupportedTypeError`."""
     if isinstance(json, str):
         return _json_scalar(json)
     build = _NESTED.get(json["type"])
@@ -89,7 +89,7 @@ def shape_of_json(json: Any) -> Shape:
     return build(json)
 
 
-def _json_scalar(json: str) -> Shape:
+def _json_scalar(json: str) -> TypeShape:
     name = re.split(r"[( ]", json, maxsplit=1)[0]
     if name not in _CLASSES:
         msg = f"Spark's type {json!r} is not supported"
@@ -98,7 +98,7 @@ def _json_scalar(json: str) -> Shape:
     return scalar_shape(cls)
 
 
-def _json_struct(json: Mapping[str, Any]) -> Shape:
+def _json_struct(json: Mapping[str, Any]) -> TypeShape:
     return StructShape(
         [
             _field(
@@ -117,27 +117,27 @@ def _aliases(part: Mapping[str, Any]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
 
-def _json_array(json: Mapping[str, Any]) -> Shape:
+def _json_array(json: Mapping[str, Any]) -> TypeShape:
     return ListShape(_maybe(shape_of_json(json["elementType"]), nullable=json["containsNull"]))
 
 
-def _json_map(json: Mapping[str, Any]) -> Shape:
+def _json_map(json: Mapping[str, Any]) -> TypeShape:
     value = _maybe(shape_of_json(json["valueType"]), nullable=json["valueContainsNull"])
     return DictShape(shape_of_json(json["keyType"]), value)
 
 
-_NESTED: Final[dict[str, Callable[[Mapping[str, Any]], Shape]]] = {
+_NESTED: Final[dict[str, Callable[[Mapping[str, Any]], TypeShape]]] = {
     "struct": _json_struct,
     "array": _json_array,
     "map": _json_map,
 }
 
 
-def _maybe(shape: Shape, *, nullable: bool) -> Shape:
+def _maybe(shape: TypeShape, *, nullable: bool) -> TypeShape:
     return OptionalShape(shape) if nullable else shape
 
 
-def _field(name: str, shape: Shape, *, nullable: bool, aliases: tuple[str, ...] = ()) -> Field:
+def _field(name: str, shape: TypeShape, *, nullable: bool, aliases: tuple[str, ...] = ()) -> Field:
     default = (lambda _: None) if nullable else None
     return Field(name, _maybe(shape, nullable=nullable), default, aliases=aliases)
 
@@ -232,7 +232,7 @@ class _Parser:
         return {"name": name, "type": kind, "nullable": nullable, "metadata": {}}
 
     def _parameters(self) -> str:
-        """What is in parentheses behind a type's name, if anything is."""
+        """Return the parameters in parentheses after a type's name, if any."""
         if self._peek() != "(":
             return ""
         self._position += 1

@@ -14,17 +14,17 @@ from forebay_state_api.codecs.records import Field, RecordShape
 
 
 class StructShape(RecordShape):
-    """A struct: comes out as a NamedTuple, goes in as that, as a tuple, a Row or a dict.
+    """A struct: read as a NamedTuple; written as a NamedTuple, a tuple, a Row or a dict.
 
-    A plain tuple is taken by position; whatever has field names, by name, in any order, and it
-    must have exactly the declared ones.
+    A plain tuple is taken by position. A value with field names is taken by name, in any order, and
+    must have exactly the declared fields.
     """
 
     def __init__(self, fields: Sequence[Field]) -> None:
         """Describe structs of ``fields``. Raises `UnsupportedTypeError` for repeated names."""
         self._names = tuple(field.name for field in fields)
         if len(set(self._names)) != len(self._names):
-            msg = f"a struct has two fields of one name: {', '.join(self._names)}"
+            msg = f"a struct has two fields of the same name: {', '.join(self._names)}"
             raise UnsupportedTypeError(msg)
         cls = struct_class(self._names)
         super().__init__(cls, fields, kind="struct", maker=TupleMaker(cls), frozen=True)
@@ -55,7 +55,7 @@ class StructShape(RecordShape):
 
 @lru_cache(maxsize=256)
 def struct_class(names: tuple[str, ...]) -> type[Any]:
-    """Return the class of structs with fields of these names, the same each time."""
+    """Return the class of structs with these field names; the same class each time."""
     made: type[Any] = tuple_class("Struct", names)
     return made
 
@@ -63,9 +63,9 @@ def struct_class(names: tuple[str, ...]) -> type[Any]:
 def tuple_class(title: str, names: tuple[str, ...]) -> Any:
     """Make a NamedTuple class, called ``title``, with fields of any names.
 
-    ``_fields`` are ``names``, and ``_replace`` takes them. A field whose name is no identifier, is
-    a keyword or begins with an underscore is read by ``getattr``; one that would hide a method, by
-    position.
+    ``_fields`` are ``names``, and ``_replace`` takes them. Use ``getattr`` for a field whose name
+    is not an identifier, is a keyword or begins with an underscore; use the position for a field
+    that would hide a method.
     """
     fields = [_field_name(name, position, names) for position, name in enumerate(names)]
     make: Any = namedtuple  # noqa: PYI024 - the fields are data
@@ -81,7 +81,7 @@ def tuple_class(title: str, names: tuple[str, ...]) -> Any:
 
 
 def _field_name(name: str, position: int, names: tuple[str, ...]) -> str:
-    """A name that ``namedtuple`` takes, and that is none of the other fields'."""
+    """Return a name that ``namedtuple`` accepts and no other field has."""
     if name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("_"):
         return name
     field = f"column{position}"
@@ -95,7 +95,7 @@ def _field(position: int) -> property:
 
 
 def _replaced(one: Any, /, **values: Any) -> Any:
-    """What ``_replace`` does, by the names in ``_fields``."""
+    """Do what ``_replace`` does, by the names in ``_fields``."""
     unknown = [name for name in values if name not in one._fields]
     if unknown:
         msg = f"there is no field {', '.join(unknown)}; the fields are {', '.join(one._fields)}"

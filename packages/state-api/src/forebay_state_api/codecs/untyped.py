@@ -1,4 +1,4 @@
-"""The shape of a value that describes itself: any plain value, as deep as 100 levels."""
+"""The shape of a self-describing value: any plain value, nested up to 100 levels deep."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from forebay_state_api.codecs._shape import (
     Description,
     Function,
     MisfitError,
-    Shape,
+    TypeShape,
     UnreadableError,
     a_class,
 )
@@ -32,11 +32,11 @@ _PLAIN: Final = "None, bool, int, float, str, bytes, datetime, date, time, timed
 _WAY_OUT: Final = "for another class, declare it as the state's type, or a Codec for it"
 _AS_THEY_ARE: Final = SCALARS - ADDRESSES.keys()
 _EXACT: Final = SCALARS - {datetime}
-"""Scalars that are stored as they are given."""
+"""Scalars that are stored unchanged."""
 
 
-class AnyShape(Shape):
-    """A value of one of the plain kinds, nested as one likes; nothing is declared about it."""
+class AnyShape(TypeShape):
+    """A value of any plain kind, nested freely; nothing is declared about it."""
 
     layout = SELF_DESCRIBING
 
@@ -49,16 +49,16 @@ class AnyShape(Shape):
         self.original = _original
 
     def test(self, subject: str, code: Code) -> str:
-        """Let scalars and tuples of them pass; what else there is has to be copied anyway.
+        """Let scalars and tuples of them pass; all other values have to be copied anyway.
 
-        Datetimes may have to be converted to UTC.
+        Datetimes do not pass, since they may have to be converted to UTC.
         """
         known = code.bind(_EXACT)
         flat = f"type({subject}) is tuple and {known}.issuperset(map(type, {subject}))"
         return f"(type({subject}) in {known} or {flat})"
 
-    def taken(self, subject: str, code: Code) -> str:  # noqa: ARG002 - nothing to be copied
-        """Take what passed the test as it is: it cannot be changed."""
+    def taken(self, subject: str, code: Code) -> str:  # noqa: ARG002 - nothing to copy
+        """Store a value that passed the test as it is: it is immutable."""
         return subject
 
     def convert(self, value: Any) -> Any:
@@ -66,7 +66,7 @@ class AnyShape(Shape):
         return _admit(value, 0)
 
     def reader(self, stored: Description) -> Function | None:
-        """Accept only what was written without a declared type."""
+        """Accept only data that were written without a declared type."""
         if stored["type"] != "any":
             msg = f"{describe_type(stored)} is stored, and no type is declared"
             raise UnreadableError(msg)
@@ -112,7 +112,7 @@ def _copy(value: Any) -> Any:
 
 
 def _enclose(value: Any) -> Any:
-    """Return what stands for ``value`` within a value of a declared type."""
+    """Return the form that ``value`` has inside a value of a declared type."""
     return value if type(value) in SCALARS else msgpack.ExtType(EXT_ANY, dump_any(value))
 
 
