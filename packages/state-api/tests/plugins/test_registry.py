@@ -225,7 +225,7 @@ def test_a_thing_without_a_name_is_an_error(attributes: dict[str, Any]) -> None:
         installed(Entry(giving("forebay_operators", nameless))).operators()
 
 
-@pytest.mark.parametrize(("stated", "said"), [(7, "speaks contract 7"), (None, "states no")])
+@pytest.mark.parametrize(("stated", "said"), [(7, "has contract version 7"), (None, "has no")])
 @pytest.mark.parametrize(
     ("hook", "find"),
     [
@@ -241,7 +241,7 @@ def test_another_contract_version_is_refused(
 ) -> None:
     thing = named("acme", format="acme-1", schemes=("acme",), contract_version=stated)
     found = installed(Entry(giving(hook, thing)))
-    with pytest.raises(PluginError, match=rf"acme 1\.2 {said}.*speaks {CONTRACT_VERSION}"):
+    with pytest.raises(PluginError, match=rf"acme 1\.2 {said}.*has {CONTRACT_VERSION}"):
         find(found)
 
 

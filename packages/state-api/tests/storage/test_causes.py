@@ -9,7 +9,7 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 from obstore.exceptions import GenericError, NotFoundError, PermissionDeniedError
 
-from forebay_state_api.contract.storage_fault import Fault
+from forebay_state_api.contract.storage_fault import StorageFault
 from forebay_state_api.storage.clouds import S3Storage
 from forebay_state_api.storage.fsspec import FsspecStorage
 from forebay_state_api.storage.obstore import LocalStorage
@@ -49,11 +49,11 @@ UNREACHABLE = [
 LASTING = [*ADVICE.keys() - {errno.EMFILE}, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL]
 
 
-def from_python(number: int) -> Fault:
+def from_python(number: int) -> StorageFault:
     return FsspecStorage.on(LocalFileSystem(), "/", "/").fault(OSError(number, os.strerror(number)))
 
 
-def from_obstore(number: int) -> Fault:
+def from_obstore(number: int) -> StorageFault:
     """As obstore says it: the number stands in the words."""
     error = GenericError(
         f"Generic LocalFileSystem error: Unable to write file: {os.strerror(number)} "
@@ -119,7 +119,7 @@ def test_errors_without_a_number():
 
 def test_no_password_and_no_signature_shows():
     refused = OSError("401 for url: http://me:hush@host/webhdfs/v1/a?op=OPEN&delegation=hush by me")
-    assert Fault.of(refused).cause == "401 for url: http://***@host/webhdfs/v1/a?*** by me"
+    assert StorageFault.of(refused).cause == "401 for url: http://***@host/webhdfs/v1/a?*** by me"
 
 
 def test_an_error_says_what_failed_and_where():

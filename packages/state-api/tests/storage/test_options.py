@@ -105,7 +105,10 @@ def test_an_option_of_the_client_is_passed_on(url: str, name: str) -> None:
     for written in {name, f"{CLOUDS[url]}{name}", name.upper()}:
         opened = plugins().storage(url.partition(":")[0])
         assert issubclass(opened, CloudStorage)
-        assert opened.told({written: CLIENT_VALUES[name]}) == ({}, {name: CLIENT_VALUES[name]})
+        assert opened.split_options({written: CLIENT_VALUES[name]}) == (
+            {},
+            {name: CLIENT_VALUES[name]},
+        )
         assert open_storage(url, {written: CLIENT_VALUES[name]}).url == url
 
 

@@ -10,7 +10,7 @@ import pytest
 from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import StorageError
 from forebay_state_api.storage.obstore import MemoryStorage
-from forebay_state_api.storage.retry import Retry, RetryingStorage
+from forebay_state_api.storage.retry import RetryingStorage, RetryPolicy
 from forebay_state_api.testing import CountingStorage, Crash, Fault, FaultKind, FaultyStorage
 from forebay_state_api.versions.epochs import read_record
 
@@ -26,8 +26,8 @@ class Time:
         self.pauses.append(pause_s)
         self.now_s += pause_s
 
-    def retry(self, budget_s: float) -> Retry:
-        return Retry(
+    def retry(self, budget_s: float) -> RetryPolicy:
+        return RetryPolicy(
             budget_s=budget_s, clock=lambda: self.now_s, sleep=self.sleep, jitter=lambda: 1.0
         )
 

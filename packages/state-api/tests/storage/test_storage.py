@@ -178,7 +178,7 @@ def test_forms_of_a_file_url(tmp_path, form):
         (Path("s3://bucket/state"), "pass a str"),
         ("hdfs:/namenode/state", "begin with hdfs://"),
         ("file://state/directory", "file:///absolute/path"),
-        ("s3://[bucket]/state", "is no URL"),
+        ("s3://[bucket]/state", "is not a URL"),
         ("file:///state#1", "%23"),
         ("file:///state?1", "%3F"),
         ("file:state", "begin with file:/"),

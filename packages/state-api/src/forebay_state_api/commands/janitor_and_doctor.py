@@ -21,7 +21,7 @@ from forebay_state_api.versions import layout
 from forebay_state_api.versions.epochs import list_epochs
 from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.janitor import Janitor, JanitorPass
-from forebay_state_api.versions.storage_probe import Finding, examine
+from forebay_state_api.versions.storage_probe import ProbeFinding, examine
 from forebay_state_api.versions.timeline import newest_complete
 
 
@@ -117,7 +117,7 @@ def doctor(
         context.exit(1)
 
 
-def _show(finding: Finding) -> None:
+def _show(finding: ProbeFinding) -> None:
     click.echo(f"{'FAIL' if finding.problem else 'ok  '}  {finding.promise}")
     if finding.problem:
         click.echo(f"      {finding.problem}")

@@ -1,4 +1,4 @@
-"""The ``local`` compaction service: one background thread of the worker process itself."""
+"""The ``local`` compaction service: one background thread in the worker process."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _log = logging.getLogger(__name__)
 FindCompactor = Callable[[str], Compactor]
 
 _KEPT: Final = 256
-"""Ended jobs that a service still knows of; whoever asks about an older one reads its result."""
+"""Ended jobs that a service remembers; the result object answers for older ones."""
 _END_S: Final = 5.0
-"""How long a process that ends waits for a compactor to see that it was cancelled."""
+"""How long an exiting process waits for a compactor to notice that it was cancelled."""
 
 
 @attrs.define
-class _Run:
-    """A job in this process."""
+class _LocalJob:
+    """A job of this process, and its status."""
 
     job: CompactionJob
     compactor: Compactor
@@ -50,22 +50,22 @@ class _Run:
 
 
 class LocalCompactionService(CompactionService):
-    """Runs jobs one after the other on a thread that the first submission starts.
+    """Runs jobs one after another on a thread that the first submission starts.
 
-    Jobs are known to this object only: after the process is gone, what it had not done is left
-    for whoever opens the state next. The process does not wait for them when it ends: the thread
-    is a daemon, and `close` waits for the block that is being read, a few seconds at most. A job
-    that fails because the process ends meanwhile counts as aborted, not as failed.
+    Only this object knows the jobs: if the process dies, unfinished jobs are left to the next
+    process that opens the state. An exiting process does not wait for them: the thread is a daemon,
+    and `close` waits only for the block that is being read, a few seconds at most. A job that fails
+    because the process exits counts as aborted, not as failed.
     """
 
     name: ClassVar[str] = "local"
     contract_version: ClassVar[int] = CONTRACT_VERSION
 
     def __init__(self, storage: ObjectStorage, find_compactor: FindCompactor | None = None) -> None:
-        """Run jobs of ``storage``, the state directory, with the installed compactors."""
+        """Run jobs in ``storage``, the state directory, with the installed compactors."""
         self._storage: Final = storage
         self._find_compactor: Final = find_compactor or plugins().compactor
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, _LocalJob] = {}
         self._pool: Final = DaemonPool("forebay-compaction")
         self._changed: Final = threading.Condition()
         self._closed = False
@@ -86,7 +86,7 @@ class LocalCompactionService(CompactionService):
                 raise ValueError(message)
             if job.id in self._runs:
                 return
-            run = _Run(job, compactor, CompactionStatus(job.id, CompactionPhase.QUEUED))
+            run = _LocalJob(job, compactor, CompactionStatus(job.id, CompactionPhase.QUEUED))
             self._forget_oldest()
             self._runs[job.id] = run
             self._pool.do(functools.partial(self._run, run))
@@ -127,19 +127,19 @@ class LocalCompactionService(CompactionService):
         for job_id in ended[: max(0, len(ended) - _KEPT + 1)]:
             del self._runs[job_id]
 
-    def _cancel(self, run: _Run) -> None:
+    def _cancel(self, run: _LocalJob) -> None:
         run.cancelled.set()
         if run.status.phase is CompactionPhase.QUEUED:
             self._set(run, CompactionPhase.ABORTED)
 
-    def _run(self, run: _Run) -> None:
+    def _run(self, run: _LocalJob) -> None:
         with self._changed:
             if run.status.phase is not CompactionPhase.QUEUED:
                 return
             self._set(run, CompactionPhase.RUNNING)
         try:
             done = perform(run.job, run.compactor, self._storage, run.cancelled.is_set)
-        except Exception as fault:  # noqa: BLE001 - whatever a compactor raises is its outcome
+        except Exception as fault:  # noqa: BLE001 - any error of a compactor is the job's outcome
             if isinstance(fault, RuntimeError) and _process_ends():
                 self._set(run, CompactionPhase.ABORTED)
                 return
@@ -150,7 +150,7 @@ class LocalCompactionService(CompactionService):
 
     def _set(
         self,
-        run: _Run,
+        run: _LocalJob,
         phase: CompactionPhase,
         fault: CompactionFault | None = None,
         message: str = "",
@@ -161,7 +161,7 @@ class LocalCompactionService(CompactionService):
 
 
 def fault_of(fault: Exception) -> CompactionFault:
-    """What kind of failure an exception of a compactor is."""
+    """Return the kind of failure that a compactor's exception means."""
     if isinstance(fault, StorageError):
         return CompactionFault.TRANSIENT
     if isinstance(fault, CorruptStateError):
@@ -170,9 +170,9 @@ def fault_of(fault: Exception) -> CompactionFault:
 
 
 def _process_ends() -> bool:
-    """Whether executors take no work any more: Python has begun to end, daemons still run.
+    """Return whether Python has begun to exit: executors refuse work, daemons still run.
 
-    `sys.is_finalizing` says so only when the daemons are gone.
+    `sys.is_finalizing` is true only after the daemons have stopped.
     """
     try:
         with ThreadPoolExecutor(1) as probe:

@@ -1,4 +1,4 @@
-"""Runs one compaction job where the caller is; every service does it through `perform`."""
+"""Run one compaction job in the calling thread; every service uses `perform`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class _Heartbeat:
-    """Asks whether to stop, and writes an object now and then that says: still at work.
+    """Checks whether to stop, and periodically writes a heartbeat object.
 
-    It needs no thread: a compactor asks once a block, and one that hangs must not seem alive.
+    It needs no thread: a compactor calls it once a block, and a hung compactor must not seem alive.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ def perform(
     *,
     clock: Callable[[], float] = time.monotonic,
 ) -> bool:
-    """Run a job where the caller stands; every service does it through this function.
+    """Run a job in the calling thread; every service uses this function.
 
-    ``storage`` is the state directory. Returns whether the job was done; then its result object
-    is durable, written after all outputs. While it runs, heartbeat objects appear beside the
-    outputs, every ``job.heartbeat_s`` seconds of ``clock``.
+    ``storage`` is the state directory. Returns whether the job completed; if so, its result object
+    is durable, and was written after all outputs. While the job runs, heartbeat objects appear next
+    to the outputs, every ``job.heartbeat_s`` seconds of ``clock``.
     """
     here = OperatorStorage(storage, job.operator)
     result = compactor.compact(job, here, _Heartbeat(job, here, cancelled, clock))

@@ -1,4 +1,4 @@
-"""The compaction services of this process: one per kind and state directory, kept."""
+"""Keep the compaction services of this process, one per kind and state directory."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def service_of(
     *,
     storage_options: Mapping[str, Any] | None = None,
 ) -> CompactionService:
-    """The service ``name`` for the state directory ``storage``: the same object at each call.
+    """Return the service ``name`` for the state directory ``storage``; the same object each time.
 
-    ``storage_options`` are what ``storage`` was opened with. A forked process gets services of its
-    own, for the threads and connections of its parent did not come with it. Raises
-    `UnknownPluginError` for a service that is not installed, and what its ``open`` raises. All are
-    closed when the process ends in order.
+    ``storage_options`` are the options with which ``storage`` was opened. A forked process gets its
+    own services, because a fork does not inherit its parent's threads and connections. Raises
+    `UnknownPluginError` for a service that is not installed, and the errors of its ``open``. All
+    services are closed when the process exits normally.
     """
-    told = [sorted((given or {}).items()) for given in (options, storage_options)]
-    key = (os.getpid(), name, storage.url, repr(told))
+    all_options = [sorted((given or {}).items()) for given in (options, storage_options)]
+    key = (os.getpid(), name, storage.url, repr(all_options))
     with _lock:
         if key not in _services:
             service = plugins().compaction_service(name)
@@ -42,7 +42,7 @@ def service_of(
 
 
 def close_services() -> None:
-    """Close what `service_of` has opened in this process; the next call opens anew."""
+    """Close the services that `service_of` opened in this process; the next call opens new ones."""
     with _lock:
         own = [key for key in _services if key[0] == os.getpid()]
         closed = [_services.pop(key) for key in own]

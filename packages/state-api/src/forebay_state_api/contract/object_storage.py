@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from forebay_state_api.contract.storage_fault import Fault
+from forebay_state_api.contract.storage_fault import StorageFault
 from forebay_state_api.errors import StorageError
 
 if TYPE_CHECKING:
@@ -107,9 +107,9 @@ class ObjectStorage(abc.ABC):
     def child(self, prefix: str) -> ObjectStorage:
         """The storage of a folder below this one; nothing is created."""
 
-    def fault(self, error: BaseException) -> Fault:
+    def fault(self, error: BaseException) -> StorageFault:
         """What an error of the store means; overridden where its errors say it in their own way."""
-        return Fault.of(error)
+        return StorageFault.of(error)
 
     def failed(self, action: str, name: str, error: BaseException) -> StorageError:
         """Return what to raise from an error of the store: what failed, where, why, what helps."""

@@ -55,7 +55,7 @@ _BY_STATUS: Final = {
 
 
 @attrs.frozen
-class Fault:
+class StorageFault:
     """What an error of a store means."""
 
     words: str

@@ -1,6 +1,6 @@
-"""Finds what is installed: backends, services, compactors, operators, storages, commands.
+"""Find installed plugins: backends, services, compactors, operators, storages, commands.
 
-Authors of plugins take `hookimpl` from here; everything else asks `plugins` for things by name.
+Authors of plugins import `hookimpl` from here; other modules look things up by name in `plugins`.
 """
 
 from forebay_state_api.contract.hookspecs import hookimpl, hookspec

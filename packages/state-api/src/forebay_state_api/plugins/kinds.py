@@ -1,4 +1,4 @@
-"""The kinds of things that plugins give, how each is named, and what to say when one is absent."""
+"""The kinds of things that plugins provide, how they are named, and the error for a missing one."""
 
 from __future__ import annotations
 
@@ -10,54 +10,54 @@ import attrs
 
 
 @attrs.frozen(eq=False)
-class Kind:
-    """One hook: what it gives, and how that is named."""
+class PluginKind:
+    """One hook: the things that it returns, and how they are named."""
 
     hook: str
     noun: str
     attribute: str
-    """Where a name stands: ``name``, ``format`` or ``schemes``."""
+    """The attribute that holds the name: ``name``, ``format`` or ``schemes``."""
     versioned: bool
-    """Whether ``contract_version`` must be stated; where it is stated it is checked anyway."""
+    """Whether ``contract_version`` is required; if it is set, it is always checked."""
     known: Mapping[str, str] = attrs.field(factory=dict)
-    """Name → distribution, for what the project itself publishes."""
+    """Name → distribution, for those that the project itself publishes."""
 
 
-BACKENDS: Final = Kind(
+BACKENDS: Final = PluginKind(
     "forebay_state_backends",
     "state backend",
     "name",
     versioned=True,
     known={"heap": "forebay-backend-heap", "lsm": "forebay-backend-lsm"},
 )
-SERVICES: Final = Kind(
+SERVICES: Final = PluginKind(
     "forebay_compaction_services",
     "compaction service",
     "name",
     versioned=True,
     known={"local": "forebay-state-api", "ray": "forebay-compaction-ray"},
 )
-COMPACTORS: Final = Kind(
+COMPACTORS: Final = PluginKind(
     "forebay_compactors",
     "compactor for the format",
     "format",
     versioned=True,
     known={"lsm": "forebay-backend-lsm"},
 )
-OPERATORS: Final = Kind(
+OPERATORS: Final = PluginKind(
     "forebay_operators",
     "operator",
     "name",
     versioned=True,
     known=dict.fromkeys(("ordered_wait", "unordered_wait", "process"), "forebay-spark-runtime"),
 )
-STORAGES: Final = Kind(
+STORAGES: Final = PluginKind(
     "forebay_storages",
     "storage for the URL scheme",
     "schemes",
     versioned=True,
 )
-COMMANDS: Final = Kind(
+COMMANDS: Final = PluginKind(
     "forebay_commands",
     "command",
     "name",
@@ -67,10 +67,10 @@ COMMANDS: Final = Kind(
 KINDS: Final = (BACKENDS, SERVICES, COMPACTORS, OPERATORS, STORAGES, COMMANDS)
 
 
-def unknown(kind: Kind, name: str, installed: list[str]) -> str:
-    """Say what is installed, what may have been meant, and for our own names what to install.
+def unknown(kind: PluginKind, name: str, installed: list[str]) -> str:
+    """Return a message with the installed names, the likely intended one, or what to install.
 
-    No name of a distribution is made up: anyone could have registered it.
+    Only the project's own distributions are suggested: anyone could register another name.
     """
     text = f"no {kind.noun} {name!r}; installed: {', '.join(installed) or 'none'}"
     if name in kind.known:

@@ -1,7 +1,7 @@
-"""Finds what is installed: backends, compaction services, operators, storages, commands.
+"""Find installed plugins: backends, compaction services, operators, storages, commands.
 
-`plugins` gives the process's `Plugins`, a typed wrapper over pluggy with one method per hook; the
-hooks themselves are in `forebay_state_api.contract.hookspecs`.
+`plugins` returns the process's `Plugins`, a typed wrapper around pluggy with one method per hook;
+the hooks themselves are in `forebay_state_api.contract.hookspecs`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from forebay_state_api.plugins.kinds import (
     OPERATORS,
     SERVICES,
     STORAGES,
-    Kind,
+    PluginKind,
     unknown,
 )
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class _Origin:
-    """Where a plugin comes from."""
+    """The entry point and distribution of a plugin."""
 
     plugin: str
     distribution: str
@@ -49,7 +49,7 @@ class _Origin:
 
     @property
     def key(self) -> str:
-        """Tells apart entry points of one name in two distributions."""
+        """A key that distinguishes entry points with one name in two distributions."""
         return f"{self.distribution}:{self.plugin}"
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class _Origin:
 
 @attrs.frozen
 class _Offer:
-    """One named thing that a plugin gives."""
+    """One named thing that a plugin provides."""
 
     value: Any
     origin: _Origin
@@ -74,9 +74,9 @@ class InstalledPlugin:
     version: str
     """Version of the distribution; empty for a plugin that was registered by hand."""
     offers: Mapping[str, tuple[str, ...]]
-    """Kind (``state backend``, ``command`` …) → names, only kinds of which there are any."""
+    """PluginKind (``state backend``, ``command`` …) → names; only kinds that it provides."""
     contract_version: int
-    """The version of the contract that this process speaks and the plugin was checked against."""
+    """The contract version of this process, against which the plugin was checked."""
 
 
 EntryPoints = Callable[[], Iterable[importlib.metadata.EntryPoint]]
@@ -87,89 +87,89 @@ def _installed_entry_points() -> Iterable[importlib.metadata.EntryPoint]:
 
 
 class Plugins:
-    """The installed plugins, loaded at first use, once.
+    """The installed plugins, loaded once, at first use.
 
     Every method may raise `PluginError`: when any installed plugin fails to import, implements a
-    hook that does not exist, gives something without a name, gives a name that another one gives
-    too, or speaks another contract version. One broken plugin is an error for all, so that a
-    typo in one is not mistaken for its absence. Methods may be called from any thread.
+    hook that does not exist, provides something without a name, provides a name that another plugin
+    also provides, or has a different contract version. One broken plugin is an error for all, so
+    that a typo in it is not mistaken for its absence. Methods may be called from any thread.
     """
 
     def __init__(self, entry_points: EntryPoints = _installed_entry_points) -> None:
-        """Read plugins from ``entry_points``; tests pass ``tuple`` to begin with none."""
+        """Read plugins from ``entry_points``; tests pass ``tuple`` to start without any."""
         self._manager = pluggy.PluginManager(PROJECT)
         self._manager.add_hookspecs(HookSpecs)
         self._entry_points = entry_points
         self._origins: dict[str, _Origin] = {}
-        self._offers: dict[Kind, dict[str, _Offer]] = {}
+        self._offers: dict[PluginKind, dict[str, _Offer]] = {}
         self._loaded = False
         self._lock = threading.RLock()
 
     def backends(self) -> dict[str, type[StateBackend]]:
-        """All state backends by name."""
+        """Return all state backends by name."""
         return self._values(BACKENDS)
 
     def backend(self, name: str) -> type[StateBackend]:
-        """The state backend ``name``; raises `UnknownPluginError` if it is not installed."""
+        """Return the state backend ``name``; raises `UnknownPluginError` if it is not installed."""
         return cast("type[StateBackend]", self._value(BACKENDS, name))
 
     def compaction_services(self) -> dict[str, type[CompactionService]]:
-        """All compaction services by name."""
+        """Return all compaction services by name."""
         return self._values(SERVICES)
 
     def compaction_service(self, name: str) -> type[CompactionService]:
-        """The compaction service ``name``; raises `UnknownPluginError` if not installed."""
+        """Return the compaction service ``name``; raises `UnknownPluginError` if not installed."""
         return cast("type[CompactionService]", self._value(SERVICES, name))
 
     def compactors(self) -> dict[str, Compactor]:
-        """All compactors by file format."""
+        """Return all compactors by file format."""
         return self._values(COMPACTORS)
 
     def compactor(self, format: str) -> Compactor:  # noqa: A002 - the word of the hook
-        """The compactor of a file format; raises `UnknownPluginError` if not installed."""
+        """Return the compactor of a file format; raises `UnknownPluginError` if not installed."""
         return cast("Compactor", self._value(COMPACTORS, format))
 
     def operators(self) -> dict[str, Operator]:
-        """All operators by name."""
+        """Return all operators by name."""
         return self._values(OPERATORS)
 
     def operator(self, name: str) -> Operator:
-        """The operator ``name``; raises `UnknownPluginError` if it is not installed."""
+        """Return the operator ``name``; raises `UnknownPluginError` if it is not installed."""
         return cast("Operator", self._value(OPERATORS, name))
 
     def storages(self) -> dict[str, type[ObjectStorage]]:
-        """All storages by URL scheme."""
+        """Return all storages by URL scheme."""
         return self._values(STORAGES)
 
     def storage(self, scheme: str) -> type[ObjectStorage]:
-        """The storage of a URL scheme; raises `UnknownPluginError` if there is none."""
+        """Return the storage of a URL scheme; raises `UnknownPluginError` if there is none."""
         return cast("type[ObjectStorage]", self._value(STORAGES, scheme))
 
     def commands(self) -> dict[str, click.Command]:
-        """All sub-commands of ``forebay`` that plugins bring, by name."""
+        """Return all sub-commands of ``forebay`` that plugins provide, by name."""
         return self._values(COMMANDS)
 
     def register(self, plugin: object, name: str) -> None:
-        """Add a plugin that no entry point names, as tests do."""
+        """Add a plugin without an entry point, for tests."""
         with self._lock:
             self._register(plugin, _Origin(name, name, ""))
 
     def installed(self) -> list[InstalledPlugin]:
-        """What each plugin gives; loads and checks every kind of every plugin."""
+        """Return a row for each plugin; loads and checks every kind of every plugin."""
         with self._lock:
             offered = {kind: self._offered(kind) for kind in KINDS}
             return [_row(origin, offered) for origin in self._origins.values()]
 
-    def _values(self, kind: Kind) -> dict[str, Any]:
+    def _values(self, kind: PluginKind) -> dict[str, Any]:
         return {name: offer.value for name, offer in self._offered(kind).items()}
 
-    def _value(self, kind: Kind, name: str) -> Any:
+    def _value(self, kind: PluginKind, name: str) -> Any:
         offered = self._offered(kind)
         if name not in offered:
             raise UnknownPluginError(unknown(kind, name, sorted(offered)))
         return offered[name].value
 
-    def _offered(self, kind: Kind) -> dict[str, _Offer]:
+    def _offered(self, kind: PluginKind) -> dict[str, _Offer]:
         with self._lock:
             self._load()
             if kind not in self._offers:
@@ -193,12 +193,12 @@ class Plugins:
             if self._manager.has_plugin(origin.key) and origin.key not in self._origins:
                 self._manager.unregister(name=origin.key)
             cause = " ".join(str(fault).split())
-            message = f"plugin {origin.plugin!r} of {origin} does not fit: {cause}"
+            message = f"plugin {origin.plugin!r} of {origin} does not match the hooks: {cause}"
             raise PluginError(message) from fault
         self._origins[origin.key] = origin
         self._offers.clear()
 
-    def _collect(self, kind: Kind) -> dict[str, _Offer]:
+    def _collect(self, kind: PluginKind) -> dict[str, _Offer]:
         found: dict[str, _Offer] = {}
         for origin in self._origins.values():
             for value in self._called(kind, origin):
@@ -207,8 +207,8 @@ class Plugins:
                     _add(found, kind, name, _Offer(value, origin))
         return found
 
-    def _called(self, kind: Kind, origin: _Origin) -> list[Any]:
-        """What one plugin gives; the others are left out so that its name is known."""
+    def _called(self, kind: PluginKind, origin: _Origin) -> list[Any]:
+        """Call the hook of one plugin alone, so that errors can name it."""
         plugin = self._manager.get_plugin(origin.key)
         others = [other for other in self._manager.get_plugins() if other is not plugin]
         try:
@@ -221,7 +221,7 @@ class Plugins:
 
 @functools.cache
 def plugins() -> Plugins:
-    """The plugins of this process: the same object each time."""
+    """Return the plugins of this process; the same object each time."""
     return Plugins()
 
 
@@ -247,38 +247,38 @@ def _flat(result: Any) -> Iterable[Any]:
     return result if isinstance(result, list | tuple) else (result,)
 
 
-def _names(kind: Kind, value: Any, origin: _Origin) -> tuple[str, ...]:
+def _names(kind: PluginKind, value: Any, origin: _Origin) -> tuple[str, ...]:
     names = getattr(value, kind.attribute, None)
     names = names if isinstance(names, tuple) else (names,)
     if not names or not all(isinstance(name, str) and name for name in names):
-        message = f"{kind.hook} of {origin} gave {value!r}, which has no {kind.attribute!r}"
+        message = f"{kind.hook} of {origin} returned {value!r}, which has no {kind.attribute!r}"
         raise PluginError(message)
     return names
 
 
-def _check_contract(kind: Kind, value: Any, origin: _Origin) -> None:
+def _check_contract(kind: PluginKind, value: Any, origin: _Origin) -> None:
     stated = getattr(value, "contract_version", None)
     if stated == CONTRACT_VERSION or (stated is None and not kind.versioned):
         return
-    states = "states no contract_version" if stated is None else f"speaks contract {stated}"
+    states = "has no contract_version" if stated is None else f"has contract version {stated}"
     message = (
-        f"{value!r} of {origin} {states}; this forebay-state-api speaks {CONTRACT_VERSION}: "
-        f"install versions of {origin.distribution} and forebay-state-api that go together"
+        f"{value!r} of {origin} {states}; this forebay-state-api has {CONTRACT_VERSION}: "
+        f"install compatible versions of {origin.distribution} and forebay-state-api"
     )
     raise PluginError(message)
 
 
-def _add(found: dict[str, _Offer], kind: Kind, name: str, offer: _Offer) -> None:
+def _add(found: dict[str, _Offer], kind: PluginKind, name: str, offer: _Offer) -> None:
     other = found.setdefault(name, offer)
     if other is not offer:
         message = (
-            f"two plugins give a {kind.noun} {name!r}: {other.origin} and {offer.origin}; "
+            f"two plugins provide a {kind.noun} {name!r}: {other.origin} and {offer.origin}; "
             "uninstall one of them"
         )
         raise PluginError(message)
 
 
-def _row(origin: _Origin, offered: Mapping[Kind, Mapping[str, _Offer]]) -> InstalledPlugin:
+def _row(origin: _Origin, offered: Mapping[PluginKind, Mapping[str, _Offer]]) -> InstalledPlugin:
     offers = {
         kind.noun: tuple(sorted(n for n, offer in found.items() if offer.origin is origin))
         for kind, found in offered.items()

@@ -1,7 +1,7 @@
 """The settings of Forebay: their types, and how `spark.forebay.*` becomes values.
 
 Authors of plugins declare their settings with `option` or `Setting`; runtimes and commands resolve
-what users gave.
+the users' settings.
 """
 
 from forebay_state_api.settings.resolve import (

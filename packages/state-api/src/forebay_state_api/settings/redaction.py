@@ -1,4 +1,4 @@
-"""Keeps passwords and signatures out of what people read."""
+"""Remove passwords and signatures from texts that people read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 _CREDENTIALS: Final = re.compile(r"(?<=/)[^/?#\s]*:[^/?#\s]*@")
-"""User and password before a host, also where the URL has but one slash."""
+"""User and password before a host, even if the URL has only one slash."""
 _QUERY: Final = re.compile(r"(?<=\S)\?[^\s'\"]+")
 """A URL's query, and the fragment after it."""
 MASK: Final = "***"
@@ -15,6 +15,6 @@ MASK: Final = "***"
 def redacted(text: str) -> str:
     """Return ``text`` without the passwords and the queries of the URLs in it.
 
-    Queries go whole: every store has other names for what signs a request.
+    The whole query is removed: each store has its own parameter names for signatures.
     """
     return _QUERY.sub(f"?{MASK}", _CREDENTIALS.sub(f"{MASK}@", text))

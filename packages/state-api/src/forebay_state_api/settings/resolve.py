@@ -1,8 +1,8 @@
-"""The settings of Forebay: what exists, what was given, what is in force.
+"""Resolve settings: merge what users set with the declared settings and their defaults.
 
 A setting is named ``spark.forebay.<name>``. `resolve_settings` merges keyword arguments over the
-session's configuration over defaults, and refuses keys that do not exist and values that do not
-fit, so that a misspelt setting is an error and not a default.
+session's configuration over defaults, and refuses unknown keys and invalid values, so that a
+misspelt setting is an error instead of a silent default.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from forebay_state_api.settings.value_types import (
 T = TypeVar("T", bound=attrs.AttrsInstance)
 
 PREFIX: Final = "spark.forebay."
-"""What every key of the configuration begins with."""
+"""The prefix of every configuration key."""
 
 _STORAGE: Final = "storage."
 _DEFAULT: Final = "default"
@@ -35,22 +35,22 @@ _SECRET_WORDS: Final = ("secret", "password", "token", "key", "credential", "sig
 
 @attrs.frozen
 class Setting:
-    """One setting: its name without the prefix, the form of its values, and what it does."""
+    """One setting: its name without the prefix, the type of its values, and its documentation."""
 
     name: str
     type: SettingType = attrs.field(converter=kind_of)
     """`str`, `int`, `float` or `bool`, or `BYTES`, `DURATION`, `LOCATION` or ``one_of(...)``."""
     default: Any
-    """In the form that users write or as the value itself; ``None`` means that there is none."""
+    """As users write it or as the value itself; ``None`` if there is no default."""
     doc: str
     """One sentence for ``forebay config``."""
     minimum: float | None = attrs.field(default=None, kw_only=True)
-    """The smallest value, of numbers."""
+    """The smallest valid number."""
 
     def value_of(self, given: object, *, key: str | None = None) -> Any:
-        """Return ``given``, text or value, in the setting's type.
+        """Convert ``given``, text or value, to the setting's type.
 
-        Raises `ConfigurationError` naming ``key`` (the full key if not given), the value and the
+        Raises `ConfigurationError` naming ``key`` (default: the full key), the value and the
         expected form.
         """
         try:
@@ -77,26 +77,33 @@ def option(
     minimum: float | None = None,
     name: str = "",
 ) -> Any:
-    """Declare a field of an attrs class that is a setting as well: see `settings_of`."""
+    """Declare a field of an attrs class that is also a setting; see `settings_of`.
+
+    :param type: as `Setting.type`.
+    :param default: the default, as users write it or as the value.
+    :param doc: one sentence for ``forebay config``.
+    :param name: the setting's name; default: derived from the field's name.
+    :param minimum: the smallest valid number; default: no limit.
+    """
     setting = Setting(name, type, default, doc, minimum=minimum)
     return attrs.field(default=setting.default_value(), metadata={Setting: setting})
 
 
 def settings_of(options: type[attrs.AttrsInstance]) -> dict[str, Setting]:
-    """Return the settings of an attrs class by their names: those of its fields made by `option`.
+    """Return the settings of an attrs class, by name: its fields declared with `option`.
 
     The field ``max_runs`` is the setting ``max-runs``, and ``timeout_s`` is ``timeout``, unless it
-    has a ``name``. Other fields are nobody's to set: constants, which tests change.
+    has a ``name``. Other fields are constants that users cannot set and tests change.
     """
     declared = [field for field in attrs.fields(options) if Setting in field.metadata]
     return {(name := _name_of(f)): attrs.evolve(f.metadata[Setting], name=name) for f in declared}
 
 
 def options_from(options: type[T], given: Mapping[str, Any]) -> T:
-    """Make an object of an attrs class of settings that are in force.
+    """Make an instance of an attrs class from resolved settings.
 
-    ``given`` is by the names that `settings_of` gives, also for fields that are no settings; a
-    field that is not in it has its default, and names of others are passed over.
+    ``given`` uses the names of `settings_of`, also for fields that are not settings. Missing fields
+    get their defaults; unknown names are ignored.
     """
     known = {_name_of(field): field.name for field in attrs.fields(options)}
     return options(**{known[name]: given[name] for name in given if name in known})
@@ -112,8 +119,8 @@ def _name_of(field: attrs.Attribute[Any]) -> str:
 class EngineSettings:
     """The limits of an engine."""
 
-    in_flight_limit: int = option(int, 6000, "Records that may be under way at once.", minimum=1)
-    batch_size: int = option(int, 1000, "State requests that go to the backend at once.", minimum=1)
+    in_flight_limit: int = option(int, 6000, "Records that may be in flight at once.", minimum=1)
+    batch_size: int = option(int, 1000, "State requests sent to the backend at once.", minimum=1)
     page_size: int = option(int, 128, "Elements in a page of a state iterator.", minimum=1)
     read_ahead: bool = option(bool, True, "Read declared point states before the first record.")  # noqa: FBT003
     drain_timeout_s: float = option(
@@ -125,10 +132,10 @@ RETRY_BUDGET: Final = Setting(
     "storage.retry-budget",
     DURATION,
     "30s",
-    "How long a request to storage that fails in passing is tried again.",
+    "How long a request to storage that fails transiently is retried.",
 )
 CORE: Final = (
-    Setting("state.dir", LOCATION, None, "Where state lives: a path or a URL."),
+    Setting("state.dir", LOCATION, None, "Where state is stored: a path or a URL."),
     Setting("state.backend", str, "heap", "The state backend; `forebay plugins` lists them."),
     Setting(
         "state.cache-bytes",
@@ -145,10 +152,10 @@ CORE: Final = (
     Setting("janitor.min-age", DURATION, "1h", "Nothing younger is ever deleted."),
     RETRY_BUDGET,
     Setting(
-        "storage.request-timeout", DURATION, None, "Longest wait for one answer of a network store."
+        "storage.request-timeout", DURATION, None, "Longest wait for a response of a network store."
     ),
 )
-"""The settings that do not belong to a plugin."""
+"""The settings that belong to no plugin."""
 
 
 @attrs.frozen
@@ -157,7 +164,7 @@ class SettingRow:
 
     key: str
     value: str
-    """As users write it; what looks like a secret is masked."""
+    """As users write it; values that look like secrets are masked."""
     source: str
     """``argument``, ``configuration`` or ``default``."""
     doc: str
@@ -166,7 +173,7 @@ class SettingRow:
 @attrs.frozen
 class _InForce:
     value: Any = attrs.field(repr=False)
-    """Not in the repr: it may be a secret."""
+    """Left out of the repr: it may be a secret."""
     shown: str
     source: str
     doc: str
@@ -174,7 +181,7 @@ class _InForce:
 
 @attrs.frozen
 class Settings(Mapping[str, Any]):
-    """The settings in force, by name without the prefix; immutable and picklable.
+    """The resolved settings, by name without the prefix; immutable and picklable.
 
     ``settings["in-flight-limit"]`` is an `int`, sizes are bytes, durations are seconds (`float`);
     a setting that has neither a value nor a default is ``None``. An unknown name is a `KeyError`.
@@ -192,13 +199,13 @@ class Settings(Mapping[str, Any]):
         return len(self._in_force)
 
     def is_default(self, name: str) -> bool:
-        """Whether nobody has set it."""
+        """Return whether the setting has its default because nobody set it."""
         return self._in_force[name].source == _DEFAULT
 
     def required(self, name: str, *, argument: str) -> Any:
-        """The value of a setting that has no default.
+        """Return the value of a setting that has no default.
 
-        Raises `ConfigurationError` saying how to give it: the key, or ``argument`` in the code.
+        Raises `ConfigurationError` if it is not set, naming the key and the ``argument`` to pass.
         """
         if (value := self[name]) is None:
             message = f"{PREFIX}{name} is not set: set it, or pass {argument}="
@@ -206,11 +213,11 @@ class Settings(Mapping[str, Any]):
         return value
 
     def backend_options(self) -> dict[str, Any]:
-        """Return the options of the backend ``state.backend``, without its name before them."""
+        """Return the options of the backend ``state.backend``, without the backend's prefix."""
         return self.options_of(self["state.backend"])
 
     def options_of(self, name: str) -> dict[str, Any]:
-        """Return the options of a backend, without its name before them."""
+        """Return the options of a backend, without its prefix."""
         return self._below(f"{name}.")
 
     def service_options(self, service: Any) -> dict[str, Any]:
@@ -218,11 +225,11 @@ class Settings(Mapping[str, Any]):
         return self.options_of(_prefix_of(service.name, service))
 
     def storage_options(self) -> dict[str, Any]:
-        """Return what `open_storage` takes: what is set of ``storage.*``, by the ``*``."""
+        """Return the options for `open_storage`: ``storage.*`` that are set, without the prefix."""
         return {name: value for name, value in self._below(_STORAGE).items() if value is not None}
 
     def explain(self) -> list[SettingRow]:
-        """Return each setting, its value and where that came from, in order of the keys."""
+        """Return each setting, its value and the value's source, sorted by key."""
         return [
             SettingRow(PREFIX + name, given.shown, given.source, given.doc)
             for name, given in sorted(self._in_force.items())
@@ -238,14 +245,14 @@ def resolve_settings(
     overrides: Mapping[str, object] | None = None,
     backends: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """Merge ``overrides`` over ``given`` over the defaults.
+    """Resolve settings: ``overrides`` win over ``given``, and ``given`` over the defaults.
 
     :param given: a configuration; keys that do not begin with ``spark.forebay.`` are ignored.
-    :param overrides: keyword arguments, by the name of the setting; ``None`` means not passed.
-    :param backends: backends and compaction services by name, whose options are settings too.
+    :param overrides: keyword arguments, by the setting's name; ``None`` means not passed.
+    :param backends: backends and compaction services by name; their options are settings too.
 
-    Raises `ConfigurationError` for an unknown key, naming the nearest one and all that exist, and
-    for a value that does not fit, naming key, value and expected form.
+    Raises `ConfigurationError` for an unknown key, naming the nearest key and all that exist, and
+    for an invalid value, naming key, value and expected form.
     """
     declared = _declared(backends or {})
     in_force = {
@@ -279,7 +286,7 @@ def _check_required(owner: str, configurable: Any, settings: Settings) -> None:
     if chosen != owner and settings[name] is not None:
         message = (
             f"{PREFIX}{name} is set, but {PREFIX}compaction.service is {chosen!r}: set it to "
-            f"{owner!r}, or leave the other out"
+            f"{owner!r}, or remove the other setting"
         )
         raise ConfigurationError(message)
 

@@ -1,4 +1,4 @@
-"""The forms that values of settings take: plain types, sizes, durations, places, choices."""
+"""The types of settings: plain types, sizes, durations, locations, choices."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _BOOLS: Final = {"true": True, "false": False}
 
 @attrs.frozen
 class SettingType:
-    """How values of a setting are written and what they become."""
+    """How users write a setting's values, and how these are converted."""
 
     expected: str
-    """For messages: ``a size such as 256m``."""
+    """The expected form, for messages: ``a size such as 256m``."""
     accept: Callable[[Any], Any]
-    """Text, or a value already in type → value; raises `ValueError` or `TypeError`."""
+    """Text, or a value of the type → value; raises `ValueError` or `TypeError`."""
     show: Callable[[Any], str] = str
-    """Value → text that `accept` takes."""
+    """Value → text that `accept` accepts."""
 
 
 def _integer(given: object) -> int:
@@ -132,7 +132,7 @@ _PLAIN: Final[dict[type, SettingType]] = {
 
 
 def one_of(*choices: str) -> SettingType:
-    """Return the type of a setting that is one of a few words."""
+    """Return the type of a setting whose value is one of ``choices``."""
 
     def accept(given: object) -> str:
         if (word := _text(given)) not in choices:
@@ -143,5 +143,5 @@ def one_of(*choices: str) -> SettingType:
 
 
 def kind_of(declared: type | SettingType) -> SettingType:
-    """Return the type behind `str`, `int`, `float` and `bool`; others as they are."""
+    """Return the `SettingType` of `str`, `int`, `float` or `bool`; a `SettingType` as it is."""
     return declared if isinstance(declared, SettingType) else _PLAIN[declared]

@@ -1,4 +1,4 @@
-"""Storage behind a network, through obstore: S3, GCS, Azure and HTTP."""
+"""Network storage through obstore: S3, GCS, Azure and HTTP."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ CLIENT_OPTIONS: Final = frozenset(
 
 
 class CloudStorage(ObstoreStorage):
-    """A store that obstore opens by its URL; a subclass says which, and how its options are named.
+    """A store that obstore opens by its URL; a subclass sets the class and the option names.
 
-    Options go by their own names to the store and to its HTTP client. ``request-timeout``, in
-    seconds, is ours for the client's ``timeout``.
+    Options are passed under their own names to the store and to its HTTP client.
+    ``request-timeout``, in seconds, is Forebay's name for the client's ``timeout``.
     """
 
     contract_version: ClassVar[int] = 2
     schemes: ClassVar[tuple[str, ...]]
     _is_remote: ClassVar[bool] = True
     prefix: ClassVar[str] = ""
-    """How the store's own names may begin, those of its HTTP client among them."""
+    """An optional prefix of the store's option names, including those of its HTTP client."""
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
-        """Open ``url``; raises `ConfigurationError` naming the option that is at fault."""
+        """Open ``url``; raises `ConfigurationError` naming the wrong option."""
         try:
             store = self._store_of(url, options)
         except BaseException as error:
@@ -71,8 +71,8 @@ class CloudStorage(ObstoreStorage):
         super().__init__(store, url.rstrip("/"))
 
     @classmethod
-    def told(cls, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return what goes to the store, and what goes to its HTTP client."""
+    def split_options(cls, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the options of the store, and the options of its HTTP client."""
         store: dict[str, Any] = {}
         client: dict[str, Any] = {}
         for name, value in options.items():
@@ -92,7 +92,7 @@ class CloudStorage(ObstoreStorage):
 
     @classmethod
     def _store_of(cls, url: str, options: Mapping[str, Any]) -> ObjectStore:
-        config, client = cls.told(options)
+        config, client = cls.split_options(options)
         return from_url(
             url,
             config=cast("Any", config or None),
@@ -102,7 +102,7 @@ class CloudStorage(ObstoreStorage):
 
     @classmethod
     def _at_fault(cls, url: str, options: Mapping[str, Any]) -> list[str]:
-        """Return the option without which the store opens, and all of them if there is not one."""
+        """Return the one option without which the store opens, or all if there is no such one."""
         for name in sorted(options):
             try:
                 cls._store_of(url, {n: value for n, value in options.items() if n != name})
@@ -115,7 +115,7 @@ class CloudStorage(ObstoreStorage):
 
 
 class S3Storage(CloudStorage):
-    """S3, and what speaks its protocol."""
+    """S3, and stores that speak its protocol."""
 
     schemes: ClassVar[tuple[str, ...]] = ("s3", "s3a")
     prefix: ClassVar[str] = "aws_"

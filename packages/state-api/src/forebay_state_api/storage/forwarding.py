@@ -1,4 +1,4 @@
-"""Storages in front of another one."""
+"""The base class of storages that wrap another storage."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 class ForwardingStorage(ObjectStorage):
-    """Passes every request on to another storage; subclasses say what happens around it.
+    """Forwards every request to another storage; subclasses add behaviour in `around`.
 
-    A `child` is a copy that shares whatever its parent has.
+    A `child` is a shallow copy that shares all of its parent's attributes.
     """
 
     def __init__(self, inner: ObjectStorage) -> None:
@@ -24,10 +24,10 @@ class ForwardingStorage(ObjectStorage):
         self.url = inner.url
         self.waits = inner.waits
         self._above = ""
-        """What the names of a child lack, seen from the storage that it was taken from."""
+        """The path of a child relative to the storage from which it was taken."""
 
     def around(self, operation: str, name: str, request: Callable[[], T]) -> T:
-        """Carry out one request; ``operation`` is the method, ``name`` with the folders above."""
+        """Perform one request; ``operation`` is the method, ``name`` includes the folders above."""
         del operation, name
         return request()
 

@@ -1,9 +1,10 @@
 """Storage through fsspec, for file systems that obstore does not open: HDFS, WebHDFS and DBFS.
 
-A put writes aside and renames, so that nobody sees half an object; names that begin with a dot and
-end in ``.aside`` or ``.claim`` are the adapter's own and do not show in lists. Put-if-absent rests
-on what a file system does for one caller only: rename a file without replacing one; or, on HDFS,
-rename a directory, which goes into the other one where there is one. ``forebay doctor`` probes it.
+A put writes to a temporary file and renames it, so that nobody sees half an object. Names that
+begin with a dot and end in ``.aside`` or ``.claim`` belong to this adapter and are left out of
+listings. Put-if-absent relies on an operation that succeeds for one caller only: renaming a file
+without replacing another; or, on HDFS, renaming a directory, which moves it into the target
+directory if that exists. ``forebay doctor`` probes it.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ if TYPE_CHECKING:
 _ASIDE: Final = ".aside"
 _CLAIM: Final = ".claim"
 _SILENT: Final = frozenset({"webhdfs"})
-"""File systems that do not rename a file over another one, and do not say so."""
+"""File systems that do not rename a file over another one, and raise no error."""
 _REPLACING: Final = frozenset({"hdfs", "arrow_hdfs"})
-"""File systems that delete a file which a rename of another one would have to replace."""
+"""File systems on which the target must be deleted before a rename can replace it."""
 _TIMES: Final = ("mtime", "modificationTime", "last_modified", "LastModified", "updated", "created")
 _UNKNOWN_TIME: Final = datetime.max.replace(tzinfo=UTC)
-"""Of a file system that does not tell: to the janitor everything is young, and stays."""
+"""Used where a file system reports no times: to the janitor everything is young, and stays."""
 _MILLISECONDS: Final = 1e11
-"""A number of seconds above it would be after the year 5000: it counts milliseconds."""
+"""As seconds, a larger number would be after the year 5000; so it counts milliseconds."""
 
 
 class FsspecStorage(ObjectStorage):
@@ -44,16 +45,16 @@ class FsspecStorage(ObjectStorage):
 
     contract_version: ClassVar[int] = 2
     schemes: ClassVar[tuple[str, ...]] = ("dbfs", "hdfs", "webhdfs")
-    """The URL schemes that fsspec opens for Forebay: file systems on which one rival wins."""
+    """The URL schemes that fsspec opens for Forebay: file systems with a reliable put-if-absent."""
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
-        """Open ``url``; ``options`` go to the file system by its own names."""
+        """Open ``url``; ``options`` are passed to the file system under its own names."""
         filesystem, root = _opened(url, options)
         self._set(filesystem, root, url)
 
     @classmethod
     def on(cls, filesystem: AbstractFileSystem, root: str, url: str) -> FsspecStorage:
-        """The folder ``root`` of an open file system; ``url`` is for messages."""
+        """Return the storage of folder ``root`` in an open file system; ``url`` is for messages."""
         storage = cls.__new__(cls)
         storage._set(filesystem, root, url)  # noqa: SLF001 - one's own class
         return storage
@@ -105,9 +106,9 @@ class FsspecStorage(ObjectStorage):
         with self._failing("list", prefix):
             try:
                 found = self._fs.find(folder, detail=True)
-            except FileNotFoundError:  # a prefix without names is no error
+            except FileNotFoundError:  # a prefix without names is not an error
                 return []
-            # A file of the folder's name is found as well.
+            # A file with the folder's name is found too.
             entries = (entry for path, entry in found.items() if path.rstrip("/") != folder)
             infos = map(self._info, entries)
             return sorted(filter(None, infos), key=lambda info: info.name)
@@ -126,7 +127,7 @@ class FsspecStorage(ObjectStorage):
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
             path = self._path(name)
-            # Deleting what is not there is no error.
+            # Deleting an object that does not exist is not an error.
             with self._failing("delete", name), suppress(FileNotFoundError):
                 self._fs.rm(path)
                 if self._is(_REPLACING) and self._fs.exists(claim := _claim_of(path)):
@@ -161,10 +162,10 @@ class FsspecStorage(ObjectStorage):
         return not (self._is(_SILENT) and self._fs.exists(source))
 
     def _claimed_if_absent(self, path: str, data: bytes) -> bool:
-        """Move a directory that holds the data to the object's claim; the first one becomes it.
+        """Rename a directory that holds the data to the object's claim; the first caller wins.
 
-        Whoever comes later finds the winner's data there, and writes the object if it is missing:
-        the winner may have died before it did.
+        Later callers find the winner's data there, and write the object if it is missing: the
+        winner may have died before it wrote the object.
         """
         token, claim = secrets.token_hex(12), _claim_of(path)
         mine = f"{path.rpartition('/')[0]}/.{token}{_ASIDE}"
@@ -207,7 +208,7 @@ class FsspecStorage(ObjectStorage):
                 raise self.absent(name) from error
             raise self.failed(action, name, error) from error
         except Exception as error:
-            # File systems raise what they like: exceptions of their own, of HTTP clients, of Java.
+            # File systems raise anything: their own exceptions, those of HTTP clients or of Java.
             raise self.failed(action, name, error) from error
 
 
@@ -218,7 +219,7 @@ def _opened(url: str, options: Mapping[str, Any]) -> tuple[AbstractFileSystem, s
         message = f"state in {url} needs fsspec: pip install 'forebay-state-api[fsspec]'"
         raise ConfigurationError(message) from error
     try:
-        # A list that was kept does not show what other processes did.
+        # A cached listing does not show the changes of other processes.
         filesystem, root = url_to_fs(url, **{"use_listings_cache": False, **options})
     except (ImportError, ValueError, TypeError, OSError) as error:
         message = f"storage at {url!r} cannot be opened: {error}"

@@ -1,4 +1,4 @@
-"""Storage through obstore: local directories and process memory; `clouds` has the others."""
+"""Storage through obstore: local directories and process memory; `clouds` has the rest."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from forebay_state_api.contract.object_storage import (
     checked_name,
     checked_prefix,
 )
-from forebay_state_api.contract.storage_fault import CREDENTIALS, NO_PERMISSION, Fault
+from forebay_state_api.contract.storage_fault import CREDENTIALS, NO_PERMISSION, StorageFault
 from forebay_state_api.errors import ConfigurationError, StorageError
 
 if TYPE_CHECKING:
@@ -40,30 +40,30 @@ if TYPE_CHECKING:
 
 
 _PLAIN: Final = re.compile(r"[\w./=-]+", re.ASCII)
-"""Names that are a file's path as they are; obstore has an encoding for others."""
+"""Names that can be used as a file's path unchanged; obstore encodes others."""
 _ERRNO: Final = re.compile(r"\(os error (\d+)\)")
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _CONFLICT: Final = "ConditionalRequestConflict"
-"""How S3 names two conditional requests that met: either may be sent again."""
+"""S3's name for a collision of two conditional requests; either may be retried."""
 _PART_BYTES: Final = 16 << 20
-"""Objects beyond this are written in parts. One that fails has all of them written again, so they
-are few; several are under way at once."""
+"""Larger objects are written in parts, several at once. If one part fails, all are written again,
+so the parts are large and few."""
 
 
 class ObstoreStorage(ObjectStorage):
     """A store that obstore opens."""
 
     _is_remote: ClassVar[bool] = False
-    """Whether errors without a number may be the network's."""
+    """Whether errors without a number may come from the network."""
 
     def __init__(self, store: ObjectStore | None, url: str, prefix: str = "") -> None:
-        """``prefix`` is the folder in ``store``, which is ``None`` until `_opened` gives it."""
+        """``prefix`` is the folder in ``store``, which is ``None`` until `_opened` opens it."""
         self._store = store
         self._prefix = prefix
         self.url = url
 
     def _opened(self, *, create: bool) -> ObjectStore | None:
-        """Return the store, or ``None`` where it does not exist yet and is not to be made."""
+        """Return the store; ``None`` if it does not exist yet and ``create`` is false."""
         del create
         return self._store
 
@@ -160,8 +160,8 @@ class ObstoreStorage(ObjectStorage):
         below._prefix = self._path(folder)  # noqa: SLF001 - one's own copy
         return below
 
-    def fault(self, error: BaseException) -> Fault:
-        """Find the numbers in obstore's words; they are what tells causes apart."""
+    def fault(self, error: BaseException) -> StorageFault:
+        """Find the error numbers in obstore's message; only they distinguish the causes."""
         text = str(error)
         number, status = (int(m[1]) if (m := p.search(text)) else None for p in (_ERRNO, _STATUS))
         passing = True if _CONFLICT in text else None
@@ -169,16 +169,16 @@ class ObstoreStorage(ObjectStorage):
             passing = self._is_remote
         denied = isinstance(error, (PermissionDeniedError, UnauthenticatedError))
         advice = CREDENTIALS if self._is_remote else NO_PERMISSION
-        return Fault.of(
+        return StorageFault.of(
             error, number=number, status=status, passing=passing, denied=advice if denied else ""
         )
 
     def _delete_singly(self, store: ObjectStore, paths: Iterable[str]) -> None:
-        # One name was gone already, which ends a bulk deletion of local files half-way.
+        # One file was already deleted, which stops a bulk deletion of local files half-way.
         for path in paths:
             try:
                 obstore.delete(store, path)
-            except FileNotFoundError:  # gone already
+            except FileNotFoundError:  # already deleted
                 continue
             except (BaseError, OSError, ValueError) as error:
                 raise self.failed("delete", path, error) from error
@@ -200,7 +200,7 @@ def _ranges(store: ObjectStore, path: str, ranges: Sequence[tuple[int, int]]) ->
         return []
     starts, lengths = zip(*ranges, strict=True)
     try:
-        # Callers join neighbours themselves; joining over gaps would read what nobody wants.
+        # Callers merge adjacent ranges; merging across gaps would read unwanted bytes.
         found = obstore.get_ranges(store, path, starts=starts, lengths=lengths, coalesce=0)
         return [bytes(buffer) for buffer in found]
     except BaseException as error:
@@ -211,7 +211,7 @@ def _ranges(store: ObjectStore, path: str, ranges: Sequence[tuple[int, int]]) ->
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether obstore's Rust code panicked; such an error is not an `Exception`."""
+    """Return whether obstore's Rust code panicked; such an error is not an `Exception`."""
     return type(error).__name__ == "PanicException"
 
 
@@ -230,7 +230,7 @@ class MemoryStorage(ObstoreStorage):
     _stores: ClassVar[dict[str, MemoryStore]] = {}
 
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
-        """``memory://<name>[/<folder>]``; storages of one name share their objects."""
+        """``url`` is ``memory://<name>[/<folder>]``; storages with one name share their objects."""
         _refuse(url, options)
         parts = urlsplit(url)
         store = self._stores.setdefault(parts.netloc, MemoryStore())
@@ -238,19 +238,19 @@ class MemoryStorage(ObstoreStorage):
 
 
 _hint: Final = getattr(os, "posix_fadvise", None)
-"""Tells the system which parts of a file to fetch, so that a disk, or a server, gets all requests
-at once; macOS has no such call."""
+"""Announces the parts of a file to be read, so that a disk, or a server, gets all requests at once;
+macOS has no such call."""
 
 
 _VANISHING: Final = 100
-"""How often a folder may vanish under one put; far more often than it does."""
+"""How often a folder may vanish during one put; in practice it happens far less often."""
 
 
 class LocalStorage(ObstoreStorage):
     """A local directory.
 
-    Ranges are read, and objects written, without a detour through obstore's threads, which takes
-    longer than a small file does. Whatever goes wrong is left to obstore, which tells what it is.
+    Ranges are read, and objects written, without obstore's threads, whose overhead exceeds the cost
+    of a small file. If that fails, obstore repeats the request and reports the error.
     """
 
     contract_version: ClassVar[int] = 2
@@ -258,7 +258,7 @@ class LocalStorage(ObstoreStorage):
     waits = False
 
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
-        """``url`` is an absolute path, which `located` makes of others and of ``file:`` URLs."""
+        """``url`` is an absolute path, as `located` returns it."""
         _refuse(url, options)
         self._root: Final = Path(url)
         if self._root.exists() and not self._root.is_dir():
@@ -291,12 +291,12 @@ class LocalStorage(ObstoreStorage):
             return False
 
     def _written(self, name: str, data: bytes, publish: Callable[[Path, Path], None]) -> bool:
-        """Write ``data`` beside its place, then ``publish`` it there; whether that went well.
+        """Write ``data`` to a temporary file and ``publish`` it; return whether that succeeded.
 
         Raises `FileExistsError` if ``publish`` does. Nothing is left behind in either case.
         """
         path = self._root / self._path(name)
-        staged = path.with_name(f"{path.name}#{secrets.randbits(48)}")  # which lists leave out
+        staged = path.with_name(f"{path.name}#{secrets.randbits(48)}")  # left out of listings
         if not _PLAIN.fullmatch(name) or not _write_new(staged, data):
             return False
         try:
@@ -325,18 +325,18 @@ class LocalStorage(ObstoreStorage):
             os.close(file)
         if all(len(found) == n for found, (_, n) in zip(answers, ranges, strict=True)):
             return answers
-        return super().get_ranges(name, ranges)  # which says what is wrong
+        return super().get_ranges(name, ranges)  # raises the right error
 
     def failed(self, action: str, name: str, error: BaseException) -> StorageError:
         failure = super().failed(action, name, error)
         absent = f"(os error {errno.ENOENT})"
         if action == "write" and (isinstance(error, FileNotFoundError) or absent in str(error)):
-            failure.transient = True  # a folder vanished under the put; the next try makes it again
+            failure.transient = True  # a folder vanished during the put; a retry creates it again
         return failure
 
 
 def _write_new(path: Path, data: bytes) -> bool:
-    """Write a new file, and the folders that it lies in; whether that went well."""
+    """Write a new file, creating its folders; return whether that succeeded."""
     left = memoryview(data)
     try:
         with _created(path) as file:
@@ -349,9 +349,9 @@ def _write_new(path: Path, data: bytes) -> bool:
 
 
 def _created(path: Path) -> FileIO:
-    """Create a file, and the folders that it lies in, until none vanishes meanwhile.
+    """Create a file and its folders, repeatedly if a folder vanishes in the meantime.
 
-    Whoever deletes the last object of a folder deletes the folder too.
+    A process that deletes the last object of a folder also deletes the folder.
     """
     for _ in range(_VANISHING):
         with contextlib.suppress(FileNotFoundError):
@@ -361,6 +361,6 @@ def _created(path: Path) -> FileIO:
 
 
 def _remove(path: Path) -> None:
-    # What cannot be removed was not made, or is left out of lists.
+    # If it cannot be removed, it was never created, or listings leave it out.
     with contextlib.suppress(OSError):
         path.unlink()

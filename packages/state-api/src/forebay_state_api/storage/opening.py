@@ -1,9 +1,10 @@
-"""Object storage: the few operations that versions and backends need, and who provides them.
+"""Open the object storage of a path or URL, with retries.
 
-The contract that the protocol rests on (checked by ``forebay doctor``): a put is all-or-nothing, a
-list after a put shows it, put-if-absent lets exactly one of callers with bytes of their own win.
-All methods block, and all may be called from several threads at once. What fails in passing is
-tried again for ``spark.forebay.storage.retry-budget``; then it is a `StorageError`.
+The protocol relies on this contract (checked by ``forebay doctor``): a put is all-or-nothing; a
+list after a put shows the object; of several callers of put-if-absent with different bytes exactly
+one wins. All methods block, and all may be called from several threads at once. A request that
+fails transiently is retried for ``spark.forebay.storage.retry-budget``, and then raises a
+`StorageError`.
 """
 
 from __future__ import annotations
@@ -16,22 +17,27 @@ from forebay_state_api.contract.object_storage import (
     ObjectStorage,
 )
 from forebay_state_api.settings import RETRY_BUDGET
-from forebay_state_api.storage.retry import Retry, RetryingStorage
+from forebay_state_api.storage.retry import RetryingStorage, RetryPolicy
 from forebay_state_api.storage.urls import located, scheme_of
 
 
 def open_storage(url: str | Path, options: Mapping[str, Any] | None = None) -> ObjectStorage:
     """Open a directory or URL; nothing is created or checked before the first operation.
 
-    A path may begin with ``~`` and may be relative to the working directory. ``options`` are
-    ``spark.forebay.storage.*`` without what is before the ``*``: ``retry-budget`` (seconds), and
-    what the class that the hook ``forebay_storages`` gives for the scheme takes.
+    :param url: a path, which may begin with ``~`` and may be relative to the working directory,
+        or a URL.
+    :param options: the settings ``spark.forebay.storage.*`` by the part after ``storage.``:
+        ``retry-budget`` (seconds), and the options of the class that the hook ``forebay_storages``
+        returns for the scheme.
+
+    Raises `ConfigurationError` for a malformed URL or an option that the storage does not have,
+    `UnknownPluginError` for a scheme that no plugin opens.
     """
-    # Imported here: what it imports for the hooks imports this module.
+    # Imported here to avoid a circular import: the hooks import this module.
     from forebay_state_api.plugins import plugins
 
     place, given = located(str(url)), {**(options or {})}
     budget_s = float(given.pop("retry-budget", RETRY_BUDGET.default_value()))
     scheme = scheme_of(place) or "file"
     opener: Callable[[str, Mapping[str, Any]], ObjectStorage] = plugins().storage(scheme)
-    return RetryingStorage(opener(place, given), Retry(budget_s=budget_s))
+    return RetryingStorage(opener(place, given), RetryPolicy(budget_s=budget_s))

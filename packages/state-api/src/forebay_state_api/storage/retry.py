@@ -1,4 +1,4 @@
-"""Tries again what failed in passing, with growing pauses, within a budget of time."""
+"""RetryPolicy requests that failed transiently, with growing pauses, within a time budget."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ _LONGEST_S: Final = 5.0
 
 
 @attrs.frozen(kw_only=True)
-class Retry:
-    """How long a request is tried again."""
+class RetryPolicy:
+    """How long, and with which pauses, a request is retried."""
 
     budget_s: float
-    """From the first try on, seconds; nothing is tried again that would begin after it."""
+    """Seconds from the first try on; no try begins later."""
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     jitter: Callable[[], float] = random.random
-    """0 … 1: pauses are between half of their length and all of it."""
+    """Returns 0 … 1: a pause takes between half of its length and all of it."""
 
     def pause_s(self, tried: int) -> float:
-        """The pause after so many tries."""
+        """Return the pause after ``tried`` tries, in seconds."""
         longest = min(_FIRST_S * 2.0 ** (tried - 1), _LONGEST_S)
         return longest * (1 + self.jitter()) / 2
 
 
 class RetryingStorage(ForwardingStorage):
-    """Another storage whose requests are tried again where it says that they may succeed.
+    """Retries the requests of another storage if its error is marked as transient.
 
-    No store tries again by itself, so that one budget is the whole story, and what was tried before
-    is known. The error that ends it is the last one, of its own kind, with how often and how long
-    the request was tried.
+    No store retries by itself, so that one budget covers everything and it is known which requests
+    were sent before. If all tries fail, the last error is raised, in its own class, with the number
+    of tries and the time they took.
     """
 
-    def __init__(self, inner: ObjectStorage, retry: Retry) -> None:
+    def __init__(self, inner: ObjectStorage, retry: RetryPolicy) -> None:
         """Wrap ``inner``; names do not change."""
         super().__init__(inner)
         self._retry: Final = retry
@@ -71,7 +71,7 @@ class RetryingStorage(ForwardingStorage):
                 if not error.transient or elapsed_s + pause_s > retry.budget_s:
                     if tried == 1:
                         raise
-                    # The error itself, so that a caller who expects its kind sees it.
+                    # The same object, so that callers can still catch its class.
                     error.args = (f"{error} (tried {tried} times in {elapsed_s:.1f} s)",)
                     error.transient = False
                     raise
@@ -81,7 +81,7 @@ class RetryingStorage(ForwardingStorage):
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """Write an object that does not exist yet.
 
-        After a try that failed, the object may be the caller's own, so its content is compared.
+        After a failed try the object may be the caller's own, so its content is compared.
         """
         tries = count()
 
@@ -103,9 +103,9 @@ class RetryingStorage(ForwardingStorage):
     def _together(
         self, items: Sequence[S], request: Callable[[Sequence[S]], T]
     ) -> builtins.list[T]:
-        """Ask for all at once, and where that fails in passing, one by one.
+        """Request all parts at once; if that fails transiently, one by one.
 
-        Of many some fail more often than of one; to ask for all again might never succeed.
+        Of many requests at least one is more likely to fail; repeating all might never succeed.
         """
         parts = [items]
         if len(items) > 1 and self._retry.budget_s:

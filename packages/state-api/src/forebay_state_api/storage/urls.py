@@ -1,7 +1,7 @@
-"""What a path or a URL of a storage means.
+"""Parse the path or URL of a storage.
 
-What nearly is a URL is refused, and so is what a store would ignore or fold: a directory is never
-made where nobody meant it, and two URLs are never one place in silence.
+A malformed URL is refused, and so are parts that a store would ignore or normalise: no directory is
+created by mistake, and two different URLs never silently name the same place.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.settings.redaction import redacted
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):/")
-"""How a URL begins; one letter is a Windows drive."""
+"""The beginning of a URL; a single letter is a Windows drive."""
 _NEARLY: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+)(?::|//)")
-"""How a URL begins from which a character or two are missing."""
+"""The beginning of a URL in which a character or two are missing."""
 _FOREIGN: Final = frozenset(
     "adls ftp gcs nfs oci oss s3n sftp smb ssh wasb wasbs".split()  # noqa: SIM905 - one line
 )
-"""Schemes that people write although nothing here opens them."""
+"""Schemes that people use although nothing here opens them."""
 _VARIABLE: Final = re.compile(r"\$(?:\{\w*\}?|\(|[A-Za-z_]\w*)")
 _WINDOWS: Final = re.compile(r"[A-Za-z]:/|.*\\")
 _NAME_ONE: Final = "name a directory or a URL (spark.forebay.state.dir, or state_dir=)"
@@ -32,8 +32,8 @@ _NAME_ONE: Final = "name a directory or a URL (spark.forebay.state.dir, or state
 def located(text: str) -> str:
     """Return an absolute path for a path or a ``file:`` URL, and any other URL as it is.
 
-    Raises `ConfigurationError` for what is only nearly a URL, of which a part would be ignored or
-    which would be taken for a path, and for a URL that has a password or a signature in it.
+    Raises `ConfigurationError` for a malformed URL, of which a part would be ignored or which would
+    be taken for a path, and for a URL that contains a password or a signature.
     """
     _check_text(text)
     scheme = scheme_of(text)
@@ -75,7 +75,7 @@ def _check_text(text: str) -> None:
 
 
 def _checked_path(text: str) -> str:
-    # Imported here: what it imports for the hooks imports this module.
+    # Imported here to avoid a circular import: the hooks import this module.
     from forebay_state_api.plugins import plugins
 
     if nearly := _NEARLY.match(text):
@@ -102,8 +102,8 @@ def _path_of(url: str) -> str:
     parts = urlsplit(url)
     if parts.netloc not in {"", "localhost"} or "?" in url or "#" in url:
         msg = (
-            f"{redacted(url)!r} is no URL of a local directory: write file:///absolute/path, with "
-            "%23 for # and %3F for ?, or the path itself"
+            f"{redacted(url)!r} is not a URL of a local directory: write file:///absolute/path, "
+            "with %23 for # and %3F for ?, or the path itself"
         )
         raise ConfigurationError(msg)
     _check_folders(url, parts)
@@ -116,7 +116,7 @@ def _check_url(url: str, scheme: str) -> None:
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        msg = f"{redacted(url)!r} is no URL: {error}"
+        msg = f"{redacted(url)!r} is not a URL: {error}"
         raise ConfigurationError(msg) from error
     if parts.password is not None:
         msg = (
@@ -126,7 +126,7 @@ def _check_url(url: str, scheme: str) -> None:
         raise ConfigurationError(msg)
     if "?" in url or "#" in url:
         msg = (
-            f"{redacted(url)!r} goes on with a ? or a #, and stores ignore what comes after it: "
+            f"{redacted(url)!r} contains a ? or a #, and stores ignore what comes after it: "
             "leave it out; another place needs another path, and a signature belongs in "
             "spark.forebay.storage.*"
         )
@@ -135,11 +135,11 @@ def _check_url(url: str, scheme: str) -> None:
 
 
 def _check_folders(url: str, parts: SplitResult) -> None:
-    """Refuse what stores fold, written as it is or with ``%2E`` and ``%2F``."""
+    """Refuse parts that stores normalise, written plainly or with ``%2E`` and ``%2F``."""
     folders = unquote(parts.path).removeprefix("/").removesuffix("/").split("/")
     if {".", ".."}.intersection(folders) or (len(folders) > 1 and "" in folders):
         msg = (
             f"{redacted(url)!r} has '..', '.' or an empty name between its slashes, which stores "
-            "fold: write the folder that you mean"
+            "normalise: write the folder that you mean"
         )
         raise ConfigurationError(msg)

@@ -1,4 +1,4 @@
-"""Does a storage keep the contract that the protocol rests on? Probes it with small objects."""
+"""Probe, with small objects, whether a storage keeps the contract that the protocol relies on."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ _FIRST: Final = "a/object"
 
 
 @attrs.frozen
-class Finding:
-    """What one probe found."""
+class ProbeFinding:
+    """The result of one probe."""
 
     promise: str
-    """What storage must do."""
+    """The property that the storage must have."""
     problem: str
-    """What it did instead; empty when it keeps the promise."""
+    """What it did instead; empty if it has the property."""
     is_last: bool = False
-    """The storage did not answer at all: the other promises were not probed."""
+    """The storage did not respond at all: the other properties were not probed."""
 
 
-def examine(storage: ObjectStorage) -> Iterator[Finding]:
-    """Probe each promise in turn, below a folder of its own, which is cleared at the end.
+def examine(storage: ObjectStorage) -> Iterator[ProbeFinding]:
+    """Probe each property in turn, in a new folder that is cleared at the end.
 
-    A storage that takes no object at all is not asked for more.
+    If the storage accepts no object at all, the probe stops there.
     """
     folder = storage.child(f"{layout.PROBES}/{layout.random_id()}")
     try:
         folder.put(_FIRST, _CONTENT)
     except StorageError as error:
-        yield Finding("an object can be put", str(error), is_last=True)
+        yield ProbeFinding("an object can be put", str(error), is_last=True)
         return
     try:
         for promise, probe in _PROBES.items():
-            yield Finding(promise, _outcome(probe, folder))
+            yield ProbeFinding(promise, _outcome(probe, folder))
     finally:
-        with suppress(StorageError):  # a finding names the reason
+        with suppress(StorageError):  # a finding already names the reason
             folder.delete([info.name for info in folder.list()])
 
 

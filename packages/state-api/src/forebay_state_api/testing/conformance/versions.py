@@ -25,7 +25,7 @@ from forebay_state_api.job.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from forebay_state_api.storage.retry import Retry, RetryingStorage
+from forebay_state_api.storage.retry import RetryingStorage, RetryPolicy
 from forebay_state_api.testing.conformance.kinds import add
 from forebay_state_api.testing.conformance.subject import BackendSubject, NewJob, Recorded
 from forebay_state_api.testing.job import KeyedJob
@@ -236,7 +236,7 @@ class VersionTests(BackendSubject):
 
     def test_lost_answers_change_nothing(self, new_job: NewJob, storage: ObjectStorage) -> None:
         """Each object is put, the answer is lost, and the put is tried again."""
-        retry = Retry(budget_s=30, sleep=lambda _: None)
+        retry = RetryPolicy(budget_s=30, sleep=lambda _: None)
         losing = _LosesAnswers(storage)
         job = new_job(*_states(), storage=RetryingStorage(losing, retry))
         for number in range(4):
