@@ -1,9 +1,11 @@
-"""The README's first example, with annotations: what type checkers make of it. Never run."""
+"""The README's first example, with annotations, for type checkers. Never run."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from typing import Any, assert_type
+
+from pyspark.sql import DataFrame
 
 import forebay_spark_runtime as runtime
 from forebay_state_api import KeyedProcessFunction, RuntimeContext, ValueStateDescriptor
@@ -18,7 +20,7 @@ class RunningCount(KeyedProcessFunction[str, Any, tuple[str, int]]):
     async def process_element(
         self,
         row: Any,
-        ctx: RuntimeContext,  # noqa: ARG002 - the contract
+        ctx: RuntimeContext,
     ) -> AsyncIterator[tuple[str, int]]:
         count = await self.count.async_value() + 1
         assert_type(count, int)
@@ -26,8 +28,7 @@ class RunningCount(KeyedProcessFunction[str, Any, tuple[str, int]]):
         yield row.user, count
 
 
-def job(clicks: Any) -> None:
-    """The names that the package gives are known."""
+def job(clicks: DataFrame) -> None:
     keyed = runtime.keyed(clicks, "user", uid="count")
     assert_type(keyed, runtime.KeyedDataFrame)
-    keyed.process(RunningCount(), "user string, n long")
+    assert_type(keyed.process(RunningCount(), "user string, n long"), DataFrame)

@@ -7,15 +7,16 @@ rows are repartitioned by an expression whose values Spark's own hash sends to t
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 SPARK_HASH_SEED: Final = 42
 _MASK: Final = 0xFFFFFFFF
 
 
-def route(df: Any, subtask: Any, parallelism: int) -> Any:
+def route(df: DataFrame, subtask: Column, parallelism: int) -> DataFrame:
     """Return ``df`` in ``parallelism`` partitions; column ``subtask`` gives each row's partition.
 
     The shuffle computes the column, which is not part of the rows.

@@ -86,7 +86,7 @@ class DemoSpark:
 
     def _started(self) -> Any:
         cores = max(2, min(self._parallelism, os.cpu_count() or 1))
-        settings = {
+        settings: dict[str, bool | float | int | str | None] = {
             "spark.ui.enabled": "false",
             "spark.driver.host": "localhost",
             "spark.driver.bindAddress": "127.0.0.1",

@@ -51,6 +51,11 @@ def _matters(key: str) -> bool:
     return key.startswith(PREFIX) or key == _SPECULATION
 
 
+def time_zone(session: Any) -> str:
+    """Return the setting ``spark.sql.session.timeZone``."""
+    return str(session.conf.get("spark.sql.session.timeZone"))
+
+
 def default_parallelism(session: Any) -> int:
     """Return Spark's default parallelism.
 

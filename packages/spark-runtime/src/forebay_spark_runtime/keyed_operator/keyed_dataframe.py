@@ -1,26 +1,29 @@
-"""`keyed`: from a DataFrame to a stateful operator on it.
+"""`keyed`: run functions with state on a DataFrame.
 
-The result of ``.process`` and its like is an ordinary DataFrame, streaming if the input streams:
-any source, sink and trigger, append mode. Everything that can be wrong about the arguments and the
-settings is an error here, on the driver, before anything runs.
+The result of ``.process``, ``.map`` and the other methods is an ordinary DataFrame, streaming if
+the input streams. It works with any source, sink and trigger, in append mode. All arguments and
+settings are checked here, on the driver, before anything runs.
 """
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 from pyspark import cloudpickle
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from forebay_spark_runtime.arrow.input_types import check_readable, schema_of
 from forebay_spark_runtime.driver import options as checks
 from forebay_spark_runtime.driver import query_listener, stored_operators
 from forebay_spark_runtime.driver.options import KeyedOptions
+from forebay_spark_runtime.driver.session import time_zone
 from forebay_spark_runtime.driver.shipping import shipped
 from forebay_spark_runtime.driver.worker_python import use_python_of_driver
 from forebay_spark_runtime.keyed_operator.batch_input import KeyedInputLayout
@@ -45,6 +48,7 @@ from forebay_state_api.job.aggregation import (
     check_defined,
     check_no_life,
 )
+from forebay_state_api.job.context import RuntimeContext
 from forebay_state_api.job.functions import (
     FlatMapFunction,
     Function,
@@ -57,8 +61,11 @@ from forebay_state_api.versions import RestoreFrom
 
 __all__ = ["ConnectedDataFrame", "KeyedDataFrame", "keyed"]
 
+Schema: TypeAlias = str | StructType
+"""Columns, as a DDL string (``"user string, n long"``) or a ``StructType``."""
+
 _KINDS: Final = (Function, ReduceFunction, AggregateFunction)
-"""What is called by its methods; a method takes one kind of them, or a plain callable."""
+"""Functions that are called by their methods; a method takes one kind, or a plain callable."""
 
 _batches: Final[dict[tuple[str, str], int]] = {}
 """(run, uid) → the batch for which ``foreachBatch`` last made that operator in this process."""
@@ -66,9 +73,13 @@ _batches: Final[dict[tuple[str, str], int]] = {}
 
 @attrs.frozen
 class KeyedDataFrame:
-    """A DataFrame whose rows will be routed by key; made by `keyed`."""
+    """A DataFrame and the columns by which its rows are routed; made by `keyed`.
 
-    df: Any
+    Every method that returns a DataFrame raises `ConfigurationError` for arguments that cannot
+    work, before anything runs.
+    """
+
+    df: DataFrame
     keys: KeyColumns
     options: KeyedOptions
 
@@ -81,32 +92,50 @@ class KeyedDataFrame:
             )
             raise AttributeError(message, name=name, obj=self)
 
-    def process(self, fn: Any, schema: Any) -> Any:
-        """Apply a `KeyedProcessFunction`, or a callable ``fn(row, ctx)`` that returns rows.
+    def process(
+        self,
+        fn: KeyedProcessFunction[Any, Any, Any] | Callable[[Any, RuntimeContext], Any],
+        schema: Schema,
+    ) -> DataFrame:
+        """Apply a function of each row and its context, which has access to state and timers.
 
-        ``schema`` is a DDL string or a ``StructType``. Returns a DataFrame.
+        :param fn: a `KeyedProcessFunction`, or a callable ``fn(row, ctx)`` that returns or yields
+            rows.
+        :param schema: the columns of the result.
         """
         _check_function(
             fn, "process", KeyedProcessFunction, "a KeyedProcessFunction or fn(row, ctx)"
         )
         return _apply([self], fn, schema)
 
-    def map(self, fn: Any, schema: Any) -> Any:
-        """Apply a `MapFunction`, or a callable of one row that returns one row."""
+    def map(self, fn: MapFunction[Any, Any] | Callable[[Any], Any], schema: Schema) -> DataFrame:
+        """Apply a function that makes one row of each row.
+
+        :param fn: a `MapFunction`, or a callable ``fn(row)`` that returns one row.
+        :param schema: the columns of the result.
+        """
         _check_function(fn, "map", MapFunction, "a MapFunction or fn(row)")
         return _apply([self], fn if isinstance(fn, MapFunction) else map_callable(fn), schema)
 
-    def flat_map(self, fn: Any, schema: Any) -> Any:
-        """Apply a `FlatMapFunction`, or a callable of one row that returns or yields rows."""
+    def flat_map(
+        self, fn: FlatMapFunction[Any, Any] | Callable[[Any], Any], schema: Schema
+    ) -> DataFrame:
+        """Apply a function that makes any number of rows of each row.
+
+        :param fn: a `FlatMapFunction`, or a callable ``fn(row)`` that returns or yields rows.
+        :param schema: the columns of the result.
+        """
         _check_function(fn, "flat_map", FlatMapFunction, "a FlatMapFunction or fn(row)")
         function = fn if isinstance(fn, FlatMapFunction) else flat_map_callable(fn)
         return _apply([self], function, schema)
 
-    def reduce(self, fn: Any) -> Any:
-        """Give out, for each row, the rows of its key so far reduced into one.
+    def reduce(self, fn: ReduceFunction[Any] | Callable[[Any, Any], Any]) -> DataFrame:
+        """Emit, for each row, the reduction of all rows of its key up to this row.
 
-        ``fn`` is a `ReduceFunction` or a callable of two rows, plain or ``async def``; it returns a
-        row of the input's schema, which is also the schema of the result.
+        The result has the columns of the input.
+
+        :param fn: a `ReduceFunction`, or a callable ``fn(row, row)``, plain or ``async def``, that
+            returns a row with the columns of the input.
         """
         _check_function(fn, "reduce", ReduceFunction, "a ReduceFunction or fn(row, row)")
         check_no_life(fn, "reduce")
@@ -115,35 +144,46 @@ class KeyedDataFrame:
 
     def map_with_state(
         self,
-        fn: Callable[[Any, Any], Any],
-        schema: Any,
+        fn: Callable[[Any, Any], tuple[Any, Any]],
+        schema: Schema,
         *,
         state_type: Any = None,
         ttl: StateTtlConfig | None = None,
-    ) -> Any:
-        """Apply ``fn(row, value)`` → ``(row, value)``: one row out for each row in.
+    ) -> DataFrame:
+        """Apply a function of a row and its key's value that returns a row and the new value.
 
-        ``value`` is what is kept for the row's key, ``None`` if there is nothing, and the one that
-        is returned replaces it; ``None`` clears it. ``state_type`` is its type, as descriptors take
-        it.
+        :param fn: a plain callable ``fn(row, value)`` → ``(row, value)``. ``value`` is ``None`` for
+            a key without a value; returning ``None`` clears the value.
+        :param schema: the columns of the result.
+        :param state_type: the type of the value, as descriptors take types. Default: values of the
+            plain kinds.
+        :param ttl: the time to live of the value. Default: none.
         """
         return _apply([self], WithState(fn, many=False, state_type=state_type, ttl=ttl), schema)
 
     def flat_map_with_state(
         self,
-        fn: Callable[[Any, Any], Any],
-        schema: Any,
+        fn: Callable[[Any, Any], tuple[Any, Any]],
+        schema: Schema,
         *,
         state_type: Any = None,
         ttl: StateTtlConfig | None = None,
-    ) -> Any:
-        """As `map_with_state`, with ``fn(row, value)`` → ``(rows, value)``: any number of rows."""
+    ) -> DataFrame:
+        """Apply a function like that of `map_with_state` that returns any number of rows.
+
+        :param fn: a plain callable ``fn(row, value)`` → ``(rows, value)``.
+
+        The other parameters are those of `map_with_state`.
+        """
         return _apply([self], WithState(fn, many=True, state_type=state_type, ttl=ttl), schema)
 
     def connect(self, other: KeyedDataFrame) -> ConnectedDataFrame:
-        """Two inputs whose rows of one key share their state.
+        """Connect two inputs, whose rows of one key share their state.
 
-        ``other`` is keyed by as many columns of the same kinds, with the same uid and options.
+        :param other: a `keyed` DataFrame with the same number of key columns, of the same kinds,
+            and with the same uid and options.
+
+        Raises `ConfigurationError` where the two differ.
         """
         if not isinstance(other, KeyedDataFrame):
             message = f"connect takes another keyed(...) DataFrame, not {type(other).__name__}"
@@ -159,22 +199,28 @@ class ConnectedDataFrame:
     first: KeyedDataFrame
     second: KeyedDataFrame
 
-    def process(self, fn: Any, schema: Any) -> Any:
-        """Apply a `KeyedCoProcessFunction`; returns a DataFrame of ``schema``."""
+    def process(self, fn: KeyedCoProcessFunction[Any, Any, Any, Any], schema: Schema) -> DataFrame:
+        """Apply a function with a method for the rows of each input.
+
+        :param fn: a `KeyedCoProcessFunction`.
+        :param schema: the columns of the result.
+
+        Raises `ConfigurationError` for arguments that cannot work, before anything runs.
+        """
         if not isinstance(fn, KeyedCoProcessFunction):
             raise _wrong_function("connect(...).process", "a KeyedCoProcessFunction", fn)
         return _apply([self.first, self.second], fn, schema)
 
 
 def keyed(
-    df: Any,
+    df: DataFrame,
     *columns: str,
     uid: str | None = None,
     parallelism: int | None = None,
     max_parallelism: int = 128,
     query: str | None = None,
     batch_id: int | None = None,
-    state_dir: str | Path | None = None,
+    state_dir: str | os.PathLike[str] | None = None,
     backend: str | None = None,
     order_by: str | Sequence[str] | None = None,
     event_time: str | None = None,
@@ -186,33 +232,49 @@ def keyed(
     batch_size: int | None = None,
     page_size: int | None = None,
     read_ahead: bool | None = None,
-    drain_timeout: float | str | None = None,
+    drain_timeout: timedelta | float | str | None = None,
 ) -> KeyedDataFrame:
     """Key ``df`` by ``columns``.
 
-    :param uid: names the operator's state within the query. Keep it when the job changes.
-    :param parallelism: subtasks, each with its range of key groups; Spark's default parallelism if
-        not given, at most ``max_parallelism``. Another number at the next start is a rescale.
-    :param max_parallelism: number of key groups, fixed for the life of the state.
-    :param query: names the state where Spark gives no query id: in ``foreachBatch`` under Spark
-        Connect, and on a bounded DataFrame whose state is to be kept.
-    :param batch_id: the batch, where Spark gives none; on a bounded DataFrame 0 if not given.
-    :param state_dir: directory or URL below which state lives (``spark.forebay.state.dir``). A
-        bounded DataFrame without ``query`` keeps nothing, wherever that is.
-    :param backend: name of the state backend (``spark.forebay.state.backend``).
-    :param order_by: columns by which each subtask sorts the rows of a batch before it runs them; a
-        total order makes the order of rows repeatable where several source splits meet.
-    :param event_time: the column, of type timestamp, that event-time timers go by; for functions
-        with ``on_timer``.
-    :param allowed_lateness: how long the watermark stays behind the latest event time, as a
-        timedelta or in seconds; nothing if not given.
-    :param new_state: the operator is new in a query that is past its first batch, or comes back.
-    :param restore_from: begin with another operator's state instead of empty: a query's id or name,
-        or a `RestoreFrom`. Looked at only where empty state would be opened.
-    :param allow_non_restored: let ``restore_from`` leave states that the function does not declare.
+    :param df: the input, bounded or streaming, of classic Spark or Spark Connect.
+    :param columns: names of the key columns, at least one.
+    :param uid: name of the operator's state within the query; required. Keep it when the job
+        changes.
+    :param parallelism: number of subtasks, each with its range of key groups. A change at the next
+        start is a rescale. Default: Spark's default parallelism, at most ``max_parallelism``.
+    :param max_parallelism: number of key groups, fixed for the life of the state. Default: 128.
+    :param query: name of the query, where Spark gives no query id: in ``foreachBatch`` under Spark
+        Connect, and on a bounded DataFrame whose state is to be kept. Default: Spark's.
+    :param batch_id: number of the micro-batch, where Spark gives none. Default: Spark's; 0 on a
+        bounded DataFrame.
+    :param state_dir: directory or URL below which state is stored. A bounded DataFrame without
+        ``query`` stores nothing. Default: the setting ``spark.forebay.state.dir``.
+    :param backend: name of the state backend. Default: the setting ``spark.forebay.state.backend``.
+    :param order_by: columns by which each subtask sorts the rows of a micro-batch before it runs
+        them. A total order makes the order of rows repeatable where several source splits meet.
+        Default: no sorting.
+    :param event_time: name of the timestamp column that event-time timers follow, for functions
+        with ``on_timer``. Default: no event time.
+    :param allowed_lateness: how far the watermark stays behind the latest event time, as a
+        timedelta or in seconds. Default: 0.
+    :param new_state: whether the operator is new, or comes back, in a query that is past its first
+        micro-batch. Default: ``False``.
+    :param restore_from: the operator whose state to begin with: a query's id or name, or a
+        `RestoreFrom`. Only read where the operator would begin with empty state. Default: begin
+        with empty state.
+    :param allow_non_restored: whether ``restore_from`` may leave behind states that the function
+        does not declare. Default: ``False``.
+    :param in_flight_limit: maximum number of records under way at once. Default: the setting.
+    :param batch_size: maximum number of state requests that go to the backend at once. Default: the
+        setting.
+    :param page_size: number of elements in a page of a state iterator. Default: the setting.
+    :param read_ahead: whether to read declared point states before the first record. Default: the
+        setting.
+    :param drain_timeout: longest wait for records in flight at the end of a micro-batch, as a
+        timedelta, in seconds, or like ``"5min"``. Default: the setting.
 
-    The other arguments are the settings of the same names; see ``forebay config``. Raises
-    `ConfigurationError` for whatever cannot work.
+    The settings are ``spark.forebay.in-flight-limit`` and so on; ``forebay config`` lists them and
+    their defaults. Raises `ConfigurationError` for whatever cannot work.
     """
     checks.checked_dataframe(df)
     schema = schema_of(df, f"operator {uid!r}")
@@ -260,7 +322,7 @@ def _check_connected(first: KeyedDataFrame, second: KeyedDataFrame) -> None:
 
 
 def _check_function(fn: Any, method: str, wanted: type, spelled: str) -> None:
-    """Accept an instance of ``wanted`` or a plain callable, but no function of another kind."""
+    """Refuse what is neither an instance of ``wanted`` nor a plain callable."""
     if not isinstance(fn, wanted) and (isinstance(fn, (*_KINDS, type)) or not callable(fn)):
         raise _wrong_function(method, spelled, fn)
     if isinstance(fn, wanted):
@@ -274,8 +336,8 @@ def _wrong_function(method: str, wanted: str, fn: object) -> ConfigurationError:
     return ConfigurationError(message)
 
 
-def _apply(sides: Sequence[KeyedDataFrame], fn: Any, schema: Any) -> Any:
-    """The DataFrame that runs ``fn`` in its workers."""
+def _apply(sides: Sequence[KeyedDataFrame], fn: Any, schema: Schema) -> DataFrame:
+    """Return the DataFrame whose workers run ``fn``."""
     first = sides[0]
     session = first.df.sparkSession
     options = attrs.evolve(first.options, keyed_uuid=str(uuid.uuid4()))
@@ -283,8 +345,9 @@ def _apply(sides: Sequence[KeyedDataFrame], fn: Any, schema: Any) -> Any:
     record_methods(fn)
     _check_timers(fn, options)
     now_ms = time.time_ns() // 1_000_000
-    if (said := query_listener.ask_this_batch(session, options.batch, options.uid)) is not None:
-        checkpoint, now_ms = said
+    started = query_listener.ask_this_batch(session, options.batch, options.uid)
+    if started is not None:
+        checkpoint, now_ms = started
         options = attrs.evolve(options, checkpoint=checkpoint)
     target = output_schema(session, schema, options.uid)
     inputs = [Input(side.df, side.keys, side.options.order_by) for side in sides]
@@ -296,7 +359,7 @@ def _apply(sides: Sequence[KeyedDataFrame], fn: Any, schema: Any) -> Any:
         layout=_layout(sides, inputs),
         schema=target.arrow,
         types=target.types,
-        time_zone=session.conf.get("spark.sql.session.timeZone"),
+        time_zone=time_zone(session),
         streaming=first.df.isStreaming,
     )
     routed = plan(inputs, options, now_ms=now_ms)
@@ -340,7 +403,7 @@ def _layout(sides: Sequence[KeyedDataFrame], inputs: Sequence[Input]) -> KeyedIn
 
 
 def _enter_batch(options: KeyedOptions) -> None:
-    """In ``foreachBatch`` a second operator of one uid in one batch would undo the first one."""
+    """Refuse a second operator of one uid in one ``foreachBatch``: it would undo the first."""
     batch, uid = options.batch, options.uid
     if batch.run_id is None or batch.batch_id is None:
         return

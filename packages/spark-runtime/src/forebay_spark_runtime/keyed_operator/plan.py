@@ -12,6 +12,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 
 
 # Newer versions of pyspark require the time zone of timestamps; older ones use UTC.
-_ZONE: Final = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+_ZONE: Final[dict[str, Any]] = (
+    {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+)
 
 
 GROUP_BITS: Final = 15
@@ -51,7 +54,7 @@ class Hidden:
 class Input:
     """One keyed input."""
 
-    df: Any
+    df: DataFrame
     keys: KeyColumns
     order_by: tuple[str, ...]
 
@@ -66,13 +69,13 @@ class Input:
 class OutputSchema:
     """The declared output schema, as Spark and as Arrow types."""
 
-    spark: Any
+    spark: StructType
     arrow: Any
     types: list[str]
     """The types of the columns, as the user wrote them."""
 
 
-def output_schema(session: Any, schema: Any, uid: str) -> OutputSchema:
+def output_schema(session: SparkSession, schema: Any, uid: str) -> OutputSchema:
     """Parse the declared output schema with Spark; raises as `parsed_schema` does."""
     return parsed_schema(lambda ddl: session.createDataFrame([], ddl).schema, schema, uid)
 
@@ -110,12 +113,12 @@ def _reason(error: Exception) -> str:
     return reasons[0] if reasons else repr(error)
 
 
-def arrow_schema(spark: Any) -> Any:
+def arrow_schema(spark: StructType) -> Any:
     """Convert a ``StructType`` to a ``pa.Schema``; timestamps are in UTC."""
     return to_arrow_schema(spark, **_ZONE)
 
 
-def plan(inputs: Sequence[Input], options: KeyedOptions, now_ms: int) -> Any:
+def plan(inputs: Sequence[Input], options: KeyedOptions, now_ms: int) -> DataFrame:
     """Return the routed DataFrame that the operator's workers read.
 
     ``now_ms`` is the processing time, in ms since the epoch, for a bounded DataFrame and for a
@@ -150,7 +153,7 @@ def _check_columns(one: Input, uid: str) -> None:
         raise ConfigurationError(message)
 
 
-def _side(position: int, inputs: Sequence[Input], options: KeyedOptions, now: str) -> Any:
+def _side(position: int, inputs: Sequence[Input], options: KeyedOptions, now: str) -> DataFrame:
     """Return one input with the hidden columns."""
     grouped = _grouped(position, inputs, options)
     columns = [F.col(quoted(name)) for name in grouped.columns if name != Hidden.TIME_AND_GROUP]
@@ -161,7 +164,7 @@ def _side(position: int, inputs: Sequence[Input], options: KeyedOptions, now: st
     return grouped.select(*columns, time_and_group.alias(Hidden.TIME_AND_GROUP))
 
 
-def _grouped(position: int, inputs: Sequence[Input], options: KeyedOptions) -> Any:
+def _grouped(position: int, inputs: Sequence[Input], options: KeyedOptions) -> DataFrame:
     """Return one input with its key groups in `Hidden.TIME_AND_GROUP`, still without the time."""
     one = inputs[position]
     group = F.expr(one.keys.group_expression(options.max_parallelism)).alias(Hidden.TIME_AND_GROUP)

@@ -6,6 +6,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from forebay_spark_runtime.arrow.routing import route
@@ -16,6 +17,7 @@ from forebay_spark_runtime.waiting.carry_job import CARRY, WAIT
 from forebay_state_api.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from forebay_spark_runtime.waiting.options import WaitOptions
     from forebay_spark_runtime.waiting.pending_rows import Columns
     from forebay_spark_runtime.waiting.spec import WaitSpec
 
@@ -34,44 +36,27 @@ class Carrying:
     carry_after_s: float
 
 
-def check_pending(
-    df: Any,
-    spec: WaitSpec,
-    pending: Any,
-    *,
-    uid: Any,
-    state_dir: Any,
-    parallelism: Any,
-    carry_after: Any,
-    new_state: Any,
-) -> Carrying | None:
-    """What was told about rows that are late; ``None`` where every row is waited for."""
-    if pending == CARRY:
-        _check_possible(df, spec, uid)
-        options = operator_options(
-            df,
-            uid=uid,
-            parallelism=parallelism,
-            max_parallelism=MAX_SUBTASKS,
-            query=None,
-            batch_id=None,
-            order_by=None,
-            new_state=new_state,
-            overrides={"state.dir": state_dir},
-        )
-        after = CARRY_AFTER_S if carry_after is None else carry_after
+def check_pending(df: DataFrame, spec: WaitSpec, options: WaitOptions) -> Carrying | None:
+    """Check ``pending`` and the options for it.
+
+    Returns ``None`` for a wait that carries nothing over. Raises `ConfigurationError`.
+    """
+    if options.pending == CARRY:
+        _check_possible(df, spec, options.uid)
         return Carrying(
-            options=attrs.evolve(options, keyed_uuid=str(uuid.uuid4())),
-            carry_after_s=seconds(after, f"{spec.name}: carry_after"),
+            options=attrs.evolve(_operator_options(df, options), keyed_uuid=str(uuid.uuid4())),
+            carry_after_s=_carry_after_s(options, spec.name),
         )
-    if pending != WAIT:
-        raise ConfigurationError(f"{spec.name}: pending is 'wait' or 'carry', not {pending!r}")
+    if options.pending != WAIT:
+        raise ConfigurationError(
+            f"{spec.name}: pending is 'wait' or 'carry', not {options.pending!r}"
+        )
     given = {
-        "uid": uid,
-        "state_dir": state_dir,
-        "parallelism": parallelism,
-        "carry_after": carry_after,
-        "new_state": new_state or None,
+        "uid": options.uid,
+        "state_dir": options.state_dir,
+        "parallelism": options.parallelism,
+        "carry_after": options.carry_after,
+        "new_state": options.new_state or None,
     }
     named = [f"{name}=" for name, value in given.items() if value is not None]
     if named:
@@ -82,12 +67,31 @@ def check_pending(
     return None
 
 
-def columns_of(df: Any) -> Columns:
+def _operator_options(df: DataFrame, options: WaitOptions) -> KeyedOptions:
+    return operator_options(
+        df,
+        uid=options.uid,
+        parallelism=options.parallelism,
+        max_parallelism=MAX_SUBTASKS,
+        query=None,
+        batch_id=None,
+        order_by=None,
+        new_state=options.new_state,
+        overrides={"state.dir": options.state_dir},
+    )
+
+
+def _carry_after_s(options: WaitOptions, name: str) -> float:
+    given = CARRY_AFTER_S if options.carry_after is None else options.carry_after
+    return seconds(given, f"{name}: carry_after")
+
+
+def columns_of(df: DataFrame) -> Columns:
     """Names and types of the input's columns, as they are stored with pending rows."""
     return [(field.name, field.dataType.simpleString()) for field in df.schema]
 
 
-def routed_to_subtasks(df: Any, partition: str, options: KeyedOptions) -> Any:
+def routed_to_subtasks(df: DataFrame, partition: str, options: KeyedOptions) -> DataFrame:
     """``df`` in as many partitions as there are subtasks, all of which run in every micro-batch.
 
     Column ``partition`` tells from which of the input's partitions a row is; the rows of one go to
@@ -100,7 +104,7 @@ def routed_to_subtasks(df: Any, partition: str, options: KeyedOptions) -> Any:
     return route(observed, subtask, options.parallelism)
 
 
-def _check_possible(df: Any, spec: WaitSpec, uid: Any) -> None:
+def _check_possible(df: DataFrame, spec: WaitSpec, uid: Any) -> None:
     name = spec.name
     if not df.isStreaming:
         raise ConfigurationError(

@@ -1,17 +1,17 @@
-"""`ordered_wait` and `unordered_wait`: from a DataFrame to one with the answers beside its rows.
+"""`ordered_wait` and `unordered_wait`: append the answers of asynchronous calls to a DataFrame.
 
-The result is an ordinary DataFrame, streaming if the input streams. Everything that can be wrong
-about the arguments is an error here, on the driver, before anything runs.
+The result is an ordinary DataFrame, streaming if the input streams. All arguments are checked
+here, on the driver, before anything runs.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 import attrs
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql.types import StructField, StructType
 
@@ -21,132 +21,57 @@ from forebay_spark_runtime.driver import session as sessions
 from forebay_spark_runtime.driver.shipping import shipped
 from forebay_spark_runtime.driver.worker_python import use_python_of_driver
 from forebay_spark_runtime.keyed_operator.plan import Hidden, OutputSchema, output_schema
-from forebay_spark_runtime.waiting.arguments import Batch, Duration, Rate, Retry
 from forebay_spark_runtime.waiting.arrow_in import InputLayout
 from forebay_spark_runtime.waiting.arrow_out import ERROR_DDL
-from forebay_spark_runtime.waiting.carry_job import WAIT, CarryJob
+from forebay_spark_runtime.waiting.carry_job import CarryJob
 from forebay_spark_runtime.waiting.carry_plan import check_pending, columns_of, routed_to_subtasks
+from forebay_spark_runtime.waiting.options import (
+    ERROR_COLUMN,
+    WaitFunction,
+    WaitOptions,
+    takes_options,
+)
 from forebay_spark_runtime.waiting.reports import WaitMetrics, log_sink
 from forebay_spark_runtime.waiting.spec import COLUMN, WaitSpec, checked, pickled
 from forebay_spark_runtime.waiting.task import WaitJob
 from forebay_state_api.errors import ConfigurationError
 
-ERROR_COLUMN: Final = "error"
-"""The name of the error's column unless another one is given."""
-
 _PARTITION: Final = f"{Hidden.PREFIX}partition"
 
 
+@takes_options(WaitOptions)
 def ordered_wait(
-    df: Any,
-    fn: Callable[[Any, Any], Any],
-    output: Any,
-    *,
-    columns: str | Sequence[str] | None = None,
-    capacity: int = 100,
-    buffer: int | None = None,
-    try_timeout: Duration | None = None,
-    timeout: Duration | None = None,
-    retry: Retry | None = None,
-    rate: Rate | None = None,
-    on_error: str | Callable[[Any, BaseException], Any] = "fail",
-    error_column: str = ERROR_COLUMN,
-    key: str | Sequence[str] | Callable[[Any], Any] | None = None,
-    batch: Batch | None = None,
-    hedge: Duration | None = None,
-    resources: Callable[[], Any] | None = None,
-    name: str | None = None,
-    query: str | None = None,
-    batch_id: int | None = None,
-    metrics: WaitMetrics | None = None,
-    pending: str = WAIT,
-    uid: str | None = None,
-    state_dir: str | Path | None = None,
-    parallelism: int | None = None,
-    carry_after: Duration | None = None,
-    new_state: bool = False,
-) -> Any:
+    df: DataFrame, fn: WaitFunction, output: str | StructType, options: WaitOptions
+) -> DataFrame:
     """Call ``fn`` for each row of ``df``, many at a time, and append the answers in row order.
 
     Order is kept within each partition. The micro-batch ends when every row has its answer; a row
-    that fails for good fails the micro-batch, which Spark runs again. Nothing is stored.
+    that fails permanently fails the micro-batch, which Spark runs again. Nothing is stored.
 
+    :param df: the input, bounded or streaming, of classic Spark or Spark Connect.
     :param fn: ``async def fn(row, client)``, or a plain function of the two, which runs on a
         thread; with ``batch`` ``fn(rows, client)``. ``client`` is ``None`` without ``resources``.
-        An answer is a dict of the output columns, a tuple in their order, or the bare value of
-        one column; a list of answers is as many rows.
+        An answer is a dict of the output columns, a tuple in their order, or the bare value of a
+        single column. A list of answers makes one row for each.
     :param output: the columns to append, a DDL string or a ``StructType``.
-    :param columns: the columns that ``fn`` gets as the row; all if not given.
-    :param capacity: calls under way at one time, in each partition.
-    :param buffer: answers that may wait for an earlier one besides, in each partition; 10,000 or
-        100 for each call of the capacity, whichever is more, unless given.
-    :param try_timeout: seconds (or a ``timedelta``) that one call may take.
-    :param timeout: seconds for all tries of a row, with the waiting between them.
-    :param retry: when a failed call is made again; needs ``timeout``.
-    :param rate: how many tries per second.
-    :param on_error: what becomes of a row that failed for good: ``"fail"``, ``"column"`` (the
-        error goes into the struct ``error_column``, the answer is null), or a function of the row
-        and its error that returns the answer.
-    :param key: column, columns or function of the row: calls of one key run one after another.
-    :param batch: one call for several rows, see `Batch`.
-    :param hedge: seconds after which a second call is made; the first answer wins.
-    :param resources: returns a context manager whose value is the client; it is opened once per
-        worker process, and used by all batches.
-    :param name: names the operator in idempotency keys, metrics and messages; the function's name
-        if not given.
-    :param query: with ``batch_id``, for idempotency keys where Spark names no query: in
-        ``foreachBatch`` under Spark Connect, and on bounded DataFrames.
-    :param metrics: collects what is counted.
-    :param pending: ``"wait"``: the micro-batch ends when every row has its answer. ``"carry"``:
-        rows that have none in time are stored, and called for again in the next micro-batch. Only
-        on streams that go on, with asynchronous functions; the reference says what else it takes.
+    :param options: keyword arguments, documented at
+        `forebay_spark_runtime.waiting.options.WaitOptions`.
 
-    The others go with ``pending="carry"`` alone:
-
-    :param uid: names the stored rows within the query. Keep it when the job changes.
-    :param state_dir: directory or URL below which they are (``spark.forebay.state.dir``).
-    :param parallelism: subtasks that the rows are shuffled to, at most 128; Spark's default
-        parallelism if not given. Another number at the next start is a rescale.
-    :param carry_after: seconds after the last row was taken until late rows are stored; 1 if not
-        given.
-    :param new_state: the operator is new in a query that is past its first batch, or comes back.
-
-    Raises `ConfigurationError` for whatever cannot work.
+    Returns a DataFrame, streaming if ``df`` streams. Raises `ConfigurationError` for whatever
+    cannot work, before anything runs.
     """
-    return _wait(ordered=True, **locals())
+    return _wait(df, fn, output, options, ordered=True)
 
 
+@takes_options(WaitOptions)
 def unordered_wait(
-    df: Any,
-    fn: Callable[[Any, Any], Any],
-    output: Any,
-    *,
-    columns: str | Sequence[str] | None = None,
-    capacity: int = 100,
-    buffer: int | None = None,
-    try_timeout: Duration | None = None,
-    timeout: Duration | None = None,
-    retry: Retry | None = None,
-    rate: Rate | None = None,
-    on_error: str | Callable[[Any, BaseException], Any] = "fail",
-    error_column: str = ERROR_COLUMN,
-    key: str | Sequence[str] | Callable[[Any], Any] | None = None,
-    batch: Batch | None = None,
-    hedge: Duration | None = None,
-    resources: Callable[[], Any] | None = None,
-    name: str | None = None,
-    query: str | None = None,
-    batch_id: int | None = None,
-    metrics: WaitMetrics | None = None,
-    pending: str = WAIT,
-    uid: str | None = None,
-    state_dir: str | Path | None = None,
-    parallelism: int | None = None,
-    carry_after: Duration | None = None,
-    new_state: bool = False,
-) -> Any:
-    """`ordered_wait`, with the answers as they come instead of in row order."""
-    return _wait(ordered=False, **locals())
+    df: DataFrame, fn: WaitFunction, output: str | StructType, options: WaitOptions
+) -> DataFrame:
+    """Call ``fn`` as `ordered_wait` does, and append each answer as soon as it is there.
+
+    The parameters, the result and the errors are the same.
+    """
+    return _wait(df, fn, output, options, ordered=False)
 
 
 class OrderedWait:
@@ -166,72 +91,52 @@ class UnorderedWait:
 
 
 def _wait(
+    df: DataFrame,
+    fn: WaitFunction,
+    output: str | StructType,
+    options: WaitOptions,
     *,
-    df: Any,
-    fn: Any,
-    output: Any,
     ordered: bool,
-    columns: Any,
-    error_column: Any,
-    query: Any,
-    batch_id: Any,
-    metrics: Any,
-    pending: Any,
-    uid: Any,
-    state_dir: Any,
-    parallelism: Any,
-    carry_after: Any,
-    new_state: Any,
-    **options: Any,
-) -> Any:
-    spec = checked(fn, ordered=ordered, **options)
+) -> DataFrame:
+    spec = checked(fn, options, ordered=ordered)
     check_carried(schema_of(df, spec.name), spec.name)
     session = df.sparkSession
     use_python_of_driver(session)
-    stateful = check_pending(
-        df,
-        spec,
-        pending,
-        uid=uid,
-        state_dir=state_dir,
-        parallelism=parallelism,
-        carry_after=carry_after,
-        new_state=new_state,
-    )
+    carrying = check_pending(df, spec, options)
     answers = _answers(session, output, spec)
-    schema = _schema(df, answers, spec, error_column)
+    schema = _schema(df, answers, spec, options.error_column)
     inner = [f"c{position}" for position in range(len(schema))]
-    known_query, known_batch = _batch(df, query, batch_id, spec.name)
-    told: dict[str, Any] = {
+    query, batch_id = _batch(df, options.query, options.batch_id, spec.name)
+    job: dict[str, Any] = {
         "spec": pickled(spec, spec.name),
         "name": spec.name,
-        "layout": pickled(_layout(df, columns, spec), spec.name),
+        "layout": pickled(_layout(df, options.columns, spec), spec.name),
         "schema": answers.arrow,
         "types": answers.types,
         "names": inner,
-        "time_zone": session.conf.get("spark.sql.session.timeZone"),
-        "query": known_query,
-        "batch_id": known_batch,
-        "metrics": _sink(metrics, session, spec.name),
+        "time_zone": sessions.time_zone(session),
+        "query": query,
+        "batch_id": batch_id,
+        "metrics": _sink(options.metrics, session, spec.name),
     }
-    # Columns may have any names, two the same one: on their way they have ours.
-    carried = df.toDF(*inner[: len(df.columns)]).withColumn(_PARTITION, F.spark_partition_id())
+    # Columns may have any names, even twice the same: on the way to the workers they have ours.
+    numbered = df.toDF(*inner[: len(df.columns)]).withColumn(_PARTITION, F.spark_partition_id())
     target = StructType(
         [
             StructField(name, field.dataType, field.nullable, field.metadata)
             for name, field in zip(inner, schema, strict=True)
         ]
     )
-    if stateful is None:
-        return carried.mapInArrow(shipped(WaitJob(**told), spec.name), target).toDF(*schema.names)
-    carrying = CarryJob(**told, columns=columns_of(df), **attrs.asdict(stateful, recurse=False))
+    if carrying is None:
+        return numbered.mapInArrow(shipped(WaitJob(**job), spec.name), target).toDF(*schema.names)
+    carry_job = CarryJob(**job, columns=columns_of(df), **attrs.asdict(carrying, recurse=False))
     query_listener.watch(session)
-    stored_operators.remember(stateful.options)
-    routed = routed_to_subtasks(carried, _PARTITION, stateful.options)
-    return routed.mapInArrow(shipped(carrying, spec.name), target).toDF(*schema.names)
+    stored_operators.remember(carrying.options)
+    routed = routed_to_subtasks(numbered, _PARTITION, carrying.options)
+    return routed.mapInArrow(shipped(carry_job, spec.name), target).toDF(*schema.names)
 
 
-def _answers(session: Any, output: Any, spec: WaitSpec) -> OutputSchema:
+def _answers(session: SparkSession, output: str | StructType, spec: WaitSpec) -> OutputSchema:
     answers = output_schema(session, output, spec.name)
     strict = [field.name for field in answers.spark if not field.nullable]
     if strict and spec.on_error == COLUMN:
@@ -242,7 +147,7 @@ def _answers(session: Any, output: Any, spec: WaitSpec) -> OutputSchema:
     return answers
 
 
-def _schema(df: Any, answers: OutputSchema, spec: WaitSpec, error_column: Any) -> StructType:
+def _schema(df: DataFrame, answers: OutputSchema, spec: WaitSpec, error_column: Any) -> StructType:
     """The input's columns, the answers' and the error's; no new name may be there already."""
     fields = list(answers.spark)
     if not isinstance(error_column, str) or not error_column:
@@ -264,7 +169,7 @@ def _schema(df: Any, answers: OutputSchema, spec: WaitSpec, error_column: Any) -
     return StructType([*given, *fields])
 
 
-def _layout(df: Any, columns: Any, spec: WaitSpec) -> InputLayout:
+def _layout(df: DataFrame, columns: Any, spec: WaitSpec) -> InputLayout:
     names = tuple(df.columns)
     chosen = (columns,) if isinstance(columns, str) else columns
     if not (chosen is None or isinstance(chosen, Sequence)):
@@ -309,7 +214,7 @@ def _position(names: tuple[str, ...], wanted: Any, what: str, name: str) -> int:
     return names.index(wanted)
 
 
-def _batch(df: Any, query: Any, batch_id: Any, name: str) -> tuple[str, int | None]:
+def _batch(df: DataFrame, query: Any, batch_id: Any, name: str) -> tuple[str, int | None]:
     """What names the calls: query and batch, as far as the driver knows them."""
     if query is not None and (not isinstance(query, str) or not query):
         raise ConfigurationError(f"{name}: query= is a name, not {query!r}")
@@ -332,7 +237,7 @@ def _batch(df: Any, query: Any, batch_id: Any, name: str) -> tuple[str, int | No
     return str(uuid.uuid4()), 0
 
 
-def _sink(metrics: Any, session: Any, name: str) -> Any:
+def _sink(metrics: Any, session: SparkSession, name: str) -> Any:
     if metrics is None:
         return log_sink(session)
     if not isinstance(metrics, WaitMetrics):

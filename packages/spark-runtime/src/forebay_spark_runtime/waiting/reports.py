@@ -181,7 +181,7 @@ def _merging(add: Callable[[_Tasks, _Tasks], None]) -> Any:
     from pyspark import TaskContext
     from pyspark.accumulators import AccumulatorParam
 
-    class Merging(AccumulatorParam):  # type: ignore[misc]  # pyspark is untyped here
+    class Merging(AccumulatorParam[_Tasks]):
         """In a worker collects the task's report, which the driver logs and adds."""
 
         def zero(self, value: _Tasks) -> _Tasks:  # noqa: ARG002 - pyspark's signature

@@ -16,6 +16,7 @@ from pyspark import cloudpickle
 
 from forebay_spark_runtime.waiting.arguments import Batch, Rate, Retry, seconds, whole
 from forebay_spark_runtime.waiting.caller import CallPolicy
+from forebay_spark_runtime.waiting.options import WaitOptions
 from forebay_state_api.engine import pickling
 from forebay_state_api.engine.record_methods import function_name
 from forebay_state_api.errors import ConfigurationError
@@ -49,27 +50,14 @@ class WaitSpec:
     """Of the pickled ``resources``: the same ones are the same client."""
 
 
-def checked(
-    fn: Any,
-    *,
-    ordered: bool,
-    capacity: int,
-    buffer: int | None,
-    try_timeout: Any,
-    timeout: Any,
-    retry: Retry | None,
-    rate: Rate | None,
-    hedge: Any,
-    batch: Batch | None,
-    on_error: Any,
-    key: Any,
-    resources: Any,
-    name: str | None,
-) -> WaitSpec:
-    """What the operators were told, or a `ConfigurationError` that says what cannot be."""
-    name = _name(name, fn)
-    asynchronous = _checked_function(fn, batch, name)
-    capacity = whole(capacity, f"{name}: capacity", least=1)
+def checked(fn: Any, options: WaitOptions, *, ordered: bool) -> WaitSpec:
+    """Check everything that does not depend on the DataFrame.
+
+    Raises `ConfigurationError` naming the argument at fault.
+    """
+    name = _name(options.name, fn)
+    asynchronous = _checked_function(fn, options.batch, name)
+    capacity = whole(options.capacity, f"{name}: capacity", least=1)
     spec = WaitSpec(
         name=name,
         function_name=function_name(fn),
@@ -77,20 +65,20 @@ def checked(
         asynchronous=asynchronous,
         policy=CallPolicy(
             capacity=capacity,
-            buffer=_buffer(buffer, capacity, name),
+            buffer=_buffer(options.buffer, capacity, name),
             ordered=ordered,
-            keyed=key is not None,
-            try_timeout=_limit(try_timeout, f"{name}: try_timeout"),
-            timeout=_limit(timeout, f"{name}: timeout"),
-            retry=_instance(retry, Retry, f"{name}: retry"),
-            rate=_instance(rate, Rate, f"{name}: rate"),
-            hedge=_limit(hedge, f"{name}: hedge"),
-            batch=_instance(batch, Batch, f"{name}: batch"),
+            keyed=options.key is not None,
+            try_timeout=_limit(options.try_timeout, f"{name}: try_timeout"),
+            timeout=_limit(options.timeout, f"{name}: timeout"),
+            retry=_instance(options.retry, Retry, f"{name}: retry"),
+            rate=_instance(options.rate, Rate, f"{name}: rate"),
+            hedge=_limit(options.hedge, f"{name}: hedge"),
+            batch=_instance(options.batch, Batch, f"{name}: batch"),
         ),
-        on_error=_on_error(on_error, name),
-        key=_key(key, name),
-        resources=resources,
-        digest=_digest(resources, name),
+        on_error=_on_error(options.on_error, name),
+        key=_key(options.key, name),
+        resources=options.resources,
+        digest=_digest(options.resources, name),
     )
     _check_together(spec)
     return spec
