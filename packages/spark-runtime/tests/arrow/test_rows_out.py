@@ -186,7 +186,7 @@ def test_values_that_fit_are_taken(kind, value, expected):
         (pa.map_(pa.string(), pa.int64()), "ab", "str 'ab': a map takes a dict"),
         (pa.map_(pa.string(), pa.int64()), [1], "list [1]: a map takes a dict"),
         (pa.map_(pa.string(), pa.int64()), [("a", 1, 2)], "a map takes a dict"),
-        (pa.map_(pa.string(), pa.int64()), {None: 1}, "is None"),
+        (pa.map_(pa.string(), pa.int64()), {None: 1}, "takes no None"),
         (pa.struct([("x", pa.int64())]), {"y": 1}, "a struct of x is declared"),
         (pa.struct([("x", pa.int64())]), 5, "a struct takes"),
         (pa.struct([("x", pa.int64())]), (1, 2), "(1, 2)"),

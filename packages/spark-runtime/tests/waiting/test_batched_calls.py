@@ -124,7 +124,7 @@ def test_a_function_that_returns_no_outcome_for_each_row_fails_the_batch(drive, 
         return answer
 
     driven = drive(fn, range(3), batch=Batch(3), on_error=failed)
-    assert "a list of as many outcomes as it got rows, 3; " + says in str(driven.error)
+    assert "a list with one outcome for each of its 3 rows; " + says in str(driven.error)
 
 
 def test_slow_rows_do_not_let_the_window_grow(drive):

@@ -227,7 +227,7 @@ def _map(kind: Any, time_zone: str) -> Convert:
         entries = _entries(value)
         keys, items = list(entries), list(entries.values())
         if None in keys or (not nullable and None in items):
-            message = "a key of the map, or a value declared without nulls, is None"
+            message = "a map takes no None as a key, or as a value declared without nulls"
             raise ValueError(message)
         return list(zip(key.all_to_arrow(keys), item.all_to_arrow(items), strict=True))
 

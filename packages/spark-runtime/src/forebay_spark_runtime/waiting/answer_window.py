@@ -1,8 +1,9 @@
-"""Where answers wait for their turn: the rows that were taken and have not gone out.
+"""The window of rows between input and output, in which answers wait for their turn.
 
-Rows come in segments of about a thousand. An answer is put into its segment; whole segments go out
-from the head (ordered), or what has been answered goes out as it is (unordered). At most ``limit``
-rows are between the first one without an answer and the last one taken, so that memory is bounded.
+Rows come in segments of about a thousand, and an answer is stored in its segment. The ordered
+window emits whole segments from the head; the unordered window emits rows as they are answered. At
+most ``limit`` rows are between the first row without an answer and the last row taken, so that
+memory is bounded.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from heapq import heappop, heappush
 from typing import Any, Final, Protocol, TypeAlias
 
 PENDING: Final = object()
-"""In place of an answer that is not there yet."""
+"""The placeholder of an answer that is still missing."""
 
 EMIT_ROWS: Final = 1_024
-"""Finished rows that an unordered window gathers before it lets them go."""
+"""Answered rows that an unordered window gathers before it emits them."""
 
 
 class RowSegment:
@@ -26,7 +27,13 @@ class RowSegment:
     __slots__ = ("answers", "data", "done", "first", "keys", "left", "rows", "unread")
 
     def __init__(self, first: int, rows: list[Any], data: Any = None, keys: Any = None) -> None:
-        """``first`` is the index of the first row; ``data`` is the caller's, and goes out again."""
+        """Make a segment without answers.
+
+        :param first: the index of the first row.
+        :param rows: the rows.
+        :param data: an object of the caller's, which is emitted with the segment.
+        :param keys: the key of each row, for calls in key order.
+        """
         self.first = first
         self.rows = rows
         self.data = data
@@ -34,54 +41,55 @@ class RowSegment:
         self.answers: list[Any] = [PENDING] * len(rows)
         self.left = len(rows)
         self.done: list[int] = []
-        """Unordered only: positions answered and not gone out, as they were answered."""
+        """Unordered only: positions answered and not emitted, in the order of the answers."""
         self.unread: Iterator[int] = iter(range(len(rows)))
-        """The positions of the rows that nobody has taken; shared by all workers."""
+        """The positions of the rows that have not been taken; shared by all workers."""
 
 
 Emit: TypeAlias = Callable[[RowSegment, "list[int] | None"], None]
-"""Takes what goes out: the positions of a segment, ``None`` for all of them in order."""
+"""Called with a segment and the positions to be written; ``None`` means all, in order."""
 
 
 class AnswerWindow(Protocol):
-    """What the workers need of a window."""
+    """The window's interface for the workers."""
 
     open_below: int
-    """Rows of smaller indexes may be called; for others `enter` is awaited first."""
+    """Calls for rows with smaller indexes may begin; for other rows, `enter` is awaited first."""
 
     def add(self, segment: RowSegment) -> None:
-        """The next segment; its rows are about to be taken."""
+        """Add the next segment, whose rows are about to be taken."""
 
     def put(self, segment: RowSegment, position: int, answer: Any) -> None:
-        """The answer of a row."""
+        """Store the answer of a row."""
 
     async def enter(self, index: int) -> None:
-        """Wait until a row may be called."""
+        """Wait until the call for a row may begin."""
 
     def blocked(self) -> int:
-        """How many answers wait for an earlier one."""
+        """Return how many answers wait for an earlier answer."""
 
     def behind(self, index: int) -> int:
-        """How many rows were called from the first one without an answer on, before a row."""
+        """Return how many rows before ``index`` wait to be emitted, answered or being called."""
 
     def first_open(self) -> int | None:
-        """Index of the first row that has no answer; ``None`` if all that were taken have one."""
+        """Return the index of the first row without an answer; ``None`` if all taken have one."""
 
     def leave(self) -> list[tuple[RowSegment, int]]:
-        """Let go what can go; return the other rows that were taken, in order, and forget them.
+        """Emit the rows that can be emitted; return the other rows that were taken, in order.
 
-        In order, these are all rows from the first one without an answer on.
+        The window forgets them. The ordered window returns all rows from the first one without an
+        answer on.
         """
 
 
 class _Gate:
-    """Rows that wait until the window has moved on, in the order of their indexes."""
+    """Rows that wait until the window has advanced, in the order of their indexes."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self.open_below = limit
         self.waiting: list[tuple[int, int, asyncio.Future[None]]] = []
-        """Rows that wait to be called, a heap; while there are any, `look` is called after each
+        """Heap of the rows whose calls wait; while it is not empty, `look` is called after each
         answer."""
         self._entered = 0
 
@@ -94,7 +102,7 @@ class _Gate:
             await turn
 
     def look(self) -> None:
-        """See how far the window has moved on, and open it so far."""
+        """Find how far the window has advanced, and open it up to there."""
         raise NotImplementedError
 
     def _open(self, floor: int) -> None:
@@ -107,7 +115,7 @@ class _Gate:
 
 
 class OrderedWindow(_Gate):
-    """Answers go out in the order of the rows."""
+    """Emits answers in the order of the rows."""
 
     def __init__(self, limit: int, emit: Emit) -> None:
         super().__init__(limit)
@@ -125,13 +133,13 @@ class OrderedWindow(_Gate):
             self.look()
 
     def count(self, segment: RowSegment, answers: int) -> None:
-        """So many answers, not counted before, are in the segment."""
+        """Count ``answers`` more answers in the segment."""
         segment.left -= answers
         if not segment.left:
             self._let_go()
 
     def blocked(self) -> int:
-        """Answers behind the first row that has none."""
+        """Return the number of answers after the first row that has no answer."""
         self.look()
         if not self._segments:
             return 0
@@ -146,7 +154,7 @@ class OrderedWindow(_Gate):
             self._emit(segment, None)
 
     def look(self) -> None:
-        """Find the first row without an answer; each row is passed over once."""
+        """Find the first row without an answer; each row is examined once."""
         for segment in self._segments:
             position = max(self._head - segment.first, 0)
             answers, end = segment.answers, len(segment.answers)
@@ -179,7 +187,7 @@ class OrderedWindow(_Gate):
 
 
 class UnorderedWindow(_Gate):
-    """Answers go out as they come."""
+    """Emits answers in the order in which they arrive."""
 
     def __init__(self, limit: int, emit: Emit) -> None:
         super().__init__(limit)
@@ -210,7 +218,7 @@ class UnorderedWindow(_Gate):
     def blocked(self) -> int:
         return 0
 
-    def behind(self, index: int) -> int:  # noqa: ARG002 - no row is behind another one
+    def behind(self, index: int) -> int:  # noqa: ARG002 - no row waits for another one
         return 0
 
     def first_open(self) -> int | None:

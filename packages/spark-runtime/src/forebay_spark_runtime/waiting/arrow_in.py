@@ -1,4 +1,4 @@
-"""From Arrow batches to segments: the rows that the function gets, beside the slice they are of."""
+"""Converts Arrow batches to segments: the function's rows, each with the slice it comes from."""
 
 from __future__ import annotations
 
@@ -14,33 +14,37 @@ from forebay_state_api.engine.rows import row_class
 from forebay_state_api.errors import ConfigurationError, FunctionError
 
 SEGMENT_BYTES: Final = 4 << 20
-"""A segment is cut shorter where its rows are large."""
+"""The approximate size limit of a segment: it has fewer rows if they are large."""
 
 
 @attrs.frozen(kw_only=True)
 class InputLayout:
-    """Where things are in the batches: the input's columns, then the partition."""
+    """The columns of the batches: the input's columns, then the partition."""
 
     names: tuple[str, ...]
-    """Of the input's columns, as the user knows them."""
+    """The user's names of the input columns."""
     shown: tuple[int, ...]
     """Positions of the columns that the function gets."""
     key: tuple[int, ...] | Callable[[Any], Any] | None
-    """Positions of the key's columns, or a function of the row."""
+    """Positions of the key columns, or a function of the row."""
 
 
 class Segmenter:
     """Cuts batches into segments, and counts the rows. Used by one thread."""
 
     def __init__(self, layout: InputLayout, name: str) -> None:
-        """``name`` is the operator's, for errors."""
+        """Take the layout of the batches, and the operator's ``name`` for errors."""
         self._layout = layout
         self._name = name
         self._rows = 0
         self._readers: tuple[RowReader, RowReader] | None = None
 
     def segments(self, batch: Any) -> Iterator[RowSegment]:
-        """The segments of a batch, made one at a time."""
+        """Yield the segments of a batch.
+
+        Raises `ConfigurationError` for a value that Python cannot represent, and `FunctionError` if
+        the key function fails.
+        """
         width = len(self._layout.names)
         data = batch.select(list(range(width)))
         per_row = max(batch.nbytes // max(batch.num_rows, 1), 1)
@@ -96,16 +100,16 @@ class Segmenter:
 
 
 def partition_of(batch: Any, task_partition: int) -> str:
-    """The partition's name in idempotency keys, of the column that tells it.
+    """Return the partition's name in idempotency keys, from the batch's last column.
 
-    That is the partition in which the rows were, wherever a union or coalesce has moved it.
+    The column holds the partition in which the rows were before a union or coalesce moved them.
     """
-    (told,) = batch.column(batch.num_columns - 1).slice(0, 1).to_pylist()
-    return str(told) if told == task_partition else f"{task_partition}.{told}"
+    (origin,) = batch.column(batch.num_columns - 1).slice(0, 1).to_pylist()
+    return str(origin) if origin == task_partition else f"{task_partition}.{origin}"
 
 
 def check_partition(partition: int, rate: Rate | None, name: str) -> None:
-    """Refuse a total rate that was split over fewer partitions than there are."""
+    """Raise `ConfigurationError` if a total rate is split over fewer partitions than there are."""
     if rate is not None and rate.partitions is not None and partition >= rate.partitions:
         raise ConfigurationError(
             f"{name}: Rate.partitions is {rate.partitions}, and there is a partition {partition}: "

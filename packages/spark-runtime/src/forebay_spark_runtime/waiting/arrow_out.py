@@ -1,4 +1,4 @@
-"""From answers to the columns that are appended to the input's, untouched ones."""
+"""Converts answers to columns, which are appended to the unchanged input columns."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from forebay_state_api.errors import OutputSchemaError
 from forebay_state_api.user_frames import encodable
 
 _BARE: Final = frozenset({str, int, float, bool, bytes})
-"""Types of answers that need no look where there is one column."""
+"""Types of answers that are not examined if there is one column."""
 
 
 @attrs.frozen
 class FailedRow:
-    """In place of the answer of a row whose error goes into a column."""
+    """The placeholder for the answer of a failed row, whose error goes into a column."""
 
     type: str
     message: str
@@ -28,7 +28,7 @@ class FailedRow:
 
     @classmethod
     def of(cls, _row: Any, error: BaseException, tries: int) -> FailedRow:
-        """What ``on_error="column"`` makes of a failed row."""
+        """Make the placeholder; this is the function of ``on_error="column"``."""
         return cls(type(error).__name__, encodable(str(error)), tries)
 
 
@@ -39,7 +39,7 @@ ERROR_DDL: Final = "struct<type: string, message: string, tries: int>"
 
 
 class AnswerWriter:
-    """Makes output batches; `OutputSchemaError` names row, column and function."""
+    """Makes output batches; its `OutputSchemaError` names row, column and function."""
 
     def __init__(
         self,
@@ -52,7 +52,16 @@ class AnswerWriter:
         with_error: bool,
         names: list[str],
     ) -> None:
-        """``schema`` is the ``pa.Schema`` of the answers; ``names`` are the output's columns."""
+        """Prepare the writer.
+
+        :param schema: the ``pa.Schema`` of the answers.
+        :param types: the declared types of the answers' columns, for errors.
+        :param function: the function's name, for errors.
+        :param time_zone: the zone of naive datetimes.
+        :param describe: returns the description of a row in errors, from its index.
+        :param with_error: whether the output has an error column.
+        :param names: the names of the output columns.
+        """
         self._writer = RowWriter(schema, function=function, time_zone=time_zone, types=types)
         self._function = function
         self._width = len(schema)
@@ -61,7 +70,10 @@ class AnswerWriter:
         self._names = names
 
     def batch(self, segment: RowSegment, positions: list[int] | None) -> Any:
-        """The input's rows at ``positions``, in that order, with their answers."""
+        """Return the input rows at ``positions``, in that order, with their answers.
+
+        ``None`` means all rows of the segment. Raises `OutputSchemaError`.
+        """
         answers = segment.answers
         order: Sequence[int] = range(len(answers)) if positions is None else positions
         if positions is not None:
@@ -87,9 +99,9 @@ class AnswerWriter:
     def _rows(
         self, segment: RowSegment, order: Sequence[int], answers: list[Any]
     ) -> tuple[list[Any], list[Any] | None, list[int] | None]:
-        """Rows of the answers' columns, their errors, and the input's rows they belong to.
+        """Return the rows of the answers' columns, their errors, and positions of their input rows.
 
-        Errors and positions are ``None`` where no row failed and each has one answer.
+        Errors and positions are ``None`` if no row failed and each has exactly one answer.
         """
         kinds = set(map(type, answers))
         if self._width == 1 and kinds <= _BARE:
@@ -108,14 +120,15 @@ class AnswerWriter:
         return rows, errors, None if as_they_are else taken
 
     def _expanded(self, index: int, answer: Any) -> list[tuple[Any, Any]]:
-        """One answer as rows: none, one or many; a failed row as nulls with its error."""
+        """Return the rows of one answer with their errors; a failed row has nulls."""
         if isinstance(answer, FailedRow):
             return [((None,) * self._width, attrs.asdict(answer))]
         several = answer if type(answer) is list else [answer]
         if any(one is None for one in several):
             raise OutputSchemaError(
                 f"{self._describe(index)}: {self._function} returned None; return an answer, a "
-                "list of as many as there are to be rows ([] for none), or a tuple with None in it"
+                "list with one answer for each output row ([] for no row), or a tuple with None "
+                "in it"
             )
         return [(self._row(one), None) for one in several]
 
@@ -127,7 +140,7 @@ class AnswerWriter:
     def _misfit(
         self, segment: RowSegment, order: Sequence[int], error: Exception
     ) -> OutputSchemaError:
-        """The same error with the row in it."""
+        """Return the error with the row that caused it."""
         for position in order:
             answer = segment.answers[position]
             index = segment.first + position

@@ -1,4 +1,4 @@
-"""Calls for several rows at once, and the rows of them that are tried again."""
+"""Calls for several rows at once, and the retries of their failed rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from forebay_state_api.errors import FunctionError
 
 
 class OpenRow:
-    """A row of a call that has no answer yet."""
+    """A row of a batched call that has no answer yet."""
 
     __slots__ = ("index", "position", "record", "row", "segment")
 
@@ -30,12 +30,12 @@ class OpenRow:
 
 
 class BatchCollector:
-    """Takes the rows of one call after the other; one worker collects at a time."""
+    """Collects the rows of one call after another; one worker collects at a time."""
 
     def __init__(
         self, batch: Batch, input_queue: InputQueue, window: AnswerWindow, rows_kept: int = 0
     ) -> None:
-        """The first ``rows_kept`` rows are waited for: no call has some of them and later ones."""
+        """Prepare it; the first ``rows_kept`` rows never share a call with later rows."""
         self._rows_kept = rows_kept
         self._size = batch.size
         self._within = seconds(batch.within, "Batch.within")
@@ -44,7 +44,7 @@ class BatchCollector:
         self._turn = asyncio.Lock()
 
     async def next_rows(self) -> list[OpenRow]:
-        """The rows of the next call; empty at the end of the input."""
+        """Return the rows of the next call; empty at the end of the input."""
         async with self._turn:
             segment = await self._feed.after(None)
             rows: list[OpenRow] = []
@@ -60,7 +60,7 @@ class BatchCollector:
         return (segment.first < self._rows_kept) == (rows[0].index < self._rows_kept)
 
     async def _take(self, segment: RowSegment, rows: list[OpenRow]) -> bool:
-        """Take what fits; whether the call could take more."""
+        """Take the rows that fit; return whether the call could take more."""
         for position in segment.unread:
             row = OpenRow(segment, position)
             if row.index >= self._window.open_below:
@@ -71,12 +71,12 @@ class BatchCollector:
         return True
 
     async def _more(self) -> RowSegment | None:
-        """Wait for more rows, as long as a call that has some may wait."""
+        """Wait for more rows, as long as a call with rows may wait."""
         try:
             async with asyncio.timeout(self._within):
                 while (segment := self._feed.at_hand()) is None and not self._feed.ended:
                     await self._feed.arrival()
-        except TimeoutError:  # the call goes out with the rows it has
+        except TimeoutError:  # the call is made with the rows it has
             return None
         return segment
 
@@ -87,10 +87,10 @@ async def call_together(
     waiting: list[OpenRow],
     put: Callable[[RowSegment, int, Any], None],
 ) -> None:
-    """Make the calls of some rows until each has its answer; answers are put as they come.
+    """Make calls for some rows until each has its answer; ``put`` gets answers as they arrive.
 
-    The rows that failed are tried again together, each by its own count; the longest of their
-    delays is waited for.
+    Failed rows are tried again together, after the longest of their delays. Each row has its own
+    count of failures.
     """
     slot.attempt = 1
     end = NEVER
@@ -121,7 +121,7 @@ async def _again(
     end: float,
     put: Callable[[RowSegment, int, Any], None],
 ) -> list[OpenRow]:
-    """Settle rows that are not tried again; wait for the others' next try, and return them."""
+    """Answer the rows that are not tried again; wait for the others' next try, and return them."""
     waiting, longest = [], 0.0
     for one, error, verdict in failed:
         replaced = await caller.replaced(slot.client, error)
@@ -147,6 +147,6 @@ def _outcomes(
         return list(answer)
     got = f"{len(answer)}" if isinstance(answer, list | tuple) else reprlib.repr(answer)
     raise FunctionError(
-        f"{caller.describe(waiting[0].index)}: with batch= a function returns a list of as many "
-        f"outcomes as it got rows, {len(waiting)}; it returned {got}"
+        f"{caller.describe(waiting[0].index)}: with batch= a function returns a list with one "
+        f"outcome for each of its {len(waiting)} rows; it returned {got}"
     )

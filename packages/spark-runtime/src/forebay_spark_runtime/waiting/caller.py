@@ -1,7 +1,7 @@
-"""One record (or batch of them) from its first try to its answer.
+"""Makes the tries of one record, or batch of records, until there is an answer.
 
-The worker that took a record makes all of its tries and its waiting between them, so that no timer
-and no other task can answer for it: whatever races, the record has one owner.
+The worker that took a record makes all of its tries and waits between them. No timer or other task
+can answer for the record: in any race it has one owner.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from forebay_state_api.errors import FunctionError
 
 AsyncFunction: TypeAlias = Callable[[Any, Any], Awaitable[Any]]
 OnError: TypeAlias = Callable[[Any, BaseException, int], Any]
-"""From the row, its last error and the number of its tries to the answer."""
+"""A function of the row, its last error and the number of its tries; returns the answer."""
 
 MEASURED_TRIES: Final = 4_096
-"""Durations that are gathered before they go into the histogram."""
+"""The number of durations that are collected before they are added to the histogram."""
 
 
 @attrs.frozen(kw_only=True)
 class CallPolicy:
-    """How calls are made; everything is checked, durations are seconds."""
+    """How calls are made. All values have been checked; durations are in seconds."""
 
     capacity: int = 100
     buffer: int = 10_000
@@ -47,37 +47,37 @@ class CallPolicy:
 
     @property
     def bare(self) -> bool:
-        """Whether a call is the function and nothing around it."""
+        """Whether a call is just the function, without limits, retries or ``on_error``."""
         guards = (self.try_timeout, self.timeout, self.retry, self.rate, self.hedge, self.on_error)
         return all(guard is None for guard in guards)
 
 
 class ReplaceableClient(Protocol):
-    """The client that functions are called with, which may have to be replaced."""
+    """The client that functions get, which may have to be replaced."""
 
     current: Any
-    """What the function gets; ``None`` without resources."""
+    """The client that the function gets; ``None`` without resources."""
     opening: bool
-    """Whether another one is being opened in place of ``current``: no call begins meanwhile."""
+    """Whether a replacement of ``current`` is being opened; no call begins until it is open."""
 
     async def opened(self) -> None:
-        """Wait while another one is being opened."""
+        """Wait until a replacement is open."""
 
     async def replace(self, broken: Any) -> None:
-        """Replace ``broken``, unless that was done already."""
+        """Replace ``broken``, unless it has been replaced already."""
 
 
 class NoClient:
-    """Where there are no resources."""
+    """The client of a function without resources: ``None``."""
 
     current: Any = None
     opening = False
 
     async def opened(self) -> None:
-        """There is nothing to open."""
+        """Return at once."""
 
     async def replace(self, broken: Any) -> None:
-        """There is nothing to replace."""
+        """Do nothing."""
 
 
 class Caller:
@@ -95,7 +95,7 @@ class Caller:
         describe: Callable[[int], str],
         ready: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """``describe`` names a row in errors; ``ready`` is awaited before each try."""
+        """Prepare the caller; the parameters are documented at `CallEngine`."""
         self.fn = fn
         self.client = client
         self.policy = policy
@@ -103,7 +103,7 @@ class Caller:
         self.took: list[float] = []
         self.in_flight = 0
         self.stopped = False
-        """Set when all is to end: whatever a call made of its cancellation, it has no outcome."""
+        """Set when the task is to end: a call that ignores its cancellation has no outcome."""
         self.now = clock
         self._sweeper = sweeper
         self.describe = describe
@@ -115,11 +115,11 @@ class Caller:
 
     @property
     def may_call_at_once(self) -> bool:
-        """Whether nothing has to be waited for before a try."""
+        """Whether a try never has to wait before it begins."""
         return self._limiter is None and self._ready is None
 
     async def one(self, slot: WorkerSlot, index: int, row: Any) -> Any:
-        """The answer of a row, or what ``on_error`` makes of its failure."""
+        """Return the answer for a row, or the result of ``on_error`` if it fails."""
         slot.indexes = index
         slot.attempt = 1
         end = NEVER
@@ -140,9 +140,10 @@ class Caller:
             await self.wait(slot, delay)
 
     async def attempt(self, slot: WorkerSlot, argument: Any, end: float) -> tuple[Any, Any, float]:
-        """One try, as soon as it may be made: answer, error, and when all tries must have ended.
+        """Make one try as soon as it is allowed.
 
-        The time runs from the beginning of the first try; waiting for its turn does not count.
+        Returns the answer, the error, and the time at which all tries must have ended. The timeout
+        runs from the beginning of the first try; the wait for its turn does not count.
         """
         if self._limiter is not None or self._ready is not None or self.client.opening:
             await self._turn()
@@ -157,7 +158,7 @@ class Caller:
     async def _try(
         self, slot: WorkerSlot, argument: Any, started: float, end: float
     ) -> tuple[Any, BaseException | None]:
-        """One call, ended when its time is over."""
+        """Make one call; cancel it when its time is over."""
         limit = self.policy.try_timeout
         deadline = end if limit is None else min(started + limit, end)
         sweeper = self._sweeper
@@ -175,7 +176,7 @@ class Caller:
             answer = await self.fn(argument, client)
         except asyncio.CancelledError as cancelled:
             error = _why_cancelled(slot, cancelled)
-        except Exception as raised:  # noqa: BLE001 - the retry policy decides what becomes of it
+        except Exception as raised:  # noqa: BLE001 - the retry policy decides what happens to it
             error = raised
         if slot.hedge is not None or slot.hedge_won:
             answer, error = await self._with_hedge(slot, answer, error)
@@ -194,23 +195,23 @@ class Caller:
             self.count_latencies()
 
     def begin(self) -> None:
-        """One more call is under way."""
+        """Count a call that begins."""
         self.in_flight += 1
         self.counts.in_flight_max = max(self.counts.in_flight_max, self.in_flight)
 
     def end(self) -> None:
-        """One call less is under way."""
+        """Count a call that ends."""
         self.in_flight -= 1
 
     def count_latencies(self) -> None:
-        """Move what was measured into the histogram."""
+        """Move the measured durations into the histogram."""
         self.counts.latency.add(self.took)
         self.took.clear()
 
     def _out_of_time(
         self, slot: WorkerSlot, error: BaseException | None, *, overall: bool
     ) -> TimeoutError:
-        """The error of a call that was cancelled, whatever the function made of that."""
+        """Return the error of a call that ran out of time, whatever its function did then."""
         slot.expired = False
         _take_back(slot)
         self.counts.timeouts += 1
@@ -239,7 +240,7 @@ class Caller:
                 return
 
     async def replaced(self, client: Any, error: BaseException) -> bool:
-        """Replace the ``client`` that a call was made with, if that is what failed."""
+        """Replace the ``client`` of a call if the client is what failed; return whether."""
         if client is None or not (isinstance(error, ClientBrokenError) or is_closed(client)):
             return False
         await self.client.replace(client)
@@ -253,17 +254,17 @@ class Caller:
         *,
         replaced: bool = False,
     ) -> float | None:
-        """When a record is tried again, see `RetryPolicy.delay_s`."""
+        """Return the seconds until a record's next try; see `RetryPolicy.delay_s`."""
         if later(error) is not None:
             self.counts.laters += 1
         return self._retries.delay_s(error, record, True if replaced else verdict)
 
     def refusal(self, answer: Any) -> tuple[Exception, Verdict] | None:
-        """See `RetryPolicy.refusal`."""
+        """Return the error for a refused answer; see `RetryPolicy.refusal`."""
         return self._retries.refusal(answer)
 
     async def wait(self, slot: WorkerSlot, delay: float) -> None:
-        """Wait for the next try."""
+        """Wait ``delay`` seconds for the next try."""
         self.counts.retries += 1
         await asyncio.sleep(delay)
         slot.attempt += 1
@@ -271,7 +272,7 @@ class Caller:
     def given_up(
         self, index: int, row: Any, error: BaseException, tries: int, *, in_time: bool
     ) -> Any:
-        """What ``on_error`` answers; without it the error that fails the micro-batch."""
+        """Return the result of ``on_error``; without it, raise the error that fails the batch."""
         if not in_time and not isinstance(error, TimeoutError):
             limit = self.policy.timeout
             error.add_note(f"the timeout of {limit:g} s leaves no time for another try")
@@ -285,7 +286,7 @@ class Caller:
             raise FunctionError(text) from raised
 
     def failure(self, index: int, error: BaseException, tries: int) -> FunctionError:
-        """The error that fails the micro-batch."""
+        """Return the error that fails the micro-batch."""
         notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
         times = "" if tries == 1 else f" at try {tries}"
         return FunctionError(
@@ -296,10 +297,10 @@ class Caller:
     # --- hedging -------------------------------------------------------------------------------
 
     def _prepare_hedge(self, slot: WorkerSlot, argument: Any, at: float) -> None:
-        """Have the sweeper start a second call at ``at``, if it may be made then.
+        """Set the sweeper to start a second call at ``at``, if that is allowed then.
 
-        It is not made while the client is replaced, or when the rate leaves it no turn at once: a
-        turn that it waited for would be another row's.
+        The second call is not made while the client is being replaced, or if the rate has no turn
+        for it at once: if it waited for a turn, it would take another row's.
         """
         fixed = slot.call()
 
@@ -336,10 +337,10 @@ class Caller:
     async def _with_hedge(
         self, slot: WorkerSlot, answer: Any, error: BaseException | None
     ) -> tuple[Any, BaseException | None]:
-        """Settle between the first call, which has ended, and the second one."""
+        """Choose between the first call, which has ended, and the second one."""
         hedge = slot.hedge
         if slot.hedge_won:
-            # The first call may have come to an end of its own in the same moment.
+            # The first call may have ended by itself at the same moment.
             slot.hedge_won = False
             _take_back(slot)
             self.counts.hedges_won += 1
@@ -356,29 +357,29 @@ class Caller:
     async def _second_chance(
         self, slot: WorkerSlot, hedge: asyncio.Task[Any], error: BaseException
     ) -> tuple[Any, BaseException | None]:
-        """The first call failed: the second one decides, within the same time."""
+        """After the first call failed, await the second one, within the same time limit."""
         try:
             answer = await hedge
         except asyncio.CancelledError:
             if not slot.expired and slot.task.cancelling():
                 raise
             return None, error
-        except Exception:  # noqa: BLE001 - the first one's error is told
+        except Exception:  # noqa: BLE001 - the first call's error is reported
             return None, error
         self.counts.hedges_won += 1
         return answer, None
 
     async def close(self) -> None:
-        """Wait until no second call runs on."""
+        """Cancel the remaining second calls and wait until they have ended."""
         for task in tuple(self._hedged):
             task.cancel()
         await asyncio.gather(*self._hedged, return_exceptions=True)
 
 
 def _why_cancelled(slot: WorkerSlot, cancelled: asyncio.CancelledError) -> BaseException | None:
-    """The error of a call that was cancelled; ``None`` if the second call has answered.
+    """Return the error of a cancelled call; ``None`` if the second call has answered.
 
-    Raises ``cancelled`` where all is to end.
+    Raises ``cancelled`` if the whole task is being cancelled.
     """
     if slot.expired:
         return cancelled
@@ -398,8 +399,8 @@ def _take_back(slot: WorkerSlot) -> None:
 
 
 def is_closed(client: Any) -> bool:
-    """Whether a client says of itself that it is closed, as those of aiohttp and httpx do."""
-    told = (inspect.getattr_static(client, name, None) for name in ("closed", "is_closed"))
-    if all(one is None for one in told):
+    """Return whether a client reports that it is closed, as the clients of aiohttp and httpx do."""
+    flags = (inspect.getattr_static(client, name, None) for name in ("closed", "is_closed"))
+    if all(one is None for one in flags):
         return False
     return any(getattr(client, name, False) is True for name in ("closed", "is_closed"))

@@ -1,9 +1,9 @@
-"""The ordered wait that carries rows over: what runs in a worker with ``pending="carry"``.
+"""The task of an ordered wait with ``pending="carry"``, which carries late rows over.
 
-A subtask begins with the rows that the micro-batch before has left it, in their order, and then
-calls for its own. Rows that have no answer some time after the last one was taken are left for the
-next micro-batch, in operator state; rows that were left once are waited for. The version is
-committed before the last output batch is handed on.
+A subtask first makes the calls of the rows that the previous micro-batch left, in their order, and
+then those of its own rows. Rows without an answer some time after the last row was taken are left
+for the next micro-batch, in operator state; rows that were left once are waited for. The version is
+committed before the last output batch is yielded.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _NO_KEYS: Final = codec_for(None, what="a key")
 
 @attrs.frozen(kw_only=True)
 class CarriedRowNaming(RowNaming):
-    """A task's place, which also knows the rows that came from the micro-batch before."""
+    """Names the rows of a task that begins with rows of the previous micro-batch."""
 
     carried: Sequence[str]
-    """Idempotency keys of the first rows."""
+    """Idempotency keys of the first rows, which were carried over."""
 
     def key_of(self, index: int) -> str:
-        """The idempotency key of a row: a row that was carried over keeps its first one."""
+        """Return the idempotency key of a row: a row that was carried over keeps its first key."""
         own = index - len(self.carried)
         return self.carried[index] if own < 0 else super().key_of(own)
 
     def describe(self, index: int) -> str:
-        """A row, for messages."""
+        """Return the description of a row, for messages."""
         own = index - len(self.carried)
         if own >= 0:
             return super().describe(own)
@@ -58,16 +58,17 @@ class CarriedRowNaming(RowNaming):
 
 @attrs.frozen(kw_only=True)
 class CarryJob(WaitJob):
-    """The function given to ``mapInArrow``; travels to the workers."""
+    """The function passed to ``mapInArrow``, pickled and sent to the workers."""
 
     options: KeyedOptions
     columns: Columns
-    """Of the input, as the user has them."""
+    """The user's input columns."""
     carry_after_s: float
+    """Seconds after the last row was taken until late rows are left."""
 
     @ready_for_spark
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Run one subtask: what ``mapInArrow`` calls."""
+        """Run one subtask; ``mapInArrow`` calls this."""
         task = TaskContext.get()
         assert task is not None
         refuse_ending(task, self.options.uid)
@@ -106,7 +107,7 @@ class CarryJob(WaitJob):
             yield held
 
     def _input(self, pending: PendingRows, first: Any, rest: Iterator[Any]) -> Iterator[Any]:
-        """The rows that were carried here, and then the micro-batch's own."""
+        """Yield the rows that were carried over, and then the micro-batch's own."""
         own = () if first is None else (first,)
         if not pending.rows:
             return itertools.chain(own, rest)
@@ -116,7 +117,10 @@ class CarryJob(WaitJob):
 
 
 def refuse_ending(task: Any, uid: str) -> None:
-    """Refuse a query that ends by itself: no later batch would call for the rows left."""
+    """Raise `ConfigurationError` if the query's trigger ends it.
+
+    No later batch would make the calls of the rows that are left.
+    """
     if task.getLocalProperty(query_listener.ENDS) == "true":
         message = (
             f"operator {uid!r}: with pending='carry' rows are left to the next micro-batch, and "

@@ -1,4 +1,4 @@
-"""What ``pending="carry"`` is told, checked on the driver, and how rows get to their subtasks."""
+"""The driver's part of ``pending="carry"``: its checked arguments, and the routing of rows."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from forebay_spark_runtime.waiting.spec import WaitSpec
 
 MAX_SUBTASKS: Final = 128
-"""The max parallelism of operators without keys: what it decides is how many subtasks may be."""
+"""The max parallelism of operators without keys, and so their largest number of subtasks."""
 
 CARRY_AFTER_S: Final = 1.0
-"""How long late rows are waited for unless told otherwise."""
+"""Default seconds after the last row was taken until late rows are carried over."""
 
 
 @attrs.frozen(kw_only=True)
 class Carrying:
-    """What a carrying operator is told beyond what every wait is told."""
+    """The arguments that only a carrying operator has."""
 
     options: KeyedOptions
     carry_after_s: float
@@ -87,18 +87,18 @@ def _carry_after_s(options: WaitOptions, name: str) -> float:
 
 
 def columns_of(df: DataFrame) -> Columns:
-    """Names and types of the input's columns, as they are stored with pending rows."""
+    """Return the names and types of the input columns, as they are stored with pending rows."""
     return [(field.name, field.dataType.simpleString()) for field in df.schema]
 
 
 def routed_to_subtasks(df: DataFrame, partition: str, options: KeyedOptions) -> DataFrame:
-    """``df`` in as many partitions as there are subtasks, all of which run in every micro-batch.
+    """Return ``df`` in one partition for each subtask; all subtasks run in every micro-batch.
 
-    Column ``partition`` tells from which of the input's partitions a row is; the rows of one go to
-    one subtask.
+    Column ``partition`` holds the input partition of each row. All rows of an input partition go to
+    the same subtask.
     """
     rows_in = F.count(F.lit(1)).alias("rows_in")
-    # Without this node an empty micro-batch runs no task, and rows that wait would wait on.
+    # Without this node an empty micro-batch runs no task, and pending rows would go on waiting.
     observed = df.observe(f"forebay:{options.uid}:{options.keyed_uuid}", rows_in)
     subtask = F.expr(f"cast({partition} % {options.parallelism} as int)")
     return route(observed, subtask, options.parallelism)
@@ -113,16 +113,16 @@ def _check_possible(df: DataFrame, spec: WaitSpec, uid: Any) -> None:
         )
     if sessions.is_connect(df.sparkSession):
         raise ConfigurationError(
-            f"{name}: pending='carry' needs a classic session: under Spark Connect nothing tells "
-            "whether the query's trigger is one that ends. Use pending='wait'"
+            f"{name}: pending='carry' needs a classic session: under Spark Connect it is not known "
+            "whether the query's trigger ends it. Use pending='wait'"
         )
     if not spec.asynchronous:
         raise ConfigurationError(
             f"{name}: pending='carry' needs an async function: the call of a plain one cannot be "
-            "cancelled, and would run on beside that of the next micro-batch"
+            "cancelled, and would still run during the call of the next micro-batch"
         )
     if not isinstance(uid, str) or not uid:
         raise ConfigurationError(
-            f"{name}: pending='carry' needs uid=: a name that the stored rows are found under "
+            f"{name}: pending='carry' needs uid=, a name under which the stored rows are found "
             f"after a restart, not {uid!r}"
         )

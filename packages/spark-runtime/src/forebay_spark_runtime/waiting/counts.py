@@ -1,4 +1,4 @@
-"""What one task counts while it waits for its calls."""
+"""The counts of a task's rows, tries and times."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from forebay_state_api.metrics import metric, shown
 
 @attrs.define(kw_only=True)
 class Counts:
-    """Of one task, or the sum of several."""
+    """The counts of one task, or the totals of several."""
 
-    rows: int = metric("Rows that were taken in.")
-    tries: int = metric("Calls that were made, hedges aside.")
+    rows: int = metric("Rows that were read.")
+    tries: int = metric("Calls that were made, without hedges.")
     retries: int = metric("Tries after the first one of their call.")
     timeouts: int = metric("Tries that ran out of time.")
     laters: int = metric("Tries that a server answered with 429, or 503 and `Retry-After`.")
@@ -25,16 +25,16 @@ class Counts:
     hedges_won: int = metric("Second calls that answered first.")
     in_flight_max: int = metric("The most calls at one time in one task.", add=max)
     blocked_max: int = metric(
-        "The most answers that waited for an earlier one in one task, as seen now and then.",
+        "The most answers that waited for an earlier one in one task, as sampled.",
         add=max,
     )
     work_s: float = metric(
-        "Seconds from the first row at hand to the last answer, of the task where it took longest.",
+        "Seconds from the first row to the last answer, of the task where it took longest.",
         add=max,
         zero=float,
     )
     drain_s: float = metric(
-        "Seconds of it after the end of the input, of the task where it took longest.",
+        "Seconds of that time after the end of the input, of the task where it took longest.",
         add=max,
         zero=float,
     )
@@ -45,14 +45,14 @@ class Counts:
     )
 
     def as_data(self) -> dict[str, Any]:
-        """Plain values, for JSON and for accumulators; `of_data` reads them."""
+        """Return plain values for JSON and accumulators; `of_data` reads them."""
         data = {name: getattr(self, name) for name in attrs.fields_dict(type(self))}
         data["latency"] = {str(bucket): n for bucket, n in self.latency.counts.items()}
         return data
 
     @classmethod
     def of_data(cls, data: dict[str, Any]) -> Self:
-        """What `as_data` gave."""
+        """Make counts from a result of `as_data`."""
         buckets = {int(bucket): count for bucket, count in data["latency"].items()}
         return cls(**{**data, "latency": Histogram(buckets)})
 

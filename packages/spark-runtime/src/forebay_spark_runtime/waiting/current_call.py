@@ -1,4 +1,4 @@
-"""Which call the code runs for: what `current_call` tells a function."""
+"""`current_call`: the call for which the current code runs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import attrs
 
 @attrs.frozen(kw_only=True)
 class Call:
-    """One call of the function, as `current_call` gives it."""
+    """One call of the function, as `current_call` returns it."""
 
     key: str
-    """The idempotency key: the same for every try, and for the row's calls when the micro-batch
-    is run again with the same rows in the same order. With `Batch` that of the call's first row."""
+    """The idempotency key: the same for every try, and when the micro-batch is run again with the
+    same rows in the same order. With `Batch` it is the key of the call's first row."""
     keys: tuple[str, ...]
     """The keys of all rows of the call: one, or with `Batch` several."""
     attempt: int
@@ -22,19 +22,20 @@ class Call:
 
 
 class CallSource(Protocol):
-    """What knows the call at hand."""
+    """An object that knows the current call."""
 
     def call(self) -> Call:
-        """The call."""
+        """Return the current call."""
 
 
 CURRENT: Final[ContextVar[CallSource | Call]] = ContextVar("forebay_current_call")
 
 
 def current_call() -> Call:
-    """The call that this code runs for; ``LookupError`` outside of a function of an ordered wait.
+    """Return the call for which this code runs.
 
-    Works in the coroutine, in tasks that it starts, and in plain functions on their threads.
+    Works in the coroutine, in tasks that it starts, and in plain functions on their threads. Raises
+    ``LookupError`` outside of a function that an ordered wait calls.
     """
     found = CURRENT.get(None)
     if found is None:

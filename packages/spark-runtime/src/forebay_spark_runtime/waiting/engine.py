@@ -1,8 +1,8 @@
-"""Runs the calls of one task: at most ``capacity`` workers, which share the input.
+"""Runs the calls of one task, with at most ``capacity`` workers that share the input.
 
-A worker takes a row, awaits the function in its own task and puts the answer into the window.
-There is no task, timer or lock for a record. Workers are started one by one as rows wait and all
-others are busy, so that a function that never waits is called by one of them.
+A worker takes a row, awaits the function in its own task and puts the answer into the window. No
+task, timer or lock is made for a record. A worker is started only when rows wait and all others are
+busy, so that one worker makes all calls of a function that never waits.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from forebay_spark_runtime.waiting.input_queue import InputQueue
 from forebay_spark_runtime.waiting.worker_slots import Sweeper, WorkerSlot
 
 SAMPLED: Final = 8
-"""Of a worker's bare calls, every so manyth is timed once thousands have been; a power of two."""
+"""After the first thousands of bare calls, every ``SAMPLED``-th is timed; a power of two."""
 
 
 class CallEngine:
-    """The calls of one task. Everything happens on the event loop that awaits `run`.
+    """Makes the calls of one task, all on the event loop that awaits `run`.
 
-    Push the rows into ``input_queue`` and end it; answers come out through ``emit``.
+    Push the rows into ``input_queue`` and end it; the answers are passed to ``emit``.
     """
 
     def __init__(
@@ -57,15 +57,22 @@ class CallEngine:
         ready: Callable[[], Awaitable[None]] | None = None,
         rows_kept: int = 0,
     ) -> None:
-        """``key_of`` gives a row's idempotency key, ``describe`` its name in errors.
+        """Prepare the engine.
 
-        ``ready`` is awaited before each try, outside of its time. No call has some of the first
-        ``rows_kept`` rows together with later ones.
+        :param fn: the user function of a row, or with ``policy.batch`` of rows, and the client.
+        :param policy: how calls are made.
+        :param emit: is called with the rows to be written.
+        :param client: the client of the function; without it the function gets ``None``.
+        :param clock: returns the time in seconds.
+        :param key_of: returns the idempotency key of a row, from its index.
+        :param describe: returns the description of a row in errors, from its index.
+        :param ready: is awaited before each try; the wait is not part of the try's time.
+        :param rows_kept: this number of first rows never share a call with later rows.
         """
         self.counts = Counts()
         self.input_queue = InputQueue(taken=self._taken, spawn=self._spawn, clock=clock)
         self.on_taken: Callable[[], None] = lambda: None
-        """Called when a segment was taken: there is room for another one."""
+        """Called when a segment is taken, so that the reader may push another one."""
         self._policy = policy
         self._rows_kept = rows_kept
         self._clock = clock
@@ -107,10 +114,10 @@ class CallEngine:
         return self._work_bare if bare else self._work_guarded
 
     async def run(self) -> None:
-        """Make all calls; returns when every answer has gone out.
+        """Make all calls; returns when every answer has been emitted.
 
-        The first failure cancels the other calls and is raised when they have ended; what has
-        gone out by then is a correct prefix (ordered) or part (unordered) of the answers.
+        The first failure cancels the other calls and is raised when they have ended. The answers
+        emitted by then are a correct prefix (ordered) or part (unordered) of all answers.
         """
         began = self._clock()
         try:
@@ -137,16 +144,16 @@ class CallEngine:
             raise
 
     def _stop(self) -> None:
-        """Nothing begins any more and nothing goes out, also where a call ignores its end."""
+        """Begin no more calls and emit no more answers, even if a call ignores its cancellation."""
         self._stopped = self._caller.stopped = True
         self._workers = self._policy.capacity
         self.input_queue.stop()
 
     def leave(self) -> list[tuple[RowSegment, int]]:
-        """End without the answers that are not there yet: their calls are cancelled.
+        """End without the missing answers: their calls are cancelled.
 
-        Returns the rows that have not gone out, in order; `run` returns soon after. Call it when
-        the input_queue is spent.
+        Returns the rows that have not been emitted, in order; `run` returns soon after. Call it
+        when the input queue is spent.
         """
         left = self._window.leave()
         self.counts.carried += len(left)
@@ -157,7 +164,7 @@ class CallEngine:
 
     @property
     def first_open(self) -> int | None:
-        """Index of the first row, of those taken, that has no answer."""
+        """The index of the first taken row without an answer."""
         return self._window.first_open()
 
     def _go_out(self, segment: RowSegment, positions: list[int] | None) -> None:
@@ -166,12 +173,12 @@ class CallEngine:
 
     @property
     def in_flight(self) -> int:
-        """Calls under way."""
+        """The number of calls under way."""
         return self._caller.in_flight
 
     @property
     def blocked(self) -> int:
-        """Answers that wait for an earlier one."""
+        """The number of answers that wait for an earlier answer."""
         return self._window.blocked()
 
     def _taken(self, segment: RowSegment) -> None:
@@ -199,7 +206,7 @@ class CallEngine:
         try:
             await self._work(slot)
         except (SystemExit, KeyboardInterrupt) as error:
-            # Out of a task they would end the loop, and with it every call of the process.
+            # If a task raised them, they would end the loop and with it all calls of the process.
             self._stop()
             indexes = slot.indexes if isinstance(slot.indexes, int) else slot.indexes[0]
             raise self._caller.failure(indexes, error, slot.attempt) from error
@@ -212,9 +219,9 @@ class CallEngine:
                 self._ended.set()
 
     async def _work_bare(self, slot: WorkerSlot) -> None:
-        """Ordered, and nothing around the call: what costs time here, costs it for every record.
+        """Make ordered calls without limits: any time spent here is spent for every record.
 
-        A worker counts its answers and tells the window when it leaves the segment.
+        A worker counts its answers, and adds the count to the window when it leaves the segment.
         """
         input_queue, window, clock, caller = (
             self.input_queue,
@@ -264,7 +271,7 @@ class CallEngine:
         await self._window.enter(index)
 
     def _waiting_for_their_key(self) -> int:
-        """Rows within the window that wait for an earlier call of their key."""
+        """Return how many rows within the window wait for an earlier call of their key."""
         below = self._window.open_below
         waiting = 0
         for queue in filter(None, self._busy.values()):
@@ -286,11 +293,12 @@ class CallEngine:
             segment = await input_queue.after(segment)
 
     async def _work_by_key(self, slot: WorkerSlot) -> None:
-        """The worker that calls for a key goes on with the rows that came for it meanwhile.
+        """Make the calls of each key one after another.
 
-        Those rows wait beside the workers, so that they keep none of them from other keys' rows.
-        A row has its place among those of its key from the moment in which it is taken: whoever
-        waits for the window afterwards, the order is settled.
+        A worker that makes a key's call goes on with the key's rows that arrived in the meantime.
+        Those rows wait in a queue, not in a worker, so that other workers are free for other keys.
+        A row gets its position among the rows of its key when it is taken, so that later waits for
+        the window do not change the order.
         """
         input_queue, window, busy = self.input_queue, self._window, self._busy
         segment = await input_queue.after(None)

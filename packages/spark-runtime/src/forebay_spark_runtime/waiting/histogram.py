@@ -1,4 +1,4 @@
-"""How long calls took: counts in buckets that each are 5 % wider than the one before."""
+"""A histogram of call durations, in buckets that are each 5 % wider than the previous one."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _SMALLEST_S: Final = 1e-6
 
 
 class Histogram:
-    """Durations, to within 2.5 %; histograms of several tasks can be added."""
+    """Durations with an error of at most 2.5 %; histograms of several tasks can be added."""
 
     def __init__(self, counts: Mapping[int, int] | None = None) -> None:
         self.counts: Counter[int] = Counter(counts or {})
 
     def add(self, durations_s: Sequence[float]) -> None:
-        """Count durations."""
+        """Count durations, in seconds."""
         if durations_s:
             above = np.maximum(np.array(durations_s) / _SMALLEST_S, 1.0)
             counts = np.bincount((np.log(above) / _STEP).astype(int))
@@ -37,7 +37,7 @@ class Histogram:
         return ", ".join(f"{self.quantile(q) * 1e3:.1f} ms at {q * 100:.0f} %" for q in (0.5, 0.99))
 
     def quantile(self, share: float) -> float:
-        """The duration in seconds that ``share`` of all do not exceed; 0 of none."""
+        """Return the duration in seconds that ``share`` of all do not exceed; 0 if empty."""
         wanted = share * self.counts.total()
         seen = 0
         for bucket in sorted(self.counts):

@@ -1,4 +1,4 @@
-"""The rows on their way to the workers: segments that a reader pushes and workers share."""
+"""The queue of input segments, which the reader fills and the workers share."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from forebay_spark_runtime.waiting.answer_window import RowSegment
 
 
 class InputQueue:
-    """Segments in order; all methods are called on the event loop's thread.
+    """Segments in order. All methods are called on the event loop's thread.
 
-    Workers that find nothing wait here. No more of them are woken than there are rows, and only
-    twice as many as are at work, so that rows that never wait are called by one worker.
+    Workers that find no row wait here. The number of workers that are woken is at most the number
+    of rows and doubles from one wake-up to the next, so that a single worker makes all calls of a
+    function that never waits.
     """
 
     def __init__(
@@ -24,7 +25,12 @@ class InputQueue:
         spawn: Callable[[], bool],
         clock: Callable[[], float],
     ) -> None:
-        """``taken`` is told of each segment before its rows are; ``spawn`` starts a worker."""
+        """Make an empty queue.
+
+        :param taken: is called with each segment before its first row is taken.
+        :param spawn: starts a worker; returns whether it did.
+        :param clock: returns the time in seconds.
+        """
         self._taken = taken
         self._spawn = spawn
         self._segments: deque[RowSegment] = deque()
@@ -35,28 +41,28 @@ class InputQueue:
         self._eager = 1
         self._clock = clock
         self.ended_at: float | None = None
-        """When the end of the input was told."""
+        """The time at which `end` was called."""
 
     def push(self, segment: RowSegment) -> None:
-        """Append a segment; one of no rows is not a segment."""
+        """Append a segment, which must have rows."""
         self._segments.append(segment)
         self._call()
 
     def end(self) -> None:
-        """No segment comes after those that were pushed."""
+        """Mark the end of the input: no more segments will be pushed."""
         if self.ended_at is None:
             self.ended_at = self._clock()
         self._wake_all()
 
     def stop(self) -> None:
-        """Drop the rows that nobody has taken, and end."""
+        """Drop the rows that have not been taken, and end."""
         self._segments.clear()
         if self._current is not None:
             deque(self._current.unread, maxlen=0)  # the iterator is in the workers' loops
         self.end()
 
     def hold(self, *, held: bool) -> None:
-        """Whether to hand out no further segments: nobody takes what goes out."""
+        """Stop, or resume, handing out segments; for as long as Spark does not read the output."""
         self._held = held
         if not held:
             self._call()
@@ -65,7 +71,7 @@ class InputQueue:
 
     @property
     def ended(self) -> bool:
-        """Whether no further segment will be pushed."""
+        """Whether the end of the input is known."""
         return self.ended_at is not None
 
     @property
@@ -84,12 +90,12 @@ class InputQueue:
         return bool(self._segments) and not self._held
 
     async def after(self, spent: RowSegment | None) -> RowSegment | None:
-        """The segment to take rows from, when there are no more in ``spent``; ``None`` at the end.
+        """Return the segment to take rows from after ``spent``; ``None`` at the end.
 
-        Its last row may be gone before the caller takes one; then the caller asks again.
+        Other workers may take its last row before the caller does; then the caller asks again.
         """
         if spent is not None:
-            # Also a function that never waits lets others run now and then.
+            # A function that never waits must also let other tasks run.
             await asyncio.sleep(0)
         while True:
             segment = self.at_hand()
@@ -101,7 +107,7 @@ class InputQueue:
             await self.arrival()
 
     def at_hand(self) -> RowSegment | None:
-        """The segment that has unread rows, if there is one."""
+        """Return the segment that has unread rows, or ``None``."""
         current = self._current
         if current is not None and length_hint(current.unread):
             return current
@@ -113,7 +119,7 @@ class InputQueue:
         return None
 
     async def arrival(self) -> None:
-        """Wait until there may be rows, or the end."""
+        """Wait until there may be rows, or the input has ended."""
         turn = asyncio.get_running_loop().create_future()
         self._idle.append(turn)
         try:
@@ -129,7 +135,7 @@ class InputQueue:
             asyncio.get_running_loop().call_soon(self._call)
 
     def _call(self) -> None:
-        """Call workers to the rows at hand; those that come have more of them called."""
+        """Wake workers for the rows in the queue; the workers that start will wake more."""
         self._calling = False
         if not self.has_rows:
             self._eager = 1

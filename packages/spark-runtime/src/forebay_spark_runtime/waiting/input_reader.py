@@ -1,4 +1,4 @@
-"""Reads the input ahead, on a thread, so that waiting for it does not stop the calls."""
+"""Reads the input ahead on a thread, so that waiting for input does not block the calls."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from forebay_spark_runtime.waiting.arrow_in import Segmenter
 from forebay_spark_runtime.waiting.input_queue import InputQueue
 
 AHEAD_SEGMENTS: Final = 4
-"""Segments, of about a thousand rows each, that are read before they are needed."""
+"""The number of segments, of about a thousand rows each, that are read ahead."""
 
 
 class InputReader:
-    """Pushes the segments of a task's batches into its input_queue."""
+    """Pushes the segments of a task's batches into its input queue."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class InputReader:
         loop: asyncio.AbstractEventLoop,
         failed: Callable[[BaseException], None],
     ) -> None:
-        """``failed`` is called on the loop with the error that ended the reading."""
+        """Prepare the reader; ``failed`` is called on the loop with an error of reading."""
         self._batches = batches
         self._cutter = segmenter
         self._feed = input_queue
@@ -40,11 +40,11 @@ class InputReader:
         self._thread.start()
 
     def make_room(self) -> None:
-        """A segment was taken; called on the loop."""
+        """Allow one more segment, because one was taken; called on the loop."""
         self._room.release()
 
     def stop(self) -> None:
-        """Read no further; a read that is under way goes on to its end."""
+        """Stop reading; a read that is under way still completes."""
         self._stopped = True
         self._room.release()
 

@@ -1,4 +1,4 @@
-"""Operator state of the ordered wait that carries rows over: the rows that had no answer yet."""
+"""Operator state of the ordered wait that carries rows over: the rows without an answer."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from forebay_state_api.job.operator_state import (
 )
 
 PENDING_ROWS: Final = ListStateDescriptor("pending-rows", tuple[str, bytes])
-"""The idempotency key of each row, and the row: an Arrow stream of one batch of one row."""
+"""The idempotency key of each row, and the row as an Arrow stream of one batch of one row."""
 
 PENDING_COLUMNS: Final[MapStateDescriptor[str, list[tuple[str, str]]]] = MapStateDescriptor(
     "pending-columns", str, list[tuple[str, str]]
 )
-"""Under ``columns`` the names and types of the input that the pending rows are of."""
+"""Under ``columns``, the names and types of the input columns of the pending rows."""
 
 _COLUMNS: Final = "columns"
 
 Columns = list[tuple[str, str]]
-"""Names and Spark types of the input's columns."""
+"""Names and Spark types of the input columns."""
 
 
 class PendingRows(KeyedProcessFunction[Any, Any, Any], CheckpointedFunction):
-    """The state of one subtask; its rows do not come through `process_element`."""
+    """The state of one subtask; `process_element` does not get its rows."""
 
     def __init__(self, columns: Columns, uid: str) -> None:
-        """``columns`` are the input's, as the query has them now."""
+        """Take the input's current ``columns``, and the operator's ``uid`` for messages."""
         self._columns = columns
         self._uid = uid
         self._left: list[tuple[str, bytes]] = []
         self.keys: list[str] = []
-        """Idempotency keys of the rows that were carried here, in order."""
+        """Idempotency keys of the carried rows, in order."""
         self.rows: list[bytes] = []
-        """Those rows, in order."""
+        """The carried rows, in order."""
 
     def initialize_state(self, context: InitializationContext) -> None:
-        """Take over what is pending; `StateMigrationError` when it is of other columns."""
+        """Restore the pending rows; raises `StateMigrationError` if the columns have changed."""
         store = context.operator_state_store
         self._pending = store.get_list_state(PENDING_ROWS)
         self._stored = store.get_broadcast_state(PENDING_COLUMNS)
@@ -57,16 +57,16 @@ class PendingRows(KeyedProcessFunction[Any, Any, Any], CheckpointedFunction):
             self._check_columns(self._stored.get(_COLUMNS) or [])
 
     def process_element(self, row: Any, ctx: RuntimeContext) -> Any:
-        """Rows are called by the wait itself."""
+        """Raise `StateAccessError`: the wait itself makes the calls for its rows."""
         message = f"operator {self._uid!r}: row {row!r:.200} of {ctx.operator_uid!r} is not keyed"
         raise StateAccessError(message)
 
     def leave(self, rows: Iterable[tuple[str, Any]]) -> None:
-        """The rows to be stored: idempotency key, and Arrow batch of one row."""
+        """Set the rows to be stored: pairs of idempotency key and Arrow batch of one row."""
         self._left = [(key, packed_row(row)) for key, row in rows]
 
     def snapshot_state(self, context: SnapshotContext) -> None:
-        """Store the rows that were left."""
+        """Store the rows that `leave` set."""
         del context
         self._pending.update(self._left)
         if self._stored.get(_COLUMNS) != self._columns:
@@ -86,7 +86,7 @@ class PendingRows(KeyedProcessFunction[Any, Any, Any], CheckpointedFunction):
 
 
 def packed_row(row: Any) -> bytes:
-    """The bytes of an Arrow batch, its schema included."""
+    """Return an Arrow batch as bytes, with its schema."""
     out = io.BytesIO()
     with pa.ipc.new_stream(out, row.schema) as stream:
         stream.write_batch(row)
@@ -94,9 +94,9 @@ def packed_row(row: Any) -> bytes:
 
 
 def carried_batch(rows: Sequence[bytes], schema: Any) -> Any:
-    """One Arrow batch of stored rows; of ``schema``, if that is known, else of their own.
+    """Return stored rows as one Arrow batch with ``schema``, or with their own if it is ``None``.
 
-    Their types are the same ones for Spark; Arrow has several for strings and for instants.
+    To Spark the types of both are the same; Arrow has several types for strings and for instants.
     """
     tables = [pa.ipc.open_stream(row).read_all() for row in rows]
     wanted = tables[0].schema if schema is None else schema

@@ -1,7 +1,7 @@
-"""The event loop of a worker process: one thread, for as long as the process lives.
+"""The event loop of a worker process: one thread that lives as long as the process.
 
-Clients belong to the loop on which they were opened, and are to outlive tasks; so does the loop.
-Between tasks it closes the clients that nobody uses.
+Clients belong to the loop on which they were opened and must outlive tasks, so the loop must too.
+Between tasks it closes unused clients.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ T = TypeVar("T")
 
 _lock = threading.Lock()
 _loops: dict[int, ProcessLoop] = {}
-"""By process: a forked process has no thread of its parent's."""
+"""The loop of each process id: a forked process does not have its parent's threads."""
 
 
 class ProcessLoop:
-    """A thread that runs an event loop; uvloop's if it is installed."""
+    """A thread that runs an event loop: uvloop's if uvloop is installed."""
 
     def __init__(self) -> None:
         self.loop = _new_loop()
@@ -33,18 +33,18 @@ class ProcessLoop:
         self.loop.run_forever()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine on the loop."""
+        """Run a coroutine on the loop; may be called from any other thread."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def close(self) -> None:
-        """End the thread, as tests do."""
+        """Stop the loop and end the thread. Only tests do this."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
 
 
 def process_loop() -> ProcessLoop:
-    """The loop of this process."""
+    """Return the loop of this process, starting it if necessary."""
     with _lock:
         found = _loops.get(os.getpid())
         if found is None:

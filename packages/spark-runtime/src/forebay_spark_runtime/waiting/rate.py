@@ -1,4 +1,4 @@
-"""A limit on tries per second, as a time that moves on with every try: no tokens, no timers."""
+"""A limit on tries per second: the time of the next turn, without tokens or timers."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Final
 from forebay_spark_runtime.waiting.arguments import Rate, seconds
 
 LATE_S: Final = 0.01
-"""Turns closer together than this may be taken so much late, at most a hundredth of the rate's
-``per``, without delaying those behind them: timers and busy loops are not more exact. Such turns
-are spaced wider by as much as that could add, so that the rate is kept all the same."""
+"""If turns are closer together than this (in seconds), a turn may be taken this late, but at most a
+hundredth of the rate's ``per``, without delaying later turns: timers and busy loops are not more
+exact. Such turns are spaced further apart to compensate, so that the rate is still kept."""
 
 
 class RateLimiter:
     """Spaces tries evenly, with bursts after pauses; first come, first served.
 
-    A turn is taken when the try begins, so that turns do not pile up while something else is
-    waited for.
+    A turn is taken when the try begins, so that turns do not accumulate while tries wait for
+    something else.
     """
 
     def __init__(self, rate: Rate, clock: Callable[[], float]) -> None:
@@ -31,13 +31,13 @@ class RateLimiter:
         self._queue = asyncio.Lock()
 
     def acquire_at_once(self) -> bool:
-        """Take a turn if one is free now and nobody waits for it."""
+        """Take a turn if one is free now and no other try waits for it; return whether."""
         return not self._queue.locked() and self._delay_s(self._clock()) <= 0
 
     async def acquire(self, prepared: Callable[[], Awaitable[None]]) -> None:
-        """Wait for the turn, and for all that the try needs besides.
+        """Wait for the turn, and for everything else that the try needs.
 
-        ``prepared`` waits for that; it is awaited again before a turn that was waited for is taken.
+        ``prepared`` waits for everything else. After a wait for the turn, it is awaited again.
         """
         came = self._clock()
         async with self._queue:
@@ -47,7 +47,10 @@ class RateLimiter:
                 await prepared()
 
     def _delay_s(self, came: float) -> float:
-        """Take the turn of a try that waits since ``came``; before its turn, seconds until then."""
+        """Take the turn of a try that has waited since ``came``, and return 0.
+
+        Before its turn, return the seconds until then.
+        """
         now = self._clock()
         a_little_late = came <= self._next <= now <= self._next + self._late
         turn = self._next if a_little_late else max(self._next, now - self._slack)

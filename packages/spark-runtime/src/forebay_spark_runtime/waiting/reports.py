@@ -1,6 +1,6 @@
-"""How the driver learns what the tasks counted: an accumulator, or files under Spark Connect.
+"""Reports the tasks' counts to the driver, by an accumulator or by files under Spark Connect.
 
-What comes by an accumulator is also logged, in the driver, where logging is configured.
+The driver, where logging is configured, also logs the counts that come by an accumulator.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from forebay_state_api.versions.layout import escaped
 _log = logging.getLogger(__name__)
 
 KEPT_BATCHES: Final = 100
-"""Micro-batches of a query that are told of, the newest."""
+"""The number of a query's newest micro-batches that are kept."""
 
 KEPT_QUERIES: Final = 100
-"""Queries that an accumulator remembers, the last ones heard of. A bounded DataFrame is one."""
+"""The number of queries that an accumulator keeps, by their latest reports. A bounded DataFrame
+counts as a query."""
 
 _Tasks: TypeAlias = dict[tuple[str, int], dict[str, dict[str, Any]]]
 """(query, batch) → operator and partition → counts."""
@@ -37,7 +38,7 @@ _Tasks: TypeAlias = dict[tuple[str, int], dict[str, dict[str, Any]]]
 
 @attrs.frozen(kw_only=True)
 class TaskReport:
-    """What one task counted."""
+    """The counts of one task."""
 
     name: str
     query: str
@@ -46,13 +47,13 @@ class TaskReport:
     counts: dict[str, Any]
 
     def as_tasks(self) -> _Tasks:
-        """In the form that is accumulated."""
+        """Return the report in the form of the accumulator."""
         return {(self.query, self.batch_id): {f"{self.name}/{self.partition}": self.counts}}
 
 
 @attrs.frozen(kw_only=True)
 class BatchReport:
-    """What the tasks of one micro-batch counted together."""
+    """The counts of one micro-batch, the totals of its tasks."""
 
     query: str
     batch_id: int
@@ -71,21 +72,24 @@ class BatchReport:
 
 
 class WaitMetrics:
-    """Collects what ordered waits counted, per micro-batch; pass it to them as ``metrics=``.
+    """Collects the counts of ordered waits per micro-batch; pass it to them as ``metrics=``.
 
-    It knows the newest hundred of each query.
-
-    On classic Spark nothing else is needed: the counts come with the tasks' results. Under Spark
-    Connect name a ``directory`` (a path or URL) that the workers can write and this process can
-    read: each task leaves one small file there, and they are yours to delete.
+    It keeps the newest hundred micro-batches of each query. On classic Spark nothing else is
+    needed: the counts come with the tasks' results.
     """
 
     def __init__(self, directory: str | Path | None = None) -> None:
+        """Make an empty collection.
+
+        :param directory: for Spark Connect, a path or URL that the workers can write and this
+            process can read. Each task leaves one small file there; deleting them is up to you.
+            Not needed on classic Spark.
+        """
         self.directory = None if directory is None else located(str(directory))
         self._accumulator: Any = None
 
     def batches(self) -> list[BatchReport]:
-        """The micro-batches that are known, oldest first, of each query."""
+        """Return the reports of the kept micro-batches: query by query, each oldest first."""
         tasks: _Tasks = {}
         if self.directory is not None:
             tasks = _read(self.directory)
@@ -97,7 +101,11 @@ class WaitMetrics:
         ]
 
     def sink(self, session: Any, name: str) -> Any:
-        """What a worker gives its report to; travels there."""
+        """Return the object that takes the reports in the workers.
+
+        Raises `ConfigurationError` under Spark Connect without a directory. ``name`` is the
+        operator's, for the message.
+        """
         if self.directory is not None:
             return _Files(self.directory)
         if is_connect(session):
@@ -111,11 +119,14 @@ class WaitMetrics:
 
 
 _logs: Final[weakref.WeakKeyDictionary[Any, Any]] = weakref.WeakKeyDictionary()
-"""By ``SparkContext`` the accumulator of the waits without `WaitMetrics`."""
+"""The accumulator of the waits without `WaitMetrics`, by ``SparkContext``."""
 
 
 def log_sink(session: Any) -> Any:
-    """For waits without `WaitMetrics`: has their counts logged; ``None`` if nobody would see it."""
+    """Return a sink that logs the counts of waits without `WaitMetrics`.
+
+    Returns ``None`` under Spark Connect, and if the log level hides them.
+    """
     if is_connect(session) or not _log.isEnabledFor(logging.INFO):
         return None
     context = session.sparkContext
@@ -129,40 +140,40 @@ def _report(query: str, batch_id: int, found: Any) -> BatchReport:
     return BatchReport(query=query, batch_id=batch_id, tasks=len(found), counts=counts)
 
 
-def add_all(known: _Tasks, told: _Tasks) -> None:
-    """Add reports; a task that is run again replaces what it said before."""
-    for batch, tasks in told.items():
+def add_all(known: _Tasks, reported: _Tasks) -> None:
+    """Add reports; a task that is run again replaces its earlier report."""
+    for batch, tasks in reported.items():
         known.setdefault(batch, {}).update(tasks)
 
 
-def add_newest(known: _Tasks, told: _Tasks) -> None:
+def add_newest(known: _Tasks, reported: _Tasks) -> None:
     """Add reports, and forget the oldest batches of their queries.
 
-    Those of other queries stay, whose ids may be smaller.
+    Batches of other queries are kept, even if their ids are smaller.
     """
-    new = [batch for batch in told if batch not in known]
-    add_all(known, told)
+    new = [batch for batch in reported if batch not in known]
+    add_all(known, reported)
     for query, _ in new:
         _forget_old(known, query)
 
 
-def add_nothing(known: _Tasks, told: _Tasks) -> None:
-    """Forget the reports: they were logged."""
+def add_nothing(known: _Tasks, reported: _Tasks) -> None:
+    """Drop the reports, which have been logged."""
 
 
 def _forget_old(tasks: _Tasks, query: str) -> None:
     batches = sorted(batch_id for one, batch_id in tasks if one == query)
     for batch_id in batches[:-KEPT_BATCHES]:
         del tasks[query, batch_id]
-    heard = {one: place for place, (one, _) in enumerate(tasks)}
-    if len(heard) > KEPT_QUERIES:
-        first = min(heard, key=heard.__getitem__)
+    latest = {one: position for position, (one, _) in enumerate(tasks)}
+    if len(latest) > KEPT_QUERIES:
+        first = min(latest, key=latest.__getitem__)
         for batch in [batch for batch in tasks if batch[0] == first]:
             del tasks[batch]
 
 
 def log(tasks: _Tasks) -> None:
-    """Log what tasks counted, each in a line."""
+    """Log the counts of each task in one line."""
     for (query, batch_id), found in tasks.items():
         for task, data in found.items():
             name, _, partition = task.rpartition("/")
@@ -177,12 +188,12 @@ def log(tasks: _Tasks) -> None:
 
 
 def _merging(add: Callable[[_Tasks, _Tasks], None]) -> Any:
-    """``add`` says what the driver keeps."""
+    """Return an accumulator parameter; ``add`` adds reports to those that the driver keeps."""
     from pyspark import TaskContext
     from pyspark.accumulators import AccumulatorParam
 
     class Merging(AccumulatorParam[_Tasks]):
-        """In a worker collects the task's report, which the driver logs and adds."""
+        """Collects the task's report in a worker; logs and adds it in the driver."""
 
         def zero(self, value: _Tasks) -> _Tasks:  # noqa: ARG002 - pyspark's signature
             return {}
@@ -203,7 +214,7 @@ class _Accumulated:
     accumulator: Any
 
     def report(self, task: TaskReport) -> None:
-        """Have the counts brought to the driver with the task's result."""
+        """Send the counts to the driver with the task's result."""
         self.accumulator.add(task.as_tasks())
 
 
@@ -212,7 +223,7 @@ class _Files:
     directory: str
 
     def report(self, task: TaskReport) -> None:
-        """Write a file. A report that cannot be written is no reason to fail the batch."""
+        """Write a file. An error is logged: a missing report does not fail the batch."""
         name = escaped(f"{task.name}-{task.partition}", "a metrics file")
         try:
             open_storage(self.directory).put(
@@ -232,7 +243,7 @@ def _read(directory: str) -> _Tasks:
 
 
 def _newest(names: Iterable[str]) -> Iterator[str]:
-    """Of files ``query/batch/task`` those of each query's newest batches."""
+    """Return the files ``query/batch/task`` of each query's newest batches."""
     queries: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for name in names:
         query, batch, _ = name.rsplit("/", 2)

@@ -1,10 +1,11 @@
 """Clients that are opened once per worker process and used by its tasks, batch after batch.
 
-A client is what the context manager that ``resources()`` returns gives. It is entered and left in
-one task of its own. It is replaced when a function raises `ClientBrokenError`, or when it says of
-itself that it is closed, and no try begins until the new one is open. It is closed when nobody has
-used it for `IDLE_S`, when the operator comes with other ``resources``, after a failed task, and if
-possible at the process's end. A worker may be killed at any time, and then nothing is closed.
+A client is the value of the context manager that ``resources()`` returns. The context manager is
+entered and left in the same dedicated task. A client is replaced when a function raises
+`ClientBrokenError`, or when the client reports that it is closed; no try begins until the new
+client is open. A client is closed when it has been unused for `IDLE_S`, when the operator's
+``resources`` change, after a failed task, and if possible when the process ends. A worker may be
+killed at any time, and then nothing is closed.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ from forebay_state_api.user_frames import encodable
 _log = logging.getLogger(__name__)
 
 IDLE_S: Final = 50.0
-"""Unused for so long, a client is closed; Spark ends idle worker processes after 60 s."""
+"""Seconds after which an unused client is closed; Spark ends idle worker processes after 60 s."""
 
 OPENING_S: Final = 120.0
-"""How long a client may take to open."""
+"""Seconds that a client may take to open."""
 
 CLOSING_S: Final = 5.0
-"""How long a client may take to close."""
+"""Seconds that a client may take to close."""
 
 Resources: TypeAlias = Callable[[], Any]
-"""Gives a context manager, asynchronous or not; its value is the client."""
+"""Returns a context manager, asynchronous or not, whose value is the client."""
 
 
 class _Opened:
-    """One client, in the task that entered its context manager and will leave it."""
+    """One client, and the task that entered its context manager and will leave it."""
 
     def __init__(self, resources: Resources, name: str) -> None:
         self._name = name
@@ -49,7 +50,7 @@ class _Opened:
         self._keeper = asyncio.create_task(self._keep(resources))
 
     async def client(self) -> Any:
-        """The client; raises what opening it raised, or that it took too long."""
+        """Return the client; raises the error of opening it, or `FunctionError` if it was late."""
         try:
             await asyncio.wait([self._ready], timeout=OPENING_S)
         finally:
@@ -73,7 +74,7 @@ class _Opened:
             async with _entered(resources, self._name) as client:
                 self._ready.set_result(client)
                 await self._closing.wait()
-        except BaseException as error:  # noqa: BLE001 - whoever waits for the client gets it
+        except BaseException as error:  # noqa: BLE001 - the task that awaits the client gets it
             if not self._ready.done():
                 self._ready.set_exception(_failed(self._name, error))
             elif not isinstance(error, asyncio.CancelledError):
@@ -97,7 +98,7 @@ async def _entered(resources: Resources, name: str) -> AsyncIterator[Any]:
         if inspect.iscoroutine(manager) or inspect.isasyncgen(manager):
             advice = ": decorate it with contextlib.asynccontextmanager, and yield the client"
         raise ConfigurationError(
-            f"resources of {name} returned {type(manager).__name__}, which is no context manager"
+            f"resources of {name} returned {type(manager).__name__}, which is not a context manager"
             f"{advice}"
         )
 
@@ -111,15 +112,15 @@ def _failed(name: str, error: BaseException) -> Exception:
 
 
 class KeptClient:
-    """The client of one operator; all methods are called on the loop's thread."""
+    """The client of one operator. All methods are called on the loop's thread."""
 
     def __init__(self, resources: Resources, digest: str, name: str) -> None:
         self.digest = digest
         self.users = 0
         self.current: Any = None
-        """The last one that was opened; a broken one until another is open in its place."""
+        """The client that was opened last; a broken client until its replacement is open."""
         self.opening = False
-        """Whether another one is being opened in its place."""
+        """Whether a replacement is being opened."""
         self._resources = resources
         self._name = name
         self._opened: _Opened | None = None
@@ -136,21 +137,21 @@ class KeptClient:
                 await self._open()
 
     async def opened(self) -> None:
-        """Wait while another one is being opened; raises what that raises."""
+        """Wait until a replacement is open; raises the error of opening it."""
         async with self._lock:
             if self._failure is not None:
                 raise self._failure
 
     async def replace(self, broken: Any) -> None:
-        """Open another one in place of ``broken``, which is closed when its task has ended.
+        """Open a client in place of ``broken``, which is closed when its task has ended.
 
-        Of many calls that found it broken, the first one replaces it.
+        If many calls found it broken, the first one replaces it.
         """
         async with self._lock:
             if self._failure is not None:
                 raise self._failure
             if self.current is broken:
-                _log.info("the client of %s is broken, and is opened anew", self._name)
+                _log.info("the client of %s is broken, and is opened again", self._name)
                 self._retire()
                 await self._open()
 
@@ -161,7 +162,7 @@ class KeptClient:
             await one.close()
 
     async def close(self) -> None:
-        """Close all."""
+        """Close the client, and the clients that it replaced."""
         async with self._lock:
             if self._opened is not None:
                 self._retire()
@@ -189,7 +190,7 @@ class KeptClient:
 
 
 class Clients:
-    """The clients of a process, by the operator that uses them."""
+    """The clients of a process, one for each operator."""
 
     def __init__(self, *, idle_s: float = IDLE_S) -> None:
         self._idle_s = idle_s
@@ -198,7 +199,14 @@ class Clients:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def acquire(self, operator: str, digest: str, resources: Resources) -> KeptClient:
-        """The client of an operator, open; one that other resources made is closed first."""
+        """Return the open client of an operator, to be passed to `release` later.
+
+        A client that other resources made is closed first, unless a task still uses it.
+
+        :param operator: the operator's name and query.
+        :param digest: the hash of the pickled ``resources``.
+        :param resources: returns the context manager of a client.
+        """
         timer = self._timers.pop(operator, None)
         if timer is not None:
             timer.cancel()
@@ -219,7 +227,7 @@ class Clients:
         return kept
 
     async def release(self, operator: str, kept: KeptClient, *, keep: bool) -> None:
-        """A task is done with it; without ``keep`` it is closed now."""
+        """End a task's use of a client; without ``keep`` an unused client is closed now."""
         kept.users -= 1
         if kept.users:
             return
@@ -251,7 +259,7 @@ _clients: dict[int, Clients] = {}
 
 
 def process_clients(loop: ProcessLoop) -> Clients:
-    """The clients of this process, whose loop is ``loop``."""
+    """Return the clients of this process, whose loop is ``loop``."""
     found = _clients.get(os.getpid())
     if found is None:
         _clients.clear()
@@ -261,6 +269,6 @@ def process_clients(loop: ProcessLoop) -> Clients:
 
 
 def _at_exit(clients: Clients, loop: ProcessLoop) -> None:
-    # The process ends: whatever a client's closing raises, nobody is left to act on it.
+    # The process ends: nothing can react to an error of closing a client.
     with contextlib.suppress(Exception):
         loop.submit(clients.close()).result(CLOSING_S)

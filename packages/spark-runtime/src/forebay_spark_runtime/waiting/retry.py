@@ -1,4 +1,4 @@
-"""Whether and when a call is made again; what a server says about it."""
+"""Decides whether and when a call is made again, from its error and the server's response."""
 
 from __future__ import annotations
 
@@ -20,9 +20,13 @@ _UNAVAILABLE: Final = 503
 
 
 class RetryLaterError(Exception):
-    """For functions to raise: the server asked to be left alone, for ``after`` if it said so."""
+    """Raised by functions: the server asked for a later call."""
 
     def __init__(self, after: Duration | None = None) -> None:
+        """Take the delay that the server asked for.
+
+        ``after`` is in seconds, or a ``timedelta``; without it the delay is the `Retry`'s.
+        """
         super().__init__(after)
         self.after_s = None if after is None else seconds(after, "RetryLaterError.after")
 
@@ -31,25 +35,25 @@ class RetryLaterError(Exception):
 
 
 class ClientBrokenError(Exception):
-    """For functions to raise: the client of ``resources`` is of no use any more.
+    """Raised by functions: the client of ``resources`` is no longer usable.
 
-    It is replaced by a new one, and the call is tried again if there is a retry policy, whatever
-    its ``on`` says.
+    It is replaced by a new client, and the call is tried again if there is a retry policy, whatever
+    its ``on``.
     """
 
 
 @attrs.frozen
 class Later:
-    """A server that said *not now*."""
+    """A server's request to call later, after ``after_s`` seconds if it gave a time."""
 
     after_s: float | None
 
 
 def later(error: BaseException) -> Later | None:
-    """What an exception says of calling later: `RetryLaterError`, or one of an HTTP library.
+    """Return an exception's request to call later, or ``None``.
 
-    The exceptions of aiohttp, httpx, requests and urllib are known by their attributes: a status
-    429, or 503 with the header Retry-After.
+    The exception is a `RetryLaterError`, or one of aiohttp, httpx, requests or urllib with a status
+    429, or 503 and the header Retry-After; these are recognised by their attributes.
     """
     if isinstance(error, RetryLaterError):
         return Later(error.after_s)
@@ -73,7 +77,7 @@ def _first(*owners: Any, names: tuple[str, ...]) -> Any:
 
 
 def _retry_after(text: str) -> float | None:
-    """Seconds, from a number of them or from an HTTP date."""
+    """Parse the header Retry-After, a number of seconds or an HTTP date, to seconds."""
     try:
         return max(float(text), 0.0) if text.strip().isdigit() else _until(text)
     except (ValueError, TypeError, OverflowError):  # it is neither
@@ -85,7 +89,7 @@ def _until(date: str) -> float:
 
 
 class RecordTries:
-    """The count of one record: nothing of it is shared with another."""
+    """The failures of one record; no other record shares them."""
 
     __slots__ = ("failures", "laters")
 
@@ -95,13 +99,13 @@ class RecordTries:
 
 
 def _failed(name: str, raised: Exception, about: object) -> FunctionError:
-    """A function of the policy failed, which is no matter of retries."""
-    said = f"{type(raised).__name__}: {raised}"
-    return FunctionError(f"Retry.{name} raised {said} for {reprlib.repr(about)}")
+    """Return the error for a failed function of the policy, which is not retried."""
+    error = f"{type(raised).__name__}: {raised}"
+    return FunctionError(f"Retry.{name} raised {error} for {reprlib.repr(about)}")
 
 
 class RetryPolicy:
-    """A `Retry`, ready for use; holds nothing that changes."""
+    """A `Retry` with its durations in seconds. It holds no mutable state."""
 
     def __init__(self, retry: Retry | None) -> None:
         self._retry = retry
@@ -112,7 +116,7 @@ class RetryPolicy:
             self._limit_s = None if limit is None else seconds(limit, "Retry.max_delay")
 
     def refusal(self, answer: Any) -> tuple[Exception, Verdict] | None:
-        """The error for an answer that ``on_result`` does not take, and what it said."""
+        """Return an error and the verdict if ``on_result`` refuses the answer, or else ``None``."""
         if self._retry is None or self._retry.on_result is None:
             return None
         try:
@@ -126,9 +130,9 @@ class RetryPolicy:
     def delay_s(
         self, error: BaseException, record: RecordTries, verdict: Verdict | None = None
     ) -> float | None:
-        """Seconds until the next try of ``record``; ``None``: there is none.
+        """Return the seconds until the next try of ``record``; ``None`` if it is not tried again.
 
-        ``verdict`` is what ``on_result`` said, if it was asked.
+        ``verdict`` is the result of ``on_result``; if it is ``None``, the policy's ``on`` decides.
         """
         if self._retry is None:
             return None
@@ -165,7 +169,10 @@ class RetryPolicy:
         return verdict
 
     def _backoff(self, failures: int) -> float:
-        """The delay after so many failures: from the count alone, so that no two records meet."""
+        """Return the delay after a number of failures, from that number alone.
+
+        No state is shared, so that records do not affect each other.
+        """
         assert self._retry is not None
         try:
             delay = self._delay_s * self._retry.multiplier ** (failures - 1)

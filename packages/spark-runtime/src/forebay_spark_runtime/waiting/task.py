@@ -1,9 +1,9 @@
-"""What runs in a Python worker: the calls of one task, between two Arrow streams.
+"""The task of an ordered wait in a Python worker: it reads one Arrow stream and writes another.
 
-Three threads: one reads ahead, one runs the event loop, and the task's own one, on which the output
-is made. The task ends when every answer has gone out: nothing is carried over and nothing stored,
-except by `forebay_spark_runtime.waiting.carry_job`, which tells `TaskRun` when to leave late rows.
-A failure fails the task, and with it the micro-batch, which Spark runs again from the beginning.
+It uses three threads: one reads ahead, one runs the event loop, and the task's own thread makes the
+output. The task ends when every answer is written: nothing is carried over or stored, except by
+`forebay_spark_runtime.waiting.carry_job`, which gives `TaskRun` a `CarryPolicy`. A failure fails
+the task, and with it the micro-batch, which Spark runs again from the beginning.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from forebay_state_api.engine.pickling import unpickled
 _log = logging.getLogger(__name__)
 
 OUT_CHUNKS: Final = 8
-"""Finished chunks that wait for Spark to take them, before no further rows are called."""
+"""Finished chunks that may wait for Spark to read them; at this number no more calls begin."""
 
 PROGRESS_LOG_S: Final = 60.0
-"""So often a task that is still waiting says what for."""
+"""Seconds between two log entries of a task that is still waiting."""
 
 
 @attrs.frozen(kw_only=True)
 class RowNaming:
-    """Where the task stands, for keys, errors and reports."""
+    """Names the rows of one task, in idempotency keys, errors and reports."""
 
     name: str
     function_name: str
@@ -60,11 +60,11 @@ class RowNaming:
     partition: str
 
     def key_of(self, index: int) -> str:
-        """The idempotency key of a row."""
+        """Return the idempotency key of a row."""
         return f"{self.query}/{self.batch_id}/{self.name}/{self.partition}/{index}"
 
     def describe(self, index: int) -> str:
-        """A row, for messages."""
+        """Return the description of a row, for messages."""
         return (
             f"{self.function_name} (operator {self.name!r}, batch {self.batch_id}, partition "
             f"{self.partition}, row {index} of it)"
@@ -73,7 +73,7 @@ class RowNaming:
 
 @attrs.frozen(kw_only=True)
 class WaitJob:
-    """The function given to ``mapInArrow``; travels to the workers."""
+    """The function passed to ``mapInArrow``, pickled and sent to the workers."""
 
     spec: bytes
     """A `WaitSpec`, pickled: each task gets a fresh copy of the functions."""
@@ -81,21 +81,21 @@ class WaitJob:
     layout: bytes
     """An `InputLayout`, pickled."""
     schema: Any
-    """Of the answers, as ``pa.Schema``."""
+    """The schema of the answers, a ``pa.Schema``."""
     types: list[str]
-    """Of the answers' columns, as they were declared."""
+    """The types of the answers' columns, as the user declared them."""
     names: list[str]
-    """Of the output's columns."""
+    """The names of the output columns."""
     time_zone: str
     query: str
-    """Stands for the query where Spark names none."""
+    """The query's name, used where Spark has no id for it."""
     batch_id: int | None
-    """Known on the driver; ``None``: the task knows it."""
+    """The batch id, if the driver knows it; ``None`` if the task does."""
     metrics: Any
 
     @ready_for_spark
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Run one task: what ``mapInArrow`` calls."""
+        """Run one task; ``mapInArrow`` calls this."""
         batches = (batch for batch in batches if batch.num_rows)
         first = next(batches, None)
         if first is None:
@@ -113,12 +113,12 @@ class WaitJob:
         self.report_counts(run)
 
     def unpickled(self) -> tuple[WaitSpec, InputLayout]:
-        """Copies of the functions and of the layout for one task."""
+        """Return copies of the functions and of the layout for one task."""
         what = f"{self.name}: what it is made of"
         return unpickled(self.spec, what), unpickled(self.layout, what)
 
     def writer(self, spec: WaitSpec, naming: RowNaming) -> AnswerWriter:
-        """What makes the output of one task."""
+        """Return the writer of one task's output."""
         return AnswerWriter(
             self.schema,
             types=self.types,
@@ -130,7 +130,7 @@ class WaitJob:
         )
 
     def report_counts(self, run: TaskRun) -> None:
-        """Log what a task counted, and tell the driver."""
+        """Log the task's counts and report them to the driver."""
         report = run.report()
         _log.info("operator %s, partition %s: %s", report.name, report.partition, run.counts)
         if self.metrics is not None:
@@ -152,16 +152,16 @@ class WaitJob:
 
 @attrs.frozen(kw_only=True)
 class CarryPolicy:
-    """When a task leaves the rows that have no answer yet, and ends."""
+    """When a task stops waiting and leaves the rows that have no answer."""
 
     after_s: float
     """Seconds after the last row was taken."""
     rows_kept: int
-    """So many of the first rows are waited for, whatever they take."""
+    """Number of first rows that are waited for however long they take."""
 
 
 LOOK_S: Final = 0.02
-"""How often a task that may leave rows looks whether it is to."""
+"""Seconds between two checks whether a task is to leave its late rows."""
 
 
 class TaskRun:
@@ -175,7 +175,15 @@ class TaskRun:
         batches: Iterator[Any],
         policy: CarryPolicy | None = None,
     ) -> None:
-        """With ``policy`` late rows end up in ``left``; without it every row is waited for."""
+        """Prepare the run.
+
+        :param spec: the functions and the policy.
+        :param naming: names rows in keys, errors and reports.
+        :param layout: the positions of columns in the batches.
+        :param batches: the input.
+        :param policy: when to leave late rows, which are in ``left`` then; ``None`` to wait for
+            every row.
+        """
         self._spec = spec
         self._naming = naming
         self._layout = layout
@@ -188,10 +196,10 @@ class TaskRun:
         self._input_error: BaseException | None = None
         self._running: Future[None] | None = None
         self._ended = threading.Event()
-        """Set when no call is under way any more, and the client is closed if it is to be."""
+        """Set when the last call has ended, and the client is closed if it is not kept."""
         self._carry_policy = policy
         self.left: list[tuple[RowSegment, int]] = []
-        """Rows that have not gone out, in order; complete when `chunks` has ended."""
+        """Rows that were not written, in order; complete when `chunks` has ended."""
         self.counts = Counts()
 
     def __enter__(self) -> Self:
@@ -199,14 +207,17 @@ class TaskRun:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """End the calls, if they have not ended; with a failure the client is closed too."""
+        """Cancel calls that are under way; after a failure the client is closed too."""
         assert self._running is not None
         if not self._ended.is_set():
             self._running.cancel()
             self._ended.wait(2 * CLOSING_S)
 
     def chunks(self) -> Iterator[tuple[Any, list[int] | None]]:
-        """What goes out; ends when all has, or raises what failed."""
+        """Yield segments to be written, with positions as in `Emit`.
+
+        Ends when everything has been yielded, or raises the error that failed the task.
+        """
         assert self._running is not None
         while (chunk := self._out.get()) is not None:
             yield chunk
@@ -216,7 +227,7 @@ class TaskRun:
         self._running.result()
 
     def report(self) -> TaskReport:
-        """What was counted, for the driver."""
+        """Return the task's counts, for the driver."""
         naming = self._naming
         return TaskReport(
             name=naming.name,
@@ -317,7 +328,7 @@ class TaskRun:
             self._engine.input_queue.hold(held=False)
 
     async def _leave(self, engine: CallEngine, policy: CarryPolicy) -> None:
-        """Leave late rows when the time is over, and those that are to be kept are done."""
+        """Leave late rows when the time is over and the first ``rows_kept`` rows have answers."""
         clock = asyncio.get_running_loop().time
         # Only workers see the end of the queue, and all of them may be busy.
         while not engine.input_queue.is_spent:  # noqa: ASYNC110 - there is no event for it
@@ -328,7 +339,7 @@ class TaskRun:
         self.left = engine.leave()
 
     async def _log_progress(self, engine: CallEngine) -> None:
-        """Say now and then what a long task waits for."""
+        """Log regularly what a long task is waiting for."""
         while True:
             await asyncio.sleep(PROGRESS_LOG_S)
             _log.info(

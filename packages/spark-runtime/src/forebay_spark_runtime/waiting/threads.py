@@ -1,7 +1,7 @@
-"""Plain functions on threads: at most ``capacity`` of them, started as they are needed.
+"""Runs plain functions on at most ``capacity`` threads, which are started when they are needed.
 
-A thread cannot be cancelled. A call that ran out of time goes on on its thread, without effect on
-the record, which fails or is tried again; the thread is taken until the function returns.
+A thread cannot be cancelled. A call that ran out of time keeps running on its thread, without
+effect on the record, which fails or is tried again; the thread is busy until the function returns.
 """
 
 from __future__ import annotations
@@ -23,12 +23,21 @@ _Settled: TypeAlias = "tuple[asyncio.Future[Any], Any, BaseException | None]"
 
 
 class ThreadedFunction:
-    """Makes an asynchronous function of a plain one. Belongs to the running event loop."""
+    """An asynchronous function that calls a plain one on a thread.
+
+    It belongs to the event loop in which it is made.
+    """
 
     def __init__(
         self, fn: Callable[[Any, Any], Any], capacity: int, patience: float | None
     ) -> None:
-        """``patience`` is how long a call waits for threads that calls out of time still have."""
+        """Wrap ``fn``.
+
+        :param fn: the plain function of a row and the client.
+        :param capacity: the most threads.
+        :param patience: seconds that a call waits for a thread if calls that ran out of time occupy
+            all of them; ``None`` for no limit.
+        """
         self._fn = fn
         self._capacity = capacity
         self._patience = patience
@@ -39,7 +48,10 @@ class ThreadedFunction:
         self._busy = 0
 
     async def ready(self) -> None:
-        """Wait until a thread is free; whoever calls at once has it."""
+        """Wait until a thread is free; a caller that calls at once gets it.
+
+        Raises `FunctionError` if no thread becomes free in time.
+        """
         if self._busy < self._capacity:
             return
         try:
@@ -52,20 +64,20 @@ class ThreadedFunction:
             raise FunctionError(
                 f"all {self._capacity} threads are taken by calls that ran out of time and did not "
                 f"return within another {self._patience:g} s; a plain function cannot be "
-                "cancelled: give its client a timeout of its own, or make it async"
+                "cancelled: set a timeout in its client, or make it async"
             ) from None
 
     async def __call__(self, row: Any, client: Any) -> Any:
         """Call the function on a thread."""
-        origin = CURRENT.get()
-        call = origin if isinstance(origin, Call) else origin.call()
+        source = CURRENT.get()
+        call = source if isinstance(source, Call) else source.call()
         future: asyncio.Future[Any] = self._loop.create_future()
         self._busy += 1
         self._pool.do(functools.partial(self._run, future, call, row, client))
         return await future
 
     def close(self) -> None:
-        """Let the threads end, each when its call has returned."""
+        """End the threads, each when its call has returned."""
         self._pool.close()
 
     def _run(self, future: asyncio.Future[Any], call: Call, row: Any, client: Any) -> None:
@@ -76,7 +88,7 @@ class ThreadedFunction:
         except BaseException as raised:  # noqa: BLE001 - it belongs to the call
             error = raised
         self._settled.append((future, answer, error))
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so nothing awaits the answer
             self._loop.call_soon_threadsafe(self._settle)
 
     def _called(self, call: Call, row: Any, client: Any) -> Any:

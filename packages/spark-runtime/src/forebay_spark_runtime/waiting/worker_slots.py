@@ -1,4 +1,4 @@
-"""The place of one worker, and the one timer that watches over all of them."""
+"""The state of each worker's current call, and the single timer that enforces all deadlines."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from forebay_spark_runtime.waiting.current_call import Call
 NEVER: Final = float("inf")
 
 GRAIN_S: Final = 0.001
-"""Expired calls that are no further apart are cancelled together."""
+"""Calls whose deadlines are at most this far apart, in seconds, are cancelled together."""
 
 
 class WorkerSlot:
-    """What one worker is at: written by the worker, read by the sweeper and by `current_call`."""
+    """The state of one worker's call. The worker writes it; the sweeper and `current_call` read it.
+
+    A worker makes one call at a time, and only the worker decides about its record.
+    """
 
     __slots__ = (
         "_key_of",
@@ -35,10 +38,10 @@ class WorkerSlot:
         self.task = task
         self._key_of = key_of
         self.indexes: Sequence[int] | int = 0
-        """The row of the call at hand, or with `Batch` its rows."""
+        """The row of the current call, or with `Batch` its rows."""
         self.attempt = 1
         self.client: Any = None
-        """What the last guarded call was made with."""
+        """The client that the last guarded call got."""
         self.deadline = NEVER
         self.expired = False
         """Set by the sweeper when it cancels the call; cleared by the worker."""
@@ -46,21 +49,21 @@ class WorkerSlot:
         self.start_hedge: Callable[[], asyncio.Task[Any] | None] | None = None
         self.hedge: asyncio.Task[Any] | None = None
         self.hedge_won = False
-        """Set when the call is cancelled because the second one has answered."""
+        """Set when the call is cancelled because the second call has answered."""
 
     def call(self) -> Call:
-        """The call at hand, as it is now."""
+        """Return the current call and attempt."""
         indexes = (self.indexes,) if isinstance(self.indexes, int) else self.indexes
         keys = tuple(map(self._key_of, indexes))
         return Call(key=keys[0], keys=keys, attempt=self.attempt)
 
 
 class Sweeper:
-    """Ends calls whose time is over: one timer for all slots, set to the earliest deadline.
+    """Cancels calls at their deadlines: one timer for all slots, set to the earliest deadline.
 
-    It cancels the worker's task, which is inside the call then, and leaves a mark by which the
-    worker knows the cancellation for its own. The worker goes on with the record: nothing else
-    ever decides about it.
+    It cancels the worker's task, which is inside the call at that time, and sets a flag by which
+    the worker recognises the cancellation. The worker goes on with the record: nothing else ever
+    decides about it.
     """
 
     def __init__(self, slots: Sequence[WorkerSlot], clock: Callable[[], float]) -> None:
@@ -68,17 +71,17 @@ class Sweeper:
         self._clock = clock
         self._handle: asyncio.TimerHandle | None = None
         self.wake = NEVER
-        """When the timer is set to."""
+        """The time at which the timer fires."""
 
     def arm(self, at: float) -> None:
-        """Wake up at ``at`` at the latest."""
+        """Set the timer to fire at ``at``, a time of the clock in seconds."""
         self.stop()
         self.wake = at
         delay = max(at - self._clock(), 0.0)
         self._handle = asyncio.get_running_loop().call_later(delay, self._sweep)
 
     def stop(self) -> None:
-        """Watch no more, until it is armed again."""
+        """Cancel the timer; `arm` sets it again."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
