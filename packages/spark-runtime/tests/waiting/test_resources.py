@@ -261,9 +261,7 @@ def test_what_cannot_be_opened_is_named_and_tried_again_by_the_next_task(run):
         clients = Clients()
         with pytest.raises(FunctionError, match="resources of ask raised OSError: no route"):
             await clients.acquire("ask", "digest", failing)
-        with pytest.raises(
-            ConfigurationError, match="which is not a context manager"
-        ):
+        with pytest.raises(ConfigurationError, match="which is not a context manager"):
             await clients.acquire("ask", "other", lambda: 5)
         with pytest.raises(ConfigurationError, match=r"coroutine, .* contextlib\.asynccontextman"):
             await clients.acquire("ask", "undecorated", undecorated)
