@@ -118,6 +118,18 @@ def test_open_files_take_room_from_blocks():
     assert cache.held_bytes <= 64 * KIB
 
 
+def test_a_file_larger_than_the_budget_displaces_no_other():
+    cache = cache_of(100)
+    kept_file = cache.keep(("path", "a"), opened(40))
+    cache.keep(("path", "b"), opened(101))
+    assert cache.held_bytes == 40
+    assert cache.file(("path", "a"), never) is kept_file
+
+
+def never():
+    raise AssertionError
+
+
 def test_the_file_that_was_not_opened_for_longest_goes():
     cache = cache_of(100)
     files = {name: opened(40) for name in "abc"}

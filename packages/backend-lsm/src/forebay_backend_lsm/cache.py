@@ -10,15 +10,18 @@ is used, as discarding the least recently used block would, without a list of al
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, Final, Self
 
 import attrs
 import numpy as np
 import numpy.typing as npt
+from cachetools import LRUCache
 
 from forebay_backend_lsm.addressing import I64, AddressedKeys
 from forebay_backend_lsm.files import SortedFile
@@ -203,6 +206,10 @@ def _empty(segment: _ArenaSegment) -> None:
     segment.chunks.clear()
 
 
+def _open_files(budget: int) -> LRUCache[tuple[str, str], OpenFile]:
+    return LRUCache(budget, getsizeof=attrgetter("memory_bytes"))
+
+
 class ProcessCache:
     """Open files and blocks within one budget. Thread-safe."""
 
@@ -211,8 +218,7 @@ class ProcessCache:
         self._lock: Final = threading.Lock()
         self._budget = 0
         self._blocks = _Blocks(0)
-        self._files: OrderedDict[tuple[str, str], OpenFile] = OrderedDict()
-        self._file_bytes = 0
+        self._files = _open_files(0)
 
     def resize(self, budget: int) -> None:
         """Set the budget, in bytes; another one than before begins anew."""
@@ -227,8 +233,7 @@ class ProcessCache:
 
     def _reset(self, budget: int) -> None:
         self._blocks.shrink(_NOTHING)
-        self._files.clear()
-        self._file_bytes = 0
+        self._files = _open_files(budget)
         self._budget = budget
         self._blocks = _Blocks(budget)
 
@@ -237,13 +242,16 @@ class ProcessCache:
         """Memory that is in use, of the budget."""
         return self._blocks.held_bytes + self._file_bytes
 
+    @property
+    def _file_bytes(self) -> int:
+        return int(self._files.currsize)
+
     # -- files --------------------------------------------------------------------------------
 
     def file(self, key: tuple[str, str], opened: Callable[[], SortedFile]) -> OpenFile:
         """The open file of (operator's directory, name); ``opened`` opens it if it is not kept."""
         with self._lock:
             if (file := self._files.get(key)) is not None:
-                self._files.move_to_end(key)
                 return file
         return self.keep(key, OpenFile(opened()))
 
@@ -252,11 +260,8 @@ class ProcessCache:
         with self._lock:
             if (known := self._files.get(key)) is not None:
                 return known
-            self._files[key] = file
-            self._file_bytes += file.memory_bytes
-            while self._file_bytes > self._budget:
-                _, oldest = self._files.popitem(last=False)
-                self._file_bytes -= oldest.memory_bytes
+            with contextlib.suppress(ValueError):  # it is larger than the budget
+                self._files[key] = file
             self._blocks.shrink(self._budget - self._file_bytes)
             return file
 

@@ -10,9 +10,11 @@ import asyncio
 import logging
 import secrets
 import time
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, Final
+
+from cachetools import FIFOCache, LRUCache
 
 from forebay_compaction_ray.events import EVENTS
 from forebay_compaction_ray.gateway.admission import check_submission
@@ -69,8 +71,8 @@ class GatewayCore:
         self._active: Counter[str] = Counter()
         """Jobs that have not ended, by client."""
         self._queue: list[GatewayJob] = []
-        self._deaths: OrderedDict[str, int] = OrderedDict()
-        self._forgotten: OrderedDict[str, None] = OrderedDict()
+        self._deaths: LRUCache[str, int] = LRUCache(_DEATHS_REMEMBERED)
+        self._forgotten: FIFOCache[str, None] = FIFOCache(_IDS_REMEMBERED)
         """Ids of jobs that were taken: a submission that comes late must not begin one again."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining_s: float | None = None
@@ -354,9 +356,7 @@ class GatewayCore:
             return
         self.metrics.add("jobs_lost_total", cause=cause)
         if cause in _FATAL:
-            self._deaths[entry.work] = self._deaths.pop(entry.work, 0) + 1
-            while len(self._deaths) > _DEATHS_REMEMBERED:
-                self._deaths.popitem(last=False)
+            self._deaths[entry.work] = self._deaths.get(entry.work, 0) + 1
         if self._deaths.get(entry.work, 0) >= self.limits.deaths:
             self._fail_crashed(entry)
         else:
@@ -430,8 +430,6 @@ class GatewayCore:
     def _forget(self, entry: GatewayJob) -> None:
         self._remove(entry)
         self._forgotten[entry.id] = None
-        if len(self._forgotten) > _IDS_REMEMBERED:
-            self._forgotten.popitem(last=False)
 
     def _remove(self, entry: GatewayJob) -> None:
         del self._jobs[entry.id]

@@ -8,12 +8,12 @@ import platform
 import secrets
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, cast
 
 import attrs
+from cachetools import FIFOCache
 
 from forebay_compaction_ray.messages import JobProgress, Outcome, Pulse, Submission, WorkerInfo
 from forebay_compaction_ray.worker.guard import JobStorage, Traffic
@@ -103,7 +103,7 @@ class WorkerBody:
         self._open: Final = open_
         self._opened: dict[str, ObjectStorage] = {}
         self._runs: dict[str, _ActiveJob] = {}
-        self._aborted: OrderedDict[str, None] = OrderedDict()
+        self._aborted: FIFOCache[str, None] = FIFOCache(_ABORTED_REMEMBERED)
         self._lock: Final = threading.Lock()
 
     def describe(self) -> WorkerInfo:
@@ -146,8 +146,6 @@ class WorkerBody:
         """Ask a job to stop, also one that is still on its way here."""
         with self._lock:
             self._aborted[job_id] = None
-            while len(self._aborted) > _ABORTED_REMEMBERED:
-                self._aborted.popitem(last=False)
             if (run := self._runs.get(job_id)) is not None:
                 run.stop.set()
 
