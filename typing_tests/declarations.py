@@ -1,6 +1,6 @@
-"""What type checkers make of descriptors, and of the states that they declare. Never run.
+"""The types of descriptors, and of the states that they declare. Type-checked, never run.
 
-What is ignored has to be an error: mypy complains of an ignore that is not needed.
+mypy fails on an ignore that is not needed, so every ignored line has an error.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Totals(fb.KeyedProcessFunction[str, Click, Total]):
 
 
 def other_types(context: fb.RuntimeContext) -> None:
-    """Types that are no classes: none, a DDL string, unions, generic aliases."""
+    """Types other than plain classes: no type, a DDL string, unions, generic aliases."""
     plain = context.get_state(fb.ValueStateDescriptor("plain"))
     assert_type(plain, fb.ValueState[Any])
     ddl = context.get_list_state(fb.ListStateDescriptor("ddl", "a int, b string"))
@@ -97,7 +97,7 @@ def other_types(context: fb.RuntimeContext) -> None:
     context.get_map_state(fb.MapStateDescriptor("optional", str, int | None))
     older = Annotated[Total, fb.MigratedFrom(float, lambda total: Total("", total))]
     migrated = context.get_state(fb.ValueStateDescriptor("migrated", older))
-    # To pyright a type in ``Annotated`` is no class, so it is ``Any``.
+    # To pyright a type in ``Annotated`` is not a class, so the state is of ``Any``.
     assert_type(migrated, fb.ValueState[Total | None])  # pyright: ignore[reportAssertTypeFailure]
     unset = context.get_state(fb.ValueStateDescriptor("unset", int))
     assert_type(unset, fb.ValueState[int | None])

@@ -1,6 +1,6 @@
-"""What type checkers see of the plugin layer and of settings. Checked by mypy, never run.
+"""The types of the plugin layer and of settings. Type-checked, never run.
 
-What is ignored has to be an error: mypy complains of an ignore that is not needed.
+mypy fails on an ignore that is not needed, so every ignored line has an error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The README's first example, with annotations, for type checkers. Never run."""
+"""The README's first example, with annotations. Type-checked, never run."""
 
 from __future__ import annotations
 

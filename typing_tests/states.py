@@ -1,6 +1,6 @@
-"""What type checkers see of states, futures and iterators. Checked by mypy, never run.
+"""The types of states, futures and iterators. Type-checked, never run.
 
-What is ignored has to be an error: mypy complains of an ignore that is not needed.
+mypy fails on an ignore that is not needed, so every ignored line has an error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ async def values(state: ValueState[int]) -> None:
 
 
 async def in_conditions(state: ValueState[int], elements: ListState[str]) -> None:
-    """Errors when it runs; what follows is seen all the same."""
+    """A state in a condition is a type error, and the code after it is still checked."""
     if state or await elements.async_get():  # type: ignore[truthy-bool]
         state.update("one")  # type: ignore[arg-type]
     state == 0  # type: ignore[comparison-overlap] # noqa: B015

@@ -1,4 +1,4 @@
-"""Keyed functions with asynchronous state, and asynchronous calls, on Spark's DataFrames.
+"""Keyed functions with asynchronous state, and asynchronous calls, on Spark DataFrames.
 
 ``keyed(df, "user", uid="totals").process(fn, schema)`` and ``ordered_wait(df, fn, output)`` return
 ordinary DataFrames, for streams as well.

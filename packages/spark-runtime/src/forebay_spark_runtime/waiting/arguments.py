@@ -1,4 +1,4 @@
-"""What the operators are told: retries, rates, batches. Checked where they are made."""
+"""The policies of the waits: `Retry`, `Rate` and `Batch`. Each is checked when it is made."""
 
 from __future__ import annotations
 
@@ -15,16 +15,23 @@ Duration: TypeAlias = float | timedelta
 """Seconds, or a ``timedelta``."""
 
 Verdict: TypeAlias = bool | float | timedelta
-"""Whether to try again; a number or a ``timedelta`` says after which delay."""
+"""Whether to try again. A number of seconds or a ``timedelta`` is yes, after that delay."""
 
 Errors: TypeAlias = (
     type[BaseException] | tuple[type[BaseException], ...] | Callable[[BaseException], Verdict]
 )
-"""Classes of exceptions, or a function of one."""
+"""Exception classes, or a function of the exception."""
 
 
 def seconds(given: Duration, what: str, *, above_zero: bool = False) -> float:
-    """``given`` in seconds; `ConfigurationError` naming ``what`` unless it is a duration."""
+    """Return a duration in seconds.
+
+    :param given: seconds or a ``timedelta``, 0 or more.
+    :param what: the argument's name, for messages.
+    :param above_zero: whether to refuse 0. Default: ``False``.
+
+    Raises `ConfigurationError` unless ``given`` is such a duration.
+    """
     number: Any = given.total_seconds() if isinstance(given, timedelta) else given
     if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
         raise ConfigurationError(f"{what} is seconds or a timedelta, not {given!r}")
@@ -35,7 +42,12 @@ def seconds(given: Duration, what: str, *, above_zero: bool = False) -> float:
 
 
 def whole(given: Any, what: str, *, least: int) -> int:
-    """``given`` if it is a whole number from ``least``."""
+    """Return ``given`` if it is a whole number from ``least``.
+
+    :param what: the argument's name, for messages.
+
+    Raises `ConfigurationError` otherwise.
+    """
     if isinstance(given, bool) or not isinstance(given, int) or given < least:
         raise ConfigurationError(f"{what} is a whole number from {least}, not {given!r}")
     return given
@@ -43,29 +55,32 @@ def whole(given: Any, what: str, *, least: int) -> int:
 
 @attrs.frozen
 class Retry:
-    """When a call that failed is made again, each record by its own count.
+    """Which failed calls are made again, how often, and after which delay.
 
-    A server that says *not now* (status 429, or 503 with Retry-After, or `RetryLaterError`) is
-    waited for as long as it asks, and that is not counted as a failure.
+    Retries are counted for each record. Where a server asks for time (status 429, 503 with
+    Retry-After, or `RetryLaterError`), the call is made again after that time, which does not count
+    as a retry.
+
+    Raises `ConfigurationError` for fields that cannot work.
     """
 
     retries: int | None
-    """Calls after the first one; ``None`` for as many as `timeout` leaves time for."""
+    """Number of calls after the first one; ``None`` for as many as ``timeout`` leaves time for."""
     delay: Duration = 0.1
-    """Before the first retry."""
+    """Delay before the first retry, in seconds or as a ``timedelta``."""
     multiplier: float = 1.0
-    """Each further delay is that many times the one before."""
+    """Factor from one delay to the next, 1 or more."""
     max_delay: Duration | None = None
-    """No delay is longer, jitter aside."""
+    """Longest delay without the jitter, in seconds or as a ``timedelta``; ``None`` for no limit."""
     jitter: Duration = 0.0
-    """Up to so much is added to each delay, at random."""
+    """Longest random time that is added to each delay, in seconds or as a ``timedelta``."""
     on: Errors = Exception
-    """What is tried again: classes of exceptions, or a function of the exception."""
+    """Failures that are tried again: exception classes, or a function of the exception."""
     on_result: Callable[[Any], Verdict] | None = None
-    """Which answers are no answers, and are tried again."""
+    """Function of the answer: whether to try again instead. ``None`` accepts all answers."""
 
     def __attrs_post_init__(self) -> None:
-        """Check all of it."""
+        """Check the fields."""
         if self.retries is not None:
             whole(self.retries, "Retry.retries", least=0)
         delay = seconds(self.delay, "Retry.delay")
@@ -96,17 +111,22 @@ def _are_errors(given: Any) -> bool:
 
 @attrs.frozen
 class Rate:
-    """At most ``calls`` tries in ``per``, for each partition."""
+    """The limit of tries per time, for each partition.
+
+    Raises `ConfigurationError` for fields that cannot work.
+    """
 
     calls: float
+    """Number of tries in ``per``, above 0."""
     per: Duration = 1.0
+    """The time for ``calls`` tries, in seconds or as a ``timedelta``."""
     burst: int = 1
-    """Tries that may be made at once after a pause."""
+    """Number of tries that may be made at once after a pause."""
     partitions: int | None = None
-    """Given: ``calls`` is the total, split evenly over so many partitions."""
+    """Number of partitions that ``calls`` is divided among; ``None`` gives ``calls`` to each."""
 
     def __attrs_post_init__(self) -> None:
-        """Check all of it."""
+        """Check the fields."""
         if not _is_number(self.calls) or self.calls <= 0:
             raise ConfigurationError(f"Rate.calls is a number above 0, not {self.calls!r}")
         seconds(self.per, "Rate.per", above_zero=True)
@@ -116,24 +136,25 @@ class Rate:
 
     @property
     def interval_s(self) -> float:
-        """Seconds from one try to the next, in each partition."""
+        """Time from one try to the next in each partition, in seconds."""
         per = seconds(self.per, "Rate.per")
         return per * (self.partitions or 1) / self.calls
 
 
 @attrs.frozen
 class Batch:
-    """Calls for several rows at once: ``fn(rows, client)`` returns an outcome for each.
+    """One call for several rows: ``fn(rows, client)`` returns a list with an outcome for each.
 
-    An outcome is an answer, or an exception (returned, not raised) for a row that failed.
+    An outcome is an answer, or an exception (returned, not raised) for a row that failed. Raises
+    `ConfigurationError` for fields that cannot work.
     """
 
     size: int
-    """Rows of a call, at most."""
+    """Largest number of rows in a call."""
     within: Duration = 0.0
-    """How long a call waits for more rows while the input has none."""
+    """Longest wait for more rows while the input has none, in seconds or as a ``timedelta``."""
 
     def __attrs_post_init__(self) -> None:
-        """Check all of it."""
+        """Check the fields."""
         whole(self.size, "Batch.size", least=1)
         seconds(self.within, "Batch.within")

@@ -148,7 +148,7 @@ def _answers(session: SparkSession, output: str | StructType, spec: WaitSpec) ->
 
 
 def _schema(df: DataFrame, answers: OutputSchema, spec: WaitSpec, error_column: Any) -> StructType:
-    """The input's columns, the answers' and the error's; no new name may be there already."""
+    """Return the columns of the input, the answers and the error; refuse a name that is taken."""
     fields = list(answers.spark)
     if not isinstance(error_column, str) or not error_column:
         raise ConfigurationError(f"{spec.name}: error_column is a name, not {error_column!r}")
@@ -195,7 +195,7 @@ def _layout(df: DataFrame, columns: Any, spec: WaitSpec) -> InputLayout:
 
 
 def _all_positions(names: tuple[str, ...], name: str) -> tuple[int, ...]:
-    """Where all columns are; two of one name could not be told apart in a row."""
+    """Return the positions of all columns; refuse two of one name, which a row cannot have."""
     twice = next((one for one in names if names.count(one) > 1), None)
     if twice is not None:
         raise ConfigurationError(
@@ -215,7 +215,7 @@ def _position(names: tuple[str, ...], wanted: Any, what: str, name: str) -> int:
 
 
 def _batch(df: DataFrame, query: Any, batch_id: Any, name: str) -> tuple[str, int | None]:
-    """What names the calls: query and batch, as far as the driver knows them."""
+    """Return the query and the batch id for idempotency keys; a stream's workers know its own."""
     if query is not None and (not isinstance(query, str) or not query):
         raise ConfigurationError(f"{name}: query= is a name, not {query!r}")
     if batch_id is not None and (not isinstance(batch_id, int) or batch_id < 0):

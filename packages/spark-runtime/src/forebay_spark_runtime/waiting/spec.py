@@ -1,6 +1,6 @@
-"""What a worker is told: the functions, the policy and the columns. Made and checked on the driver.
+"""Checks of the options of a wait, on the driver, and the specification that workers receive.
 
-`checked` is the one place that says what arguments may be.
+`checked` checks all options that do not depend on the DataFrame.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from forebay_state_api.engine.record_methods import function_name
 from forebay_state_api.errors import ConfigurationError
 
 LEAST_BUFFER: Final = 10_000
-"""Answers that may wait unless told otherwise; at least that many, …"""
+"""The default ``buffer`` is at least this number of answers, …"""
 BUFFER_PER_CALL: Final = 100
-"""… and so many for each call that may be under way."""
+"""… and at least this number for each call of the capacity."""
 
 COLUMN: Final = "column"
 FAIL: Final = "fail"
@@ -32,28 +32,35 @@ FAIL: Final = "fail"
 
 @attrs.frozen(kw_only=True)
 class WaitSpec:
-    """Everything that does not depend on the DataFrame; travels to the workers, pickled."""
+    """Everything that does not depend on the DataFrame; sent to the workers, pickled."""
 
     name: str
-    """Names the operator in messages, metrics and idempotency keys."""
+    """Name of the operator in messages, metrics and idempotency keys."""
     function_name: str
+    """Name of ``fn`` in messages."""
     fn: Callable[..., Any]
+    """The user's function of row, or rows, and client."""
     asynchronous: bool
-    """Whether ``fn`` is a coroutine function; otherwise it runs on threads."""
+    """Whether ``fn`` is a coroutine function. A plain function runs on threads."""
     policy: CallPolicy
-    """Without ``on_error``, which is made in the worker."""
+    """How calls are made. Its ``on_error`` is empty here: the worker makes it."""
     on_error: Any
-    """``fail``, ``column`` or a function of row and error."""
+    """``"fail"``, ``"column"`` or a function of row and error."""
     key: Callable[[Any], Any] | tuple[str, ...] | None
+    """A function of the row, or the key columns; ``None`` for calls in any order."""
     resources: Callable[[], Any] | None
+    """Returns the context manager that opens the client; ``None`` without a client."""
     digest: str = ""
-    """Of the pickled ``resources``: the same ones are the same client."""
+    """Hash of the pickled ``resources``: tasks with equal hashes share a client."""
 
 
 def checked(fn: Any, options: WaitOptions, *, ordered: bool) -> WaitSpec:
     """Check everything that does not depend on the DataFrame.
 
-    Raises `ConfigurationError` naming the argument at fault.
+    :param fn: the user's function.
+    :param ordered: whether answers keep the order of the rows.
+
+    Raises `ConfigurationError`, which names the argument at fault.
     """
     name = _name(options.name, fn)
     asynchronous = _checked_function(fn, options.batch, name)
@@ -93,7 +100,7 @@ def _name(given: Any, fn: Any) -> str:
 
 
 def _checked_function(fn: Any, batch: Any, name: str) -> bool:
-    """Whether ``fn`` is a coroutine function."""
+    """Check ``fn``; return whether it is a coroutine function."""
     argument = "row" if batch is None else "rows"
     wanted = f"async def fn({argument}, client), or a plain function of the same two"
     if isinstance(fn, type) or not callable(fn):
@@ -105,7 +112,7 @@ def _checked_function(fn: Any, batch: Any, name: str) -> bool:
     if not _takes(fn, 2):
         raise ConfigurationError(
             f"{name}: the function is {wanted}; {function_name(fn)}{inspect.signature(fn)} does "
-            "not take these two (without resources= the client is None)"
+            "not take these two (without resources=, client=None)"
         )
     called = type(fn).__call__
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(called)
@@ -115,10 +122,10 @@ def _takes(fn: Any, count: int) -> bool:
     try:
         signature = inspect.signature(fn)
     except (ValueError, TypeError):
-        return True  # written in C: it does not say
+        return True  # a function written in C, without a signature
     try:
         signature.bind(*range(count))
-    except TypeError:  # that is how a signature says so
+    except TypeError:  # the arguments do not fit the signature
         return False
     return True
 
@@ -176,7 +183,7 @@ def _digest(resources: Any, name: str) -> str:
 
 
 def _check_together(spec: WaitSpec) -> None:
-    """Arguments that do not go with each other."""
+    """Refuse options that exclude each other, and options that lack one that they need."""
     name, policy = spec.name, spec.policy
     if policy.retry is not None and policy.timeout is None:
         raise ConfigurationError(
@@ -200,6 +207,6 @@ def _check_together(spec: WaitSpec) -> None:
 
 
 def pickled(value: Any, name: str) -> bytes:
-    """``value`` for the workers, or a `ConfigurationError` that says why it cannot travel."""
+    """Pickle ``value`` for the workers; raises `ConfigurationError` with the reason it cannot."""
     advice = "Open clients in resources=, not outside of the function"
     return pickling.pickled(value, f"{name}: what it is made of", advice, cloudpickle.dumps)
