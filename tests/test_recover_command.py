@@ -77,14 +77,14 @@ def test_it_shows_who_made_them_when_and_how_many_keys_differ(recover, split):
 
 
 @pytest.mark.parametrize("choice", [0, 1])
-def test_a_choice_goes_on_and_the_other_is_left_behind(recover, split, job, choice):
+def test_a_choice_continues_and_the_other_is_left_behind(recover, split, job, choice):
     chosen = split[choice]
     job.restart(batch_id=3 - choice)
     if choice == 0:
         with pytest.raises(ConfigurationError, match="forebay recover --state-dir"):
             job.run(Adding(), [("a", 1)])
     said = recover("--choose", chosen)
-    assert (said.exit_code, "goes on" in said.output) == (0, True)
+    assert (said.exit_code, "continues" in said.output) == (0, True)
     found = {one["run"]: one["left_behind"] for one in json.loads(recover("--json").output)}
     assert found == {run: run != chosen for run in split}
     job.restart(batch_id=3 - choice)

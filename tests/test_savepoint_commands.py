@@ -119,7 +119,7 @@ def test_all_operators_are_kept_at_one_version(forebay, job):
     listed = forebay("savepoint", "list", "--query", "q")
     assert listed.output.count("fork fork/one") == 1
     gone = forebay("savepoint", "delete", "mine", "--query", "q", "--uid", "other")
-    assert (gone.exit_code, gone.output) == (0, "other: let go of mine\n")
+    assert (gone.exit_code, gone.output) == (0, "other: deleted mine\n")
     assert forebay("savepoint", "list").output.count("mine") == 1
 
 
@@ -141,7 +141,7 @@ def test_a_fork_that_was_deleted_by_hand_is_let_go(forebay, job):
     write(fork, 1)
     release = ("savepoint", "delete", "fork fork/one", "--query", "q")
     early = forebay(*release)
-    assert "still lives" in str(early.exception)
+    assert "still exists" in str(early.exception)
     fork.storage.delete([info.name for info in fork.storage.list()])
     assert forebay(*release).exit_code == 0
     assert source.storage.list("pins") == []

@@ -1,8 +1,9 @@
-"""Asynchronous keyed state: what job authors and backend authors program against.
+"""Asynchronous keyed state: the API for authors of jobs and of backends.
 
-Job authors subclass `KeyedProcessFunction` and its like, declare states in ``open`` and use them
-per record, by ``await``, by callbacks or synchronously. Backend authors implement
-`forebay_state_api.contract.backend` and subclass the conformance kit, `forebay_state_api.testing`.
+Authors of jobs subclass `KeyedProcessFunction` and similar classes, declare states in ``open`` and
+use them for each record: with ``await``, with callbacks or synchronously. Authors of backends
+implement `forebay_state_api.contract.backend` and subclass the conformance kit,
+`forebay_state_api.testing`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What state-api itself gives: the ``local`` compaction service, and commands.
+"""The plugin of state-api itself: the ``local`` compaction service, storages, and commands.
 
-``plugins`` and ``config`` show what is installed and in force, ``janitor``, ``doctor`` and
-``recover`` look after state directories.
+The commands ``plugins`` and ``config`` show the installed plugins and the resolved settings;
+``janitor``, ``doctor`` and ``recover`` maintain state directories.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def forebay_compaction_services() -> type[CompactionService]:
-    """Give the service that compacts in the worker's own process."""
+    """Return the service that compacts in the worker's own process."""
     from forebay_state_api.compaction.local_service import LocalCompactionService
 
     return LocalCompactionService
@@ -28,7 +28,7 @@ def forebay_compaction_services() -> type[CompactionService]:
 
 @hookimpl
 def forebay_storages() -> Sequence[type[ObjectStorage]]:
-    """Give what opens directories, URLs of object stores, and those of fsspec's file systems."""
+    """Return the storages for directories, URLs of object stores and fsspec's file systems."""
     from forebay_state_api.storage import clouds, fsspec, obstore
 
     return [
@@ -44,7 +44,7 @@ def forebay_storages() -> Sequence[type[ObjectStorage]]:
 
 @hookimpl
 def forebay_commands() -> Sequence[click.Command]:
-    """Give the commands of this package."""
+    """Return the commands of this package."""
     from forebay_state_api.commands.janitor_and_doctor import COMMANDS
     from forebay_state_api.commands.plugins_and_config import show_config, show_plugins
     from forebay_state_api.commands.schema import state

@@ -1,4 +1,4 @@
-"""A pool of daemon threads: the standard library's waits for its threads when the process ends."""
+"""A pool of daemon threads; unlike the standard library's, it does not delay the process's exit."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _log = logging.getLogger(__name__)
 
 
 class DaemonPool:
-    """Does work in the order given, on up to ``most`` threads, which are started as it comes.
+    """Runs work in submission order on up to ``most`` threads, which are started when needed.
 
     No thread keeps the process alive. May be used from any thread.
     """
 
     def __init__(self, name: str, most: int = 1) -> None:
-        """``name`` is that of each thread. None is started yet."""
+        """``name`` is the name of each thread. No thread is started yet."""
         self._name: Final = name
         self._most: Final = most
         self._work: Final[SimpleQueue[Callable[[], object]]] = SimpleQueue()
@@ -30,7 +30,7 @@ class DaemonPool:
         self._closed = False
 
     def do(self, work: Callable[[], object]) -> None:
-        """Have it done some time; what it raises is logged. After `close` nothing is done."""
+        """Queue ``work``; its exceptions are logged. After `close` nothing is run."""
         with self._lock:
             self._unfinished += 1
             self._work.put(work)
@@ -40,7 +40,7 @@ class DaemonPool:
                 thread.start()
 
     def close(self, wait_s: float = 0.0) -> None:
-        """Begin no further work, and wait for each thread that is at work, at most ``wait_s``."""
+        """Start no more work, and wait at most ``wait_s`` seconds for each busy thread."""
         with self._lock:
             self._closed = True
         for _ in self._threads:
@@ -56,7 +56,7 @@ class DaemonPool:
                 return
             try:
                 work()
-            except BaseException:  # noqa: BLE001 - the thread must go on
+            except BaseException:  # noqa: BLE001 - the thread must continue
                 _log.exception("work of %s failed", self._name)
             with self._lock:
                 self._unfinished -= 1

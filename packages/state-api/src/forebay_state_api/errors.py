@@ -1,9 +1,9 @@
-"""Every error that Forebay raises, split by who must act.
+"""Every error that Forebay raises, grouped by who must act.
 
 One root, `ForebayError`; below it the job's author (`ConfigurationError`, `StateAccessError`,
 `StateMigrationError`, `FunctionError`, `OutputSchemaError`), the operator of the job
 (`CorruptStateError`, `StorageError`, `FencedError`), and the author of a plugin (`PluginError`).
-Misuse that Python itself has a name for stays a `ValueError` or a `TypeError`.
+Misuse for which Python has an exception stays a `ValueError` or a `TypeError`.
 """
 
 from __future__ import annotations
@@ -17,54 +17,54 @@ class ForebayError(Exception):
     """The root of all errors raised by Forebay."""
 
     def __str__(self) -> str:
-        """Return the message, with escapes for what cannot be written as UTF-8."""
+        """Return the message, with escapes for characters that UTF-8 cannot encode."""
         return encodable(self._message())
 
     def _message(self) -> str:
-        """Return what the error says, as it was raised."""
+        """Return the message as it was raised."""
         return super().__str__()
 
 
 class ConfigurationError(ForebayError):
-    """A setting, an argument or a combination of them cannot work.
+    """A setting, an argument or a combination of them is invalid.
 
     Who acts: the job's author. Nothing was read or written when it is raised.
     """
 
 
 class UnknownPluginError(ConfigurationError):
-    """No installed plugin has the name that was asked for.
+    """No installed plugin has the requested name.
 
-    The message lists what is installed and the ``pip install`` line that brings a known one.
+    The message lists the installed names, and the ``pip install`` line for a known one.
     """
 
 
 class PluginError(ForebayError):
-    """A plugin could not be loaded, or contradicts another one or the contract.
+    """A plugin could not be loaded, or conflicts with another plugin or the contract.
 
     Who acts: whoever installed the plugin, or its author.
     """
 
 
 class StateAccessError(ForebayError):
-    """State was used where it cannot be: without a current key, or after its batch ended.
+    """State was used where that is not possible: without a current key, or after its batch ended.
 
     Who acts: the job's author.
     """
 
 
 class StateMigrationError(ForebayError):
-    """Stored state does not fit what the job now declares.
+    """Stored state does not match the job's current declaration.
 
     Who acts: the job's author. The message names the state, the stored and the declared type, and
-    the way out. The stored state is untouched.
+    the remedy. The stored state is unchanged.
     """
 
 
 class IncompatibleTypeError(StateMigrationError):
     """Values of the stored type cannot be read as the declared type.
 
-    Who acts: the job's author. Declare the stored type again, or use a state of another name.
+    Who acts: the job's author. Declare the stored type again, or use a state with another name.
     """
 
     def __init__(self, stored: str, declared: str, reason: str) -> None:
@@ -80,7 +80,7 @@ class IncompatibleTypeError(StateMigrationError):
 
 
 class CorruptStateError(ForebayError):
-    """Something that was read from storage is not what was written, or is incomplete.
+    """Data read from storage differ from what was written, or are incomplete.
 
     Operator action: the message names the object, the state and the version. Restore the object
     from a copy, or start the query from an older checkpoint; see the how-to on recovery.
@@ -95,7 +95,7 @@ class StorageError(ForebayError):
     """
 
     def __init__(self, message: str = "", *, transient: bool = False) -> None:
-        """``transient``: the same request may succeed a little later."""
+        """``transient`` means that the same request may succeed a little later."""
         super().__init__(message)
         self.transient = transient
 
@@ -104,7 +104,7 @@ class FencedError(ForebayError):
     """A newer run of the query owns the state; this one must stop.
 
     Operator action: one of two drivers (or copies of one checkpoint) is running by mistake. The
-    newer one goes on; stop the older one, or give the copy a state directory of its own.
+    newer run continues; stop the older one, or give the copy its own state directory.
     """
 
 
@@ -112,15 +112,15 @@ class FunctionError(ForebayError):
     """The user's function raised; its exception is the ``__cause__``.
 
     The message names the function, the operator's uid, the key, the batch id and the partition, and
-    ends with the lines of the user's own code that the exception came through.
+    ends with the frames of user code in the exception's traceback.
     """
 
     _frames = ""
 
     def _message(self) -> str:
-        """Return what was raised where, and the user's frames below it.
+        """Return the message, with the user's frames below it.
 
-        The frames are kept from the first time on, for Spark takes the cause away.
+        The frames are stored at the first call, because Spark removes the cause.
         """
         if not self._frames and self.__cause__ is not None:
             self._frames = users_frames(self.__cause__)
@@ -128,7 +128,7 @@ class FunctionError(ForebayError):
 
 
 class OutputSchemaError(ForebayError):
-    """A row that a function gave out does not fit the declared output schema.
+    """A row that a function returned does not match the declared output schema.
 
     Who acts: the job's author. The message names the column, the value and the function.
     """

@@ -1,4 +1,4 @@
-"""Key groups: which group a key hashes to, and which subtask owns which groups.
+"""Key groups: compute the group of a key, and the groups of a subtask.
 
 The group of a key is ``pmod(xxhash64(n, c1, …, cn), max parallelism)``: Spark's ``xxhash64`` over
 the number of key columns and the *normalised* key columns. Spark computes it in the JVM when it
@@ -23,8 +23,8 @@ Not ``cast(c as string)`` for decimals: its notation depends on ANSI mode. Not `
 timestamp_ntz: it goes through the session's time zone, and is an hour off where that skips one.
 
 Spark hashes a bigint as 8 bytes (little-endian), a double likewise, a boolean as a 4-byte int, a
-string as UTF-8; the seed of the first column is 42, of each further one the hash so far. Spark
-skips nulls, so null keys must be refused before hashing, and NaN has no place in a key.
+string as UTF-8; the seed of the first column is 42, and of each other column the hash so far. Spark
+skips nulls, so null keys must be refused before hashing; NaN is not allowed in a key.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class KeyGroupRange:
         return self.end - self.start + 1
 
     def __contains__(self, group: object) -> bool:
-        """Tell whether a key group lies in the range."""
+        """Return whether a key group is in the range."""
         return isinstance(group, int) and self.start <= group <= self.end
 
     def __str__(self) -> str:
@@ -95,9 +95,10 @@ class KeyGroupRange:
 def key_group_of(key: Any, max_parallelism: int) -> int:
     """Return the key group of ``key``: a bare value is one column, a tuple several.
 
-    Exactly the group that Spark's side computes (see the table above), for every supported key.
-    Raises `ValueError` for ``None``, NaN, an int outside 64 bits or a Decimal that is not finite,
-    and `TypeError` for a value of any other type than the table's.
+    It is exactly the group that Spark computes (see the table above), for every supported key.
+    ``max_parallelism`` is the number of key groups. Raises `ValueError` for ``None``, NaN, an int
+    outside 64 bits or a Decimal that is not finite, and `TypeError` for a value of a type that is
+    not in the table.
     """
     columns = key if isinstance(key, tuple) else (key,)
     if not columns:
@@ -111,13 +112,13 @@ def key_group_of(key: Any, max_parallelism: int) -> int:
 
 
 def canonical_key(key: Any) -> Any:
-    """Return ``key`` as state is kept under it: equal keys are the same, down to their bytes.
+    """Return the form of ``key`` under which state is stored: equal keys have equal bytes.
 
-    Times that have a zone are in UTC, zero has no sign, and Decimals no zeros behind the point;
-    others are unchanged. A backend may find cells by what a key is encoded as, so ``-0.0`` or the
-    ``1.00`` of a wider decimal column would be keys of their own. And in the hour that a zone
-    repeats in autumn, two different instants of that zone are equal and have one hash in Python;
-    in UTC they are two keys, whatever zone a session has.
+    Times with a zone are converted to UTC, zero loses its sign, and Decimals lose trailing zeros;
+    other keys are unchanged. A backend may look up cells by a key's encoding, so ``-0.0``, or the
+    ``1.00`` of a wider decimal column, would otherwise be separate keys. And in the hour that a
+    zone repeats in autumn, two different instants of that zone are equal and have one hash in
+    Python; in UTC they are two keys, whatever the session's zone.
     """
     if isinstance(key, tuple):
         return tuple([canonical_key(column) for column in key])
@@ -126,7 +127,7 @@ def canonical_key(key: Any) -> Any:
 
 
 def canonical_decimal(column: Decimal) -> Decimal:
-    """`canonical_key` of a Decimal."""
+    """Return the `canonical_key` of a Decimal."""
     return Decimal(_shortest(column)) if column.is_finite() else column
 
 
@@ -154,8 +155,9 @@ def subtask_of(group: int, parallelism: int, max_parallelism: int) -> int:
 def default_max_parallelism(parallelism: int) -> int:
     """Return a max parallelism that leaves room to grow: at least 128, at most 32768.
 
-    The smallest power of two that is at least one and a half times ``parallelism``, within those
-    bounds. For those who choose one; the default of an operator is 128 whatever its parallelism.
+    It is the smallest power of two that is at least one and a half times ``parallelism``, within
+    those bounds. It is a suggestion for users who choose a value; an operator's default is 128,
+    whatever its parallelism.
     """
     if parallelism < 1:
         msg = f"parallelism must be at least 1, got {parallelism}"
@@ -207,7 +209,7 @@ def _of_float(column: float) -> bytes:
     if math.isnan(column):
         msg = "NaN cannot be a key: it equals nothing, not even itself"
         raise ValueError(msg)
-    return _pack_double(column + 0.0)  # turns -0.0 into 0.0, to which it is equal
+    return _pack_double(column + 0.0)  # turns -0.0 into the equal 0.0
 
 
 def _of_decimal(column: Decimal) -> bytes:
@@ -252,4 +254,4 @@ _CANONICAL: Final[dict[type, Callable[[Any], Any]]] = {
     Decimal: canonical_decimal,
     datetime: _in_utc,
 }
-"""Column types of which equal values may be encoded in different ways."""
+"""Column types in which equal values may have different encodings."""

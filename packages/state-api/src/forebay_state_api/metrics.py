@@ -1,7 +1,7 @@
-"""Numbers that tell people what happened, each declared once: name, meaning, how it adds up.
+"""Metrics: numbers for people, each declared once with its name, meaning and way to add up.
 
-A class of numbers is an attrs class whose fields are made by `metric`. Sums, texts and the tables
-of the documentation follow from the fields.
+A class of metrics is an attrs class whose fields are made by `metric`. Sums, log texts and the
+tables in the documentation are derived from the fields.
 """
 
 from __future__ import annotations
@@ -17,19 +17,24 @@ __all__ = ["described", "metric", "nonzero", "shown", "total"]
 
 T = TypeVar("T", bound=attrs.AttrsInstance)
 
-_SAYS: Final = "says"
+_MEANING: Final = "meaning"
 _ADD: Final = "add"
 
 
 def metric(
-    says: str, *, add: Callable[[Any, Any], Any] = operator.add, zero: Callable[[], Any] = int
+    meaning: str, *, add: Callable[[Any, Any], Any] = operator.add, zero: Callable[[], Any] = int
 ) -> Any:
-    """Return a field that begins with ``zero()``; ``add`` joins two readings of it into one."""
-    return attrs.field(factory=zero, metadata={_SAYS: says, _ADD: add})
+    """Return a field for a metric.
+
+    :param meaning: one sentence for the documentation.
+    :param add: combines two readings into one; default: the sum.
+    :param zero: returns the initial value; default: 0.
+    """
+    return attrs.field(factory=zero, metadata={_MEANING: meaning, _ADD: add})
 
 
 def total(kind: type[T], readings: Iterable[T]) -> T:
-    """Add readings up, each number in its way."""
+    """Add readings up, each metric in its own way."""
     found = [kind(), *readings]
     return kind(
         **{
@@ -42,19 +47,19 @@ def total(kind: type[T], readings: Iterable[T]) -> T:
 
 
 def nonzero(reading: attrs.AttrsInstance) -> dict[str, Any]:
-    """Return name → number, without those that are 0."""
+    """Return name → number, without zeros."""
     numbers = {name: getattr(reading, name) for name in attrs.fields_dict(type(reading))}
     return {name: number for name, number in numbers.items() if number}
 
 
 def shown(reading: attrs.AttrsInstance) -> str:
-    """Return the numbers that are not 0 as a text for logs."""
+    """Return the non-zero numbers as text for logs."""
     return ", ".join(f"{name} {_text(value)}" for name, value in nonzero(reading).items())
 
 
 def described(kind: type[attrs.AttrsInstance]) -> dict[str, str]:
-    """Return name → what it says, for the documentation."""
-    return {field.name: field.metadata[_SAYS] for field in attrs.fields(kind)}
+    """Return name → meaning, for the documentation."""
+    return {field.name: field.metadata[_MEANING] for field in attrs.fields(kind)}
 
 
 def _text(value: Any) -> str:

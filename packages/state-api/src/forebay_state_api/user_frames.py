@@ -1,4 +1,4 @@
-"""What an error says of the user's own code, wherever its traceback gets lost.
+"""Add the user's own frames to an error's text, for places where its traceback gets lost.
 
 Spark shows the text of an error. From pyspark 4.3 on it drops the error's causes with their
 tracebacks unless ``spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled`` is false.
@@ -12,10 +12,10 @@ from types import FrameType
 from typing import Final
 
 SHOWN_FRAMES: Final = 20
-"""Of each traceback the last ones, at most."""
+"""The most frames shown of each traceback; the last ones are shown."""
 
 SHOWN_CAUSES: Final = 3
-"""Of an error the next ones, at most."""
+"""The most causes shown of an error; the nearest ones are shown."""
 
 _OURS: Final = frozenset(
     {
@@ -29,14 +29,14 @@ _OURS: Final = frozenset(
 
 
 def encodable(text: str) -> str:
-    r"""``text`` with escapes such as ``\ud83d`` for what UTF-8 has no bytes for."""
+    r"""Return ``text`` with escapes such as ``\ud83d`` for characters that UTF-8 cannot encode."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def users_frames(error: BaseException) -> str:
-    """The frames of ``error`` and its causes that are not Forebay's own, as tracebacks show them.
+    """Return the frames of ``error`` and its causes outside Forebay, formatted as in a traceback.
 
-    Begins with a line break, or is empty.
+    The text begins with a line break, or is empty.
     """
     lines = _frames(error)
     for cause in _causes(error):
@@ -53,7 +53,7 @@ def _frames(error: BaseException) -> list[str]:
 
 
 def _is_ours(frame: FrameType) -> bool:
-    """Whether a frame is of Forebay's code; what that generates is of no module."""
+    """Return whether a frame is Forebay's code; its generated code has no module."""
     module = frame.f_globals.get("__name__")
     return module is None or str(module).partition(".")[0] in _OURS
 

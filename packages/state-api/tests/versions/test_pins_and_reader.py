@@ -61,7 +61,7 @@ def test_a_newest_version_with_a_truncated_manifest_is_passed_over_with_a_warnin
     with open_version(query.storage, uid="op") as reader:
         assert reader.version == 1
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert f"version 2 in {query.storage.url} is passed over" in caplog.text
+    assert f"version 2 in {query.storage.url} is skipped" in caplog.text
     assert torn.name in caplog.text
     caplog.clear()
     assert create_savepoint(query.storage, "kept", uid="op").version == 1

@@ -96,12 +96,12 @@ class _Frozen:
 
 
 def is_frozen_attrs(cls: type) -> bool:
-    """Tell whether attrs made ``cls`` frozen."""
+    """Return whether attrs made ``cls`` frozen."""
     made = vars(_Frozen)["__setattr__"]
     return getattr(cls, "__setattr__", None) is made
 
 
 def _caches_hash(cls: type) -> bool:
-    """Tell whether attrs made a ``__hash__`` that keeps its result in the object."""
+    """Return whether attrs made a ``__hash__`` that caches its result in the object."""
     code = getattr(cls.__hash__, "__code__", None)
     return isinstance(code, types.CodeType) and "_attrs_cached_hash" in code.co_names

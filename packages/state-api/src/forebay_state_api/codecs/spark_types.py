@@ -160,7 +160,7 @@ class _Parser:
         return json
 
     def _is_type_alone(self) -> bool:
-        """Tell a type from columns: a column's name is followed by a name or a colon."""
+        """Return whether this is one type; a column's name is followed by a name or a colon."""
         first, second = self._tokens[:2]
         if first.startswith("`") or second == ":":
             return False

@@ -1,5 +1,5 @@
 """The command line ``forebay``, one module for each group of commands.
 
-Operators come here through the console script; packages that bring commands of their own use
-`conf_options`, `report` and `state_directory`.
+Operators reach it through the console script; packages with their own commands use `conf_options`,
+`report` and `state_directory`.
 """

@@ -1,4 +1,4 @@
-"""``--conf`` and ``--properties-file``: settings for commands, given as to ``spark-submit``."""
+"""``--conf`` and ``--properties-file``: settings for commands, as in ``spark-submit``."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _KEY_AND_VALUE: Final = re.compile(r"(?P<key>[^\s=:]+)\s*[=:\s]\s*(?P<value>.*)"
 
 
 def conf_options(command: F) -> F:
-    """Give a command the parameters ``conf`` and ``properties_file`` of `settings_of`."""
+    """Add the parameters ``conf`` and ``properties_file`` of `settings_of` to a command."""
     conf = click.option(
-        "--conf", "conf", multiple=True, metavar="KEY=VALUE", help="A setting, as of spark-submit."
+        "--conf", "conf", multiple=True, metavar="KEY=VALUE", help="A setting, as in spark-submit."
     )
     properties_file = click.option(
         "--properties-file",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="A file such as spark-defaults.conf; --conf goes over it.",
+        help="A file such as spark-defaults.conf; --conf overrides it.",
     )
     return conf(properties_file(command))
 
 
 def settings_of(conf: Sequence[str], properties_file: Path | None) -> Settings:
-    """The settings in force; what ``conf`` says goes over the file."""
+    """Return the resolved settings; ``conf`` overrides the file."""
     given = {} if properties_file is None else _properties(properties_file)
     given.update(_split(text) for text in conf)
     return resolve_settings(given, backends=_configurable())

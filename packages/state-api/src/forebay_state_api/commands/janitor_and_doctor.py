@@ -1,4 +1,4 @@
-"""``forebay janitor`` and ``forebay doctor``: clearing old versions, and probing a storage."""
+"""``forebay janitor`` and ``forebay doctor``: delete old versions, and probe a storage."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def janitor(  # noqa: PLR0917 - click passes them by name
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Delete what nobody can open any more of one operator's state."""
+    """Delete the parts of one operator's state that nobody can open any more."""
     root = state_directory(state_dir, conf, properties_file)
     storage = OperatorStorage(root, layout.operator_folder(query, uid))
     sweep = _swept(storage, uid, retention, min_age, dry_run=dry_run)
@@ -105,7 +105,7 @@ def doctor(
     *,
     as_json: bool,
 ) -> None:
-    """Probe whether a storage does what versions rest on; exit status 1 if it does not."""
+    """Probe whether a storage behaves as versions require; exit status 1 if it does not."""
     findings = []
     for finding in examine(state_directory(state_dir, conf, properties_file)):
         findings.append(finding)

@@ -18,7 +18,7 @@ __all__ = ["main"]
 
 
 class _ForebayError(click.ClickException):
-    """Prints a `ForebayError` as a line of its own."""
+    """Prints a `ForebayError` on one line."""
 
     exit_code = 2
 
@@ -33,7 +33,7 @@ def _one_line() -> Iterator[None]:
 
 
 class _InstalledCommands(click.Group):
-    """A group of what plugins give; they are loaded when a command is looked for."""
+    """A group of the plugins' commands; plugins are loaded when a command is looked up."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return sorted(plugins().commands())

@@ -1,4 +1,4 @@
-"""``forebay plugins`` and ``forebay config``: what is installed, and what is in force."""
+"""``forebay plugins`` and ``forebay config``: show installed plugins and resolved settings."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from forebay_state_api.settings import Settings
 @click.command("plugins")
 @json_option
 def show_plugins(*, as_json: bool) -> None:
-    """Print what is installed: distributions, versions, and what each gives."""
+    """Print the installed plugins: distributions, versions, and what each provides."""
     found = sorted(plugins().installed(), key=lambda plugin: plugin.distribution)
     if as_json:
         print_json([attrs.asdict(plugin) for plugin in found])
         return
     rows = []
     for plugin in found:
-        gives = [f"{kind}: {', '.join(names)}" for kind, names in plugin.offers.items()]
+        offers = [f"{kind}: {', '.join(names)}" for kind, names in plugin.offers.items()]
         version = plugin.version or None
-        rows.append((plugin.distribution, version, plugin.contract_version, "\n".join(gives)))
-    print_table(("distribution", "version", "contract", "gives"), rows)
+        rows.append((plugin.distribution, version, plugin.contract_version, "\n".join(offers)))
+    print_table(("distribution", "version", "contract", "provides"), rows)
 
 
 @click.command("config")
@@ -49,7 +49,7 @@ def show_config(conf: tuple[str, ...], properties_file: Path | None, *, as_json:
 
 
 def _absent_default(settings: Settings) -> str:
-    """What is to be said of the backend if nobody chose it and it is not installed."""
+    """Return a note if the default backend is not installed and nobody chose another one."""
     try:
         plugins().backend(settings["state.backend"])
     except UnknownPluginError as error:

@@ -1,4 +1,4 @@
-"""``forebay recover``: which timelines of an operator are stored, and which one goes on."""
+"""``forebay recover``: show the stored timelines of an operator, and choose the one to continue."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _COLUMNS = ("run", "version", "batch", "made", "began at batch", "checkpoint", "
 @state_dir_option
 @click.option("--query", required=True, help="The query's id, or its name.")
 @click.option("--uid", required=True, help="The operator's uid.")
-@click.option("--choose", metavar="RUN", help="The run whose timeline goes on.")
+@click.option("--choose", metavar="RUN", help="The run whose timeline continues.")
 @json_option
 @conf_options
 def recover(  # noqa: PLR0917 - click passes them by name
@@ -43,11 +43,11 @@ def recover(  # noqa: PLR0917 - click passes them by name
     *,
     as_json: bool,
 ) -> None:
-    """Print the timelines of an operator's state, or choose the one that goes on.
+    """Print the timelines of an operator's state, or choose the one that continues.
 
-    They are several after a checkpoint was copied or set back, and after two drivers ran at once.
-    Stop the query before you choose. What is left behind stays stored until the janitor clears it,
-    and another choice may take it up again.
+    There are several after a checkpoint was copied or set back, and after two drivers ran at once.
+    Stop the query before you choose. An abandoned timeline stays stored until the janitor deletes
+    it, and you can choose it again until then.
     """
     root = state_directory(state_dir, conf, properties_file)
     storage = OperatorStorage(root, operator_folder(query, uid))
@@ -66,7 +66,7 @@ def recover(  # noqa: PLR0917 - click passes them by name
         print_json({"run": head.run_key, "version": head.version, "left_behind": others})
         return
     click.echo(
-        f"the timeline of run {head.run_key} goes on, at version {head.version}; "
+        f"the timeline of run {head.run_key} continues, at version {head.version}; "
         f"{others} other timeline(s) left behind"
     )
 
@@ -75,7 +75,7 @@ def _chosen(heads: Sequence[Head], run_key: str) -> Head:
     found = [head for head in heads if head.run_key == run_key]
     if not found:
         known = ", ".join(head.run_key for head in heads)
-        message = f"there is no timeline of a run {run_key!r}; those of these runs are: {known}"
+        message = f"there is no timeline of a run {run_key!r}; there are timelines of: {known}"
         raise ConfigurationError(message)
     return found[0]
 
@@ -100,7 +100,7 @@ def _show(
     columns = [*_COLUMNS, f"keys unlike {first.run_key}", ""]
     print_table(columns, (_row(one) for one in found))
     if others:
-        click.echo("stop the query, and choose with --choose RUN which timeline goes on")
+        click.echo("stop the query, and choose the timeline that continues with --choose RUN")
 
 
 def _described(head: Head) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def _row(found: dict[str, Any]) -> list[Any]:
     times = [_shown(found["batch_time"], "milliseconds"), _shown(found["made"], "seconds")]
     *others, keys, left = (value for name, value in found.items() if name not in _TIMES)
     run, version, *rest = others
-    # Identities and numbers of batches are names: without commas.
+    # Run keys and batch numbers are names, so they are printed without commas.
     shown = [run, str(version), *times, *(None if one is None else str(one) for one in rest)]
     return [*shown, keys, "left behind" if left else ""]
 

@@ -1,4 +1,4 @@
-"""How commands print what they found: as a table for people, whole, or as JSON for programs."""
+"""Print results of commands: as an uncut table for people, or as JSON for programs."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from rich.text import Text
 F = TypeVar("F", bound=Callable[..., Any])
 
 _UNBOUNDED: Final = 100_000
-"""Columns of what is no terminal: nothing is cut or folded there."""
+"""Width in columns if the output is not a terminal: nothing is cut or folded there."""
 
 
 def json_option(command: F) -> F:
-    """Give a command the parameter ``as_json``, from ``--json``."""
+    """Add the parameter ``as_json``, from ``--json``, to a command."""
     option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
     return option(command)
 
 
 def print_json(found: Any) -> None:
-    """Print plain data; times and the like as text."""
+    """Print plain data as JSON; times and other objects become text."""
     click.echo(json.dumps(found, indent=2, default=str))
 
 
 def print_table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
-    """Print rows below the names of their columns, ``None`` as a dash and numbers with commas.
+    """Print rows below the column names, with ``None`` as a dash and numbers with commas.
 
-    A terminal that is too narrow gets folded cells; nothing is ever cut.
+    On a terminal that is too narrow, cells are folded; nothing is ever cut.
     """
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
@@ -42,7 +42,7 @@ def print_table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
 
 
 def console() -> Console:
-    """Where tables go: as wide as the terminal, without an end where there is none."""
+    """Return the console for tables: as wide as the terminal, or unlimited without one."""
     found = Console()
     return found if found.is_terminal else Console(width=_UNBOUNDED)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _query = click.option("--query", required=True, help="The query's id, or its name.")
 _uids = click.option(
-    "--uid", "uids", multiple=True, help="An operator's uid; all of the query if not given."
+    "--uid", "uids", multiple=True, help="An operator's uid; default: all of the query."
 )
 
 
@@ -50,7 +50,7 @@ def savepoint() -> None:
 @click.option(
     "--version",
     type=click.IntRange(min=1),
-    help="The newest that all operators have if not given.",
+    help="Default: the newest that all operators have.",
 )
 @json_option
 @conf_options
@@ -77,7 +77,7 @@ def create(  # noqa: PLR0917 - click passes them by name
             made.append((uid, storage, saved))
     except BaseException:
         for uid, place, _ in made:
-            with suppress(StorageError):  # `savepoint list` shows it, and the cause is another one
+            with suppress(StorageError):  # the first error matters; `savepoint list` shows the rest
                 delete_savepoint(place, name, uid=uid)
         raise
     if as_json:
@@ -146,9 +146,9 @@ def delete(  # noqa: PLR0917 - click passes them by name
     *,
     as_json: bool,
 ) -> None:
-    """Let go of NAME, so that the janitor may delete what nobody else needs.
+    """Delete the savepoint NAME; the janitor then deletes files that nothing else needs.
 
-    "fork QUERY/UID", as the list shows it, lets go of what a fork holds whose folder was deleted.
+    "fork QUERY/UID", as in the list, releases the files of a fork whose folder was deleted.
     """
     root = state_directory(state_dir, conf, properties_file)
     chosen = _chosen(root, query, uids)
@@ -158,19 +158,19 @@ def delete(  # noqa: PLR0917 - click passes them by name
         else:
             delete_savepoint(storage, name, uid=uid)
         if not as_json:
-            click.echo(f"{uid}: let go of {name}")
+            click.echo(f"{uid}: deleted {name}")
     if as_json:
         print_json([{"query": query, "uid": uid, "savepoint": name} for uid, _ in chosen])
 
 
 FORK = "fork "
-"""What the holder of a fork's pin begins with."""
+"""Prefix of the holder of a fork's pin."""
 
 
 def _release_fork(root: ObjectStorage, storage: ObjectStorage, holder: str, uid: str) -> None:
     fork = OperatorStorage(root, holder.removeprefix(FORK))
     if fork.list(layout.SOURCES):
-        message = f"{holder!r} still lives in {fork.url}; delete its folder first"
+        message = f"{holder!r} still exists in {fork.url}; delete its folder first"
         raise ConfigurationError(message)
     if not delete_holder(storage, holder):
         message = f"operator {uid!r} in {storage.url} is not held by {holder!r}"
@@ -185,7 +185,7 @@ def _operators(root: ObjectStorage, folder: str) -> Iterator[tuple[str, Operator
 def _chosen(
     root: ObjectStorage, query: str, uids: Sequence[str]
 ) -> list[tuple[str, OperatorStorage]]:
-    """The operators that were named, or all of the query."""
+    """Return the named operators, or all of the query."""
     if uids:
         return [(u, OperatorStorage(root, layout.operator_folder(query, u))) for u in uids]
     found = list(_operators(root, layout.escaped(query, "the query")))

@@ -1,4 +1,4 @@
-"""``forebay state schema``: what is stored, and whether a function fits it."""
+"""``forebay state schema``: show the stored states, and check a function against them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _UNITS: Final = {
 
 @click.group("state")
 def state() -> None:
-    """Look at stored state."""
+    """Inspect stored state."""
 
 
 state.add_command(show_skew)
@@ -45,8 +45,8 @@ state.add_command(show_skew)
 @state_dir_option
 @click.option("--query", required=True, help="The query's id, or its name.")
 @click.option("--uid", required=True, help="The operator's uid.")
-@click.option("--version", type=click.IntRange(min=1), help="The newest complete one if not given.")
-@click.option("--function", metavar="MODULE:NAME", help="A function to be checked.")
+@click.option("--version", type=click.IntRange(min=1), help="Default: the newest complete one.")
+@click.option("--function", metavar="MODULE:NAME", help="A function to check.")
 @click.option("--key", metavar="TYPE", help="The key column's type, or 'name type, name type'.")
 @json_option
 @conf_options
@@ -66,8 +66,8 @@ def show_schema(  # noqa: PLR0917 - click passes them by name
 ) -> None:
     """Print the stored description of an operator's state.
 
-    With --function, a function class or object in a module that can be imported from here, tell
-    whether it can go on from that state; exit status 1 if not. Its ``open`` is called.
+    With --function, a function class or object in a module that can be imported here, check
+    whether it can continue from that state; exit status 1 if not. Its ``open`` is called.
     """
     root = state_directory(state_dir, conf, properties_file)
     storage = OperatorStorage(root, operator_folder(query, uid))
@@ -130,7 +130,7 @@ def _ttl(state: schema.StoredState) -> str:
 
 
 def _duration(us: int) -> str:
-    """The largest unit that gives a whole number."""
+    """Format a duration in the largest unit that gives a whole number."""
     unit = next(unit for unit, size in _UNITS.items() if us % size == 0)
     return f"{us // _UNITS[unit]}{unit}"
 
@@ -140,7 +140,7 @@ def _short(verdict: str) -> str:
 
 
 def _key_misfit(reader: VersionReader, ddl: str | None) -> str:
-    """Why keys of the type ``ddl`` do not fit what is stored; empty where they do."""
+    """Return why keys of the type ``ddl`` do not match the stored keys; empty if they do."""
     stored = schema.stored_key(reader.manifests)
     if ddl is None or stored is None:
         return ""
@@ -155,7 +155,7 @@ def _key_misfit(reader: VersionReader, ddl: str | None) -> str:
 
 
 def _loaded(path: str) -> Any:
-    """The function that ``module:name`` stands for; a class is called without arguments."""
+    """Return the function at ``module:name``; a class is called without arguments."""
     module, colon, name = path.partition(":")
     if not (module and colon and name):
         message = f"--function takes module:name, not {path!r}"

@@ -1,4 +1,4 @@
-"""``forebay state skew``: how evenly the state of an operator lies on its subtasks."""
+"""``forebay state skew``: show how evenly an operator's state is spread over its subtasks."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class Share:
-    """What one subtask holds."""
+    """One subtask's share of the state."""
 
     subtask: int
     range: KeyGroupRange
     keys: int | None
-    """Cells over all states; ``None`` where the backend does not count them."""
+    """Cells in all states; ``None`` if the backend does not count them."""
     bytes: int
-    """Of all files that it reads. A file that several read after a rescale counts for its part."""
+    """Size of all files that it reads. After a rescale, a file that several subtasks read counts in
+    part for each."""
 
     @property
     def weight(self) -> int:
-        """What subtasks are compared by: keys where they are known, else bytes."""
+        """The number for comparing subtasks: keys if they are known, else bytes."""
         return self.bytes if self.keys is None else self.keys
 
 
 def shares_of(manifests: Sequence[Manifest]) -> list[Share]:
-    """One for each subtask, in their order."""
+    """Return one share for each subtask, in subtask order."""
     ordered = sorted(manifests, key=lambda manifest: manifest.made.subtask)
     counted = all(manifest.metrics.get("keys") is not None for manifest in ordered)
     return [
@@ -61,7 +62,7 @@ def _part(manifest: Manifest, every: Sequence[Manifest]) -> list[float]:
 
 
 def skew_of(shares: Sequence[Share]) -> float:
-    """The largest share over the mean one; 1 is even, and so is no state at all."""
+    """Return the largest share divided by the mean share; 1 if the state is even or empty."""
     total = sum(share.weight for share in shares)
     return max(share.weight for share in shares) * len(shares) / total if total else 1.0
 
@@ -70,7 +71,7 @@ def skew_of(shares: Sequence[Share]) -> float:
 @state_dir_option
 @click.option("--query", required=True, help="The query's id, or its name.")
 @click.option("--uid", required=True, help="The operator's uid.")
-@click.option("--version", type=click.IntRange(min=1), help="The newest complete one if not given.")
+@click.option("--version", type=click.IntRange(min=1), help="Default: the newest complete one.")
 @json_option
 @conf_options
 def show_skew(  # noqa: PLR0917 - click passes them by name
@@ -83,7 +84,7 @@ def show_skew(  # noqa: PLR0917 - click passes them by name
     *,
     as_json: bool,
 ) -> None:
-    """Print what each subtask of an operator holds, and how far the largest is from the mean."""
+    """Print each subtask's share of an operator's state, and the largest compared to the mean."""
     root = state_directory(state_dir, conf, properties_file)
     storage = OperatorStorage(root, operator_folder(query, uid))
     with open_version(storage, uid=uid, version=version) as reader:

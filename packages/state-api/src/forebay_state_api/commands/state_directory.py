@@ -1,4 +1,4 @@
-"""``--state-dir`` of commands: a state directory that is there."""
+"""``--state-dir`` of commands: an existing state directory."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ state_dir_option: Final = click.option(
 def state_directory(
     state_dir: str, conf: Sequence[str], properties_file: Path | None
 ) -> ObjectStorage:
-    """Open it with the storage settings that a job would have.
+    """Open the state directory with the storage settings that a job would have.
 
-    Raises `ConfigurationError` for a local directory that does not exist: commands make none.
+    Raises `ConfigurationError` for a local directory that does not exist: commands create none.
     """
     text = located(state_dir)
     if not scheme_of(text) and not Path(text).exists():
         message = (
-            f"there is no directory {text}: check the spelling. A job makes its state directory "
-            "itself, and commands make none"
+            f"there is no directory {text}: check the spelling. A job creates its state directory "
+            "itself; commands do not"
         )
         raise ConfigurationError(message)
     return open_storage(state_dir, settings_of(conf, properties_file).storage_options())

@@ -1,10 +1,10 @@
-"""What plugins implement: backends, storages, compactors, compaction services, hooks.
+"""The contracts that plugins implement: backends, storages, compactors, services, hooks.
 
-Authors of plugins come here. The conformance kit in `forebay_state_api.testing` checks what these
-modules promise; a plugin states the `CONTRACT_VERSION` that it was written for.
+Authors of plugins import from here. The conformance kit in `forebay_state_api.testing` tests what
+these modules promise; a plugin declares the `CONTRACT_VERSION` that it was written for.
 """
 
 from typing import Final
 
 CONTRACT_VERSION: Final = 2
-"""The version of this contract. A plugin states the one it implements as ``contract_version``."""
+"""The version of this contract. A plugin declares its own as ``contract_version``."""

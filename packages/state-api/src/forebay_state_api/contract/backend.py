@@ -1,12 +1,12 @@
-"""The backend contract: what stores the cells of one operator, for one range of key groups.
+"""The contract of state backends: they store one operator's cells for one range of key groups.
 
 A backend stores *tables*, one per declared state, of *cells*. A cell is addressed by (key group,
 key, namespace), in a map table also by a user key. A table has one of three shapes (`Shape`). The
-kinds of state, with TTL or without, are written once, on top of tables, and keep what the current
-micro-batch reads and writes in a `Space`; so a backend answers batched reads of what was there
-before and takes batched writes, and need not know anything about kinds, records, futures or order.
-Keys and namespaces that are equal come in one form (see `canonical_key`), and may be found by what
-they are encoded as.
+kinds of state, with TTL or without, are implemented once, on top of tables, and keep the reads and
+writes of the current micro-batch in a `Space`. So a backend serves batched reads of earlier data
+and takes batched writes, and knows nothing about kinds, records, futures or order. Equal keys and
+namespaces have one canonical form (see `canonical_key`), so a backend may look them up by their
+encoding.
 
 Life of a backend object, all in one worker process::
 
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 
 
 NO_TIME: Final = -(1 << 62)
-"""`Opening.now_us` of a subtask that was given no row and so no time: earlier than every time."""
+"""`Opening.now_us` of a subtask that got no row and so no time: earlier than every time."""
 
 
 class Capability(enum.Flag):
-    """What a backend can do beyond the core; the conformance kit tests exactly what is claimed."""
+    """Optional abilities of a backend; the conformance kit tests exactly the claimed ones."""
 
     NONE = 0
     RESIDENT = enum.auto()
@@ -61,7 +61,7 @@ class Capability(enum.Flag):
     CLEANUP_IN_COMPACTION = enum.auto()
     """TTL: drops expired cells when it folds or compacts files."""
     EXPORT = enum.auto()
-    """`Table.export` gives out all cells, so that another backend can take the state over."""
+    """`Table.export` yields all cells, so that another backend can take the state over."""
 
 
 @attrs.frozen(kw_only=True)
@@ -72,7 +72,7 @@ class TableSpec:
     """The descriptor's name, unique in the operator."""
     shape: Shape
     kind: str
-    """The kind of state that uses the table, for `description` only."""
+    """The kind of state that uses the table; only for `description`."""
     key: ValueCodec
     """Codec of the operator's key."""
     value: ValueCodec
@@ -81,36 +81,36 @@ class TableSpec:
     """Codec of the map's user key; ``None`` for the other shapes."""
     ttl: bool = False
     """The state has a time to live: cells, list elements and map entries are pairs ``(last access
-    in µs, value)``. A backend packs them with `stored`, or the two parts apart."""
+    in µs, value)``. A backend packs them with `stored`, or packs the two parts separately."""
     compaction_expiry: Expiry | None = None
-    """Compaction drops what is dead by this; ``None`` where it was not asked to.
+    """Compaction drops data that have expired by this rule; ``None`` if it must not.
 
-    Not part of the description: a job may restart with another one.
+    Not part of the description: a job may restart with a different rule.
     """
     compaction_clock_every: int | None = None
-    """After so many cells compaction reads the clock again; ``None``: it never does."""
+    """The number of cells after which compaction reads the clock again; ``None``: never."""
     snapshot_expiry: Expiry | None = None
-    """A full snapshot drops what is dead by this; ``None`` where it was not asked to.
+    """A full snapshot drops data that have expired by this rule; ``None`` if it must not.
 
-    Not part of the description, as ``compaction_expiry``.
+    Like ``compaction_expiry``, it is not part of the description.
     """
     generations: Sequence[Mapping[str, Any]] = ()
-    """How value and user key were declared since the state is stored, once for each change of a
-    type, the present declaration last; empty where nothing is known. `reader_of` needs them."""
+    """The declarations of value and user key since the state was first stored: one for each change
+    of a type, the current one last; empty if they are unknown. `reader_of` needs them."""
 
     @property
     def stored(self) -> ValueCodec:
-        """Codec of what cells, list elements and map entries are: ``value``, or its pairs."""
+        """Codec of cells, list elements and map entries: ``value``, or with TTL its pairs."""
         return stamped_codec(self.value) if self.ttl else self.value
 
     def description(self) -> dict[str, Any]:
         """Plain data that is stored with the state and compared on restore.
 
-        Data of one type that were written before and after it was another one have different
-        descriptions: a backend must not join them.
+        If a type changed and later changed back, data from before and after have different
+        descriptions, and a backend must not merge them.
         """
         generation = {"generation": len(self.generations) - 1} if len(self.generations) > 1 else {}
-        # Kinds that are called like their shape, or stored as points, need not tell it.
+        # Kinds named like their shape, or stored as points, do not need a shape here.
         shape = {} if Shape.of({"kind": self.kind}) is self.shape else {"shape": self.shape.value}
         return {
             "name": self.name,
@@ -126,7 +126,7 @@ class TableSpec:
 
 @attrs.frozen(kw_only=True)
 class Opening:
-    """What `StateBackend.open` gets."""
+    """The arguments of `StateBackend.open`."""
 
     storage: ObjectStorage
     """Rooted at the operator's directory."""
@@ -134,97 +134,98 @@ class Opening:
     """The operator's directory as text, for messages and as part of a cache's key."""
     uid: str
     version: int
-    """The version that is opened; 0 is empty."""
+    """The version that is opened; 0 is the empty version."""
     range: KeyGroupRange
     parents: Sequence[ParentState]
-    """Disjoint, in key-group order, together the whole range; empty for version 0."""
+    """Disjoint, in key-group order, together covering the range; empty for version 0."""
     options: Mapping[str, Any]
     """Settings ``spark.forebay.<backend name>.*`` without the prefix, typed by the backend's
     ``options`` declaration."""
     now_us: int
-    """The micro-batch's time, µs since the epoch: the only clock that decides about state.
-    `NO_TIME` where the subtask knows none: then nothing expires."""
+    """The micro-batch's time, µs since the epoch: the only clock that state depends on.
+    `NO_TIME` if the subtask does not know it; then nothing expires."""
     cache_bytes: int
-    """Budget of this process for what backends keep between batches, all operators together: with 0
-    nothing is kept."""
+    """This process's budget for data that backends keep between batches, for all operators
+    together; with 0 nothing is kept."""
     compaction: CompactionService | None = None
-    """Where compaction jobs run, one per process and state directory; ``None`` where none may be
-    submitted, as for state that is only read."""
+    """The service for compaction jobs, one per process and state directory; ``None`` if the backend
+    must not submit any, for example when state is only read."""
     operator: str = ""
     """The operator's directory relative to the state directory: `CompactionJob.operator`."""
 
 
 class Scan(abc.ABC):
-    """The elements of one list or the entries of one map, as the table stood when it was made.
+    """The elements of one list or the entries of one map, at the time when the scan was created.
 
-    The view does not move: a later `Table.apply` does not show in it.
+    It is a snapshot: a later `Table.apply` is not visible in it.
     """
 
     @abc.abstractmethod
     def pages(self, page_size: int) -> Iterator[list[Any]]:
-        """Yield the content from its beginning, in lists of at most ``page_size``.
+        """Yield the content from the beginning, in lists of at most ``page_size``.
 
-        Lists give elements in insertion order; maps give ``(user key address, value)`` pairs in
-        any order. Each call starts anew. Called on a backend thread; may block.
+        A list yields elements in insertion order; a map yields ``(user key address, value)`` pairs
+        in any order. Each call starts again. Called on a backend thread; may block.
         """
 
 
 class Table(abc.ABC):
     """The cells of one declared state within the opened key-group range.
 
-    Reads see what was opened plus everything applied so far. `get_many`, `get_entries` and
+    Reads see the opened version plus everything applied so far. `get_many`, `get_entries` and
     `Scan.pages` may run on several backend threads at once; `space`, `scan` and `apply` are called
-    on the task thread, `apply` never while a read is under way.
+    on the task thread, `apply` never during a read.
     """
 
     @abc.abstractmethod
     def space(self, namespace: Any) -> Space:
-        """The space of ``namespace`` (``None`` is the default one); the same object each time."""
+        """Return the space of ``namespace`` (``None``: the default); the same object each time."""
 
     @abc.abstractmethod
     def get_many(self, namespace: Any, keys: Sequence[tuple[int, Any]]) -> list[Any]:
-        """Point tables: the values of ``(key group, key)`` cells, in order; ``ABSENT`` for none.
+        """For point tables: return the values of ``(key group, key)`` cells, in order.
 
-        Of any number of cells. The engine does not change the values.
+        A cell that does not exist gives ``ABSENT``. There may be any number of cells. The engine
+        does not change the values.
         """
 
     @abc.abstractmethod
     def get_entries(self, namespace: Any, cells: Sequence[tuple[int, Any, Any]]) -> list[Any]:
-        """Map tables: the values of ``(key group, key, user key address)`` cells, in order.
+        """For map tables: return the values of ``(key group, key, user key address)`` cells.
 
-        As `get_many`.
+        Otherwise as `get_many`.
         """
 
     @abc.abstractmethod
     def scan(self, namespace: Any, group: int, key: Any) -> Scan:
-        """List and map tables: all of one key.
+        """For list and map tables: return a scan of the content of one key.
 
-        Takes the view and does not wait: it is called on the task thread, when the iteration is
-        requested. What has to be read is read by `Scan.pages`.
+        Takes the snapshot without waiting: it is called on the task thread when the iteration is
+        requested. `Scan.pages` does the reading.
         """
 
     @abc.abstractmethod
     def apply(self, changes: Changes) -> None:
-        """Take writes. They are seen by later reads, and durable only after `commit`."""
+        """Take writes. Later reads see them; they are durable only after `commit`."""
 
     def export(self, keys: int) -> Iterator[Changes]:
-        """Give out all cells, as changes that make an empty table of the same spec hold them.
+        """Yield all cells, as changes that fill an empty table of the same spec.
 
-        Each key and namespace comes once, about ``keys`` of them at a time, in any order, as
-        `Changes.whole` makes them. Called on the task thread, on a table that nothing was applied
-        to; may block. Needs `Capability.EXPORT`.
+        Each key and namespace occurs once, about ``keys`` of them in each item, in any order, built
+        by `Changes.whole`. Called on the task thread, on a table to which nothing was applied; may
+        block. Needs `Capability.EXPORT`.
         """
         message = f"{type(self).__name__} cannot hand its {keys} cells to another backend"
         raise NotImplementedError(message)
 
     def sweep(self, checks: int, until_us: int) -> int:
-        """Look at the next ``checks`` cells and remove what is of ``until_us`` or older.
+        """Check the next ``checks`` cells and remove data with a time of ``until_us`` or older.
 
-        For backends with `Capability.CLEANUP_INCREMENTALLY` and tables with TTL. It goes on where
-        the last sweep of the table stopped, also one of an earlier version, begins anew at the
-        end, and looks at no cell twice. Of lists and maps single elements and entries go. Returns
-        how many values, elements and entries went. Called on the task thread at most once, after
-        the last `apply`: spaces are not used any more.
+        For backends with `Capability.CLEANUP_INCREMENTALLY` and tables with TTL. It continues where
+        the last sweep of the table stopped, even in an earlier version, wraps around at the end,
+        and checks no cell twice. In lists and maps it removes single elements and entries. Returns
+        the number of values, elements and entries that it removed. Called on the task thread at
+        most once, after the last `apply`: spaces are not used any more.
         """
         raise NotImplementedError
 
@@ -233,48 +234,48 @@ class StateBackend(abc.ABC):
     """One opened version of an operator's state, for one range of key groups."""
 
     name: ClassVar[str]
-    """What ``spark.forebay.state.backend`` selects; lower case."""
+    """The name in ``spark.forebay.state.backend``; lower case."""
     contract_version: ClassVar[int]
     """The `CONTRACT_VERSION` that the class was written for."""
     capabilities: ClassVar[Capability] = Capability.NONE
     background_cleanup: ClassVar[CleanupIncrementally | CleanupInCompaction | None] = None
-    """What `CleanupInBackground` stands for: the entries are checked for each record and not for
-    each access."""
+    """The clean-up that `CleanupInBackground` means for this backend; its entries are checked for
+    each record instead of each access."""
     options: ClassVar[Mapping[str, Any]] = {}
-    """Settings of the backend: name → `forebay_state_api.settings.Setting`; users set them as
+    """The backend's settings: name → `forebay_state_api.settings.Setting`; users set them as
     ``spark.forebay.<backend name>.<setting>``."""
 
     @classmethod
     @abc.abstractmethod
     def open(cls, opening: Opening) -> StateBackend:
-        """Open a version. Reads only.
+        """Open a version. Only reads from storage.
 
         Raises `CorruptStateError` for a truncated or altered file, here or at the first read.
         """
 
     @classmethod
     def kept(cls, path: str, version: int) -> Collection[KeyGroupRange]:
-        """Ranges of which this process keeps an older version that `catch_up` should bring along.
+        """Return the ranges that this process caches and `catch_up` should bring up to date.
 
-        Those of the operator at ``path`` (`Opening.path`) that a subtask here used not long before
-        ``version``.
+        These are ranges of the operator at ``path`` (`Opening.path`) that a subtask in this process
+        used not long before ``version``.
         """
         del path, version
         return ()
 
     @classmethod
     def catch_up(cls, opening: Opening) -> None:
-        """Bring what this process keeps of a range along to a version that another process made.
+        """Bring this process's cache of a range up to a version that another process made.
 
-        Comes between batches, on a thread of its own: an `open` of the same range waits for it.
+        Called between batches, on a separate thread: an `open` of the same range waits for it.
         """
         del opening
 
     @abc.abstractmethod
     def table(self, spec: TableSpec) -> Table:
-        """The table of a declared state, made at its first commit if it is new.
+        """Return the table of a declared state; a new one is created at its first commit.
 
-        Raises `StateMigrationError` when what is stored under the name cannot be read with
+        Raises `StateMigrationError` when the state stored under the name cannot be read with
         ``spec`` (`forebay_state_api.codecs.resolve` decides, so all backends agree).
         """
 
@@ -282,15 +283,15 @@ class StateBackend(abc.ABC):
     def commit(self, version: int) -> CommittedState:
         """Make everything applied so far durable as files of ``version``.
 
-        Data of states that were not asked for by `table` is kept. When nothing changed, no file is
-        written; what is written does not add up over the commits. A write that fails is raised.
-        The same changes give the same content, in whatever bytes. Called once, after the last
-        `Table.apply`, on the task thread.
+        Keeps the data of states for which `table` was not called. Writes no file if nothing
+        changed; files do not accumulate without bound over the commits. A failed write is raised.
+        The same changes give the same content, though not necessarily the same bytes. Called once,
+        after the last `Table.apply`, on the task thread.
         """
 
     def installed(self, manifest_id: str) -> None:  # noqa: B027 - a hook that need not be used
-        """The manifest of this commit is durable under ``manifest_id``; caching is now allowed."""
+        """Take note that this commit's manifest is durable, so that caching is now allowed."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Release what is not kept. Safe to call twice, and after any failure."""
+        """Release everything that is not cached. Safe to call twice, and after any failure."""

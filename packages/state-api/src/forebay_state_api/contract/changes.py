@@ -1,4 +1,4 @@
-"""Cells and changes: what the engine holds of a table, and what it hands to a backend."""
+"""Cells and changes: the engine's view of a table, and the writes that it hands to a backend."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class _Absent(enum.Enum):
 
 
 ABSENT: Final = _Absent.ABSENT
-"""The answer for a cell that does not exist; ``None`` is a value that a map may hold."""
+"""Returned for a cell that does not exist; ``None`` is a value that a map may hold."""
 
 
 class Shape(enum.Enum):
-    """What a table holds under each key and namespace, whatever kind of state uses it."""
+    """The content of a table under each key and namespace, whatever kind of state uses it."""
 
     POINT = "point"
     """One value."""
@@ -32,24 +32,24 @@ class Shape(enum.Enum):
 
     @classmethod
     def of(cls, description: Mapping[str, Any]) -> Shape:
-        """The shape of a table by its `TableSpec.description`."""
-        told = description.get("shape", description["kind"])
-        return cls(told) if told in ("list", "map") else cls.POINT
+        """Return the shape of the table with this `TableSpec.description`."""
+        shape = description.get("shape", description["kind"])
+        return cls(shape) if shape in ("list", "map") else cls.POINT
 
 
 @attrs.define
 class Space:
     """The cells of one namespace of one table that this process holds during a micro-batch.
 
-    The state objects read and write it directly; that is what makes an access that memory can
-    answer cost one dictionary look-up. Keys are the operator's keys.
+    The state objects read and write it directly, so an access that memory can serve costs one
+    dictionary look-up. Keys are the operator's keys.
 
     * point tables: ``cells[key] = value``; list tables: ``cells[key] = list of elements``;
       map tables: ``cells[key] = {user key address: value}``.
-    * ``complete``: a key that is not in ``cells`` does not exist. A resident backend hands out its
-      own dictionaries with ``complete=True``. Otherwise ``cells`` holds what was read or written
-      (``ABSENT`` for a cell known not to exist), and unknown cells are asked of the table.
-    * ``dirty`` says what was written since the last `Table.apply`: key → key group in point tables,
+    * ``complete``: a key that is not in ``cells`` does not exist. A resident backend returns its
+      own dictionaries with ``complete=True``. Otherwise ``cells`` holds the cells that were read or
+      written (``ABSENT`` for a cell known not to exist), and others are read from the table.
+    * ``dirty`` holds the writes since the last `Table.apply`: key → key group in point tables,
       key → `ListChange` in list tables, key → `MapChange` in map tables. The cells hold the newest
       content all the same; an incomplete list or map that was only written to has no cell.
     """
@@ -62,7 +62,7 @@ class Space:
 
 @attrs.define
 class PointChanges:
-    """What a micro-batch wrote to the cells of one namespace of a point table, column-wise."""
+    """A micro-batch's writes to one namespace of a point table, column-wise."""
 
     keys: list[Any]
     groups: list[int]
@@ -72,18 +72,18 @@ class PointChanges:
 
 @attrs.define
 class ListChange:
-    """What a micro-batch did to one list: ``replaced`` tells whether older elements are gone."""
+    """A micro-batch's changes to one list; ``replaced``: whether older elements are removed."""
 
     group: int
     replaced: bool = False
     elements: list[Any] = attrs.field(factory=list)
-    """The elements appended (after the replacement, where there was one), in order. A list that
+    """The elements appended (after the replacement, if there was one), in order. A list that
     was replaced and has no elements does not exist."""
 
 
 @attrs.define
 class MapChange:
-    """What a micro-batch did to one map: entries put or removed after an optional clear."""
+    """A micro-batch's changes to one map: entries put or removed after an optional clear."""
 
     group: int
     cleared: bool = False
@@ -95,9 +95,9 @@ class MapChange:
 class Changes:
     """Writes to one table since the last `Table.apply`, by namespace.
 
-    Only the member that fits the table's shape is filled, and all of it is the backend's from now
-    on (the keys, values and lists in it are not changed any more). Of a resident table (one whose
-    spaces are complete) the cells have already changed when this arrives.
+    Only the field for the table's shape is filled, and the backend owns its content from now on
+    (the keys, values and lists in it are not changed any more). The cells of a resident table (one
+    whose spaces are complete) have already changed when this arrives.
     """
 
     points: Mapping[Any, PointChanges] = attrs.field(factory=dict)
@@ -106,10 +106,11 @@ class Changes:
 
     @classmethod
     def whole(cls, shape: Shape, namespace: Any, cells: Iterable[tuple[Any, int, Any]]) -> Changes:
-        """What makes each of ``cells``, (key, key group, content), hold its content and no more.
+        """Return the changes that replace the content of each of ``cells``.
 
-        A content is a value, the elements of a list or the entries of a map; the latter two are
-        copied. Cells that do not exist are left out: ``ABSENT``, empty lists and empty maps.
+        ``cells`` are (key, key group, content). The content is a value, the elements of a list or
+        the entries of a map; lists and maps are copied. Cells that do not exist (``ABSENT``, empty
+        lists and empty maps) are left out.
         """
         if shape is Shape.POINT:
             rows = [row for row in cells if row[2] is not ABSENT]

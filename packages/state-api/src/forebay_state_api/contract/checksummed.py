@@ -1,8 +1,8 @@
-"""Sealed objects: small payloads of plain data that can tell whether they are whole.
+"""Sealed objects: small payloads of plain data with a checksum, so that damage is detected.
 
 Layout: magic (4 bytes), format version (1), length of the body (8, little-endian), the body in
-msgpack, and the XXH3-128 of everything before it (16). A shorter object was not written to its
-end and counts as no object; one whose checksum does not fit was altered.
+msgpack, and the XXH3-128 of everything before it (16). A shorter object was not written
+completely and counts as absent; an object whose checksum does not match was altered.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class TornObjectError(CorruptStateError):
 
 
 def seal(payload: Mapping[str, Any]) -> bytes:
-    """Encode plain data (what msgpack holds); `unseal` gives it back, tuples as lists."""
+    """Encode plain data (anything msgpack supports); `unseal` returns it, with tuples as lists."""
     body = cast("bytes", msgpack.packb(payload, use_bin_type=True))
     content = _HEAD.pack(_MAGIC, _FORMAT, len(body)) + body
     return content + xxhash.xxh3_128_digest(content)
 
 
 def unseal(data: bytes, name: str = "object") -> dict[str, Any]:
-    """Decode what `seal` made; ``name`` appears in the messages.
+    """Decode the bytes of `seal`; ``name`` appears in the messages.
 
     Raises `TornObjectError` for a truncated object, `CorruptStateError` for an altered one.
     """
@@ -48,7 +48,7 @@ def unseal(data: bytes, name: str = "object") -> dict[str, Any]:
         msg = f"{name} was altered: its checksum does not fit its content"
         raise CorruptStateError(msg)
     payload: Any = None
-    with contextlib.suppress(ValueError):  # no msgpack: no mapping either
+    with contextlib.suppress(ValueError):  # not msgpack, so not a mapping either
         payload = msgpack.unpackb(content[_HEAD.size :], raw=False, strict_map_key=False)
     if not isinstance(payload, dict):
         msg = f"{name} is not what was written there: it holds no mapping"
@@ -57,10 +57,10 @@ def unseal(data: bytes, name: str = "object") -> dict[str, Any]:
 
 
 def read_sealed(data: bytes, name: str, read: Callable[[dict[str, Any]], T]) -> T:
-    """Return what ``read`` makes of a sealed payload.
+    """Return ``read(payload)`` for a sealed payload.
 
-    Raises `CorruptStateError` that begins with ``name`` for an object that is truncated or altered,
-    and for the payload of an object of another kind.
+    Raises `CorruptStateError`, whose message begins with ``name``, for a truncated or altered
+    object, and for the payload of a different kind of object.
     """
     try:
         return read(unseal(data, name))
@@ -80,13 +80,13 @@ def known_fields(cls: type[attrs.AttrsInstance], payload: Mapping[str, Any]) -> 
 
 
 def _checked_end(data: bytes, name: str) -> int:
-    """Where the checksum begins, if the object has the length that its head announces."""
+    """Return where the checksum begins; raise unless the length is the one in the header."""
     if len(data) < _HEAD.size:
         msg = f"{name} is truncated to {len(data)} bytes"
         raise TornObjectError(msg)
     magic, version, length = _HEAD.unpack_from(data)
     if magic != _MAGIC:
-        msg = f"{name} was altered, or is no object of Forebay: it does not begin with its magic"
+        msg = f"{name} was altered, or is not Forebay's: it does not begin with the magic bytes"
         raise CorruptStateError(msg)
     if version != _FORMAT:
         msg = f"{name} has format {version}; this release reads format {_FORMAT}"
@@ -96,6 +96,6 @@ def _checked_end(data: bytes, name: str) -> int:
         msg = f"{name} is truncated: {len(data)} of {whole} bytes"
         raise TornObjectError(msg)
     if len(data) > whole:
-        msg = f"{name} was altered: {len(data)} bytes where its head announces {whole}"
+        msg = f"{name} was altered: it has {len(data)} bytes, and its header records {whole}"
         raise CorruptStateError(msg)
     return int(whole - _CHECKSUM_BYTES)

@@ -1,4 +1,4 @@
-"""What a compaction job says and what it leaves behind: plain data for manifests and wires."""
+"""The description and the result of a compaction job: plain data for manifests and messages."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class CompactionJob:
-    """What to compact. Two runs of one job give the same bytes, but for names below the prefix."""
+    """One compaction. Two runs of it write the same bytes; only names below the prefix differ."""
 
     id: str
-    """Fresh for every submission: the key by which repeated submissions are one."""
+    """Fresh for every submission; repeated calls with one id count as one submission."""
     operator: str
     """The operator's directory, relative to the storage that the service was opened with."""
     format: str
-    """Which compactor can read the inputs."""
+    """The file format, which selects the compactor."""
     inputs: Sequence[StateFile]
     """Oldest first, each with the key groups for which it is read; names below ``operator``."""
     output_prefix: str
-    """Below ``operator``; ends in ``/``, belongs to this submission alone, is never used again."""
+    """Below ``operator``; ends in ``/``, is used by this submission only, and never again."""
     range: KeyGroupRange
     """The key groups of the subtask that submits."""
     now_us: int
-    """The clock that decides what is expired, µs since the epoch."""
+    """The time by which data expire, µs since the epoch."""
     target_bytes: int
-    """About how large an output file should become."""
+    """Approximate size of an output file."""
     lease_s: float = 600.0
-    """How long the job's owner may stay silent: a service that nobody has asked about the job for
-    so long may give it up."""
+    """How long, in seconds, the job's owner may stay silent: a service may give up a job whose
+    status nobody has polled for longer."""
     heartbeat_s: float = 60.0
-    """How often whoever runs the job shows that it does."""
+    """Seconds between the heartbeats of the process that runs the job."""
     attempt: int = 1
-    """How often this work has been submitted, each time under an id and a prefix of its own."""
+    """The number of submissions of this work so far, each with its own id and prefix."""
     options: Mapping[str, Any] = attrs.field(factory=dict)
-    """Plain data of the format's own."""
+    """Plain data that the format defines."""
 
     @property
     def heartbeat_prefix(self) -> str:
-        """What names, below ``operator``, of the objects begin with that say: still at work."""
+        """Prefix, below ``operator``, of the names of heartbeat objects."""
         return f"{self.output_prefix}heartbeat-"
 
     @property
@@ -57,17 +57,17 @@ class CompactionJob:
         return f"{self.output_prefix}result"
 
     def stored_result(self, storage: ObjectStorage) -> CompactionResult:
-        """Return what the job left; ``storage`` is rooted at the operator's directory.
+        """Return the job's stored result; ``storage`` is rooted at the operator's directory.
 
-        Raises `ObjectNotFoundError` or `TornObjectError` where the job has not left a result yet,
-        `CorruptStateError` for one that was altered.
+        Raises `ObjectNotFoundError` or `TornObjectError` if the job has not written a result yet,
+        `CorruptStateError` for a result that was altered.
         """
         name = f"the compaction result {self.result_name} in {storage.url}"
         plain = unseal(storage.get(self.result_name), name)
         try:
             return CompactionResult.from_plain(plain)
         except (KeyError, TypeError, ValueError) as error:
-            message = f"{name} is not one: {error!r}"
+            message = f"{name} cannot be decoded: {error!r}"
             raise CorruptStateError(message) from error
 
     def to_plain(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class CompactionJob:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> CompactionJob:
-        """Return the job that `to_plain` described, without what a later release added."""
+        """Inverse of `to_plain`; ignores fields that a later release added."""
         inputs = [_file_from_plain(file) for file in plain["inputs"]]
         groups = KeyGroupRange(*plain["range"])
         return cls(**{**known_fields(cls, plain), "inputs": inputs, "range": groups})
@@ -90,16 +90,16 @@ class CompactionJob:
 
 @attrs.frozen(kw_only=True)
 class CompactionResult:
-    """What a compactor made. The client verifies it before it installs the outputs."""
+    """The outputs of a compactor. The client verifies them before it installs them."""
 
     outputs: Sequence[StateFile]
-    """In the order in which a manifest is to name them; may be empty."""
+    """In the order in which a manifest must name them; may be empty."""
     entries_in: int
     entries_out: int
     entries_dropped: int
-    """Overwritten, deleted or expired: ``entries_in == entries_out + entries_dropped``."""
+    """Entries overwritten, deleted or expired: ``entries_in == entries_out + entries_dropped``."""
     dropped: Mapping[str, int] = attrs.field(factory=dict)
-    """Why, for people: a word → how many of those dropped, as far as the compactor tells."""
+    """Reason, in a word for people → number of dropped entries, as far as the compactor knows."""
 
     def to_plain(self) -> dict[str, Any]:
         """Return dicts, lists, strings and numbers only."""
@@ -109,7 +109,7 @@ class CompactionResult:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> CompactionResult:
-        """Return the result that `to_plain` described, without what a later release added."""
+        """Inverse of `to_plain`; ignores fields that a later release added."""
         outputs = [_file_from_plain(file) for file in plain["outputs"]]
         return cls(**{**known_fields(cls, plain), "outputs": outputs})
 
@@ -125,6 +125,6 @@ def _file_to_plain(file: StateFile) -> dict[str, Any]:
 
 
 def _file_from_plain(plain: Mapping[str, Any]) -> StateFile:
-    """Return the file that `_file_to_plain` described."""
-    told = known_fields(StateFile, plain)
-    return StateFile(**{**told, "range": KeyGroupRange(*plain["range"])})
+    """Inverse of `_file_to_plain`."""
+    fields = known_fields(StateFile, plain)
+    return StateFile(**{**fields, "range": KeyGroupRange(*plain["range"])})

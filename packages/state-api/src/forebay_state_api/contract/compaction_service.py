@@ -1,4 +1,4 @@
-"""The contract of compaction services: where jobs run, and how to ask about them."""
+"""The contract of compaction services: they run jobs and report their status."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class CompactionPhase(enum.Enum):
-    """Where a job stands."""
+    """The phase of a job."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -26,108 +26,108 @@ class CompactionPhase(enum.Enum):
     FAILED = "failed"
     ABORTED = "aborted"
     LOST = "lost"
-    """It was running on a worker that is gone."""
+    """It was running on a worker that no longer exists."""
     UNKNOWN = "unknown"
-    """The service does not know the job: never submitted here, or released."""
+    """The service does not know the job: it was never submitted here, or was released."""
 
     @property
     def ended(self) -> bool:
-        """Nothing more will happen to the job here."""
+        """Whether nothing more will happen to the job here."""
         return self not in (CompactionPhase.QUEUED, CompactionPhase.RUNNING)
 
 
 class CompactionFault(enum.Enum):
-    """Why a job failed, by what can be done about it."""
+    """The kind of a job's failure, by what can be done about it."""
 
     TRANSIENT = "transient"
-    """Storage or a peer: another submission may succeed."""
+    """A failure of storage or a peer: another submission may succeed."""
     PERMANENT = "permanent"
-    """A fault in the job or the compactor: another submission fails too."""
+    """A defect of the job or the compactor: another submission will fail too."""
     CORRUPTION = "corruption"
-    """An input is not what was written: the job's owner must learn of it."""
+    """An input differs from what was written: the job's owner must be notified."""
     UNAVAILABLE = "unavailable"
-    """The service gave up, and was told that the task shall fail then: not the job's fault."""
+    """The service gave up and is configured to fail the task then; the job is not to blame."""
 
 
 @attrs.frozen
 class CompactionStatus:
-    """What `CompactionService.poll` answers."""
+    """The result of `CompactionService.poll`."""
 
     job_id: str
     phase: CompactionPhase
     fault: CompactionFault | None = None
-    """Of a failed job."""
+    """Set if the job failed."""
     message: str = ""
-    """Of a failed job: what happened."""
+    """A description of the failure."""
 
 
 class CompactionService(abc.ABC):
     """Runs compaction jobs. Methods may be called from any thread."""
 
     name: ClassVar[str]
-    """What ``spark.forebay.compaction.service`` selects; lower case."""
+    """The name in ``spark.forebay.compaction.service``; lower case."""
     contract_version: ClassVar[int]
     """The `CONTRACT_VERSION` that the class was written for."""
     options: ClassVar[Mapping[str, Any]] = {}
-    """Settings of the service: name → `forebay_state_api.settings.Setting`; users set them as
+    """The service's settings: name → `forebay_state_api.settings.Setting`; users set them as
     ``spark.forebay.<prefix>.<setting>``."""
     options_prefix: ClassVar[str] = ""
-    """What the names of its settings begin with; empty stands for the service's name."""
+    """The prefix of its settings' names; if empty, the service's name."""
     required_option: ClassVar[str] = ""
-    """A setting without which the service cannot work, and which means nothing without it."""
+    """A setting that the service requires and that may only be set for this service."""
 
     @classmethod
     @abc.abstractmethod
     def open(cls, storage: ObjectStorage, options: Mapping[str, Any]) -> CompactionService:
-        """Return a service for jobs whose ``operator`` lies in ``storage``, the state directory.
+        """Return a service for jobs whose ``operator`` is in ``storage``, the state directory.
 
-        Starts nothing that a process without jobs would have to pay for.
+        Starts nothing that would cost a process without jobs anything.
         """
 
     @abc.abstractmethod
     def submit(self, job: CompactionJob) -> None:
-        """Take a job and return without waiting for it.
+        """Accept a job and return without waiting for it.
 
-        A job whose id is known is not taken again. Raises `UnknownPluginError` where nothing here
-        can compact its format.
+        A job with a known id is ignored. Raises `UnknownPluginError` if no compactor for its format
+        is installed.
         """
 
     @abc.abstractmethod
     def poll(self, job_id: str, timeout_s: float = 0.0) -> CompactionStatus:
-        """Return where a job stands, at the latest ``timeout_s`` seconds later.
+        """Return the status of a job, at the latest after ``timeout_s`` seconds.
 
         With a timeout it returns as soon as the job has ended.
         """
 
     @abc.abstractmethod
     def abort(self, job_id: str) -> None:
-        """Ask a job to stop; it ends as aborted, or as whatever it had become before."""
+        """Request a job to stop; it ends as aborted, unless it has already ended."""
 
     @abc.abstractmethod
     def release(self, job_id: str) -> None:
-        """Forget a job that has ended; one that has not is aborted first. Deletes no object."""
+        """Forget a job; a job that has not ended is aborted first. Deletes no object."""
 
     def discard(self, job_id: str) -> None:
-        """Forget a job whose result was found, and is stale: an input of it is no longer live."""
+        """Forget a job whose result is stale because one of its inputs is no longer live."""
         self.release(job_id)
 
     def metrics(self) -> Mapping[str, float]:
-        """What the service would tell people of its work in this process: name → number.
+        """Return numbers for people about the service's work in this process, by name.
 
-        Each commit writes it into its manifest. Asks nobody.
+        Each commit writes them into its manifest. Makes no requests.
         """
         return {}
 
     def verify(self, job: CompactionJob, result: CompactionResult) -> None:  # noqa: B027 - most have nothing to add
-        """Check a result that is about to be installed, beyond what its owner checks of any.
+        """Check a result that is about to be installed, beyond the owner's own checks.
 
-        Called once for a result, by the task that installs it, whether or not this object ever saw
-        the job. Raises `CorruptStateError` for outputs that are not what the result says.
+        Called once for each result, by the task that installs it, even if this object never saw the
+        job. Raises `CorruptStateError` for outputs that differ from the result's description.
         """
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Abort what runs here and release what is held. Safe to call twice."""
+        """Abort the jobs that run here and release all resources. Safe to call twice."""
 
     def __enter__(self) -> Self:
         """Return the service; it is closed at the end of the block."""

@@ -1,4 +1,4 @@
-"""The contract of compactors, and how every service runs one."""
+"""The contract of compactors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Compactor(Protocol):
     """Rewrites files of one format. Stateless; may run several jobs on several threads."""
 
     format: ClassVar[str]
-    """What `CompactionJob.format` says of the files it can read."""
+    """The `CompactionJob.format` of the files that it can read."""
     contract_version: ClassVar[int]
     """The `CONTRACT_VERSION` that it was written for."""
 
@@ -24,19 +24,19 @@ class Compactor(Protocol):
     ) -> CompactionResult | None:
         """Read the inputs and write outputs under ``job.output_prefix``.
 
-        ``storage`` is rooted at the operator's directory. Asks ``cancelled`` now and then, at
-        least once a block, and returns ``None`` soon after it says yes; what it wrote until then
-        is the janitor's. Raises `StorageError` for what may succeed later, `CorruptStateError` for
-        inputs that are not what was written.
+        ``storage`` is rooted at the operator's directory. Calls ``cancelled`` regularly, at least
+        once a block, and returns ``None`` soon after it returns true; the janitor deletes the files
+        written until then. Raises `StorageError` for a failure that may not recur,
+        `CorruptStateError` for inputs that differ from what was written.
         """
 
 
 @runtime_checkable
 class VerifyingCompactor(Protocol):
-    """A compactor that can also tell whether a file of its format is whole."""
+    """A compactor that can also verify a file of its format."""
 
     def verify(self, file: StateFile, storage: ObjectStorage) -> None:
-        """Raise `CorruptStateError` unless ``file`` is what its name, size and meta say.
+        """Raise `CorruptStateError` unless ``file`` matches its name, size and metadata.
 
-        Reads what opening the file would read. ``storage`` is rooted at the operator's directory.
+        Reads as much as opening the file would. ``storage`` is rooted at the operator's directory.
         """

@@ -1,8 +1,8 @@
-"""When what has a time to live is dead: one rule, for engine, backends and compactors.
+"""Expiry: the one rule by which engine, backends and compactors decide that data have expired.
 
-Cells of point tables, elements of lists and entries of maps carry a time. Whatever a state's TTL
-says, at any moment it comes down to one time: what is of that time or older is dead. So a backend
-compares times, and knows of no mode of TTL.
+Cells of point tables, elements of lists and entries of maps carry a time. Whatever the state's TTL
+mode, at any moment there is one limit: data with that time or an older one have expired. So a
+backend only compares times, and does not know the modes of TTL.
 """
 
 from __future__ import annotations
@@ -14,44 +14,44 @@ from typing import Any, Final
 import attrs
 
 Clock = Callable[[], int]
-"""Gives µs since the epoch."""
+"""Returns µs since the epoch."""
 
 
 @attrs.frozen
 class Expiry:
-    """The rule of one state."""
+    """The expiry rule of one state."""
 
     ttl_us: int
-    """At most 2**62."""
+    """Time to live in µs, at most 2**62."""
 
     @classmethod
     def of(cls, plain: Any) -> Expiry:
-        """Return the rule that was told as `plain`."""
+        """Inverse of `plain`."""
         return cls(plain)
 
     @property
     def plain(self) -> Any:
-        """Plain data, which options of a compaction job may hold."""
+        """The rule as plain data, for the options of a compaction job."""
         return self.ttl_us
 
     def until_us(self, now_us: int) -> int:
-        """What is of this time or older is dead at ``now_us``; fits into 64 bits.
+        """Return the newest time that has expired at ``now_us``, in µs; fits into 64 bits.
 
-        It never goes back while ``now_us`` does not. At `NO_TIME` nothing is dead.
+        It never decreases while ``now_us`` does not. At `NO_TIME` nothing has expired.
         """
         return now_us - self.ttl_us
 
 
 class Deadline:
-    """Until when cells are dead that are looked at one after another, while time may go on."""
+    """The expiry limit for cells that are checked one after another while time may advance."""
 
     def __init__(
         self, expiry: Expiry, now_us: int, every: int | None = None, clock: Clock | None = None
     ) -> None:
-        """``now_us`` counts for the first ``every`` cells; then ``clock`` is read, and so on.
+        """Use ``now_us`` for the first ``every`` cells, then read ``clock``, and so on.
 
-        The time never goes back. Without ``every`` it stands still, without ``clock`` it goes on
-        from ``now_us``.
+        The time never goes back. Without ``every`` it does not advance; without ``clock`` it
+        advances from ``now_us``.
         """
         self._expiry: Final = expiry
         self._now_us = now_us
@@ -60,7 +60,7 @@ class Deadline:
         self._left = every or 0
 
     def steps(self, cells: int) -> Iterator[tuple[int, int]]:
-        """Split the next ``cells`` into neighbours: how many, and until when they are dead."""
+        """Split the next ``cells`` into runs; yield the length of each and its limit in µs."""
         if self._every is None:
             yield cells, self.until_us
             return
@@ -75,14 +75,14 @@ class Deadline:
 
     @property
     def until_us(self) -> int:
-        """What is of this time or older is dead, by the last reading of the clock."""
+        """The newest time that has expired, by the last reading of the clock, in µs."""
         return self._expiry.until_us(self._now_us)
 
 
 def running_clock(now_us: int) -> Clock:
-    """A clock that says ``now_us`` now, in µs, and goes on from there.
+    """Return a clock that starts at ``now_us`` (µs) and advances with real time.
 
-    The machine's own idea of the date does not matter, so a wrong one expires nothing.
+    It does not depend on the machine's date, so a wrong date expires nothing.
     """
     ahead_us = now_us - time.monotonic_ns() // 1_000
     return lambda: ahead_us + time.monotonic_ns() // 1_000

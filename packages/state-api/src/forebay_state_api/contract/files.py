@@ -1,4 +1,4 @@
-"""Files and metadata of a version, as a backend names them and manifests keep them."""
+"""Files and metadata of a version, as backends return them and manifests store them."""
 
 from __future__ import annotations
 
@@ -13,56 +13,56 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class StateFile:
-    """A file that a manifest names, with the key groups for which it is read.
+    """A file in a manifest, with the key groups for which it is read.
 
-    After a rescale the same file may be named by several manifests, each for its own range.
+    After a rescale several manifests may name the same file, each for its own range.
     """
 
     name: str
     """Name below the operator's directory."""
     size: int
-    """Bytes; checked when the file is opened."""
+    """Size in bytes; checked when the file is opened."""
     range: KeyGroupRange
     meta: Mapping[str, Any] = attrs.field(factory=dict)
-    """Plain data of the backend's own (checksum, role, chain, entry counts …)."""
+    """The backend's own plain data (checksum, role, chain, entry counts …)."""
 
 
 @attrs.frozen(kw_only=True)
 class ParentState:
-    """What one manifest of the opened version says, already clipped to the range being opened."""
+    """One manifest of the opened version, already clipped to the range that is opened."""
 
     manifest_id: str
     """Random identity of the manifest; a cached copy is valid for exactly this identity."""
     range: KeyGroupRange
     """The part of the opened range that this parent covers."""
     whole: bool
-    """The parent's own range is the opened range: nothing was clipped."""
+    """Whether the parent's own range is the opened range, so that nothing was clipped."""
     files: Sequence[StateFile]
-    """In the order in which the parent named them."""
+    """In the parent's order."""
     meta: Mapping[str, Any]
     """`CommittedState.meta` of the parent's commit."""
     descriptions: Mapping[str, Mapping[str, Any]]
-    """State name → `TableSpec.description` as it was last declared, also of states that were not.
+    """State name → last declared `TableSpec.description`, also of states no longer declared.
 
-    A file that was written earlier may hold values of an older, compatible type: a backend stores
-    with its data how they were written.
+    An older file may contain values of an older, compatible type: a backend stores the description
+    that its data were written with next to the data.
     """
 
 
 @attrs.frozen(kw_only=True)
 class CommittedState:
-    """What a backend made durable for one version; goes into the manifest."""
+    """The durable result of a backend's commit; it goes into the manifest."""
 
     files: Sequence[StateFile]
     """All files that the version needs, oldest first within a key group."""
     meta: Mapping[str, Any] = attrs.field(factory=dict)
     """Plain data that the next opening needs."""
     protected: Sequence[str] = ()
-    """Names of further files that the janitor must keep while the manifest lives; one that ends in
-    ``/`` stands for all files below it, such as what a compaction that is under way writes."""
+    """Names of more files that the janitor must keep as long as the manifest exists; a name that
+    ends in ``/`` means all files below it, such as the outputs of a running compaction."""
     keys: int | None = None
-    """Number of (key, namespace) cells over all tables, where the backend knows it."""
+    """Number of (key, namespace) cells in all tables, if the backend knows it."""
     bytes_total: int = 0
-    """Bytes of all files named in ``files``."""
+    """Total size of ``files``, in bytes."""
     bytes_written: int = 0
-    """Bytes that this commit wrote."""
+    """Bytes written by this commit."""

@@ -1,4 +1,4 @@
-"""The hooks a Forebay plugin may implement.
+"""The hooks that a Forebay plugin may implement.
 
 A plugin is a module (or object) named by an entry point of the group ``forebay``; it implements
 any of these functions under the decorator `hookimpl`::
@@ -14,8 +14,8 @@ any of these functions under the decorator `hookimpl`::
 
         return AcmeBackend
 
-Every hook returns one named thing, or a list or tuple of several, or ``None`` for nothing. Each is
-called at most once in a process, at the first use of its kind, so import heavy modules inside it.
+Every hook returns one named thing, a list or tuple of several, or ``None``. Each is called at most
+once in a process, when a thing of its kind is first used, so import heavy modules inside it.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ PROJECT: Final = "forebay"
 
 hookspec: Final = pluggy.HookspecMarker(PROJECT)
 hookimpl: Final = pluggy.HookimplMarker(PROJECT)
-"""Marks a function of a plugin as the implementation of the hook of the same name."""
+"""Marks a plugin's function as the implementation of the hook with the same name."""
 
 T = TypeVar("T")
 Several: TypeAlias = T | Sequence[T] | None
-"""What a hook returns: one, a list or tuple of several, or ``None``."""
+"""The return type of hooks: one thing, a list or tuple of several, or ``None``."""
 
 
 class Operator(Protocol):
-    """What ``forebay_operators`` gives: anything with these two; its use is the runtime's."""
+    """A result of ``forebay_operators``: anything with these two; the runtime defines the rest."""
 
     name: ClassVar[str]
-    """The word the operator is asked for by, such as ``ordered_wait``."""
+    """The name under which users request the operator, such as ``ordered_wait``."""
     contract_version: ClassVar[int]
     """The `CONTRACT_VERSION` that it was written for."""
 
 
 class HookSpecs:
-    """The signatures; see the module for what they have in common."""
+    """The signatures; the module's docstring has the rules that apply to all."""
 
     @hookspec
     def forebay_state_backends(self) -> Several[type[StateBackend]]:
-        """Give backend classes, each with ``name``, ``contract_version`` and ``options``.
+        """Return backend classes, each with ``name``, ``contract_version`` and ``options``.
 
         Called on the driver when settings are resolved, and in each worker process that opens
         state.
@@ -67,36 +67,36 @@ class HookSpecs:
 
     @hookspec
     def forebay_compaction_services(self) -> Several[type[CompactionService]]:
-        """Give classes that run compaction jobs, each with ``name`` and ``contract_version``.
+        """Return classes that run compaction jobs, each with ``name`` and ``contract_version``.
 
         Called in each worker process whose backend compacts.
         """
 
     @hookspec
     def forebay_compactors(self) -> Several[Compactor]:
-        """Give what rewrites files: each has ``format``, ``contract_version`` and ``compact``.
+        """Return compactors, each with ``format``, ``contract_version`` and ``compact``.
 
-        Called wherever a job runs: in a Spark worker by the ``local`` service, elsewhere in the
-        worker processes of a remote one.
+        Called in each process that runs a job: in a Spark worker by the ``local`` service, in the
+        service's own workers by a remote one.
         """
 
     @hookspec
     def forebay_operators(self) -> Several[Any]:
-        """Give operators for streaming DataFrames, each with ``name`` and ``contract_version``.
+        """Return operators for streaming DataFrames, each with ``name`` and ``contract_version``.
 
         Called on the driver.
         """
 
     @hookspec
     def forebay_storages(self) -> Several[type[ObjectStorage]]:
-        """Give object storage classes, each with ``schemes`` and ``contract_version``.
+        """Return object storage classes, each with ``schemes`` and ``contract_version``.
 
-        ``schemes`` is a tuple of the URL schemes that the class opens; see `ObjectStorage` for what
-        it is called with. Requests to it are tried again as `RetryingStorage` does.
+        ``schemes`` is a tuple of the URL schemes that the class opens; `ObjectStorage` documents
+        the arguments of its constructor. `RetryingStorage` retries its requests.
 
         Called in any process that opens a storage.
         """
 
     @hookspec
     def forebay_commands(self) -> Several[click.Command]:
-        """Give sub-commands of ``forebay``. Called in the process of the command line only."""
+        """Return sub-commands of ``forebay``. Called only by the command line."""

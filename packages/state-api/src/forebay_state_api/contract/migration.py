@@ -1,4 +1,4 @@
-"""Reading what was stored under an older declaration of a state: one answer for all backends."""
+"""Check and read data stored under an older declaration of a state, alike for all backends."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ _WAY_OUT: Final = (
 )
 
 _NAMES: Final = ("name", "module", "kind")
-"""What descriptions of classes have beside their fields or members."""
+"""Parts of a class's description other than its fields or members."""
 
 
 @attrs.frozen
 class Lineage:
-    """How one stored state was declared over time."""
+    """The declarations of one stored state over time."""
 
     description: Mapping[str, Any]
     """`TableSpec.description` of the last declaration."""
     generations: Sequence[Mapping[str, Any]]
-    """`TableSpec.generations` of it."""
+    """`TableSpec.generations` of the last declaration."""
 
 
 def only_generation(description: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The one generation that is known of a state of an older release."""
+    """Return the single known generation of a state from an older release."""
     return {part: description.get(part) for part in ("value", "user_key")}
 
 
 def says_more(spec: TableSpec) -> bool:
-    """Whether the generations of a state say more than its description, and must be stored."""
+    """Return whether a state's generations hold more than its description and must be stored."""
     return bool(spec.generations) and [*spec.generations] != [only_generation(spec.description())]
 
 
 def continued(spec: TableSpec, lineage: Lineage | None) -> TableSpec:
-    """The spec of a state that is declared over what is stored of it.
+    """Return the spec of a declared state, extended by the generations that are stored.
 
-    Raises `StateMigrationError` when data of any generation cannot be read with it: so every
-    backend refuses it when it is declared, whatever data are left.
+    Raises `StateMigrationError` if data of any generation cannot be read with it. So every backend
+    refuses it at the declaration, whether or not such data still exist.
     """
     if lineage is None:
         return attrs.evolve(spec, generations=[_declared(spec)])
     stored, generations = lineage.description, lineage.generations
     if not _same_types(stored, spec.description()):
-        # By what is declared itself: only now a Codec can say what it reads.
+        # Use the declaration itself: only now can a Codec report which data it reads.
         reader_of(stored, spec)
         generations = [*generations, _declared(spec)]
     spec = attrs.evolve(spec, generations=generations)
@@ -62,7 +62,7 @@ def continued(spec: TableSpec, lineage: Lineage | None) -> TableSpec:
 
 
 def _same_types(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether nothing has changed but what classes are called, and where they are."""
+    """Return whether only the names and modules of classes have changed."""
     parts = ("value", "user_key")
     return all(
         one[part] == other[part] or _structure(one[part]) == _structure(other[part])
@@ -83,7 +83,7 @@ def _declared(spec: TableSpec) -> Mapping[str, Any]:
 
 
 def described(generation: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The descriptions of value and user key in one of `TableSpec.generations`."""
+    """Return the descriptions of value and user key in one of `TableSpec.generations`."""
     return {
         part: declaration and shape_of(declaration).description
         for part, declaration in generation.items()
@@ -91,12 +91,12 @@ def described(generation: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def reader_of(stored: Mapping[str, Any], spec: TableSpec) -> TableSpec:
-    """The spec whose codecs unpack what was stored under ``stored`` and pack as ``spec`` does.
+    """Return ``spec`` with codecs that unpack data stored under ``stored``.
 
-    ``stored`` is a `TableSpec.description` of the past, ``spec`` what is declared now. Raises
-    `StateMigrationError` naming the state, the stored and the declared type and the way out: for
-    another kind, another key type, TTL switched on or off, and a type that cannot be read as the
-    declared one.
+    ``stored`` is an earlier `TableSpec.description`, ``spec`` the current declaration; the codecs
+    pack as before. Raises `StateMigrationError` naming the state, the stored and the declared type
+    and the remedy: for a different kind, a different key type, TTL switched on or off, and a type
+    that cannot be read as the declared one.
     """
     if stored == spec.description():
         return spec
@@ -117,7 +117,7 @@ def reader_of(stored: Mapping[str, Any], spec: TableSpec) -> TableSpec:
 def _reading(
     spec: TableSpec, part: str, stored: Mapping[str, Any], declared: ValueCodec
 ) -> ValueCodec:
-    # Of its own generation too: a release that did not number them may have written the data.
+    # Check its own generation too: the release that wrote the data may not have numbered them.
     since = spec.generations[stored.get("generation", 0) :]
     try:
         return resolve(stored[part], declared, [generation[part] for generation in since])

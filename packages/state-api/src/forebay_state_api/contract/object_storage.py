@@ -1,4 +1,4 @@
-"""What every object storage does: the few operations that versions and backends need."""
+"""The contract of object storages: the few operations that versions and backends need."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class ObjectNotFoundError(StorageError):
     """The object does not exist.
 
-    Operator action: it was deleted by hand, or belongs to a version that the janitor has cleared.
+    Operator action: it was deleted by hand, or belongs to a version that the janitor has deleted;
+    restore it from a copy, or open another version.
     """
 
 
@@ -32,7 +33,7 @@ class ObjectInfo:
     size: int
     """Bytes."""
     modified: datetime
-    """By the store's own clock, aware."""
+    """When it was last written, by the store's clock; aware."""
 
 
 def checked_name(name: str) -> str:
@@ -45,7 +46,7 @@ def checked_name(name: str) -> str:
 
 
 def checked_prefix(prefix: str) -> str:
-    """Return ``prefix`` without a trailing slash; ``""`` is the root itself."""
+    """Return ``prefix`` without a trailing slash; ``""`` is the root."""
     folder = prefix.rstrip("/") if prefix != "/" else prefix
     return checked_name(folder) if folder else ""
 
@@ -53,72 +54,73 @@ def checked_prefix(prefix: str) -> str:
 class ObjectStorage(abc.ABC):
     """A folder of objects. Names are relative, separated by ``/``, and never leave the folder.
 
-    A name that would (``..``, absolute, empty parts) is a `ValueError`; whatever storage itself
-    reports becomes a `StorageError` that names the object: see `failed` and `absent`.
+    A name that would (``..``, absolute, empty parts) is a `ValueError`. Errors of the store become
+    a `StorageError` that names the object: see `failed` and `absent`.
 
-    A class that a plugin gives is called with the URL, of one of its ``schemes``, and the settings
-    ``spark.forebay.storage.*`` by what they have for the ``*``; it raises `ConfigurationError` for
-    those that mean nothing to it, and asks the store nothing before the first request.
+    A plugin's class is called with a URL, which has one of its ``schemes``, and a mapping of the
+    settings ``spark.forebay.storage.*`` without that prefix. It raises `ConfigurationError` for
+    unknown settings, and does not contact the store before the first request.
     """
 
     url: str
-    """Where the folder is, for messages; for a local directory its absolute path."""
+    """The folder's location, for messages; for a local directory its absolute path."""
     waits: bool = True
-    """Whether a request waits for something that lies outside this machine, so that several threads
-    with a request each are quicker than one thread with all of them."""
+    """Whether requests wait for something outside this machine, so that several threads with one
+    request each are faster than one thread with all of them."""
 
     @abc.abstractmethod
     def put(self, name: str, data: bytes) -> None:
-        """Write an object, whole or not at all; a list that begins later shows it."""
+        """Write an object, completely or not at all; a list that begins later shows it."""
 
     @abc.abstractmethod
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """Write an object that does not exist yet; ``False`` when it exists.
+        """Write an object unless it exists; return ``False`` if it does.
 
-        Of several callers at once exactly one gets ``True``, if each writes bytes of its own (with
-        a random id in them, say): where an answer is lost, an object with the caller's bytes counts
-        as the caller's. A caller that gets a `StorageError` may have written the object.
+        Of several concurrent callers exactly one gets ``True``, provided that each writes different
+        bytes (for example with a random id): if a response is lost, an object with the caller's
+        bytes counts as the caller's. A caller that gets a `StorageError` may still have written the
+        object.
         """
 
     @abc.abstractmethod
     def get(self, name: str) -> bytes:
-        """Return the content; `ObjectNotFoundError` when there is no such object."""
+        """Return the content; raise `ObjectNotFoundError` if there is no such object."""
 
     @abc.abstractmethod
     def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
-        """Return ``(start, length)`` ranges in order, many in flight.
+        """Return the bytes of ``(start, length)`` ranges, in order, requesting many at once.
 
         A range that ends beyond the object is a `StorageError`.
         """
 
     @abc.abstractmethod
     def list(self, prefix: str = "") -> builtins.list[ObjectInfo]:
-        """All objects below the folder ``prefix``, at any depth, sorted by name."""
+        """Return all objects below the folder ``prefix``, at any depth, sorted by name."""
 
     @abc.abstractmethod
     def list_folders(self, prefix: str = "") -> builtins.list[str]:
-        """Names (last part only) of the folders directly below ``prefix``, sorted."""
+        """Return the names (last part only) of the folders directly below ``prefix``, sorted."""
 
     @abc.abstractmethod
     def delete(self, names: Iterable[str]) -> None:
-        """Delete objects; one that does not exist is no error. Not atomic over several names."""
+        """Delete objects, ignoring those that do not exist. Not atomic for several names."""
 
     @abc.abstractmethod
     def child(self, prefix: str) -> ObjectStorage:
-        """The storage of a folder below this one; nothing is created."""
+        """Return the storage of a folder below this one; nothing is created."""
 
     def fault(self, error: BaseException) -> StorageFault:
-        """What an error of the store means; overridden where its errors say it in their own way."""
+        """Classify an error of the store; override it if the store's errors need special care."""
         return StorageFault.of(error)
 
     def failed(self, action: str, name: str, error: BaseException) -> StorageError:
-        """Return what to raise from an error of the store: what failed, where, why, what helps."""
+        """Return the exception for a store's error: action, name, URL, cause and advice."""
         fault = self.fault(error)
         message = f"could not {action} {name!r} in {self.url}: {fault.cause}"
         return StorageError(message, transient=fault.passing)
 
     def absent(self, name: str) -> ObjectNotFoundError:
-        """Return what to raise for an object that does not exist."""
+        """Return the exception for an object that does not exist."""
         return ObjectNotFoundError(f"there is no object {name!r} in {self.url}")
 
     def __repr__(self) -> str:

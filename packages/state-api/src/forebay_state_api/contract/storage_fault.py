@@ -1,4 +1,4 @@
-"""What errors of stores mean: whether another try may succeed, and what an operator can do."""
+"""Classify errors of stores: whether a retry may succeed, and what an operator can do."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PASSING: Final = frozenset(
         errno.ETIMEDOUT,
     }
 )
-"""Errors of the operating system that may be over at the next try; a full disk is none."""
+"""Operating system errors that a retry may overcome; a full disk is not among them."""
 _PASSING_STATUS: Final = frozenset({408, 425, 429})
 
 NO_PERMISSION: Final = "let the user that the executors run as read and write there"
@@ -56,18 +56,18 @@ _BY_STATUS: Final = {
 
 @attrs.frozen
 class StorageFault:
-    """What an error of a store means."""
+    """The classification of a store's error."""
 
     words: str
-    """What happened, in one line, without passwords and signatures."""
+    """A one-line description, without passwords and signatures."""
     passing: bool
-    """Whether the same request may succeed a little later."""
+    """Whether the error is transient: the same request may succeed a little later."""
     advice: str
-    """What an operator can do about it; empty where there is nothing to say."""
+    """Advice for an operator; empty if there is none."""
 
     @property
     def cause(self) -> str:
-        """The words, and the advice if there is some."""
+        """The description, followed by the advice if there is any."""
         return f"{self.words}; {self.advice}" if self.advice else self.words
 
     @classmethod
@@ -80,11 +80,11 @@ class StorageFault:
         passing: bool | None = None,
         denied: str = "",
     ) -> Self:
-        """Judge an error by what Python's own errors and those of HTTP clients say.
+        """Classify an error by the codes in Python's own errors and those of HTTP clients.
 
-        A store whose errors say it otherwise passes ``number``, of the operating system,
-        ``status``, of HTTP, and whether the error is ``passing``, where neither decides that;
-        ``denied`` is the advice for an error that means a lack of permission.
+        A store whose errors carry codes differently passes the operating system's ``number``, the
+        HTTP ``status``, and, where neither decides, whether the error is ``passing``. ``denied`` is
+        the advice for a lack of permission.
         """
         if number is None and isinstance(error, OSError):
             number = error.errno
@@ -108,5 +108,5 @@ def _is_passing(error: BaseException, number: int | None, status: int | None) ->
 
 
 def words_of(error: BaseException) -> str:
-    """What happened, in one line."""
+    """Return the error's text on one line, without passwords and signatures."""
     return " ".join(redacted(str(error).partition("\n\nDebug source")[0]).split())

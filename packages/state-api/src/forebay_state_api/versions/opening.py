@@ -184,7 +184,7 @@ def incomplete(listing: VersionListing, uid: str, url: str) -> CorruptStateError
     torn = [made.name for made in listing.torn if (made.by.run_key, made.by.subtask) not in done]
     batch = listing.version - 1
     if torn:
-        reason = f"truncated, for shorter than the name says, is {', '.join(torn)}"
+        reason = f"truncated (shorter than the size in its name): {', '.join(torn)}"
     else:
         reason = (
             f"batch {batch} was begun by {len(began)} subtask(s) and committed by {len(done)}, yet "

@@ -28,7 +28,7 @@ class ProbeFinding:
     promise: str
     """The property that the storage must have."""
     problem: str
-    """What it did instead; empty if it has the property."""
+    """The violation that was seen; empty if it has the property."""
     is_last: bool = False
     """The storage did not respond at all: the other properties were not probed."""
 

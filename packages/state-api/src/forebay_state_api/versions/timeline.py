@@ -3,7 +3,7 @@
 A run's timeline consists of the versions that it made itself above the batch at which it began;
 below that, of the timeline of the version that it continued, and so on. After a checkpoint went
 back, versions of the abandoned timeline are still stored next to (and above) the new ones; version
-numbers alone cannot tell them apart.
+numbers alone do not distinguish them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _made_by(storage: ObjectStorage, run_key: str, since: int, newest: int) -> R
             return RunVersion(version=version, run_key=run_key)
         if listing.torn:
             _log.warning(
-                "version %d in %s is passed over: truncated, for shorter than the name says, is %s",
+                "version %d in %s is skipped: truncated (shorter than the size in its name): %s",
                 version,
                 storage.url,
                 ", ".join(made.name for made in listing.torn),
@@ -75,7 +75,7 @@ def check_one_timeline(  # noqa: PLR0917 - one caller
 
     ``origin`` is the version with the highest number, about which the checkpoint has no entry. If
     the newest run's timeline ends below it with a version that a *later* run made, the query went
-    back in between, or two drivers ran at once. Storage cannot tell which timeline is meant.
+    back in between, or two drivers ran at once. Storage does not show which timeline is meant.
     """
     if origin.run_key is None:
         return
