@@ -11,7 +11,7 @@ __all__ = ["LsmBackend"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the backend when it is asked for: the ``forebay`` command does without."""
+    """Import the backend on first use: the ``forebay`` command does not need it."""
     if name == "LsmBackend":
         from forebay_backend_lsm.backend import LsmBackend
 

@@ -1,8 +1,8 @@
-"""From the engine's keys to cell keys and addresses, a whole batch at once.
+"""Turns the engine's keys into cell keys and addresses, a whole batch at once.
 
 A cell key begins with its *prefix*: the packed namespace and the packed key, each after its
-length. In a map the packed user key follows, to the end. `docs/reference/lsm-file-format.md` says
-how addresses are made of them.
+length. In a map the packed user key follows, to the end. `docs/reference/lsm-file-format.md`
+specifies the addresses.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _SECOND: Final = itemgetter(1)
 
 
 class AddressedKeys:
-    """Cells that are looked for, or written: addresses, and the keys that decide."""
+    """A batch of cells to look up or write: addresses, and the keys that decide equality."""
 
     def __init__(self, addresses: U64, keys: list[bytes]) -> None:
-        """Both in one order."""
+        """Pair ``addresses`` and ``keys``, which are in the same order."""
         self.addresses: Final = addresses
         self.keys: Final = keys
 
@@ -49,7 +49,7 @@ class AddressedKeys:
 
     @cached_property
     def probes(self) -> Probes:
-        """What filters are asked with."""
+        """The input of filters."""
         return Probes.of(self.addresses)
 
     @cached_property
@@ -59,7 +59,7 @@ class AddressedKeys:
 
     @cached_property
     def span(self) -> int:
-        """How far the addresses lie apart."""
+        """The difference between the highest and the lowest address."""
         return int(np.ptp(self.addresses)) if len(self) else 0
 
     @cached_property
@@ -76,17 +76,17 @@ class AddressedKeys:
 
 @attrs.frozen(eq=False)
 class Entries:
-    """Cells of a map table, and the prefixes that they belong to."""
+    """Cells of a map table, and their prefixes."""
 
     prefixes: AddressedKeys
-    """Of each cell, at the address of the prefix's `Kind.CLEAR`."""
+    """The prefix of each cell, at the address of the prefix's `Kind.CLEAR`."""
     cells: AddressedKeys
 
     @classmethod
     def of(
         cls, groups: npt.NDArray[Any], prefixes: list[bytes], user_keys: Sequence[bytes]
     ) -> Self:
-        """Put the two parts together, address and key."""
+        """Combine prefixes and user keys into addresses and keys."""
         low = prefix_addresses(groups, prefixes)
         keys = [prefix + user_key for prefix, user_key in zip(prefixes, user_keys, strict=True)]
         hashes = np.fromiter(map(xxh3_64_intdigest, user_keys), np.uint64, len(keys))
@@ -94,15 +94,15 @@ class Entries:
 
 
 class Addressing:
-    """How the cells of one table are addressed. Thread-safe."""
+    """Computes the addresses of one table's cells. Thread-safe."""
 
     def __init__(self, spec: TableSpec) -> None:
-        """``spec`` is what is declared; keys are packed by its codecs."""
+        """``spec`` is the declaration, whose codecs pack the keys."""
         self._key = spec.key
         self._user_key = spec.user_key
 
     def prefixes(self, namespace: Any, keys: list[Any]) -> list[bytes]:
-        """The prefix of each key."""
+        """Return the prefix of each key."""
         heads = _heads(head_of(namespace))
         packed = self._key.pack_each(keys)
         try:
@@ -112,48 +112,48 @@ class Addressing:
             return [head + varint(len(key)) + key for key in packed]
 
     def cells(self, namespace: Any, groups: npt.NDArray[Any], keys: list[Any]) -> AddressedKeys:
-        """Cells of a point or list table."""
+        """Address cells of a point or list table."""
         prefixes = self.prefixes(namespace, keys)
         return AddressedKeys(addresses_of(groups, prefixes), prefixes)
 
     def asked(self, namespace: Any, cells: Sequence[tuple[int, Any]]) -> AddressedKeys:
-        """`cells` for (key group, key) pairs."""
+        """Do `cells` for (key group, key) pairs."""
         groups = np.fromiter(map(_FIRST, cells), np.uint64, len(cells))
         return self.cells(namespace, groups, [*map(_SECOND, cells)])
 
     def entries(self, namespace: Any, cells: Sequence[tuple[int, Any, Any]]) -> Entries:
-        """Cells of a map table for (key group, key, user key address)."""
+        """Address cells of a map table, given as (key group, key, user key address)."""
         groups = np.fromiter([cell[0] for cell in cells], np.uint64, len(cells))
         prefixes = self.prefixes(namespace, [cell[1] for cell in cells])
         return Entries.of(groups, prefixes, self.user_keys([cell[2] for cell in cells]))
 
     def user_keys(self, addresses: list[Any]) -> list[bytes]:
-        """The packed user keys behind the engine's addresses of them."""
+        """Pack the user keys, given by the addresses that the engine uses for them."""
         codec = self._user_key
         assert codec is not None
         original = codec.original
         return codec.pack_each(addresses if original is None else [*map(original, addresses)])
 
     def one(self, namespace: Any, group: int, key: Any) -> AddressedKeys:
-        """The cell of one key in a list table."""
+        """Address the cell of one key in a list table."""
         (prefix,) = self.prefixes(namespace, [key])
         return AddressedKeys(np.array([address_of(group, prefix)], np.uint64), [prefix])
 
     def one_map(self, namespace: Any, group: int, key: Any) -> AddressedKeys:
-        """The prefix of one key in a map table, at its lowest address."""
+        """Address the prefix of one key in a map table, at its lowest address."""
         (prefix,) = self.prefixes(namespace, [key])
         return AddressedKeys(prefix_addresses(np.array([group]), [prefix]), [prefix])
 
 
 def prefix_addresses(groups: npt.NDArray[Any], prefixes: Sequence[bytes]) -> U64:
-    """The lowest address of each prefix in a map table."""
+    """Return the lowest address of each prefix in a map table."""
     hashes = np.fromiter(map(xxh3_64_intdigest, prefixes), np.uint64, len(prefixes))
     shifted: U64 = groups.astype(np.uint64) << _GROUP_SHIFT
     return shifted | hashes >> _HALF_SHIFT << _ENTRY_SHIFT
 
 
 def head_of(namespace: Any) -> bytes:
-    """What the prefixes of a namespace begin with."""
+    """Return the beginning of all prefixes of a namespace."""
     if namespace is None:
         return b"\0"
     packed = NAMESPACES.pack_one(namespace)
@@ -161,18 +161,18 @@ def head_of(namespace: Any) -> bytes:
 
 
 def namespace_of(cell_key: bytes) -> Any:
-    """The namespace in a cell key."""
+    """Return the namespace in a cell key."""
     length, start = read_varint(cell_key, 0)
     return NAMESPACES.unpack_one(cell_key[start : start + length]) if length else None
 
 
 def prefix_of(cell_key: bytes) -> bytes:
-    """The part of a cell key that tells namespace and key."""
+    """Return the part of a cell key that holds namespace and key."""
     return cell_key[: _key_span(cell_key)[1]]
 
 
 def key_in(cell_key: bytes) -> bytes:
-    """The packed key in a cell key."""
+    """Return the packed key in a cell key."""
     start, stop = _key_span(cell_key)
     return cell_key[start:stop]
 
@@ -185,12 +185,12 @@ def _key_span(cell_key: bytes) -> tuple[int, int]:
 
 @lru_cache(maxsize=16)
 def _heads(head: bytes) -> list[bytes]:
-    """The head, and the length of a key whose length takes one byte."""
+    """Return ``head`` followed by each key length that takes one byte."""
     return [head + bytes((length,)) for length in range(_ONE_BYTE)]
 
 
 def varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first; all bytes but the last have the highest bit set."""
+    """Encode a number, 7 bits a byte, lowest first; all bytes but the last have the top bit set."""
     out = bytearray()
     while number >= _ONE_BYTE:
         out.append(number & (_ONE_BYTE - 1) | _ONE_BYTE)
@@ -200,7 +200,7 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(data: bytes, start: int) -> tuple[int, int]:
-    """The number at ``start``, and where it ends."""
+    """Decode the number at ``start``; return it and the offset after it."""
     number = shift = 0
     while True:
         byte = data[start]

@@ -25,9 +25,9 @@ _log = logging.getLogger(__name__)
 
 
 class LsmBackend(StateBackend):
-    """State whose home is storage: opening reads indexes and filters, reads fetch blocks.
+    """Keeps state on object storage: opening reads indexes and filters, reads fetch blocks.
 
-    What is kept of files in memory is shared by all operators and partitions of the process.
+    All operators and partitions of the process share one cache of file contents.
     """
 
     name: ClassVar[str] = "lsm"
@@ -48,13 +48,13 @@ class LsmBackend(StateBackend):
         compactions: Compactions,
         sources: Mapping[str, FileSource],
     ) -> None:
-        """``sources`` are the files of ``compactions``, by their names."""
+        """``sources`` are the opened files of ``compactions``, by name."""
         self._opening: Final = opening
         self._options: Final = options
         self._storage: Final = OperatorStorage.of(opening, options)
         self._compactions: Final = compactions
         self._files: Final = tuple(compactions.files)
-        """What was opened, oldest first."""
+        """The opened files, oldest first."""
         self._sources: Final = {**sources}
         self._tables: Final[dict[str, LsmTable]] = {}
         self._new: Final[list[StateFile]] = []
@@ -62,7 +62,7 @@ class LsmBackend(StateBackend):
         self._swept: Final[dict[str, int]] = _swept(opening)
         """State → the address at which its next sweep begins."""
         self._data: Final[list[tuple[StateFile, bytes]]] = []
-        """The last of them, with its content, for the cache."""
+        """The last file written, with its content, for the cache."""
 
     @classmethod
     def open(cls, opening: Opening) -> Self:
@@ -106,7 +106,7 @@ class LsmBackend(StateBackend):
         self._data.clear()
 
     def _runs(self, file: StateFile, spec: TableSpec) -> Iterator[FileRun]:
-        """What a file has of a table."""
+        """Yield the part of a table that a file holds, if any."""
         source = self._sources[file.name]
         if (table := source.file.tables.get(spec.name)) is not None:
             with decoding(lambda _: f"file {file.name!r} {source.where}"):
@@ -118,7 +118,7 @@ class LsmBackend(StateBackend):
         return {name: address for name, address in sorted(swept.items()) if address}
 
     def _job_options(self) -> dict[str, Any]:
-        """What a compactor has to know beside the files."""
+        """Return the options that a compactor needs in addition to the files."""
         specs = [table.spec for table in self._tables.values()]
         return {
             "compression": self._options.compression,
@@ -133,7 +133,7 @@ class LsmBackend(StateBackend):
         }
 
     def _applied(self) -> None:
-        """Write what was applied to a file when it takes up too much memory."""
+        """Spill the memtables to a file when they take up too much memory."""
         size = sum(table.memtable.size for table in self._tables.values())
         if size <= self._options.memtable_bytes:
             return
@@ -152,6 +152,6 @@ class LsmBackend(StateBackend):
 
 
 def _swept(opening: Opening) -> dict[str, int]:
-    """Where sweeps stopped; of several parents they begin anew."""
+    """Return where sweeps stopped; after a rescale they begin again."""
     whole = len(opening.parents) == 1 and opening.parents[0].whole
     return dict(opening.parents[0].meta.get("swept", {})) if whole else {}

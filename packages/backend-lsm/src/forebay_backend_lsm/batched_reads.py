@@ -1,8 +1,7 @@
-"""Answers reads of one table from its runs: filters first, then only the blocks that are needed.
+"""Answers batches of reads of one table: checks the filters, then reads only the blocks needed.
 
-A cell is looked for from the newest run to the oldest. Where the block that should hold it is not
-in memory the cell waits, while the others go on; then all blocks that cells wait for are read at
-once, whatever run they are of.
+Cells are looked up from the newest run to the oldest. A cell whose block is not in memory waits
+while the others proceed; then all blocks that cells wait for, of all runs, are read at once.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ from forebay_state_api.contract.backend import TableSpec
 from forebay_state_api.errors import CorruptStateError
 
 _RESOLVE_AT: Final = 256
-"""Blocks that were read are looked into when there are so many."""
+"""Blocks that have been read are searched as soon as there are this many."""
 _FEW: Final = 256
-"""Fewer cells than this are not looked for in one file alone."""
+"""Fewer cells than this are not searched for in one file alone."""
 
 Found = tuple[TableSpec, Hits]
-"""Some of the cells asked for, and whose codecs unpack them."""
+"""Some of the requested cells, and the spec whose codecs unpack them."""
 
 
 @attrs.frozen(eq=False)
 class _Candidates:
-    """Cells that one file may hold, and the block where each would be."""
+    """Cells that one file may hold, and the block that would hold each."""
 
     level: int
     """Number of the run, from the newest."""
@@ -43,7 +42,7 @@ class _Candidates:
     blocks: I64
 
     def take(self, chosen: Any) -> _Candidates:
-        """Some of the cells."""
+        """Return some of the cells."""
         return attrs.evolve(self, which=self.which[chosen], blocks=self.blocks[chosen])
 
 
@@ -54,9 +53,9 @@ class Reads:
         self.runs: Final = runs
 
     def newest(self, batch: AddressedKeys, floors: I64 | None = None) -> Iterator[Found]:
-        """The newest cell of each key, whatever its kind; keys without any are left out.
+        """Yield the newest cell of each key, whatever its kind; omit keys without any.
 
-        ``floors`` is the oldest run, counted from the newest, that each key is looked for in.
+        ``floors`` is the oldest run, counted from the newest, to search for each key.
         """
         entering: dict[int, list[I64]] = {0: [np.arange(len(batch))]}
         while entering:
@@ -70,9 +69,9 @@ class Reads:
                     entering.setdefault(one.level + 1, []).append(absent)
 
     def every(self, batch: AddressedKeys) -> list[Found]:
-        """All cells of each key, newest first within a key.
+        """Return all cells of each key, newest first within a key.
 
-        Reads the blocks of all runs at once: of a list, most of them are needed.
+        Reads the blocks of all runs at once, because a list needs most of them.
         """
         found: list[list[Found]] = [[] for _ in self.runs]
         stalled: list[_Candidates] = []
@@ -89,13 +88,13 @@ class Reads:
         return [each for parts in found for each in parts if len(each[1].which)]
 
     def holders(self, one: AddressedKeys) -> list[Run]:
-        """The runs that have the one cell of a batch, newest first."""
+        """Return the runs that have the batch's single cell, newest first."""
         return [
             run for run in self.runs if any(len(hits.which) for _, hits in Reads([run]).newest(one))
         ]
 
     def blocks(self, wanted: Sequence[tuple[FileRun, Sequence[int]]]) -> list[dict[int, Block]]:
-        """Whole blocks, by number, of each run."""
+        """Return whole blocks of each run, by number."""
         answers: list[dict[int, Block]] = [{} for _ in wanted]
         absent: list[tuple[int, Wanted]] = []
         for i, (run, numbers) in enumerate(wanted):
@@ -122,10 +121,10 @@ class Reads:
         entering: dict[int, list[I64]],
         stalled: list[_Candidates],
     ) -> Iterator[Found]:
-        """Go from the newest run to the oldest with the cells that enter at each.
+        """Search from the newest run to the oldest, with the cells that enter at each.
 
-        Where only some of the cells may be in a file they are not looked for at once, but in all
-        the files that may hold them together, at the end: a search costs the same for few cells.
+        A search costs as much for few cells as for many. So if only few cells may be in a file,
+        they are searched for at the end, in all files that may hold them together.
         """
         here = np.zeros(0, np.int64)
         together: list[_Candidates] = []
@@ -164,7 +163,7 @@ class Reads:
     def _read(
         self, batch: AddressedKeys, stalled: Sequence[_Candidates]
     ) -> Iterator[tuple[_Candidates, Hits, I64]]:
-        """Read what cells wait for; gives what was found, and which cells were looked for."""
+        """Read the blocks that cells wait for; yield the hits, and the cells searched for."""
         wanted = [Wanted(one.run.source, one.run.table, np.unique(one.blocks)) for one in stalled]
         arrived: dict[int, list[RawBlock]] = {}
         count = 0
@@ -184,13 +183,13 @@ def _entered(here: I64, cells: Sequence[I64]) -> I64:
 
 
 def _asked(level: int, run: FileRun, batch: AddressedKeys, here: I64) -> _Candidates | None:
-    """Which cells a file may hold."""
+    """Return the cells that a file may hold; ``None`` if there are none such."""
     which, blocks = run.candidates(batch, here)
     return _Candidates(level, run, which, blocks) if len(which) else None
 
 
 def _in_memory(batch: AddressedKeys, asked: _Candidates) -> tuple[Hits, list[_Candidates]]:
-    """What memory has of one file, and what has to be read."""
+    """Return the hits in blocks of one file that are in memory, and the cells that must wait."""
     hits, _, missing = CACHE.find([(asked.run.residence, asked.blocks, asked.which)], batch)
     return hits, [asked.take(missing)] if len(missing) else []
 
@@ -198,13 +197,13 @@ def _in_memory(batch: AddressedKeys, asked: _Candidates) -> tuple[Hits, list[_Ca
 def _newest_of(
     batch: AddressedKeys, asked: Sequence[_Candidates], stalled: list[_Candidates]
 ) -> Iterator[Found]:
-    """The newest of cells that several files may hold, ``asked`` newest first."""
+    """Yield the newest of cells that several files may hold; ``asked`` is newest first."""
     hits, at, missing = CACHE.find(
         [(one.run.residence, one.blocks, one.which) for one in asked], batch
     )
     ends = np.cumsum([len(one.which) for one in asked])
     if len(asked) > 1:
-        # Of the places where a cell is, or may be, only the newest one counts.
+        # Of the files that hold a cell, or may hold it, only the newest one counts.
         which = np.concatenate([one.which for one in asked])
         known = np.sort(np.concatenate([at, missing]))
         decisive = np.zeros(len(which), np.bool_)
@@ -228,7 +227,7 @@ def _newest_of(
 def _resolved(
     batch: AddressedKeys, stalled: Sequence[_Candidates], arrived: dict[int, list[RawBlock]]
 ) -> Iterator[tuple[_Candidates, Hits, I64]]:
-    """Look into blocks that have arrived, all at once, and keep them."""
+    """Search all blocks that have arrived at once, and cache them."""
     if not arrived:
         return
     waiting = [stalled[position] for position in arrived]
@@ -256,7 +255,7 @@ def _resolved(
 
 
 def _without(here: I64, away: Sequence[I64], count: int) -> I64:
-    """Cells that are neither found nor waiting."""
+    """Return the cells that are neither found nor waiting."""
     stays = np.ones(count, np.bool_)
     for part in away:
         stays[part] = False
@@ -264,7 +263,7 @@ def _without(here: I64, away: Sequence[I64], count: int) -> I64:
 
 
 def where(spec: TableSpec, one: AddressedKeys, holders: Sequence[Run]) -> str:
-    """Which cell cannot be read, and in which files it is, for messages."""
+    """Name the cell that cannot be read and the files that hold it, for messages."""
     with contextlib.suppress(CorruptStateError):
         key = spec.key.unpack_one(key_in(one.keys[0]))
         return f"{', '.join(run.where for run in holders)}, state {spec.name!r}, key {key!r:.200}"
@@ -272,7 +271,7 @@ def where(spec: TableSpec, one: AddressedKeys, holders: Sequence[Run]) -> str:
 
 
 def contents(reader: TableSpec, hits: Hits) -> tuple[list[int], list[Any]]:
-    """The values of put cells, and their positions in the batch."""
+    """Return the positions of put cells in the batch, and their values."""
     hits = hits.only(Kind.PUT)
     # The lengths are an array, which is a sequence in all but name.
     values = reader.value.unpack_each(hits.values, hits.lengths)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""``forebay lsm inspect`` and ``forebay lsm verify``: looks into sorted files."""
+"""The commands ``forebay lsm inspect`` and ``forebay lsm verify``, which read sorted files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ALL_GROUPS: Final = KeyGroupRange(0, 0xFFFF)
 
 @click.group("lsm")
 def lsm() -> None:
-    """Look into the sorted files of the lsm backend."""
+    """Inspect and verify the sorted files of the lsm backend."""
 
 
 @lsm.command("inspect")
@@ -40,7 +40,7 @@ def lsm() -> None:
 def inspect(
     place: str, conf: tuple[str, ...], properties_file: Path | None, *, as_json: bool
 ) -> None:
-    """Print the footer of a file; or of a directory the newest versions, their runs and sizes.
+    """Print a file's footer, or the newest versions below a directory with their runs and sizes.
 
     DIR is an operator's directory, or one above it.
     """
@@ -95,11 +95,11 @@ class _Folder:
 
     @classmethod
     def of(cls, storage: ObjectStorage) -> Self:
-        """What lies below ``storage`` now."""
+        """List all objects that are below ``storage`` now."""
         return cls(storage, storage.list())
 
     def manifests(self) -> dict[tuple[str, int], list[Manifest | str]]:
-        """By operator's folder and version, newest first; of an unreadable one what is wrong."""
+        """Return manifests, or their faults, by operator's folder and version, newest first."""
         found: dict[tuple[str, int], list[Manifest | str]] = {}
         for info in self.objects:
             versions, part, pair, name = ["", "", "", *info.name.split("/")][-4:]
@@ -111,7 +111,7 @@ class _Folder:
         return found
 
     def files(self) -> list[StateFile]:
-        """Every sorted file that a manifest names or that is there, once, with its whole name."""
+        """Return each sorted file that is stored or named by a manifest, once, by its full name."""
         files: dict[str, StateFile] = {}
         for (path, _), manifests in self.manifests().items():
             for manifest in manifests:
@@ -132,9 +132,9 @@ class _Folder:
 
 
 def _from_root(path: str, name: str) -> str | None:
-    """What an operator in the folder ``path`` calls ``name``, as seen from the directory given.
+    """Resolve a name that an operator in the folder ``path`` uses, against the given directory.
 
-    ``None`` for a file of another operator that does not lie below that directory.
+    Returns ``None`` for a file of another operator that is not below that directory.
     """
     operators = path.rstrip("/").split("/")
     if not name.startswith(FOREIGN):
@@ -163,7 +163,7 @@ def _sorted_file(place: str, options: Mapping[str, Any]) -> tuple[ObjectStorage,
 
 
 def _is_sorted_file(storage: ObjectStorage, file: ObjectInfo | StateFile) -> bool:
-    """Whether it begins as sorted files do."""
+    """Return whether it begins like a sorted file."""
     length = min(file.size, len(MAGIC))
     return storage.get_ranges(file.name, [(0, length)]) == [MAGIC]
 

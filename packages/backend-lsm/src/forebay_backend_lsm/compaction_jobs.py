@@ -1,7 +1,7 @@
-"""A compaction job that was submitted and has not been installed: how it stands, what it left.
+"""Tracks pending compaction jobs: submitted, and not installed yet.
 
-A manifest names the jobs that were pending when it was written, each with all that is needed to
-submit it again, so that any process can go on from there. Time is the micro-batch's.
+A manifest names the jobs that were pending when it was written, each with everything needed to
+submit it again, so that any process can continue from there. Times are times of micro-batches.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class PendingJob:
-    """A job that a manifest names."""
+    """A pending job that a manifest names."""
 
     job: CompactionJob
     alive_us: int
-    """The time of the last micro-batch that saw a sign of life, or that submitted the job;
-    `NO_TIME` if that one had none."""
+    """The time of the micro-batch that last saw a sign of life, or that submitted the job;
+    `NO_TIME` if that micro-batch had no time."""
     heartbeats: int = 0
     """Heartbeat objects seen so far."""
 
@@ -47,7 +47,7 @@ class PendingJob:
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
         """Return the pending job that `to_plain` described."""
-        alive_us = plain["alive_us"] or NO_TIME  # older state has 0 for none
+        alive_us = plain["alive_us"] or NO_TIME  # older state has 0 for no time
         return cls(
             **{
                 **known_fields(cls, plain),
@@ -57,15 +57,15 @@ class PendingJob:
         )
 
     def seen_alive(self, now_us: int) -> PendingJob:
-        """The same job, which gave a sign of life in the micro-batch of ``now_us``."""
+        """Return the job with a sign of life in the micro-batch at ``now_us``."""
         return attrs.evolve(self, alive_us=now_us) if now_us != NO_TIME else self
 
     def looked_for(
         self, storage: ObjectStorage, now_us: int, timeout_s: float
     ) -> PendingJob | None:
-        """The job as it stands at ``now_us``; ``None`` if it gave no sign of life for too long.
+        """Return the job as of ``now_us``; ``None`` if it gave no sign of life within the timeout.
 
-        Asks storage only when that may be so. A micro-batch without a time decides nothing.
+        Lists heartbeats on storage only after the timeout. Without a time, assumes it is alive.
         """
         if now_us == NO_TIME:
             return self
@@ -84,9 +84,9 @@ class PendingJob:
 
 
 def found_result(job: CompactionJob, storage: ObjectStorage) -> CompactionResult | None:
-    """What a job left, verified; ``None`` while its result object is missing or not whole.
+    """Return a job's verified result; ``None`` while the result object is missing or incomplete.
 
-    Raises `CorruptStateError` for a result that was altered, or that contradicts the job.
+    Raises `CorruptStateError` for a result that was altered or that contradicts the job.
     """
     try:
         result = job.stored_result(storage)
@@ -104,9 +104,9 @@ def found_result(job: CompactionJob, storage: ObjectStorage) -> CompactionResult
 
 
 def fault_of(job: CompactionJob, result: CompactionResult, sizes: Mapping[str, int]) -> str:
-    """What contradicts the job in its result; empty if nothing does.
+    """Describe how the result contradicts the job; return an empty string if it does not.
 
-    ``sizes`` are those of the objects below the job's prefix, by name.
+    ``sizes`` are the sizes in bytes of the objects below the job's prefix, by name.
     """
     if result.entries_in != result.entries_out + result.entries_dropped:
         return (
@@ -144,10 +144,10 @@ def _file_fault(job: CompactionJob, file: StateFile, sizes: Mapping[str, int]) -
 def _is_below(name: str, prefix: str) -> bool:
     try:
         return checked_name(name).startswith(prefix)
-    except ValueError:  # it is no name at all
+    except ValueError:  # not a valid object name
         return False
 
 
 def outputs_of(job: CompactionJob, result: CompactionResult) -> Sequence[StateFile]:
-    """The outputs as a manifest names them: each says which job wrote it, for `layers_of`."""
+    """Return the outputs as a manifest names them, each with the id of its job for `layers_of`."""
     return [attrs.evolve(f, meta={**f.meta, "job": job.id}) for f in result.outputs]

@@ -1,10 +1,10 @@
-"""The compactions of one opened backend: found, installed, picked, submitted.
+"""Finds, installs, picks and submits the compactions of one opened backend.
 
-A job is submitted after the manifest that names it is durable. It leaves its outputs and then a
-result object under a prefix of its own, and whichever task opens the key groups next, in whatever
-process, finds it, reads the outputs in place of the inputs, and names them in the manifest that it
-commits. Nothing else makes outputs live: what a job left that no manifest names any more is never
-looked at, and the janitor clears it. A job that shows no sign of life for `job_timeout_s` is
+A job is submitted after the manifest that names it is durable. It writes its outputs and then a
+result object under its own prefix. The task that opens the key groups next, in whatever process,
+finds the result, reads the outputs in place of the inputs, and names them in the manifest that it
+commits. Nothing else makes outputs live: the outputs of a job that no manifest names any more are
+never read, and the janitor deletes them. A job that shows no sign of life for `job_timeout_s` is
 submitted again, under a new id and prefix.
 """
 
@@ -40,12 +40,12 @@ _META: Final = "compaction"
 _LEASE_GAPS: Final = 3
 _LEAST_LEASE_S: Final = 600.0
 _BEATS: Final = 10
-"""Heartbeats within the timeout: some may be late."""
+"""Heartbeats within the timeout: several, because some may be late."""
 
 
 @attrs.frozen(kw_only=True)
 class CompactedFiles:
-    """What compaction makes of a commit, for `CommittedState`."""
+    """The outcome of compaction at a commit, for `CommittedState`."""
 
     files: Sequence[StateFile]
     """All files of the version, oldest first within a key group."""
@@ -54,18 +54,18 @@ class CompactedFiles:
     protected: Sequence[str]
     """Prefixes that the janitor must keep while the manifest lives."""
     bytes_written: int
-    """By a compaction that the commit had to wait for."""
+    """Bytes written by a compaction that the commit had to wait for."""
 
 
 class Compactions:
-    """What is compacted of one operator's key groups, from one opening to its commit."""
+    """Handles the compactions of one operator's key groups, from one opening to its commit."""
 
     def __init__(self, opening: Opening, options: LsmOptions, compactor: Compactor) -> None:
-        """Find out how the pending jobs stand, and install the results that are there.
+        """Check the pending jobs, and install the results that exist.
 
-        Reads only: per pending job a question to the service, and unless it is at work a request
-        to storage. Raises `CorruptStateError` for a result or an input that is not what was
-        written, `PluginError` for a job that no other submission will help.
+        Only reads: polls the service once for each pending job and, unless the job is running,
+        sends one request to storage. Raises `CorruptStateError` for a result or an input that was
+        altered, `PluginError` for a job that would fail again if resubmitted.
         """
         self._opening = opening
         self._options = options
@@ -78,7 +78,7 @@ class Compactions:
         self._stale: list[str] = []
         self._now_us, self._gap_us = opening.now_us, 0
         self.files: Sequence[StateFile] = [f for parent in opening.parents for f in parent.files]
-        """The files to read, in order of age: results that were found stand for their inputs."""
+        """The files to read, in order of age; outputs of installed jobs replace their inputs."""
         self._find()
 
     # -- opening ------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class Compactions:
         metas = [parent.meta.get(_META, {}) for parent in opening.parents]
         if self._service is None or len(metas) != 1 or not opening.parents[0].whole:
             return
-        before = metas[0].get("now_us") or NO_TIME  # older state has 0 for none
+        before = metas[0].get("now_us") or NO_TIME  # older state has 0 for no time
         self._now_us = before if opening.now_us == NO_TIME else opening.now_us
         gap_us = self._now_us - before if before != NO_TIME else 0
         self._gap_us = max(metas[0].get("gap_us", 0), gap_us)
@@ -132,7 +132,7 @@ class Compactions:
         self.files = files
 
     def _drop_dead(self) -> None:
-        """Forget jobs of which an input is not live any more: they can never be installed."""
+        """Forget jobs with an input that is no longer live: they can never be installed."""
         live = {file_slice(file) for file in self.files}
         self._release += [p.job.id for p in self._pending if not _inputs(p.job) <= live]
         self._pending = [p for p in self._pending if _inputs(p.job) <= live]
@@ -144,11 +144,11 @@ class Compactions:
     def commit(
         self, version: int, new: Sequence[StateFile], *, options: Mapping[str, Any]
     ) -> CompactedFiles:
-        """The files of ``version``: those opened, then ``new``, which are in order of age.
+        """Return the files of ``version``: the opened ones, then ``new``, in order of age.
 
-        Picks what to compact and submits it in `installed`; ``options`` go into the jobs. With too
-        many runs it compacts before it returns, and may raise what the compactor raises. Where
-        nothing is new, nothing is compacted.
+        Picks files to compact, which `installed` submits; ``options`` go into the jobs. If there
+        are too many runs, it compacts before it returns, and raises any error of the compactor.
+        Compacts nothing if ``new`` is empty.
         """
         self.files = [*self.files, *new]
         self._submit_lost(version)
@@ -163,10 +163,10 @@ class Compactions:
         )
 
     def installed(self) -> None:
-        """The manifest is durable: submit what it names, let go of what it does not.
+        """Submit the jobs that the now durable manifest names, and release those it does not.
 
-        A service that cannot be reached now is no failure of the batch: the job is submitted again
-        when it shows no sign of life.
+        An unreachable service does not fail the batch: the job is submitted again when it shows no
+        sign of life.
         """
         service = self._service
         if service is None:
@@ -268,11 +268,11 @@ class Compactions:
         }
 
     def _busy(self) -> set[FileSlice]:
-        return {place for pending in self._pending for place in _inputs(pending.job)}
+        return {file for pending in self._pending for file in _inputs(pending.job)}
 
 
 def _options(options: Mapping[str, Any], *, everything: bool) -> dict[str, Any]:
-    """Those of a job; a merge of everything is a full snapshot, and cleans up as one."""
+    """Return a job's options; a merge of everything is a full snapshot, and cleans up as one."""
     full_ttl = options.get("full_ttl", {})
     job = {name: value for name, value in options.items() if name != "full_ttl"}
     if everything and full_ttl:
@@ -288,7 +288,7 @@ def _inputs(job: CompactionJob) -> set[FileSlice]:
 
 
 def _check_fault(job: CompactionJob, fault: CompactionFault | None, message: str) -> None:
-    """Raise what another submission would only meet again."""
+    """Raise a fault that another submission would only run into again."""
     what = f"compaction {job.id} of {job.operator} failed: {message}"
     if fault is CompactionFault.CORRUPTION:
         raise CorruptStateError(what)

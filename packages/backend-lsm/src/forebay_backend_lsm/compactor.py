@@ -1,4 +1,4 @@
-"""The compactor of format ``lsm-1``: rewrites sorted files into fewer, streaming by address."""
+"""Compacts files of format ``lsm-1``: rewrites sorted files into fewer, streaming by address."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _log = logging.getLogger(__name__)
 
 FORMAT: Final = "lsm-1"
 _READ_AHEAD_BYTES: Final = 2 * 1024 * 1024
-"""Decompressed bytes that all inputs together hold at a time."""
+"""Decompressed bytes that all inputs together hold in memory."""
 _PART_BYTES: Final = (128 * 1024, 1024 * 1024)
-"""Least and most that one input reads at once."""
+"""Fewest and most bytes that one input reads at once."""
 
 _READERS: Final = 2
-"""Threads that read and decode ahead."""
+"""Threads that read ahead and decode."""
 
 Cancelled = Callable[[], bool]
 
@@ -46,29 +46,29 @@ class LsmCompactor:
     contract_version: ClassVar[int] = 2
 
     def __init__(self, clock_from: Callable[[int], Clock] = running_clock) -> None:
-        """``clock_from`` makes the clock for states that ask for one, of the job's time."""
+        """``clock_from`` makes a clock from the job's time, for states that re-read the clock."""
         self._clock_from: Final = clock_from
 
     def compact(
         self, job: CompactionJob, storage: ObjectStorage, cancelled: Cancelled
     ) -> CompactionResult | None:
-        """As `forebay_state_api.contract.compactor.Compactor.compact` says.
+        """Implement `forebay_state_api.contract.compactor.Compactor.compact`.
 
-        Options of the job: ``bottom`` (no older run lies below the inputs, so that tombstones may
-        go; required), ``ttl`` (state name → `Expiry.plain`, of states whose expired cells are to
-        go), ``clock_every`` (state name → after how many of its cells the clock is read again; of
-        others the job's clock decides to the end), ``compression``, ``block_bytes``. Memory is
-        bounded by some tens of megabytes, twice the target file size, the indexes of inputs and
-        the filters of outputs. Outputs of one ``lane`` (in their meta) are disjoint by address
-        within each table; those of a higher lane are newer.
+        Options of the job: ``bottom`` (required: no run is older than the inputs, so tombstones
+        may be dropped), ``ttl`` (state name → `Expiry.plain`, for states whose expired cells are
+        to be dropped), ``clock_every`` (state name → number of its cells after which the clock is
+        read again; for other states the job's time decides throughout), ``compression``,
+        ``block_bytes``. Memory is bounded by some tens of megabytes plus twice the target file
+        size, the indexes of inputs and the filters of outputs. Outputs of one ``lane`` (in their
+        meta) are disjoint by address within each table; outputs of a higher lane are newer.
         """
         try:
             return _Compaction(job, storage, cancelled, self._clock_from(job.now_us)).run()
-        except _CancelledError:  # asked for, and told by the result
+        except _CancelledError:  # requested by the caller; ``None`` reports it
             return None
 
     def verify(self, file: StateFile, storage: ObjectStorage) -> None:
-        """As `forebay_state_api.contract.compactor.VerifyingCompactor.verify` says."""
+        """Implement `forebay_state_api.contract.compactor.VerifyingCompactor.verify`."""
         entries = sum(sum(t.counts) for t in SortedFile.open(storage, file).tables.values())
         if entries != file.meta["entries"]:
             message = f"file {file.name!r} holds {entries} cells, not {file.meta['entries']}"
@@ -76,7 +76,7 @@ class LsmCompactor:
 
 
 class _CancelledError(Exception):
-    """The job is no longer wanted."""
+    """Raised when the job is cancelled."""
 
 
 @attrs.frozen(eq=False)
@@ -147,7 +147,7 @@ class _Compaction:
             raise _CancelledError
 
     def _merge_table(self, name: str, inputs: Sequence[SortedFile]) -> int:
-        """Merge one table; returns how many cells were read."""
+        """Merge one table; return how many cells were read."""
         found = [opened for opened in inputs if name in opened.tables]
         lanes = _lanes([(opened.range, opened.tables[name].description) for opened in found])
         sources = [
@@ -194,7 +194,7 @@ class _Compaction:
         return Deadline(Expiry.of(self._ttl[header.name]), self._job.now_us, every, self._clock)
 
     def _parts(self, source: _InputTable, size: int) -> Iterator[tuple[int, Cells]]:
-        """The cells of an input, some blocks at a time, for `MergeInput`."""
+        """Yield the cells of an input, some blocks at a time, for `MergeInput`."""
         table = source.table
         spans = _spans(table, size)
         if not spans:
@@ -210,11 +210,11 @@ class _Compaction:
             yield low, cells
 
     def _ask(self, source: _InputTable, span: range) -> Future[Cells]:
-        """Begin to read and to decode the blocks of ``span``."""
+        """Begin to read and decode the blocks of ``span``."""
         return self._readers.submit(self._read, source, span)
 
     def _read(self, source: _InputTable, span: range) -> Cells:
-        """The cells of some blocks, clipped to the range for which the input is read."""
+        """Read the cells of some blocks, clipped to the range for which the input is read."""
         places = [source.table.location(block) for block in span]
         begin, end = places[0][0], sum(places[-1])
         data = memoryview(self._bytes(source.input.file, begin, end - begin))
@@ -230,7 +230,7 @@ class _Compaction:
 
 
 def _spans(table: FileTable, size: int) -> list[range]:
-    """The blocks within the range read, in neighbours of about ``size`` bytes."""
+    """Split the blocks within the range read into spans of about ``size`` bytes."""
     spans: list[range] = []
     blocks = table.span(table.first, table.last)
     raw = size
@@ -244,9 +244,9 @@ def _spans(table: FileTable, size: int) -> list[range]:
 
 
 def _lanes(inputs: Sequence[tuple[KeyGroupRange, Mapping[str, Any]]]) -> list[int]:
-    """Give each input, oldest first, a lane: one table description to each.
+    """Assign a lane to each input, oldest first; all inputs of a lane share a description.
 
-    An input lies in no lower lane than older inputs of its key groups.
+    No input gets a lower lane than an older input of the same key groups.
     """
     lanes: list[int] = []
     described: list[Mapping[str, Any]] = []
@@ -268,7 +268,7 @@ def _lanes(inputs: Sequence[tuple[KeyGroupRange, Mapping[str, Any]]]) -> list[in
 def _by_key_type(sources: Sequence[_InputTable]) -> Iterator[list[_InputTable]]:
     """Group sources whose keys are packed alike, oldest lanes first.
 
-    Of others it cannot be told which cells have the same key.
+    Keys that are packed differently cannot be compared.
     """
 
     def packed(source: _InputTable) -> tuple[Any, ...]:

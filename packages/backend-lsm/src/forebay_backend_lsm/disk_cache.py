@@ -1,8 +1,9 @@
-"""Ranges of remote files on a local disk, shared by all worker processes of a host.
+"""Caches ranges of remote files on a local disk, for all worker processes of a host.
 
-One file per range, written aside and renamed, so that nobody sees half of one; each ends with a
-checksum, and what does not fit it counts as absent. Processes need not know of each other: every
-process looks after the folders that it writes to, and removes what was not used for longest.
+Each range is a file, written under another name and renamed, so that no reader sees part of one.
+It ends with a checksum; a file that does not match counts as absent. Processes need not know of
+each other: each one maintains the folders that it writes to, and evicts the least recently used
+files.
 """
 
 from __future__ import annotations
@@ -27,31 +28,32 @@ _log = logging.getLogger(__name__)
 _FOLDERS: Final = 64
 _CHECKSUM_BYTES: Final = 8
 _PASSES_PER_BUDGET: Final = 16
-"""A folder is cleared each time a process has written this part of its budget to it."""
+"""A process trims a folder each time it has written this fraction of the folder's budget to it:
+one sixteenth."""
 _TOUCH_AFTER_S: Final = 60.0
-"""The time of last use is noted this exactly."""
+"""Precision of the recorded time of last use."""
 _WARN_AFTER_S: Final = 60.0
-"""How long a process is silent after a warning: a full disk fails at every range."""
+"""Interval between repeated warnings of a process: a full disk fails at every range."""
 
 
 class DiskCache:
-    """A directory of byte strings by name. Thread-safe; errors of the disk count as absence."""
+    """A directory of byte strings by name. Thread-safe; treats disk errors as absence."""
 
     def __init__(self, directory: str, budget: int) -> None:
-        """Nothing is made or checked before the first `put`; ``budget`` is in bytes."""
+        """Use ``directory``, up to ``budget`` bytes; touch nothing before the first `put`."""
         self._root: Final = Path(directory)
         self._folder_budget: Final = budget // _FOLDERS
         self._written: Final = [0] * _FOLDERS
         self._lock: Final = threading.Lock()
         self._warned: Final[dict[str, float]] = {}
-        """Message → when it was last given."""
+        """Message → when it was last logged."""
 
     def get(self, name: str) -> bytes | None:
-        """What was put under ``name``, if it is still there and whole."""
+        """Return the content put under ``name`` if it is still there and intact."""
         path = self._path(name)
         try:
             data = path.read_bytes()
-        except OSError:  # not there, or not readable: absent
+        except OSError:  # missing or unreadable: absent
             return None
         content, checksum = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
         if xxhash.xxh3_64_digest(content) != checksum:
@@ -63,7 +65,7 @@ class DiskCache:
         return content
 
     def put(self, name: str, content: bytes) -> None:
-        """Keep ``content``; what was not used for longest goes where there is no room."""
+        """Keep ``content``, evicting the least recently used files if there is no room."""
         path = self._path(name)
         if len(content) > self._folder_budget:
             return
@@ -74,19 +76,19 @@ class DiskCache:
             aside.replace(path)
         except OSError as fault:
             self._warn("disk cache: could not write %s: %s", path, fault)
-            with contextlib.suppress(OSError):  # it may not have been made
+            with contextlib.suppress(OSError):  # it may not have been created
                 aside.unlink()
             return
         self._account(path.parent, len(content) + _CHECKSUM_BYTES)
 
-    def _warn(self, message: str, *told: object) -> None:
-        """Warn once a minute; what comes in between is logged at DEBUG."""
+    def _warn(self, message: str, *arguments: object) -> None:
+        """Warn once a minute; log repetitions in between at DEBUG."""
         now = time.monotonic()
         with self._lock:
             due = now >= self._warned.get(message, -math.inf) + _WARN_AFTER_S
             if due:
                 self._warned[message] = now
-        _log.log(logging.WARNING if due else logging.DEBUG, message, *told)
+        _log.log(logging.WARNING if due else logging.DEBUG, message, *arguments)
 
     def _path(self, name: str) -> Path:
         digest = xxhash.xxh3_128_hexdigest(name.encode())
@@ -102,7 +104,7 @@ class DiskCache:
         number = int(folder.name, 16)
         with self._lock:
             if not self._written[number]:
-                # What other processes, and earlier ones, have left is not known yet.
+                # How much other and earlier processes have left there is not known yet.
                 self._written[number] = self._folder_budget
             self._written[number] += size
             if self._written[number] < self._folder_budget // _PASSES_PER_BUDGET:
@@ -111,7 +113,7 @@ class DiskCache:
         self._clear(folder)
 
     def _clear(self, folder: Path) -> None:
-        """Remove the files of a folder that were not used for longest, down to its budget."""
+        """Remove least recently used files of a folder until it fits its budget."""
         found = sorted(_entries(folder))
         excess = sum(size for _, size, _ in found) - self._folder_budget
         for _, size, path in found:
@@ -123,8 +125,8 @@ class DiskCache:
 
 
 def _entries(folder: Path) -> Iterator[tuple[float, int, str]]:
-    """Time of last use, size and path of each file."""
-    # A folder that cannot be listed has nothing to clear.
+    """Yield time of last use, size and path of each file."""
+    # There is nothing to trim in a folder that cannot be listed.
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             with contextlib.suppress(OSError):  # another process may have cleared it
@@ -133,10 +135,10 @@ def _entries(folder: Path) -> Iterator[tuple[float, int, str]]:
 
 
 class CachedRanges(ForwardingStorage):
-    """A storage whose ranges are kept on a local disk. Files must never change."""
+    """A storage that caches ranges on a local disk. Files must never change."""
 
     def __init__(self, inner: ObjectStorage, directory: str, budget: int) -> None:
-        """Ranges read of ``inner`` are kept in ``directory``, within ``budget`` bytes."""
+        """Cache ranges read from ``inner`` in ``directory``, within ``budget`` bytes."""
         super().__init__(inner)
         self._cache: Final = _cache_of(directory, budget)
 
@@ -156,5 +158,5 @@ _caches: Final[dict[tuple[str, int], DiskCache]] = {}
 
 
 def _cache_of(directory: str, budget: int) -> DiskCache:
-    """The one of this process, so that it knows how much it has written."""
+    """Return this process's cache for a directory, which tracks how much it has written."""
     return _caches.setdefault((directory, budget), DiskCache(directory, budget))

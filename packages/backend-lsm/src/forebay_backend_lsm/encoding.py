@@ -1,4 +1,4 @@
-"""From what a micro-batch wrote to cells, sorted as files have them; and list values back."""
+"""Encodes the changes of a micro-batch as sorted cells, and packs and unpacks list values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COUNT: Final = struct.Struct("<I")
 
 
 def cells_of(spec: TableSpec, addressing: Addressing, changes: Changes) -> Cells | None:
-    """The cells that say what ``changes`` do, sorted; ``None`` for changes without effect."""
+    """Encode ``changes`` as sorted cells; return ``None`` for changes without effect."""
     parts: list[Cells] = []
     for namespace, points in changes.points.items():
         parts += _points(spec, addressing, namespace, points)
@@ -37,7 +37,7 @@ def _points(
 
 
 def _put_cells(spec: TableSpec, batch: AddressedKeys, values: Sequence[Any]) -> Cells:
-    """A cell for each stored value; deletes where that is ``ABSENT``."""
+    """Return a put for each stored value, a delete for each ``ABSENT``."""
     gone = [i for i, value in enumerate(values) if value is ABSENT]
     kinds = np.zeros(len(batch), np.uint8)
     kinds[gone] = Kind.DELETE
@@ -80,7 +80,7 @@ def _lists(
 
 
 def pack_elements(spec: TableSpec, elements: Sequence[Any]) -> bytes:
-    """One chunk of a list's value; none without elements."""
+    """Pack elements into one chunk of a list's value; return no bytes if there are no elements."""
     if not elements:
         return b""
     stamps = b""
@@ -93,7 +93,7 @@ def pack_elements(spec: TableSpec, elements: Sequence[Any]) -> bytes:
 
 
 def unpack_elements(spec: TableSpec, value: bytes, page_size: int) -> Iterator[list[Any]]:
-    """The elements of a list's value, at most ``page_size`` at a time."""
+    """Yield the elements of a list's value, at most ``page_size`` at a time."""
     stamps: list[int] = []
     parts: list[bytes] = []
     lengths: list[int] = []
@@ -121,7 +121,7 @@ def _elements(
 
 
 def _chunks(value: bytes, *, ttl: bool) -> Iterator[tuple[list[int], list[int], bytes]]:
-    """Times, lengths and joined elements of each chunk."""
+    """Yield times, lengths and joined elements of each chunk."""
     at = 0
     while at < len(value):
         (count,) = _COUNT.unpack_from(value, at)
@@ -147,7 +147,7 @@ def _maps(
     entries: list[Any] = []
     values: list[Any] = []
     for prefix, one in zip(prefixes, maps.values(), strict=True):
-        # What a clear has removed need not be removed again.
+        # Entries that a clear removes need no deletes.
         kept = [e for e in one.entries.items() if not (one.cleared and e[1] is ABSENT)]
         groups += [one.group] * len(kept)
         owners += [prefix] * len(kept)

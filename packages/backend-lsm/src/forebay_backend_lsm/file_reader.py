@@ -1,7 +1,7 @@
-"""Opens files and reads their blocks: coalesced, many requests in flight.
+"""Opens files and reads their blocks: coalesced, with many requests in flight.
 
-Threads are started by the first reads of a process. A process that was forked from one with
-threads starts its own.
+The first reads of a process start its threads. A process that was forked from one with threads
+starts its own.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from forebay_state_api.errors import CorruptStateError, StorageError
 from forebay_state_api.keys import KeyGroupRange
 
 RANGES_PER_CALL: Final = 8
-"""Ranges of one file that one thread asks for at once; storage fetches them concurrently."""
+"""Ranges of one file that one thread requests at once; storage fetches them concurrently."""
 RANGES_AT_HAND: Final = 64
-"""The same, of storage that does not wait: a call costs, and what it reads is to fit in caches."""
+"""The same for storage that does not wait: a call has a cost, but its data should fit caches."""
 GAP_BYTES: Final = 4 * 1024
-"""Blocks that lie no further apart are read with what is between them."""
+"""Blocks that are no further apart than this are read together with the gap."""
 SPAN_BYTES: Final = 512 * 1024
-"""Neighbouring blocks are read together up to this."""
+"""Neighbouring blocks are read together up to this size."""
 _REQUESTS: Final = 64
-"""Read requests of a process that are under way at once."""
+"""Concurrent read requests of a process."""
 _CALLS_AHEAD: Final = 64
 _BLOCKS_AT_ONCE: Final = 64
 
 _ALL_GROUPS: Final = KeyGroupRange(0, (1 << 16) - 1)
-"""An open file is shared by all that read it, each for key groups of its own."""
+"""An open file is shared by all its readers, each for its own key groups."""
 
 T = TypeVar("T")
 RawBlock = tuple[int, Any]
@@ -52,22 +52,22 @@ RawBlock = tuple[int, Any]
 
 
 class FileSource:
-    """An open file, and where it is read from."""
+    """An open file, and the storage it is read from."""
 
     def __init__(self, opened: OpenFile, storage: OperatorStorage) -> None:
-        """``storage`` is where it was opened."""
+        """``storage`` is the storage it was opened on."""
         self.file: Final[SortedFile] = opened.file
         self.residences: Final[Mapping[str, Residence]] = opened.residences
         self._opened_on: Final = storage
 
     @property
     def where(self) -> str:
-        """The operator's directory, operator and version, for messages."""
+        """Names the operator's directory, operator and version, for messages."""
         return self._opened_on.where
 
     @property
     def waits(self) -> bool:
-        """Whether several requests at once are quicker; see `ObjectStorage.waits`."""
+        """Whether concurrent requests are faster; see `ObjectStorage.waits`."""
         return self._opened_on.storage.waits
 
     def read(self, table: FileTable, call: _Call) -> list[RawBlock]:
@@ -91,19 +91,19 @@ class FileSource:
 
 @attrs.frozen(eq=False)
 class OperatorStorage:
-    """The operator's storage, as the files of one opening are read from it."""
+    """The operator's storage, as one opening reads its files from it."""
 
     storage: ObjectStorage
-    """Perhaps behind the disk cache."""
+    """The storage, behind the disk cache if there is one."""
     origin: ObjectStorage
-    """Never behind it."""
+    """The storage itself, never behind the disk cache."""
     path: str
     where: str
-    """Which operator and version, for messages."""
+    """Names directory, operator and version, for messages."""
 
     @classmethod
     def of(cls, opening: Opening, options: LsmOptions) -> Self:
-        """Where an opening's files are."""
+        """Return the storage of an opening's files."""
         origin = storage = opening.storage
         if options.disk_cache_dir is not None:
             storage = CachedRanges(origin, options.disk_cache_dir, options.disk_cache_bytes)
@@ -111,7 +111,7 @@ class OperatorStorage:
         return cls(storage, origin, opening.path, where)
 
     def open(self, file: StateFile) -> FileSource:
-        """Open a file, unless this process has it open."""
+        """Open a file unless this process has it open."""
         opened = CACHE.file(
             (self.path, file.name),
             lambda: self.verified(lambda storage: SortedFile.open(storage, file, _ALL_GROUPS)),
@@ -119,7 +119,7 @@ class OperatorStorage:
         return FileSource(opened, self)
 
     def keep(self, file: StateFile, content: bytes) -> FileSource:
-        """Open a file that this process has just written, and keep it in memory."""
+        """Open a file that this process has just written, and cache its content."""
         tail = Tail.parse(content[len(content) - file.meta["tail"] :], f"file {file.name!r}")
         opened = OpenFile(SortedFile(file, tail, _ALL_GROUPS))
         opened = CACHE.keep((self.path, file.name), opened)
@@ -129,7 +129,7 @@ class OperatorStorage:
         return FileSource(opened, self)
 
     def verified(self, read: Callable[[ObjectStorage], T]) -> T:
-        """What ``read`` gives; what the disk cache keeps is no evidence of damage."""
+        """Return the result of ``read``; on damage, repeat it without the disk cache."""
 
         def read_again() -> T:
             try:
@@ -142,7 +142,7 @@ class OperatorStorage:
         return self.blamed(read_again)
 
     def blamed(self, act: Callable[[], T]) -> T:
-        """What ``act`` gives; its `CorruptStateError` names operator and version too."""
+        """Return the result of ``act``; add operator and version to its `CorruptStateError`."""
         try:
             return act()
         except CorruptStateError as fault:
@@ -151,32 +151,32 @@ class OperatorStorage:
 
 @attrs.frozen
 class _Call:
-    """Ranges of one file that are read at once, and the blocks that lie in them."""
+    """Ranges of one file that are read at once, and the blocks within them."""
 
     ranges: Sequence[tuple[int, int]]
     """Offset and length of each."""
     blocks: Sequence[int]
     places: Sequence[tuple[int, int, int]]
-    """Which of the ranges each block lies in, its start within that one, and its length."""
+    """For each block the index of its range, its start within the range, and its length."""
 
 
 @attrs.frozen(eq=False)
 class Wanted:
-    """Blocks that are needed of one table in one file."""
+    """Blocks to read of one table in one file."""
 
     source: FileSource
     table: FileTable
     blocks: Sequence[int] | I64
-    """Ascending, none twice; one at least."""
+    """Ascending and distinct; at least one."""
 
     def calls(self) -> Iterator[_Call]:
-        """The ranges to be read, neighbouring blocks together, in portions for one call each."""
+        """Yield the calls that read the blocks, in which ranges join neighbouring blocks."""
         most = RANGES_PER_CALL if self.source.waits else RANGES_AT_HAND
         blocks = np.asarray(self.blocks, np.int64)
         starts = self.table.offsets[blocks]
         ends = starts + self.table.sizes[blocks]
         begins = np.concatenate(([True], starts[1:] - ends[:-1] > GAP_BYTES))
-        # What lies close together is cut into pieces of about one length.
+        # Runs of close blocks are cut into pieces of about equal length.
         into = starts - np.maximum.accumulate(np.where(begins, starts, 0))
         piece = into // SPAN_BYTES
         begins[1:] |= piece[1:] != piece[:-1]
@@ -201,11 +201,11 @@ class Wanted:
 
 
 def fetch(wanted: Sequence[Wanted]) -> Iterator[tuple[int, list[RawBlock]]]:
-    """Read all blocks; gives the position in ``wanted`` and some of its blocks, in order.
+    """Read all blocks; yield the position in ``wanted`` and some of its blocks, in order.
 
-    At most about `_REQUESTS` requests of the process are under way at once. The first error is
-    raised, and what was not begun is left. Storage that does not wait is read by this thread:
-    several would only take turns.
+    At most about `_REQUESTS` requests of the process are in flight. Raises the first error and
+    cancels calls that have not begun. Storage that does not wait is read by the calling thread:
+    several threads would only take turns.
     """
     calls = [(i, each, call) for i, each in enumerate(wanted) for call in each.calls()]
     if len(calls) == 1 or not any(each.source.waits for each in wanted):
@@ -229,7 +229,7 @@ def fetch(wanted: Sequence[Wanted]) -> Iterator[tuple[int, list[RawBlock]]]:
 
 
 def _blocks(table: FileTable, content: bytes) -> Iterator[list[RawBlock]]:
-    """All blocks of a table, some at a time."""
+    """Yield all blocks of a table, some at a time."""
     data, count = memoryview(content), len(table.first_addresses)
     for first in range(0, count, _BLOCKS_AT_ONCE):
         blocks = range(first, min(first + _BLOCKS_AT_ONCE, count))
@@ -239,9 +239,9 @@ def _blocks(table: FileTable, content: bytes) -> Iterator[list[RawBlock]]:
 
 
 def open_sources(storage: OperatorStorage, files: Sequence[StateFile]) -> dict[str, FileSource]:
-    """Open files, several at once, unless this process has them open.
+    """Open files concurrently, unless this process has them open.
 
-    Raises `CorruptStateError` naming file, operator and version for a damaged one.
+    Raises `CorruptStateError`, naming file, operator and version, for a damaged file.
     """
     unique = {file.name: file for file in files}
     if len(unique) < 2:  # noqa: PLR2004 - threads pay off from two on
@@ -251,7 +251,7 @@ def open_sources(storage: OperatorStorage, files: Sequence[StateFile]) -> dict[s
 
 
 class _Threads:
-    """The threads of this process that read."""
+    """The reading threads of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,11 +1,11 @@
-"""Runs and layers: in which order the files of a version are read, and what may be merged.
+"""Runs and layers: the order in which a version's files are read, and which may be merged.
 
-A *run* is what one commit or one compaction wrote: files without a cell in common. Files that a
-compaction wrote in several lanes are several runs. Runs whose key groups overlap are ordered by
-age; those that do not overlap (the chains that several subtasks wrote before a rescale) are not.
-A *layer* holds the runs of equal depth: one more than the deepest older run below them. No two runs
-of a layer overlap, so the number of layers is the read amplification, and adjacent layers may
-always be merged into one.
+A *run* is the files that one commit or one compaction wrote, which have no cell in common. Files
+that a compaction wrote in several lanes are several runs. Runs whose key groups overlap are ordered
+by age; runs that do not overlap (the chains that several subtasks wrote before a rescale) are not.
+A *layer* holds the runs of equal depth, which is one more than the deepest older run below them. No
+two runs of a layer overlap, so the number of layers is the read amplification, and adjacent layers
+can always be merged into one.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from forebay_state_api.contract.files import StateFile
 from forebay_state_api.keys import KeyGroupRange
 
 FileSlice: TypeAlias = tuple[str, KeyGroupRange]
-"""What tells the files of a version apart: one file may be read for several ranges."""
+"""Identifies a file in a version, which may read one file for several ranges."""
 
 
 def file_slice(file: StateFile) -> FileSlice:
-    """The file's name and the key groups for which it is read."""
+    """Return the file's name and the key groups for which it is read."""
     return file.name, file.range
 
 
 def hull(files: Collection[StateFile]) -> KeyGroupRange:
-    """The smallest range that holds all that the files are read for."""
+    """Return the smallest range that covers all ranges for which the files are read."""
     return KeyGroupRange(
         min(file.range.start for file in files), max(file.range.end for file in files)
     )
@@ -37,38 +37,38 @@ def hull(files: Collection[StateFile]) -> KeyGroupRange:
 
 @attrs.frozen
 class Layer:
-    """Files of one depth, in the order in which a manifest names them."""
+    """The files of one depth, in the order in which a manifest names them."""
 
     files: tuple[StateFile, ...]
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Bytes of all files."""
         return sum(file.size for file in self.files)
 
     @property
     def entries(self) -> int:
-        """Cells of any kind."""
+        """Number of cells of any kind."""
         return sum(file.meta.get("entries", 0) for file in self.files)
 
     @property
     def deletes(self) -> int:
-        """Cells that only hide older ones."""
+        """Number of cells that only hide older ones."""
         return sum(file.meta.get("deletes", 0) for file in self.files)
 
     @property
     def job(self) -> str | None:
-        """The compaction that wrote all of it; ``None`` for what commits wrote."""
+        """The compaction that wrote the whole layer; ``None`` if commits wrote it."""
         jobs = {file.meta.get("job") for file in self.files}
         return jobs.pop() if len(jobs) == 1 else None
 
     def meets(self, slices: Collection[FileSlice]) -> bool:
-        """Whether one of its files is among ``slices``."""
+        """Return whether one of its files is among ``slices``."""
         return any(file_slice(file) in slices for file in self.files)
 
 
 def layers_of(files: Iterable[StateFile]) -> Sequence[Layer]:
-    """The layers of a version, the deepest (oldest) first; ``files`` are in order of age."""
+    """Return the layers of a version, the deepest (oldest) first; ``files`` are in order of age."""
     runs = [tuple(run) for _, run in groupby(files, key=_RunKey())]
     ranges = [hull(run) for run in runs]
     depths: list[int] = []
@@ -82,7 +82,7 @@ def layers_of(files: Iterable[StateFile]) -> Sequence[Layer]:
 
 
 class _RunKey:
-    """Groups neighbours that one lane of one compaction wrote; any other file stands alone."""
+    """Groups neighbouring files of one lane of one compaction; any other file is its own group."""
 
     def __init__(self) -> None:
         self._alone = 0
@@ -97,10 +97,10 @@ class _RunKey:
 def replaced(
     files: Sequence[StateFile], inputs: Collection[FileSlice], outputs: Sequence[StateFile]
 ) -> Sequence[StateFile] | None:
-    """``files`` with ``outputs`` in place of ``inputs``, in order of age.
+    """Return ``files`` with ``outputs`` in place of ``inputs``, in order of age.
 
-    ``None`` where that cannot be: an input is not among the files any more, or another file is
-    newer than one input and older than another one of the same key groups.
+    Returns ``None`` if that is impossible: an input is no longer among the files, or another file
+    of the same key groups is newer than one input and older than another.
     """
     slices = [file_slice(file) for file in files]
     if not set(inputs) <= set(slices):

@@ -1,7 +1,7 @@
-"""What a subtask wrote since its version was opened: sorted parts, encoded as files have them.
+"""Holds a subtask's writes since its version was opened, in sorted parts encoded as in files.
 
-Every `Table.apply` makes one part. So a part is read as a file is, a view of the table is a tuple
-of parts, and what they take up is known to the byte.
+Every `Table.apply` makes one part. So a part is read like a file, a view of the table is a tuple of
+parts, and their size is known to the byte.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class Memtable:
     """The parts of one table, newest first."""
 
     def __init__(self, spec: TableSpec) -> None:
-        """Begin without any."""
+        """Begin without parts."""
         self.spec: Final = spec
         self.runs: tuple[MemoryRun, ...] = ()
-        """Replaced, never changed: whoever holds it has a view that does not move."""
+        """Replaced, never modified: a reader that holds the tuple has a stable view."""
 
     @property
     def header(self) -> TableHeader:
-        """What a file says of the table."""
+        """The table's description for a file."""
         spec = self.spec
         return TableHeader(spec.name, spec.description(), ttl=spec.ttl)
 
@@ -38,16 +38,16 @@ class Memtable:
         return sum(run.size for run in self.runs)
 
     def add(self, addressing: Addressing, changes: Changes) -> None:
-        """Take changes that are newer than all before."""
+        """Add changes, which are newer than all added before."""
         cells = cells_of(self.spec, addressing, changes)
         if cells is not None:
             self.put(cells)
 
     def put(self, cells: Cells) -> None:
-        """Take sorted cells that are newer than all before."""
+        """Add sorted cells, which are newer than all added before."""
         self.runs = (MemoryRun(self.spec, cells), *self.runs)
 
     def take(self) -> Sequence[MemoryRun]:
-        """Remove all parts and give them, oldest first."""
+        """Remove all parts and return them, oldest first."""
         runs, self.runs = self.runs, ()
         return runs[::-1]

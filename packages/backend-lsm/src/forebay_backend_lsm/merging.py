@@ -1,7 +1,7 @@
-"""Merges runs of one table: the newest cell of each key wins, appends are folded, the dead go.
+"""Merges runs of one table: the newest cell of a key wins, appends fold, dead cells are dropped.
 
-It goes through the runs by address, window by window, and holds no more than a part of each run.
-Within a window everything is done to whole columns.
+Walks the runs by address, window by window, and holds no more than a part of each run. Within a
+window it processes whole columns.
 """
 
 from __future__ import annotations
@@ -38,63 +38,63 @@ from forebay_backend_lsm.files.lists import Stamps, without_expired
 from forebay_state_api.contract.expiry import Deadline
 
 _MAP_PREFIX_SHIFT: Final = np.uint64(24)
-"""The cells of one map have the address bits above these in common."""
+"""The cells of one map share the address bits from this one up."""
 
 
 @attrs.frozen(kw_only=True)
 class Rules:
-    """What may be left out."""
+    """Rules for dropping cells."""
 
     bottom: bool
-    """No older run lies below: what only hides older cells may go."""
+    """There is no older run, so cells that only hide older ones may be dropped."""
     deadline: Deadline | None = None
-    """Says what has expired; ``None`` in a table without TTL, or without clean-up of it."""
+    """Decides which content has expired; ``None`` in a table without TTL or without clean-up."""
     stamped_lists: bool = False
     """Values are lists whose elements have times."""
 
 
 @attrs.frozen(kw_only=True)
 class Dropped:
-    """How many cells were left out that nothing newer stands for."""
+    """Counts dropped cells that no newer cell replaces."""
 
     deleted: int = 0
-    """Hid older cells, and no older run lies below; or were empty appends."""
+    """Cells that hid older ones where no older run exists, and empty appends."""
     expired: int = 0
     aged: int = 0
-    """Of how many cells something has expired, also of those that were not left out."""
+    """Cells with expired content, including cells that were not dropped."""
 
 
 @attrs.frozen(eq=False)
 class Merged:
-    """A part of the answer."""
+    """A part of the merged cells."""
 
     lane: int
     cells: Cells
     entries_in: int
-    """How many cells were read for it; of parts that were made together only the first has any."""
+    """Cells read for it; of parts that were merged together, the first counts all."""
     dropped: Dropped
-    """Of those that a newer cell of their key, or of their map, has not replaced; likewise."""
+    """Dropped cells that no newer cell of their key or map replaces; counted in the same way."""
 
 
 class MergeInput:
-    """A run as it is merged: its cells from lower to higher addresses, part by part."""
+    """A run to be merged: yields its cells from lower to higher addresses, part by part."""
 
     def __init__(self, parts: Iterator[tuple[int, Cells]], lane: int = 0) -> None:
-        """``parts`` gives, with each part, the lowest address that a later part may hold.
+        """``parts`` yields, with each part, the lowest address that a later part may hold.
 
-        All cells of one address are in one part. A part without cells is legal, and a good first
-        one: it says where the run begins without reading it. The lowest address after the last
-        part does not matter. Runs of different lanes hold values of different types: a value of
-        one is never joined with one of another.
+        All cells of one address are in one part. A part may be empty; an empty first part gives
+        the run's lowest address without reading the run. The address that comes with the last part
+        does not matter. Runs of different lanes hold values of different types, which are never
+        joined.
         """
         self.lane: Final = lane
         self._parts: Final = parts
         self._held: list[Cells] = []
         self.next: int | None = 0
-        """No cell beyond those held has a lower address; ``None`` when all are held."""
+        """Lowest address that cells not yet held may have; ``None`` when all are held."""
 
     def advance(self) -> None:
-        """Hold one more part."""
+        """Read one more part."""
         found = next(self._parts, None)
         if found is None:
             self.next = None
@@ -104,7 +104,7 @@ class MergeInput:
             self._held.append(cells)
 
     def before(self, bound: int | None) -> list[Cells]:
-        """Give away the cells whose address is below ``bound``."""
+        """Remove and return the held cells whose address is below ``bound``."""
         if bound is None:
             taken, self._held = self._held, []
             return taken
@@ -120,13 +120,13 @@ class MergeInput:
 def merge(runs: Sequence[MergeInput], rules: Rules) -> Iterator[Merged]:
     """Merge runs, oldest first, into cells sorted by (address, key bytes).
 
-    Every key comes out at most once in each lane; in more than one lane only as a list, of which
-    the parts in higher lanes are appended to those in lower ones.
+    Yields every key at most once in each lane. Only a list may be in several lanes: its parts in
+    higher lanes are appended to those in lower lanes.
     """
     clears = _Clears()
     while _bound(runs) is not None:
-        # As many parts as there are runs, so that a window is worth its fixed cost. The run that
-        # lags behind goes first each time, so none gets far ahead.
+        # Read as many parts as there are runs, so that a window is worth its fixed cost. The run
+        # that is furthest behind reads first each time, so none gets far ahead.
         for _ in runs:
             if (behind := _bound(runs)) is not None:
                 next(run for run in runs if run.next == behind).advance()
@@ -134,7 +134,7 @@ def merge(runs: Sequence[MergeInput], rules: Rules) -> Iterator[Merged]:
 
 
 def _bound(runs: Sequence[MergeInput]) -> int | None:
-    """The lowest address that is not held in full by every run."""
+    """Return the lowest address whose cells some run does not hold completely."""
     return min((run.next for run in runs if run.next is not None), default=None)
 
 
@@ -160,7 +160,7 @@ def _merge_window(
 
 
 class _Window:
-    """All cells of some addresses, in order, of which some stay."""
+    """All cells of some addresses, in order, and the selection that is kept."""
 
     def __init__(self, cells: Cells, ranks: Positions) -> None:
         self._cells: Final = cells
@@ -173,7 +173,7 @@ class _Window:
         self.kinds: U8 = kinds[stays]
         self.ranks: Positions = ranks[self._order]
         self.starts: Mask = _first_kept(firsts, stays)
-        """Which of the cells kept are the first of their key."""
+        """Marks the kept cells that are the first of their key."""
 
     @property
     def addresses(self) -> U64:
@@ -184,13 +184,13 @@ class _Window:
         return taken(self._cells.keys, self._order[positions])
 
     def keep(self, stays: Mask | None) -> None:
-        """Drop the others; of maps only, whose keys have one cell each."""
+        """Keep only the marked cells; for maps, whose keys have one cell each."""
         if stays is not None:
             self._order, self.kinds = self._order[stays], self.kinds[stays]
             self.ranks, self.starts = self.ranks[stays], self.starts[stays]
 
     def folded(self, lanes: Positions, rules: Rules) -> tuple[Cells, Positions, Dropped]:
-        """The cells that come out, the lane of each, and why others of them do not."""
+        """Return the resulting cells, the lane of each, and counts of dropped ones by cause."""
         heads = self.starts.copy()
         heads[1:] |= lanes[1:] != lanes[:-1]
         cells = self._cells.take(self._order)
@@ -217,7 +217,7 @@ class _Window:
 
 
 def _needed(cells: Cells, rules: Rules) -> Mask:
-    """Which cells say anything to those who read what comes out."""
+    """Mark the cells that have an effect for readers of the result."""
     answer: Mask = ~((cells.kinds == Kind.APPEND) & _empty(cells.values))
     if rules.bottom:
         answer &= (cells.kinds != Kind.DELETE) & (cells.kinds != Kind.CLEAR)
@@ -225,7 +225,7 @@ def _needed(cells: Cells, rules: Rules) -> Mask:
 
 
 def _down_to_base(kinds: U8, firsts: Mask, lasts: Mask) -> Mask:
-    """Of each key: its newest cell that is no append, and all after it; else all."""
+    """Mark, for each key, its newest cell that is not an append and all after it, or else all."""
     positions = np.arange(len(kinds))
     bases = np.maximum.accumulate(np.where(kinds == Kind.APPEND, -1, positions))
     begin = np.maximum(bases[lasts], np.flatnonzero(firsts))
@@ -234,13 +234,13 @@ def _down_to_base(kinds: U8, firsts: Mask, lasts: Mask) -> Mask:
 
 
 def _first_kept(firsts: Mask, stays: Mask) -> Mask:
-    """Which of the positions that stay are the first of their key to do so."""
+    """Mark the positions, among those kept, that are the first of their key."""
     keys = (np.cumsum(firsts))[stays]
     return np.concatenate(([True], keys[1:] != keys[:-1])) if len(keys) else keys.astype(np.bool_)
 
 
 def _folded(cells: Cells, heads: Mask) -> Cells:
-    """Join each head's value with those of the cells that follow it, oldest first."""
+    """Join each head's value with the values of the cells that follow it, oldest first."""
     at = np.flatnonzero(heads)
     ends = np.append(at[1:], len(cells))
     blobs = Blobs.of(cells.values)
@@ -253,7 +253,7 @@ def _folded(cells: Cells, heads: Mask) -> Cells:
 
 
 def expired(cells: Cells, until: I64, *, stamped_lists: bool) -> Mask:
-    """Which cells hold something of their time in ``until``, or older."""
+    """Mark the cells with content as old as their item in ``until``, or older."""
     if stamped_lists:
         return Stamps.of(cells.values).expired(until)
     assert cells.times is not None
@@ -262,13 +262,13 @@ def expired(cells: Cells, until: I64, *, stamped_lists: bool) -> Mask:
 
 
 def _untils(deadline: Deadline, count: int) -> I64:
-    """Of each of the next ``count`` cells: until when it is dead."""
+    """Return, for each of the next ``count`` cells, the time up to which content has expired."""
     steps = np.array([*deadline.steps(count)], np.int64).reshape(-1, 2)
     return np.repeat(steps[:, 1], steps[:, 0])
 
 
 def _without(cells: Cells, old: Mask, until: I64, *, stamped_lists: bool) -> Cells:
-    """Turn what has expired into tombstones, and leave expired elements out of lists."""
+    """Turn expired cells into tombstones, and remove expired elements from lists."""
     kept, gone = [b""] * int(old.sum()), old & (cells.kinds == Kind.PUT)
     if stamped_lists:
         found = taken(cells.values, np.flatnonzero(old)).to_pylist()
@@ -291,16 +291,16 @@ def _empty(values: pa.Array) -> Mask:
 
 
 class _Clears:
-    """The maps that were cleared, of those whose addresses are being merged."""
+    """The cleared maps among those whose addresses are being merged."""
 
     def __init__(self) -> None:
         self._found: dict[bytes, tuple[int, int]] = {}
-        """Prefix → address bits of the map, rank of the newest run that clears it."""
+        """Prefix → address bits of the map and rank of the newest run that clears it."""
 
     def alive(self, window: _Window, bound: int | None) -> Mask | None:
-        """Which cells no newer clear has removed; ``None`` for all.
+        """Mark the cells that no newer clear has removed; return ``None`` for all.
 
-        A clear comes before the entries of its map, so that it is known when they come.
+        A clear is sorted before the entries of its map, so it is known when they arrive.
         """
         clears = np.flatnonzero(window.kinds == Kind.CLEAR)
         if not len(clears) and not self._found:

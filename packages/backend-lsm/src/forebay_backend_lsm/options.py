@@ -21,51 +21,47 @@ from forebay_state_api.settings import (
 
 @attrs.frozen(kw_only=True)
 class LsmOptions:
-    """The settings in force for one opening."""
+    """The settings of one opening."""
 
     block_cache_bytes: int = option(
         BYTES,
         "256m",
-        "Memory of a worker process for blocks, indexes and filters, all operators together.",
+        "Memory of a worker process for blocks, indexes and filters of all operators.",
         minimum=0,
     )
     memtable_bytes: int = option(
         BYTES,
         "64m",
-        "Changes of a subtask beyond this become a file before the micro-batch ends.",
+        "A subtask spills its changes to a file within a micro-batch when they exceed this.",
         minimum=1,
     )
     disk_cache_dir: str | None = option(
-        LOCATION, None, "A local directory for blocks of remote files, for all workers of a host."
+        LOCATION, None, "A local directory for blocks of remote files, shared by a host's workers."
     )
-    disk_cache_bytes: int = option(
-        BYTES, "10g", "What the disk cache may take up.", minimum=1 << 20
-    )
+    disk_cache_bytes: int = option(BYTES, "10g", "Maximum size of the disk cache.", minimum=1 << 20)
     block_bytes: int = 8 << 10
-    """Size of a block before compression, about."""
-    compression: str = option(one_of("lz4", "zstd", "none"), "lz4", "How blocks are compressed.")
+    """Approximate size of a block before compression."""
+    compression: str = option(one_of("lz4", "zstd", "none"), "lz4", "Compression of blocks.")
     max_runs: int = option(
         int,
         10,
-        "Files that one key may have to be looked for in, before files are compacted at once.",
+        "Most files to search for one key; beyond that, the commit itself compacts files.",
         minimum=3,
     )
     space_amplification: float = 1.75
-    """All layers are merged when they have so many times the bytes of the oldest one."""
-    target_file_bytes: int = option(
-        BYTES, "32m", "About how large compacted files become.", minimum=1
-    )
+    """All layers are merged when their size exceeds this many times the size of the oldest."""
+    target_file_bytes: int = option(BYTES, "32m", "Approximate size of compacted files.", minimum=1)
     job_timeout_s: float = option(
         DURATION,
         "10min",
-        "A compaction that shows no sign of life for so long is submitted again.",
+        "A compaction that shows no sign of life for this long is submitted again.",
     )
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """Take what is given, and the default of what is not.
+        """Resolve the ``given`` settings, with defaults for the others.
 
-        Raises `ConfigurationError` for a disk cache that is not on a disk of this host.
+        Raises `ConfigurationError` for a disk cache that is not on a local disk.
         """
         options = options_from(cls, given)
         directory = options.disk_cache_dir
@@ -77,5 +73,5 @@ class LsmOptions:
 
     @property
     def goal(self) -> int:
-        """Layers above which the newest are merged: room is left while jobs are under way."""
+        """Merge the newest layers above this many, to leave room while jobs are running."""
         return max(1, self.max_runs * 6 // 10)

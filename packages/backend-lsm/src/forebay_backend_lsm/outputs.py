@@ -1,4 +1,4 @@
-"""The files that a compaction makes, written behind the merging."""
+"""Writes the files of a compaction on threads, while merging continues."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.keys import KeyGroupRange
 
 _PARTS_AHEAD: Final = 2
-"""Parts that were merged and wait to be written."""
+"""Merged parts that may wait to be written."""
 
 
 class Outputs:
-    """Takes cells in their order; one file at a time grows in each lane.
+    """Takes sorted cells; in each lane one file at a time grows.
 
-    A thread cuts, compresses and checks, another one puts what is done, so that neither waits for
-    the merging. What they do is in the order of `add`, so the bytes do not depend on them.
+    One thread cuts, compresses and checksums, another puts finished files, so merging need not
+    wait for either. Both work in the order of `add`, so timing does not affect the bytes.
     """
 
     def __init__(
         self, job: CompactionJob, storage: ObjectStorage, check: Callable[[], None]
     ) -> None:
-        """``check`` is called in the thread that adds; it raises when the job is cancelled."""
+        """The adding thread calls ``check``, which raises when the job is cancelled."""
         self._job: Final = job
         self._storage: Final = storage
         self._check: Final = check
@@ -47,7 +47,7 @@ class Outputs:
         self._ahead: Final[list[Future[None]]] = []
 
     def add(self, lane: int, header: TableHeader, cells: Cells) -> None:
-        """Take cells; when a file is large enough, the next cells begin another one."""
+        """Add cells; when a file is large enough, the next cells begin another one."""
         self._check()
         if not len(cells):
             return
@@ -56,7 +56,7 @@ class Outputs:
             self._ahead.pop(0).result()
 
     def finish(self) -> list[StateFile]:
-        """Write what is left; returns all files, oldest lane first."""
+        """Write the remaining cells; return all files, oldest lane first."""
         for part in self._ahead:
             part.result()
         for lane in sorted(self._writers):
@@ -70,7 +70,7 @@ class Outputs:
         ]
 
     def close(self) -> None:
-        """Let go of the threads, once what they have begun is done."""
+        """End the threads once the work they have begun is done."""
         self._writing.shutdown(cancel_futures=True)
         self._putting.shutdown(cancel_futures=True)
 
@@ -94,7 +94,7 @@ class Outputs:
     def _end(self, lane: int) -> None:
         writer, _ = self._writers.pop(lane)
         if self._files:
-            # No more than one whole file is held beside those that grow.
+            # Hold at most one complete file in addition to the growing ones.
             self._files[-1][1].result()
         name = f"{self._job.output_prefix}{len(self._files):04d}"
         self._files.append((lane, self._putting.submit(self._put, writer.finish(), name)))

@@ -1,14 +1,14 @@
-"""What to compact: few layers to read, little garbage to keep, and little to write for it.
+"""Picks what to compact: for few layers to read, little garbage, and little rewriting.
 
-Three rules, over the layers of a version from the oldest (0) to the newest:
+Three rules apply to the layers of a version, numbered from the oldest (0) to the newest:
 
 * garbage: when the layers above the oldest outgrow it by `LsmOptions.space_amplification`,
-  all are merged; nothing else gets rid of what was overwritten or deleted long ago.
-* tiers: when there are more layers than `LsmOptions.goal`, the newest ones are merged, as
-  many as are not much larger than those above them; so layers grow geometrically with age, and a
-  cell is rewritten a few times only.
+  all are merged; nothing else removes data that was overwritten or deleted long ago.
+* tiers: when there are more layers than `LsmOptions.goal`, the newest ones are merged, each
+  older one only if it is not much larger than those above it. So layers grow geometrically with
+  age, and a cell is rewritten only a few times.
 * relief: when there are more layers than `LsmOptions.max_runs`, some are merged at once, and
-  the commit waits for it.
+  the commit waits for that.
 
 Layers that a pending job reads are left alone.
 """
@@ -22,34 +22,37 @@ from forebay_backend_lsm.layers import FileSlice, Layer
 from forebay_backend_lsm.options import LsmOptions
 
 Window: TypeAlias = tuple[int, int]
-"""Adjacent layers, from … to, the last one not included."""
+"""Adjacent layers: start and stop (exclusive)."""
 
 MOST_PENDING: Final = 3
-"""Jobs of one subtask that may be under way at once."""
+"""Most jobs of one subtask that may be pending at once."""
 _STEP: Final = 3.0
-"""A tier takes in the next older layer while that is at most so many times its size."""
+"""A tier takes in the next older layer while that is at most this many times its size."""
 
 
 def choose(
     layers: Sequence[Layer], busy: Collection[FileSlice], options: LsmOptions, pending: int
 ) -> Window | None:
-    """What to submit after a commit; ``None`` when nothing is worth it, or too much is pending."""
+    """Return the window to submit after a commit.
+
+    Returns ``None`` if nothing is worth compacting, or if too many jobs are pending.
+    """
     full = is_garbage_due(layers, options)
     if full and pending:
-        return None  # they come first, and nothing new meanwhile: their turn would never end
+        return None  # pending jobs must end first; new ones would delay the full merge for ever
     if full and len(layers) < options.max_runs:
         return (0, len(layers))
     taken = sum(layer.meets(busy) for layer in layers)
     if pending >= MOST_PENDING or len(layers) - taken + pending <= options.goal:
         return None
-    # At the bound the newest layer stays free, so that relief finds two to merge after a commit.
+    # At the limit leave the newest layer free, so that relief finds two to merge after a commit.
     return _tier(layers, busy, len(layers) - (len(layers) >= options.max_runs))
 
 
 def is_garbage_due(layers: Sequence[Layer], options: LsmOptions) -> bool:
-    """Whether what may be garbage outgrew the oldest layer.
+    """Return whether potential garbage has outgrown the oldest layer.
 
-    Lanes of one compaction count as one layer: they could not be merged and cannot be now.
+    Lanes of one compaction count as one layer, because they cannot be merged.
     """
     if not layers:
         return False
@@ -67,10 +70,10 @@ def is_garbage_due(layers: Sequence[Layer], options: LsmOptions) -> bool:
 def relief(
     layers: Sequence[Layer], busy: Collection[FileSlice], options: LsmOptions
 ) -> Window | None:
-    """What to compact before the commit ends, so that `max_runs` layers are left.
+    """Return the window to compact before the commit ends, so that `max_runs` layers are left.
 
-    Of the windows that do, the one that is cheap for what it removes: merging just as many layers
-    as are needed would have the next commit merge the result again.
+    Picks, among the windows that achieve this, the cheapest in relation to the layers it removes.
+    Merging only as many layers as necessary would make the next commit merge the result again.
     """
     width = len(layers) - options.max_runs + 1
     if width < 2:  # noqa: PLR2004 - one layer is nothing to merge

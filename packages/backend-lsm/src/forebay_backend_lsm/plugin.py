@@ -1,4 +1,4 @@
-"""What the entry point of the group ``forebay`` names."""
+"""The plugin module that the entry point of the group ``forebay`` names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def forebay_state_backends() -> type[LsmBackend]:
-    """Give the lsm backend."""
+    """Return the lsm backend."""
     from forebay_backend_lsm.backend import LsmBackend
 
     return LsmBackend
@@ -24,7 +24,7 @@ def forebay_state_backends() -> type[LsmBackend]:
 
 @hookimpl
 def forebay_compactors() -> LsmCompactor:
-    """Give the compactor of its files."""
+    """Return the compactor of its files."""
     from forebay_backend_lsm.compactor import LsmCompactor
 
     return LsmCompactor()
@@ -32,7 +32,7 @@ def forebay_compactors() -> LsmCompactor:
 
 @hookimpl
 def forebay_commands() -> Sequence[click.Command]:
-    """Give ``forebay lsm``."""
+    """Return the command ``forebay lsm``."""
     from forebay_backend_lsm.commands import COMMANDS
 
     return COMMANDS

@@ -1,4 +1,4 @@
-"""What ``forebay lsm inspect`` has found: to be shown to people, or as plain data."""
+"""Reports of ``forebay lsm inspect``, for people or as plain data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FileReport:
     tail: Tail
 
     def plain(self) -> dict[str, Any]:
-        """Dicts, lists, strings and numbers only."""
+        """Return the report as dicts, lists, strings and numbers."""
         tail = self.tail
         return {
             "file": self.file.name,
@@ -38,7 +38,7 @@ class FileReport:
         }
 
     def show(self) -> None:
-        """Print it."""
+        """Print the report."""
         file, tail = self.file, self.tail
         click.echo(f"{file.name}: {file.size:,} bytes, format 1, key groups {tail.range}")
         click.echo(
@@ -82,13 +82,13 @@ class OperatorReport:
     path: str
     version: int
     damage: Sequence[str]
-    """Of manifests that cannot be read."""
+    """Faults of manifests that cannot be read."""
     manifests: Sequence[Manifest]
-    """Of each subtask the one of the highest attempt."""
+    """Each subtask's manifest of its highest attempt."""
 
     @classmethod
     def of(cls, path: str, version: int, found: Sequence[Manifest | str]) -> Self:
-        """``found`` are the manifests of the version, or what is wrong with them."""
+        """``found`` holds each manifest of the version, or its fault."""
         best: dict[int, Manifest] = {}
         for one in found:
             if isinstance(one, str):
@@ -104,7 +104,7 @@ class OperatorReport:
         )
 
     def plain(self) -> dict[str, Any]:
-        """Dicts, lists, strings and numbers only."""
+        """Return the report as dicts, lists, strings and numbers."""
         return {
             "path": self.path,
             "version": self.version,
@@ -113,7 +113,7 @@ class OperatorReport:
         }
 
     def show(self) -> None:
-        """Print it."""
+        """Print the report."""
         click.echo(f"{self.path} version {self.version}")
         for fault in self.damage:
             click.echo(f"DAMAGED  {fault}")
@@ -167,7 +167,7 @@ def _show_manifest(manifest: Manifest) -> None:
         f"{manifest.backend}: {plain['files']} files, {plain['bytes']:,} bytes"
     )
     if "runs" not in plain:
-        click.echo(f"{start}; only files of the lsm backend can be looked into")
+        click.echo(f"{start}; only files of the lsm backend can be inspected")
         return
     space = plain["space_amplification"]
     click.echo(
@@ -180,20 +180,20 @@ def _show_manifest(manifest: Manifest) -> None:
 
 @attrs.frozen(kw_only=True)
 class Report:
-    """All that was found."""
+    """Everything that the command found."""
 
     operators: Sequence[OperatorReport] = ()
     files: Sequence[FileReport] = ()
 
     def plain(self) -> dict[str, Any]:
-        """Dicts, lists, strings and numbers only."""
+        """Return the report as dicts, lists, strings and numbers."""
         return {
             "operators": [operator.plain() for operator in self.operators],
             "files": [file.plain() for file in self.files],
         }
 
     def show(self) -> None:
-        """Print it."""
+        """Print the report."""
         for operator in self.operators:
             operator.show()
         for file in self.files:

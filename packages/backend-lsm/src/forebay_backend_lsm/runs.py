@@ -1,8 +1,8 @@
-"""Where the cells of one table are: runs, each of which holds the newest of a time.
+"""Runs, which hold the cells of one table.
 
-A run is a file, clipped to the key groups for which it is read, or a part of the memtable. Runs of
-a table are kept from the newest to the oldest; of two cells with one key, the one in the newer run
-counts.
+A run is a file, clipped to the key groups for which it is read, or a part of the memtable. The runs
+of a table are kept from the newest to the oldest; if two runs have a cell of one key, the newer
+run's cell counts.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Run(abc.ABC):
     """The cells of one table in one run."""
 
     reader: TableSpec
-    """Whose codecs unpack the cells."""
+    """The spec whose codecs unpack the cells."""
     clears: bool
-    """Whether there are cells of `Kind.CLEAR`."""
+    """Whether the run has cells of `Kind.CLEAR`."""
     where: str = "memory"
-    """The file, for messages."""
+    """The run's file, for messages."""
 
 
 class MemoryRun(Run):
@@ -50,12 +50,12 @@ class MemoryRun(Run):
 
     @property
     def size(self) -> int:
-        """Bytes that it takes up in memory."""
+        """Bytes of memory that it takes up."""
         return len(self.raw) + int(self.cells.keys.nbytes + self.cells.values.nbytes)
 
     @property
     def block(self) -> Block:
-        """All cells."""
+        """All cells as one block."""
         import pyarrow as pa
 
         return Block(pa.py_buffer(self.raw), len(self.cells), has_times=self._has_times)
@@ -65,7 +65,7 @@ class MemoryRun(Run):
         return self.cells.times is not None
 
     def find(self, batch: AddressedKeys, which: I64) -> Hits:
-        """The cells of the batch that are here."""
+        """Find the cells ``which`` of the batch in this run."""
         bases = np.zeros(len(which), np.int64)
         counts = np.full(len(which), len(self.cells), np.int64)
         return search(self._arena, CandidateBlocks(bases, counts, self._has_times), batch, which)
@@ -81,7 +81,7 @@ class FileRun(Run):
         groups: KeyGroupRange,
         reader: TableSpec,
     ) -> None:
-        """``name`` is the table's."""
+        """``name`` is the table's name."""
         self.reader = reader
         self.source: Final = source
         self.table: Final[FileTable] = source.file.tables[name]
@@ -97,11 +97,11 @@ class FileRun(Run):
         self._whole: Final = (first, last) == self.table.section.addresses
 
     def candidates(self, batch: AddressedKeys, which: I64) -> tuple[I64, I64]:
-        """Which of some cells may be here, and the block where each would be."""
+        """Return the cells among ``which`` that may be here, and the block that would hold each."""
         probes, table = batch.probes, self.table
         narrow = 2 * self._width < batch.span
         if narrow:
-            # One of several files of a run: most cells are not of its range, which is soon seen.
+            # The file is one of several of a run: most cells are outside its range, a cheap check.
             which = which[self._within(batch.addresses[which])]
         everything = len(which) == len(batch)
         if not everything:
@@ -119,7 +119,7 @@ class FileRun(Run):
         return which, blocks
 
     def _within(self, addresses: U64) -> Mask:
-        """Which addresses lie where cells are that are read here."""
+        """Mark the addresses between the lowest and the highest one that is read here."""
         answer: Mask = (addresses >= self._first) & (addresses <= self._last)
         return answer
 
@@ -128,15 +128,15 @@ class FileRun(Run):
         return self.table.span(*self.clip(first, last))
 
     def clip(self, first: int, last: int) -> tuple[int, int]:
-        """The part of an address range that is read here."""
+        """Clip an address range to the key groups that are read here."""
         return max(first, self._low), min(last, self._high)
 
     def raw_size(self, block: int) -> int:
-        """Bytes of a block when decompressed."""
+        """Return the bytes of a block when decompressed."""
         return int(self.table.raw_sizes[block])
 
     def view(self, block: int, raw: Any) -> Block:
-        """A block whose raw bytes are known."""
+        """View a block whose raw bytes are given."""
         import pyarrow as pa
 
         count = int(self.residence.counts[block])

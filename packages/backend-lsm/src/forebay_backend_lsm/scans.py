@@ -1,4 +1,4 @@
-"""Iterations over one list or one map, as they stood when they were requested."""
+"""Scans of one list or one map as of the time of the request."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from forebay_state_api.contract.backend import Scan, TableSpec
 
 _FIRST_WINDOW: Final = 2
 _LARGEST_WINDOW: Final = 32
-"""Blocks of the largest run that a map's iteration reads at once: a few first, then more."""
+"""Most blocks of the largest run that a map's scan reads at once: few at first, then more."""
 
 
 class ListScan(Scan):
-    """The elements of one list."""
+    """A scan of the elements of one list."""
 
     def __init__(self, spec: TableSpec, reads: Reads, batch: AddressedKeys) -> None:
-        """``batch`` is the list's cell."""
+        """``batch`` addresses the list's cell."""
         self._spec: Final = spec
         self._reads: Final = reads
         self._batch: Final = batch
@@ -42,7 +42,7 @@ class ListScan(Scan):
 
 
 def _joined(parts: Sequence[tuple[TableSpec, bytes]]) -> Iterator[tuple[TableSpec, bytes]]:
-    """Neighbours that are read alike, as one value."""
+    """Join neighbours that have the same reader into one value."""
     for i, (reader, value) in enumerate(parts):
         if i == 0 or reader is not parts[i - 1][0]:
             together = [value]
@@ -54,14 +54,14 @@ def _joined(parts: Sequence[tuple[TableSpec, bytes]]) -> Iterator[tuple[TableSpe
 
 
 FoundEntry = tuple[Run, int, Any, bytes]
-"""The run of a map's entry, its kind, its time or ``None``, and its value."""
+"""A map entry's run, kind, time or ``None``, and value."""
 
 
 class MapScan(Scan):
-    """The entries of one map, by address and from window to window of addresses."""
+    """A scan of the entries of one map, in windows of ascending addresses."""
 
     def __init__(self, spec: TableSpec, reads: Reads, batch: AddressedKeys) -> None:
-        """``batch`` is the map's prefix, at its lowest address."""
+        """``batch`` addresses the map's prefix, at its lowest address."""
         self._spec: Final = spec
         self._reads: Final = reads
         self._batch: Final = batch
@@ -77,7 +77,7 @@ class MapScan(Scan):
             cells, runs = self._window(runs, held, first, last)
             entries = self._decoded(cells)
             if self._converted(runs):
-                # One user key may be stored in several ways, newest first.
+                # One user key may be stored in several encodings, newest first.
                 newest = dict(reversed(entries))
                 entries = [e for e in newest.items() if e[0] not in seen]
                 seen.update(newest)
@@ -92,11 +92,11 @@ class MapScan(Scan):
         return True
 
     def _converted(self, runs: Sequence[Run]) -> bool:
-        """Whether user keys are stored in another way than they are packed now."""
+        """Return whether some user keys are stored in another encoding than the current one."""
         return any(run.reader.user_key is not self._spec.user_key for run in runs)
 
     def _windows(self, runs: Sequence[Run]) -> Iterator[tuple[int, int]]:
-        """Address ranges, ascending, that together are the map's."""
+        """Yield ascending address ranges that together cover the map."""
         if self._converted(runs):
             yield self._first, self._last
             return
@@ -121,19 +121,19 @@ class MapScan(Scan):
         first: int,
         last: int,
     ) -> tuple[dict[bytes, FoundEntry], list[Run]]:
-        """The newest cell of each entry, and the runs that a clear leaves to be read."""
+        """Return the newest cell of each entry, and the runs left to read after a clear."""
         cells: dict[bytes, FoundEntry] = {}
         blocks = self._blocks(runs, held, first, last)
         for level, run in enumerate(runs):
             if self._collect(run, blocks[level], first, last, cells):
-                # Entries of this run are newer than its clear; those of older runs are gone.
+                # Entries of this run are newer than its clear; entries of older runs are gone.
                 return cells, runs[: level + 1]
         return cells, runs
 
     def _blocks(
         self, runs: Sequence[Run], held: dict[FileRun, dict[int, Block]], first: int, last: int
     ) -> list[list[Block]]:
-        """The blocks of each run that reach into a window; those of the last one are kept."""
+        """Return the blocks of each run that overlap a window; keeps those of the last window."""
         wanted = []
         for run in runs:
             if isinstance(run, FileRun):
@@ -155,7 +155,7 @@ class MapScan(Scan):
         last: int,
         cells: dict[bytes, FoundEntry],
     ) -> bool:
-        """Add the entries that no newer run has; whether the map was cleared here."""
+        """Add the entries that no newer run has; return whether this run cleared the map."""
         cleared = False
         if isinstance(run, FileRun):
             first, last = run.clip(first, last)
@@ -175,7 +175,7 @@ class MapScan(Scan):
         return cleared
 
     def _decoded(self, cells: dict[bytes, FoundEntry]) -> list[tuple[Any, Any]]:
-        """(User key address, stored value) pairs; ``_GONE`` for the value of a removed entry."""
+        """Return (user key address, stored value) pairs; ``_GONE`` is a removed entry's value."""
         entries: list[tuple[Any, Any]] = []
         cut = len(self._prefix)
         by_reader: dict[int, list[tuple[bytes, FoundEntry]]] = {}
@@ -209,7 +209,7 @@ class MapScan(Scan):
 
 
 class _Gone:
-    """An entry that does not exist."""
+    """Marks an entry that does not exist."""
 
 
 _GONE: Final = _Gone()

@@ -1,8 +1,8 @@
-"""Looks cells up in blocks: a whole batch in many blocks with a few numpy operations.
+"""Looks up a whole batch of cells in many blocks with a few numpy operations.
 
-The blocks lie in one buffer, an *arena*, each at a multiple of eight bytes, in the layout of
-`forebay_backend_lsm.files.blocks`. So the columns of all of them are seen through the same few
-arrays, and every step of a search is done for all cells of the batch at once.
+The blocks are in one buffer, an *arena*, each aligned to eight bytes, in the layout of
+`forebay_backend_lsm.files.blocks`. So the same few arrays view the columns of all blocks, and every
+step of a search handles all cells of the batch at once.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from forebay_backend_lsm.files import Kind
 Mask = npt.NDArray[np.bool_]
 
 SLACK_BYTES: Final = 64
-"""What an arena has beyond its last block: a search may look one element too far."""
+"""Bytes of an arena after its last block: a search may read one element too far."""
 ALIGNMENT: Final = 8
 _SHORT: Final = 48
-"""Contents of fewer bytes than this, on average, are gathered byte by byte."""
+"""Contents with fewer bytes than this on average are gathered byte by byte."""
 
 
 class Arena:
-    """A buffer, seen as arrays of each width."""
+    """A buffer, viewed as arrays of each width."""
 
     __slots__ = ("buffer", "bytes", "u32", "u64")
 
     def __init__(self, buffer: Any) -> None:
-        """View ``buffer``, whose length is a multiple of eight."""
+        """View ``buffer``, whose length in bytes is a multiple of eight."""
         self.buffer: Final = memoryview(buffer).cast("B")
         self.bytes: Final[U8] = np.frombuffer(buffer, np.uint8)
         self.u32: Final = np.frombuffer(buffer, "<u4")
@@ -41,7 +41,7 @@ class Arena:
 
     @classmethod
     def of(cls, blocks: Sequence[Any]) -> tuple[Self, I64]:
-        """Copy raw blocks into an arena of their own; where each begins, and the last one ends."""
+        """Copy raw blocks into a new arena; return it, and where each begins and the last ends."""
         views = [memoryview(block).cast("B") for block in blocks]
         sizes = np.array([view.nbytes for view in views], np.int64)
         room = -(-sizes // ALIGNMENT) * ALIGNMENT
@@ -55,32 +55,32 @@ class Arena:
 
 @attrs.frozen(eq=False)
 class Hits:
-    """Cells that were found, copied out of the arena."""
+    """Found cells, copied out of the arena."""
 
     which: I64
-    """Their positions in the batch, ascending."""
+    """Positions of the cells in the batch, ascending."""
     kinds: U8
     times: list[int] | None
     """``None`` in a table without a time column."""
     values: bytes
-    """Joined."""
+    """All values, joined."""
     lengths: I64
     """Bytes of each value."""
 
     @classmethod
     def none(cls, *, has_times: bool) -> Self:
-        """No cell."""
+        """Return hits without cells."""
         nothing = np.zeros(0, np.int64)
         return cls(nothing, nothing.astype(np.uint8), [] if has_times else None, b"", nothing)
 
     def split(self) -> list[bytes]:
-        """The value of each cell."""
+        """Return the value of each cell."""
         ends = np.cumsum(self.lengths)
         starts = (ends - self.lengths).tolist()
         return [self.values[a:b] for a, b in zip(starts, ends.tolist(), strict=True)]
 
     def cut(self, bounds: Sequence[int]) -> Iterator[Hits]:
-        """Neighbours together, from each of ``bounds``, which end with the number of all."""
+        """Split into consecutive hits at ``bounds``, whose last item is the number of hits."""
         ends = np.concatenate(([0], np.cumsum(self.lengths)))
         for start, stop in pairwise(bounds):
             yield Hits(
@@ -92,11 +92,11 @@ class Hits:
             )
 
     def only(self, kind: Kind) -> Hits:
-        """Those of one kind."""
+        """Return the hits of one kind."""
         return self.take(self.kinds == kind)
 
     def take(self, chosen: Mask) -> Hits:
-        """Some of them."""
+        """Return the chosen hits."""
         if chosen.all():
             return self
         parts = [part for part, is_one in zip(self.split(), chosen.tolist(), strict=True) if is_one]
@@ -110,28 +110,28 @@ class Hits:
 
 @attrs.frozen(eq=False)
 class CandidateBlocks:
-    """In which block each asked cell would be: where that begins, and how many cells it has."""
+    """The block that would hold each requested cell: its offset and its number of cells."""
 
     bases: I64
     counts: I64
     has_times: bool
 
     def take(self, chosen: Any) -> CandidateBlocks:
-        """Those at some positions."""
+        """Return the items at some positions."""
         return CandidateBlocks(self.bases[chosen], self.counts[chosen], self.has_times)
 
 
 @attrs.frozen(eq=False)
 class _Columns:
-    """Where columns of some blocks begin, as `forebay_backend_lsm.files.blocks` has them."""
+    """The offsets of some blocks' columns, as laid out by `forebay_backend_lsm.files.blocks`."""
 
     times: I64
-    """As a position in the arena's ``u64``."""
+    """Index into the arena's ``u64``."""
     key_offsets: I64
-    """As a position in the arena's ``u32``, like ``value_offsets``."""
+    """Index into the arena's ``u32``, like ``value_offsets``."""
     value_offsets: I64
     kinds: I64
-    """In bytes, like ``keys``."""
+    """Offset in bytes, like ``keys``."""
     keys: I64
 
     @classmethod
@@ -145,9 +145,9 @@ class _Columns:
 
 
 def search(arena: Arena, places: CandidateBlocks, batch: AddressedKeys, which: I64) -> Hits:
-    """Look for cells ``which`` of ``batch``, each in its place.
+    """Search for cells ``which`` of ``batch``, each in its candidate block.
 
-    `Hits.which` has the positions in ``batch``; a cell may be asked for in several places.
+    `Hits.which` has the positions in ``batch``; a cell may be searched for in several blocks.
     """
     return search_pairs(arena, places, batch, which)[0]
 
@@ -155,12 +155,12 @@ def search(arena: Arena, places: CandidateBlocks, batch: AddressedKeys, which: I
 def search_pairs(
     arena: Arena, places: CandidateBlocks, batch: AddressedKeys, which: I64
 ) -> tuple[Hits, I64]:
-    """`search`, and at which positions of ``which`` cells were found."""
+    """Do `search`, and also return the positions in ``which`` of the cells found."""
     wanted = batch.addresses[which]
     found, at = _lower_bounds(arena, places, wanted)
     hit = np.flatnonzero((found < places.counts) & (arena.u64[at] == wanted))
     if not len(hit):
-        # What filters let pass in vain, as a rule.
+        # Usually false positives of filters.
         return Hits.none(has_times=places.has_times), hit
     if len(hit) < len(which):
         places, found, which = places.take(hit), found[hit], which[hit]
@@ -178,7 +178,7 @@ def search_pairs(
 
 
 def _lower_bounds(arena: Arena, places: CandidateBlocks, wanted: U64) -> tuple[I64, I64]:
-    """The first cell of each block whose address is not below the wanted one; also in ``u64``."""
+    """Find each block's first cell whose address is not below the wanted one; also in ``u64``."""
     if not len(wanted):
         return wanted.astype(np.int64), wanted.astype(np.int64)
     addresses = arena.u64
@@ -188,7 +188,7 @@ def _lower_bounds(arena: Arena, places: CandidateBlocks, wanted: U64) -> tuple[I
         half = (left + 1) >> 1
         ahead = low + half
         below = addresses[ahead] < wanted
-        # Where nothing is left, ``half`` is zero, and nothing moves.
+        # When a search is finished, ``half`` is zero and the position stays.
         low += half * below
         left -= half
     low += 1
@@ -216,7 +216,7 @@ def _keys_match(
 
 
 def _extents(arena: Arena, at: I64) -> tuple[I64, I64]:
-    """Start, within the area, and length of what neighbouring offsets enclose."""
+    """Return start, within the area, and length of the extents between neighbouring offsets."""
     starts = arena.u32[at].astype(np.int64)
     return starts, arena.u32[at + 1] - starts
 
@@ -224,7 +224,7 @@ def _extents(arena: Arena, at: I64) -> tuple[I64, I64]:
 def _among_equals(
     arena: Arena, place: CandidateBlocks, position: int, address: int, key: bytes
 ) -> int:
-    """The position of a cell that is not the first one of its address; -1 without one."""
+    """Find a cell that is not the first of its address; return its position, or -1."""
     columns = _Columns.of(place)
     first, count = int(place.bases[0]) >> 3, int(place.counts[0])
     while position < count and int(arena.u64[first + position]) == address:
@@ -237,7 +237,7 @@ def _among_equals(
 
 
 def _taken_out(arena: Arena, columns: _Columns, found: I64, which: I64, *, has_times: bool) -> Hits:
-    """Copy cells out of the arena; ``which`` says whose they are."""
+    """Copy cells out of the arena; ``which`` are their positions in the batch."""
     kinds = arena.bytes[columns.kinds + found]
     times = arena.u64[columns.times + found].view(np.int64).tolist() if has_times else None
     starts, lengths = _extents(arena, columns.value_offsets + found)
@@ -247,7 +247,7 @@ def _taken_out(arena: Arena, columns: _Columns, found: I64, which: I64, *, has_t
 
 
 def gathered(arena: Arena, starts: I64, lengths: I64) -> bytes:
-    """The bytes of many extents, joined."""
+    """Gather and join the bytes of many extents."""
     total = int(lengths.sum())
     if total < _SHORT * len(lengths):
         return _gather(arena.bytes, starts, lengths).tobytes()

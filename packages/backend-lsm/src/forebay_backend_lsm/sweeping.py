@@ -1,8 +1,8 @@
-"""Sweeps a table step by step for what has expired, by address, from where the last one stopped.
+"""Sweeps a table for expired content, step by step in address order, from where it stopped.
 
-A step takes a range of addresses that one run has about so many cells in, reads all that the runs
-hold there, and merges it: so every cell is seen with its newest content. What has expired is
-written over, as the function itself would do it.
+A step takes a range of addresses in which one run has about the wanted number of cells, reads all
+cells of all runs there, and merges them, so that it checks each cell's newest content. It
+overwrites expired content as the function itself would.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from forebay_state_api.contract.backend import TableSpec
 from forebay_state_api.contract.changes import Shape
 
 END: Final = 1 << 64
-"""No address is so high."""
+"""Greater than any address."""
 _STEP: Final = 50_000
-"""Cells of one run that are read at once."""
+"""Most cells of one run that are read at once."""
 _PAGE: Final = 1_000
 
 
 @attrs.frozen
 class Swept:
-    """What a sweep did."""
+    """The result of a sweep."""
 
     changes: Cells | None
-    """Sorted cells that do away with what has expired."""
+    """Sorted cells that remove the expired content."""
     cursor: int
-    """The address at which the next one begins."""
+    """The address at which the next sweep begins."""
 
 
 class Sweep:
-    """Looks through the cells of one table, no more than so many."""
+    """Checks a limited number of cells of one table."""
 
     def __init__(self, spec: TableSpec, reads: Reads, until_us: int) -> None:
-        """``reads`` are of the table as it stands now; ``until_us`` or older has expired."""
+        """``reads`` view the table's current state; content is expired at ``until_us`` or older."""
         self._spec: Final = spec
         self._reads: Final = reads
         self._until_us: Final = until_us
         self._lanes: Final = _lanes(reads.runs)
 
     def run(self, cursor: int, checks: int) -> Swept:
-        """Begin at ``cursor``, go on from the lowest address, and end before ``cursor``."""
+        """Begin at ``cursor``, wrap around to the lowest address, and end before ``cursor``."""
         found: list[Cells] = []
         start, checked = cursor, 0
         for low, high in ((cursor, END), (0, cursor)):
@@ -67,7 +67,7 @@ class Sweep:
         return Swept(changes, 0 if start >= END else start)
 
     def _cells(self, start: int, high: int, checks: int) -> tuple[Sequence[Cells], int]:
-        """At most so many cells from ``start`` on, by lane, and the address behind them."""
+        """Return about ``checks`` cells from ``start`` on, by lane, and the address after them."""
         stop = min(high, self._reach(start, min(checks, _STEP)))
         runs = [
             MergeInput(iter([(min(stop, END - 1), cells)]), lane)
@@ -79,7 +79,7 @@ class Sweep:
         lanes = [Cells.concat(parts) for _, parts in sorted(merged.items())]
         addresses = np.sort(np.concatenate([np.zeros(0, np.uint64), *(c.addresses for c in lanes)]))
         if len(addresses) > checks:
-            # All cells of the last address are looked at.
+            # Check all cells of the last address.
             after = addresses[np.searchsorted(addresses, addresses[checks - 1], "right") :]
             if len(after):
                 stop = int(after[0])
@@ -87,7 +87,7 @@ class Sweep:
         return lanes, stop
 
     def _reach(self, start: int, cells: int) -> int:
-        """An address up to which the run that has most from ``start`` on has so many cells."""
+        """Return an address before which the largest run from ``start`` on has about ``cells``."""
         most, reach = 0, END
         for run in self._reads.runs:
             if isinstance(run, MemoryRun):
@@ -100,7 +100,7 @@ class Sweep:
                 span = run.span(start, END - 1)
                 counts = np.cumsum(run.residence.counts[span.start : span.stop])
                 count = int(counts[-1]) if len(counts) else 0
-                # The first block may lie in front of the start for the most part.
+                # Most of the first block may be before the start.
                 block = span.start + 1 + int(np.searchsorted(counts, cells)) + 1
                 stop = int(run.table.first_addresses[block]) if block < span.stop else END
             if count > most:
@@ -108,7 +108,7 @@ class Sweep:
         return reach
 
     def _read(self, start: int, stop: int) -> Iterator[Cells]:
-        """What each run holds from ``start`` to before ``stop``, oldest first."""
+        """Yield each run's cells from ``start`` to ``stop`` (exclusive), oldest run first."""
         runs = self._reads.runs[::-1]
         wanted = [(run, run.span(start, stop - 1)) for run in runs if isinstance(run, FileRun)]
         blocks = iter(self._reads.blocks(wanted))
@@ -133,7 +133,7 @@ class Sweep:
         return attrs.evolve(old, kinds=kinds, times=times, values=nothing)
 
     def _of_lists(self, lanes: Sequence[Cells]) -> Cells:
-        """Lists that have an expired element, without those; parts of one are in several lanes."""
+        """Return the lists with expired elements, without these; joins their parts of all lanes."""
         found: dict[tuple[int, bytes], list[tuple[TableSpec, bytes]]] = {}
         for cells in lanes:
             for at in self._expired_in(cells).tolist():
@@ -157,7 +157,7 @@ class Sweep:
         )
 
     def _expired_in(self, cells: Cells) -> Positions:
-        """The positions of cells that hold something expired."""
+        """Return the positions of cells with expired content."""
         until = np.full(len(cells), self._until_us, np.int64)
         stamped = self._spec.shape is Shape.LIST
         return np.flatnonzero(expired(cells, until, stamped_lists=stamped))
@@ -173,14 +173,14 @@ class Sweep:
         return pack_elements(self._spec, live)
 
     def _readers(self) -> list[TableSpec]:
-        """Whose codecs unpack the values of each lane."""
+        """Return the specs whose codecs unpack each lane's values."""
         runs = self._reads.runs[::-1]
         by_lane = {lane: run.reader for lane, run in zip(self._lanes, runs, strict=True)}
         return [reader for _, reader in sorted(by_lane.items())]
 
 
 def _lanes(runs: Sequence[Run]) -> list[int]:
-    """A lane for each run, oldest first: neighbours whose values are unpacked alike share one."""
+    """Assign lanes to runs, oldest first: neighbours with the same reader share a lane."""
     lanes: list[int] = []
     before: TableSpec | None = None
     for run in runs[::-1]:
@@ -190,7 +190,7 @@ def _lanes(runs: Sequence[Run]) -> list[int]:
 
 
 def _between(cells: Cells, first: int, last: int) -> Cells:
-    """Cells of addresses ``first`` to ``last``, both inclusive."""
+    """Return the cells of addresses ``first`` to ``last``, both inclusive."""
     bounds = np.array([max(first, 0), max(last, 0)], np.uint64)
     start = int(np.searchsorted(cells.addresses, bounds[0], "left"))
     stop = int(np.searchsorted(cells.addresses, bounds[1], "right"))

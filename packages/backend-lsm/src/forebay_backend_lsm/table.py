@@ -1,4 +1,4 @@
-"""The cells of one state: a memtable over the runs that were opened."""
+"""The table of one state: a memtable over the opened runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PAGE: Final = 4_096
 
 
 class LsmTable(Table):
-    """A table that is not resident: reads go to files, through the process's cache."""
+    """A table that is not resident: reads go to files through the process's cache."""
 
     def __init__(
         self,
@@ -45,14 +45,14 @@ class LsmTable(Table):
         applied: Callable[[], None],
         swept: int = 0,
     ) -> None:
-        """``files`` newest first; ``applied`` is called after each `apply`.
+        """``files`` are in order, newest first; ``applied`` is called after each `apply`.
 
         ``swept`` is the address at which the next sweep begins.
         """
         self.spec: Final = spec
         self.memtable: Final = Memtable(spec)
         self.files: tuple[FileRun, ...] = tuple(files)
-        """Newest first; replaced, never changed."""
+        """Newest first; replaced, never modified."""
         self.swept = swept
         """The address at which the next sweep begins."""
         self._addressing: Final = Addressing(spec)
@@ -90,7 +90,7 @@ class LsmTable(Table):
         self._applied()
 
     def export(self, keys: int) -> Iterator[Changes]:
-        """Key group by key group: the keys of one are in memory at a time."""
+        """Export key group by key group; holds the keys of one group in memory."""
         groups = {group for run in self.files for group in run.groups}
         for group in sorted(groups):
             cell_keys = self._cell_keys(group << _GROUP_SHIFT, (group + 1 << _GROUP_SHIFT) - 1)
@@ -114,10 +114,10 @@ class LsmTable(Table):
         return Changes.whole(self.spec.shape, namespace, zip(keys, repeat(group), contents))
 
     def sweep(self, checks: int, until_us: int) -> int:
-        """As `Table.sweep` says; lists and the entries of maps are looked at one by one.
+        """Implement `Table.sweep`; each list and each map entry counts as one check.
 
-        Maps whose user keys were stored in another way are left alone: which of their entries are
-        the same cannot be told from addresses.
+        Skips maps whose user keys are stored in another encoding, because addresses do not show
+        which of their entries are the same.
         """
         reads = self._reads()
         if any(run.reader.user_key is not self.spec.user_key for run in reads.runs):
@@ -130,7 +130,7 @@ class LsmTable(Table):
         return len(done.changes)
 
     def _reads(self) -> Reads:
-        """Of the table as it stands now."""
+        """Return a reader of the table's current state."""
         return Reads((*self.memtable.runs, *self.files))
 
     def _fill(self, answers: list[Any], batch: AddressedKeys, floors: I64 | None) -> list[Any]:
@@ -142,13 +142,13 @@ class LsmTable(Table):
         return answers
 
     def _where(self, batch: AddressedKeys, puts: Hits, at: int | None) -> str:
-        """Where the cell is that cannot be read: the newest file that has it."""
+        """Name the unreadable cell and the newest file that has it."""
         asked = int(puts.which[at or 0])
         one = AddressedKeys(batch.addresses[asked : asked + 1], [batch.keys[asked]])
         return where(self.spec, one, self._reads().holders(one)[:1])
 
     def _floors(self, entries: Entries) -> I64 | None:
-        """The oldest run, from the newest, that a clear leaves of each entry's map."""
+        """Return, for each entry, the oldest run, counted from the newest, that a clear leaves."""
         runs = self._reads().runs
         levels = [level for level, run in enumerate(runs) if run.clears]
         if not levels:
@@ -160,7 +160,7 @@ class LsmTable(Table):
         return floors
 
     def _through_scans(self, namespace: Any, cells: Sequence[tuple[int, Any, Any]]) -> list[Any]:
-        """Entries of maps whose user keys were packed in another way: found by reading all."""
+        """Find entries of maps whose user keys have another encoding by reading whole maps."""
         maps: dict[tuple[int, Any], dict[Any, Any]] = {}
         for group, key, _ in cells:
             if (group, key) not in maps:
@@ -169,7 +169,7 @@ class LsmTable(Table):
         return [maps[group, key].get(address, ABSENT) for group, key, address in cells]
 
     def _cell_keys(self, first: int = 0, last: int = _ALL) -> Iterator[bytes]:
-        """The keys of all runs between two addresses, both inclusive; some of them repeatedly."""
+        """Yield the keys of all runs between two addresses, both inclusive; may repeat keys."""
         reads = self._reads()
         for run in reads.runs:
             if isinstance(run, MemoryRun):

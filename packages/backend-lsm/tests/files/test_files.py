@@ -166,7 +166,7 @@ def test_what_cannot_be_searched_is_not_written(model):
     writer.add(cells)
     with pytest.raises(ValueError, match="not sorted"):
         writer.add(cells)
-    with pytest.raises(ValueError, match="tables go by name"):
+    with pytest.raises(ValueError, match="names must ascend"):
         writer.begin(model.header("a"))
     writer.begin(model.header("c", ttl=True))
     with pytest.raises(ValueError, match="times"):

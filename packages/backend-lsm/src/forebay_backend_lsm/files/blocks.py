@@ -1,4 +1,4 @@
-"""Blocks: some cells in a row, as the columns of one buffer, compressed and checksummed."""
+"""Blocks: consecutive cells, as the columns of one buffer, compressed and checksummed."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from forebay_backend_lsm.files.arrow import binary_array, binary_from, flags_of,
 from forebay_backend_lsm.files.cells import I64, U8, U64, Cells, Positions, joined
 
 COMPRESSIONS: Final[dict[str, str | None]] = {"lz4": "lz4_raw", "zstd": "zstd", "none": None}
-"""Name in files and settings → codec of pyarrow."""
+"""Name in files and settings → name of pyarrow's codec."""
 MAX_RAW_BYTES: Final = (1 << 31) - 1
-"""A block's offsets are read as signed 32-bit numbers."""
+"""Largest block: its offsets are read as signed 32-bit numbers."""
 _FEW: Final = 8
 
 
 @attrs.frozen
 class Columns:
-    """Where the columns of a block begin, in bytes from its start."""
+    """The offsets of a block's columns, in bytes from its start."""
 
     addresses: int
     times: int | None
@@ -33,11 +33,11 @@ class Columns:
     value_offsets: int
     kinds: int
     keys: int
-    """Value bytes follow the key bytes, of which ``key_offsets`` tells the length."""
+    """The value bytes follow the key bytes, whose length is in ``key_offsets``."""
 
 
 def columns(count: int, *, has_times: bool) -> Columns:
-    """The places of the columns in a block of ``count`` cells."""
+    """Return the offsets of the columns in a block of ``count`` cells."""
     times = 8 * count
     key_offsets = times + (8 * count if has_times else 0)
     value_offsets = key_offsets + 4 * (count + 1)
@@ -48,7 +48,7 @@ def columns(count: int, *, has_times: bool) -> Columns:
 
 
 def cell_overhead(*, has_times: bool) -> int:
-    """Bytes of a cell in a block beside key and value."""
+    """Return the bytes that a cell takes in a block in addition to key and value."""
     return 25 if has_times else 17
 
 
@@ -57,12 +57,12 @@ class Blobs:
     """A binary array as offsets into a buffer."""
 
     offsets: I64
-    """One more than there are elements."""
+    """One more offset than there are elements."""
     data: memoryview
 
     @classmethod
     def of(cls, array: pa.Array) -> Blobs:
-        """View an array; copies its offsets only."""
+        """View an array, copying only its offsets."""
         _, offsets, data = array.buffers()
         wide = np.dtype("<i8" if array.type == pa.large_binary() else "<i4")
         first, count = array.offset, len(array) + 1
@@ -72,30 +72,30 @@ class Blobs:
         return cls(found.astype(np.int64, copy=False), memoryview(data or b""))
 
     def between(self, start: int, stop: int) -> memoryview:
-        """The bytes of elements ``start`` to ``stop`` (exclusive)."""
+        """Return the bytes of elements ``start`` to ``stop`` (exclusive)."""
         return self.data[int(self.offsets[start]) : int(self.offsets[stop])]
 
 
 class Cutter:
-    """Lays out blocks of some cells."""
+    """Cuts cells into blocks and lays these out."""
 
     def __init__(self, cells: Cells) -> None:
-        """``cells`` in their order."""
+        """``cells`` are sorted."""
         self._cells: Final = cells
         self._keys: Final = Blobs.of(cells.keys)
         self._values: Final = Blobs.of(cells.values)
-        # Differences are taken modulo 2^32, as offsets within a block are below that.
+        # Offsets within a block are below 2^32, so differences modulo 2^32 are exact.
         self._key_offsets: Final = self._keys.offsets.astype("<u4")
         self._value_offsets: Final = self._values.offsets.astype("<u4")
 
     def ends(self) -> I64:
-        """Bytes of all cells before each position, in blocks, from some number on."""
+        """Cumulative bytes of cells in blocks, up to each position, from an arbitrary base."""
         overhead = cell_overhead(has_times=self._cells.times is not None)
         every = overhead * np.arange(len(self._cells) + 1)
         return self._keys.offsets + self._values.offsets + every
 
     def raw(self, start: int, stop: int) -> bytes:
-        """The columns of cells ``start`` to ``stop`` (exclusive), uncompressed."""
+        """Return the columns of cells ``start`` to ``stop`` (exclusive), uncompressed."""
         cells, after = self._cells, stop + 1
         times = () if cells.times is None else (cells.times[start:stop].astype("<i8"),)
         parts: tuple[Any, ...] = (
@@ -113,7 +113,7 @@ class Cutter:
 def cells_of_blocks(
     raws: Sequence[bytes | memoryview], counts: Sequence[int], *, has_times: bool
 ) -> Cells:
-    """The cells of decompressed blocks, copied into columns of their own."""
+    """Copy the cells of decompressed blocks into columns."""
     addresses, times, kinds, keys, values = [], [], [], _Pieces(), _Pieces()
     for raw, count in zip(raws, counts, strict=True):
         at = 8 * count
@@ -176,12 +176,12 @@ class Block:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it holds in memory."""
+        """Bytes of memory that it holds."""
         return int(self.raw.size)
 
     @property
     def cells(self) -> Cells:
-        """All cells, without copying."""
+        """Return all cells without copying."""
         start = self.raw.size - int(self.value_offsets[-1]) - int(self.key_offsets[-1])
         keys = self.raw.slice(start, int(self.key_offsets[-1]))
         values = self.raw.slice(start + int(self.key_offsets[-1]))
@@ -194,23 +194,23 @@ class Block:
         )
 
     def key(self, position: int) -> bytes:
-        """The cell key bytes of one cell."""
+        """Return the cell key bytes of one cell."""
         start = self.raw.size - int(self.value_offsets[-1]) - int(self.key_offsets[-1])
         return self._bytes(start, self.key_offsets, position)
 
     def value(self, position: int) -> bytes:
-        """The value bytes of one cell."""
+        """Return the value bytes of one cell."""
         start = self.raw.size - int(self.value_offsets[-1])
         return self._bytes(start, self.value_offsets, position)
 
     def slice_of(self, first: int, last: int | None = None) -> tuple[int, int]:
-        """Positions, start and stop, of addresses ``first`` to ``last`` (inclusive)."""
+        """Return the positions, start and stop, of addresses ``first`` to ``last`` (inclusive)."""
         bounds = np.array([first, first if last is None else last], np.uint64)
         start = np.searchsorted(self.addresses, bounds[0], "left")
         return int(start), int(np.searchsorted(self.addresses, bounds[1], "right"))
 
     def find(self, addresses: U64, keys: Sequence[bytes]) -> Positions:
-        """The position of each cell, -1 where there is none."""
+        """Return the position of each cell, -1 for a missing cell."""
         positions = np.searchsorted(self.addresses, addresses, "left")
         if len(keys) < _FEW:
             found = [self._find(p, k) for p, k in zip(positions.tolist(), keys, strict=True)]
@@ -220,13 +220,13 @@ class Block:
     def _find_many(self, positions: Positions, keys: Sequence[bytes]) -> Positions:
         there = taken(joined([self.cells.keys]), np.minimum(positions, self.count - 1))
         found = np.where(flags_of(pc.equal(there, binary_array(keys))), positions, -1)
-        # A key that is not the first of its address is rare: it is looked for alone.
+        # Keys that are not the first of their address are rare: each gets its own search.
         for i in np.flatnonzero(found < 0).tolist():
             found[i] = self._find(int(positions[i]), keys[i])
         return found
 
     def _find(self, position: int, key: bytes) -> int:
-        """Look among the cells of one address, which begins at ``position``."""
+        """Search the cells of one address, which begins at ``position``."""
         if position == self.count:
             return -1
         _, stop = self.slice_of(int(self.addresses[position]))

@@ -1,8 +1,8 @@
-"""Cells in columns: what memtables write, what blocks hold, and what is merged.
+"""Cells in columns, as memtables write them, blocks hold them, and compaction merges them.
 
-A cell has an *address*, 64 bits that begin with its key group and go on with bits of the hash of
-its key. Files are sorted by (address, cell key bytes). Different cells may share an address;
-equality is decided on the key bytes alone.
+A cell has an *address*: 64 bits that begin with its key group and continue with bits of its key's
+hash. Files are sorted by (address, cell key bytes). Different cells may share an address; only the
+key bytes decide equality.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ Positions = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 GROUP_SHIFT: Final = 48
-"""The key group stands above this bit of an address."""
+"""The key group is stored in the bits of an address from this one up."""
 _HASH_SHIFT: Final = 16
 
 
 class Kind(enum.IntEnum):
-    """What a cell says of its key."""
+    """The effect of a cell on its key."""
 
     PUT = 0
-    """The content is exactly this."""
+    """Sets the whole content."""
     DELETE = 1
-    """There is no content, whatever older runs say."""
+    """Removes the content, whatever older runs hold."""
     APPEND = 2
-    """List elements that follow those of older runs."""
+    """Appends list elements after the elements of older runs."""
     CLEAR = 3
-    """Of a map's bare prefix: no entry of an older run exists any more."""
+    """Removes all entries of older runs from a map; its key is the map's bare prefix."""
 
 
 def address_of(group: int, prefix: bytes) -> int:
-    """The address of a cell of a point or list table."""
+    """Return the address of a cell of a point or list table."""
     return group << GROUP_SHIFT | xxh3_64_intdigest(prefix) >> _HASH_SHIFT
 
 
 def addresses_of(groups: npt.NDArray[Any], prefixes: Sequence[bytes]) -> U64:
-    """`address_of` for many."""
+    """Do `address_of` for many cells."""
     hashes = np.fromiter(map(xxh3_64_intdigest, prefixes), np.uint64, len(prefixes))
     shifted: U64 = groups.astype(np.uint64) << np.uint64(GROUP_SHIFT)
     return shifted | hashes >> np.uint64(_HASH_SHIFT)
@@ -79,7 +79,7 @@ class Cells:
         values: Sequence[bytes],
         times: Sequence[int] | I64 | None = None,
     ) -> Cells:
-        """Make columns of lists; a single kind is that of all cells."""
+        """Make columns from lists; a single ``kinds`` applies to all cells."""
         count = len(addresses)
         return cls(
             addresses,
@@ -91,7 +91,7 @@ class Cells:
 
     @classmethod
     def concat(cls, parts: Sequence[Cells]) -> Cells:
-        """One after the other; all or none have times, and there is at least one part."""
+        """Concatenate at least one part; either all parts have times or no part has."""
         if len(parts) == 1:
             return parts[0]
         times = [part.times for part in parts if part.times is not None]
@@ -107,7 +107,7 @@ class Cells:
         return len(self.addresses)
 
     def slice(self, start: int, stop: int) -> Cells:
-        """Cells ``start`` to ``stop`` (exclusive), without copying."""
+        """Return cells ``start`` to ``stop`` (exclusive) without copying."""
         return Cells(
             self.addresses[start:stop],
             self.kinds[start:stop],
@@ -117,7 +117,7 @@ class Cells:
         )
 
     def take(self, indices: npt.NDArray[Any]) -> Cells:
-        """The cells at ``indices``, in their order."""
+        """Return the cells at ``indices``, in the order of ``indices``."""
         return Cells(
             self.addresses[indices],
             self.kinds[indices],
@@ -127,7 +127,7 @@ class Cells:
         )
 
     def sorted(self) -> Cells:
-        """By address, then key bytes; equal cells stay in their order."""
+        """Sort by address, then key bytes; equal cells keep their order."""
         order, _ = order_of(self.addresses, self.keys)
         return self.take(order)
 
@@ -140,9 +140,10 @@ def joined(arrays: Sequence[pa.Array]) -> pa.Array:
 
 
 def order_of(addresses: U64, keys: pa.Array) -> tuple[Positions, Mask]:
-    """The order by (address, key bytes), equal cells as they stand.
+    """Return the order by (address, key bytes), in which equal cells keep their order.
 
-    The second array says of each position but the last whether the next one holds the same cell.
+    The second array holds, for each position but the last, whether the next position holds the
+    same cell.
     """
     order = np.argsort(addresses, kind="stable")
     ordered = addresses[order]
@@ -160,7 +161,7 @@ def order_of(addresses: U64, keys: pa.Array) -> tuple[Positions, Mask]:
 def _separate(
     order: Positions, same: Mask, shared: Mask, unequal: Positions, keys: pa.Array
 ) -> None:
-    """Sort the cells of each address that several keys share; ``shared`` says which those are."""
+    """Sort the cells of each address that several keys share; ``shared`` marks those cells."""
     starts = np.flatnonzero(np.concatenate(([True], ~shared)))
     ends = np.append(starts[1:], len(order))
     runs = np.unique(np.searchsorted(starts, unequal, "right") - 1)

@@ -1,4 +1,4 @@
-"""Reads a whole file and says what is wrong with it."""
+"""Reads a whole file and reports its damage."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _READ_BYTES: Final = 4 * 1024 * 1024
 
 
 def damage_of(storage: ObjectStorage, file: StateFile) -> list[str]:
-    """What is wrong with a file, each fault as a sentence; empty for a sound one.
+    """Describe each fault of a file in a sentence; return an empty list for an intact file.
 
-    Reads every byte, some megabytes at a time. A file that storage does not give is damaged too.
+    Reads every byte, some megabytes at a time. A file that storage fails to return is damaged too.
     """
     try:
         opened = SortedFile.open(storage, file)
@@ -56,7 +56,7 @@ def _faults(storage: ObjectStorage, opened: SortedFile) -> Iterator[str]:
 def _blocks(
     storage: ObjectStorage, file: StateFile, table: FileTable
 ) -> Iterator[tuple[int, memoryview]]:
-    """All blocks of a table, as stored."""
+    """Yield all blocks of a table, as stored."""
     count, at = len(table.first_addresses), 0
     while at < count:
         begin, length = table.location(at)

@@ -1,8 +1,8 @@
-"""Filters: which addresses a file certainly does not hold, for a whole batch at once.
+"""Filters rule out addresses that a file does not hold, for a whole batch at once.
 
-A register-blocked Bloom filter: an address sets five bits of one 64-bit word. Which word, and
-which bits, does not depend on the file but for the number of words, so a batch computes its
-`Probes` once and each file costs one gather and one comparison.
+A register-blocked Bloom filter: an address sets five bits of one 64-bit word. The bits do not
+depend on the file, and the word depends only on the file's number of words. So a batch computes
+its `Probes` once, and each file costs one gather and one comparison.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _SIX: Final = np.uint64(63)
 
 @attrs.frozen(eq=False)
 class Probes:
-    """What all filters need of a batch of addresses."""
+    """A batch of addresses, hashed once for all filters."""
 
     high: U64
-    """The upper 32 bits of the remixed addresses: they choose the word."""
+    """The upper 32 bits of the remixed addresses, which choose the word."""
     masks: U64
     """The bits within the word."""
 
     @classmethod
     def of(cls, addresses: U64) -> Probes:
-        """Remix addresses, of which the upper bits are alike within a file."""
+        """Remix addresses, because their upper bits are alike within a file."""
         mixed = addresses * _FIRST
         mixed ^= mixed >> _HALF
         mixed *= _SECOND
@@ -45,7 +45,7 @@ class Probes:
         return cls(mixed >> _HALF, masks)
 
     def words(self, count: int) -> U64:
-        """The number of each address's word in a filter of ``count`` words."""
+        """Return the number of each address's word in a filter of ``count`` words."""
         return self.high * np.uint64(count) >> _HALF
 
 
@@ -57,7 +57,7 @@ class Filter:
 
     @classmethod
     def build(cls, parts: Sequence[U64]) -> Filter:
-        """Make the filter that lets the addresses in all of ``parts`` pass."""
+        """Make a filter that all addresses in ``parts`` pass."""
         count = max(1, -(-sum(map(len, parts)) * BITS_PER_CELL // 64))
         words = np.zeros(count, np.uint64)
         for addresses in parts:
@@ -66,7 +66,7 @@ class Filter:
         return cls(words)
 
     def passes(self, probes: Probes) -> Mask:
-        """Whether each address may be there."""
+        """Return whether the file may hold each address."""
         found: U64 = self.words.take(probes.words(len(self.words)).view(np.int64))
         answer: Mask = found & probes.masks == probes.masks
         return answer

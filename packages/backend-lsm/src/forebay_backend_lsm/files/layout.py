@@ -1,4 +1,4 @@
-"""The end of a file: filters, index and footer, which is all that opening reads.
+"""The tail of a file: filters, index and footer. Opening a file reads nothing else.
 
 ``docs/reference/lsm-file-format.md`` specifies every byte.
 """
@@ -29,19 +29,19 @@ FOOTER_BYTES: Final = _FIELDS.size + _CHECKSUM.size + len(MAGIC)
 
 @attrs.frozen(kw_only=True, eq=False)
 class BlockIndex:
-    """What is known of a section's blocks without reading them; arrays with one item for each."""
+    """Describes a section's blocks without reading them, in arrays with one item per block."""
 
     first: U64
-    """Address of its first cell."""
+    """Address of the block's first cell."""
     offsets: I64
-    """Where it begins in the file."""
+    """Offset in the file."""
     sizes: I64
-    """Bytes as stored."""
+    """Stored bytes."""
     raw_sizes: I64
-    """Bytes of its columns."""
+    """Bytes of the columns, decompressed."""
     cells: I64
     checksums: U64
-    """xxh3 (64 bits) of the bytes as stored."""
+    """xxh3 (64 bits) of the stored bytes."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -49,17 +49,16 @@ class Section:
     """The cells of one table in a file."""
 
     description: Mapping[str, Any]
-    """`TableSpec.description` of what wrote it."""
+    """`TableSpec.description` of the writer."""
     has_times: bool
     counts: tuple[int, int, int, int]
-    """Cells of each `Kind`, in their order."""
+    """Number of cells of each `Kind`, in the order of the kinds."""
     times: tuple[int, int] | None
-    """The least and the greatest time of puts, of lists that of their elements; ``None`` where
-    there are none."""
+    """The least and the greatest time of puts, in lists of elements; ``None`` without times."""
     addresses: tuple[int, int]
-    """Those of the first and of the last cell."""
+    """Addresses of the first and the last cell."""
     keys: tuple[bytes, bytes]
-    """Key bytes of the first and of the last cell."""
+    """Key bytes of the first and the last cell."""
     compression: str
     blocks: BlockIndex
     filter: Filter
@@ -71,28 +70,28 @@ class Section:
 
     @property
     def cells(self) -> int:
-        """How many there are."""
+        """Number of cells."""
         return sum(self.counts)
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class Tail:
-    """Everything in a file but its blocks."""
+    """Everything in a file except its blocks."""
 
     sections: Sequence[Section]
     range: KeyGroupRange
     """The key groups that it was written for."""
     body_bytes: int
-    """What comes before the tail."""
+    """Bytes before the tail."""
     body_checksum: int
 
     @property
     def cells(self) -> int:
-        """Cells of all sections."""
+        """Number of cells of all sections."""
         return sum(section.cells for section in self.sections)
 
     def without_filters(self) -> Tail:
-        """The same with filters that let nothing pass."""
+        """Return the tail with filters that nothing passes."""
         none = Filter(np.zeros(1, np.uint64))
         return attrs.evolve(self, sections=[attrs.evolve(s, filter=none) for s in self.sections])
 
@@ -120,10 +119,10 @@ class Tail:
 
     @classmethod
     def parse(cls, tail: bytes, where: str) -> Tail:
-        """Read what `to_bytes` wrote. ``where`` begins the message of an error.
+        """Parse the bytes that `to_bytes` wrote. ``where`` begins the message of an error.
 
-        Raises `CorruptStateError` if it is not what was written, `StateMigrationError` if a newer
-        release wrote it.
+        Raises `CorruptStateError` if they were altered, `StateMigrationError` if a newer release
+        wrote them.
         """
         footer = Footer.parse(tail[-FOOTER_BYTES:], where)
         body = memoryview(tail)[: len(tail) - FOOTER_BYTES]
@@ -146,23 +145,23 @@ class Footer:
     """The last bytes of a file."""
 
     tail: int
-    """Where the filters begin."""
+    """Offset of the filters."""
     index: int
     index_bytes: int
     body_checksum: int
     """xxh3 (64 bits) of everything before ``tail``."""
     tail_checksum: int
-    """xxh3 (64 bits) of what lies between ``tail`` and the footer."""
+    """xxh3 (64 bits) of the bytes from ``tail`` to the footer."""
     range: KeyGroupRange
 
     @property
     def tail_bytes(self) -> int:
-        """Filters, index and footer."""
+        """Bytes of filters, index and footer."""
         return self.index - self.tail + self.index_bytes + FOOTER_BYTES
 
     @classmethod
     def parse(cls, data: bytes, where: str) -> Footer:
-        """Read and verify a footer; the errors are those of `Tail.parse`."""
+        """Parse and verify a footer; raises the errors of `Tail.parse`."""
         if len(data) != FOOTER_BYTES or data[-len(MAGIC) :] != MAGIC:
             raise CorruptStateError(f"{where}: it does not end with {MAGIC!r}")
         (checksum,) = _CHECKSUM.unpack_from(data, _FIELDS.size)
@@ -185,7 +184,7 @@ class Footer:
 
 
 def seal_of(tail: bytes) -> str:
-    """The footer's checksum, through which it seals the whole file, as the manifest keeps it."""
+    """Return the footer's checksum as the manifest holds it; it covers the whole file."""
     return tail[_FIELDS.size - FOOTER_BYTES : -len(MAGIC)].hex()
 
 

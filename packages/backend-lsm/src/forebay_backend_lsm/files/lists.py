@@ -1,6 +1,6 @@
-"""The stamps of list elements, which stand in the values and not in a column of their own.
+"""Reads the times of list elements, which are stored in the values and not in a column.
 
-The value of a list cell is a sequence of chunks, so that appending is concatenating bytes::
+The value of a list cell is a sequence of chunks, so appending to it is concatenating bytes::
 
     u32 n | n times (i64), in a table with TTL | n lengths (u32) | the elements
 """
@@ -28,17 +28,17 @@ class Stamps:
 
     times: I64
     cells: Positions
-    """The number of the value that each is of."""
+    """The number of the value that each time belongs to."""
 
     @classmethod
     def of(cls, values: pa.Array) -> Stamps:
-        """Read the stamps of values of a list table with TTL."""
+        """Read the times of values of a list table with TTL."""
         blobs = Blobs.of(values)
         data = np.frombuffer(blobs.data, np.uint8)
         at, end = blobs.offsets[:-1].copy(), blobs.offsets[1:]
         cells = np.arange(len(values))
         times, owners = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-        # One turn for the first chunk of every value, one for the second of those with two, …
+        # The first pass reads the first chunk of every value, the second all second chunks, …
         while (more := at < end).any():
             at, end, cells = at[more], end[more], cells[more]
             counts = _numbers(data, at, "<u4").astype(np.int64)
@@ -51,14 +51,14 @@ class Stamps:
         return cls(np.concatenate(times), np.concatenate(owners))
 
     def expired(self, until: I64) -> Mask:
-        """Which values have an element whose time is at most theirs in ``until``."""
+        """Return which values have an element whose time is at most their item in ``until``."""
         answer = np.zeros(len(until), np.bool_)
         answer[self.cells[self.times <= until[self.cells]]] = True
         return answer
 
 
 def without_expired(value: bytes, until: int) -> bytes:
-    """The value without the elements whose time is at most ``until``; may become empty."""
+    """Remove the elements whose time is at most ``until``; the value may become empty."""
     kept = bytearray()
     for times, elements in chunks_of(value):
         alive = [i for i, time in enumerate(times) if time > until]
@@ -68,7 +68,7 @@ def without_expired(value: bytes, until: int) -> bytes:
 
 
 def chunks_of(value: bytes) -> Iterator[tuple[list[int], list[bytes]]]:
-    """The times and the elements of each chunk of a value with stamps."""
+    """Yield the times and the elements of each chunk of a value with times."""
     at = 0
     while at < len(value):
         (count,) = _COUNT.unpack_from(value, at)
@@ -87,13 +87,13 @@ def _chunk(times: list[int], elements: list[bytes]) -> bytes:
 
 
 def _within(starts: Positions, counts: Positions, width: int) -> Positions:
-    """The places of ``counts`` numbers of ``width`` bytes from each of ``starts``."""
+    """Return the offsets of ``counts`` numbers of ``width`` bytes from each of ``starts``."""
     before = np.cumsum(counts) - counts
     return np.repeat(starts - width * before, counts) + width * np.arange(int(counts.sum()))
 
 
 def _numbers(data: U8, at: Positions, kind: str) -> npt.NDArray[Any]:
-    """Read numbers that stand anywhere."""
+    """Read numbers at unaligned offsets."""
     width = np.dtype(kind).itemsize
     found = data[at[:, None] + np.arange(width)]
     return np.ascontiguousarray(found).view(kind).reshape(len(at))

@@ -1,4 +1,4 @@
-"""Opens sorted files, reading filters, index and footer only, and verifies blocks."""
+"""Opens sorted files by reading only filters, index and footer, and verifies blocks."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from forebay_state_api.errors import CorruptStateError, StorageError
 from forebay_state_api.keys import KeyGroupRange
 
 _GUESS: Final = 64 * 1024
-"""Read at first from the end of a file of which it is not known how long the tail is."""
+"""Bytes first read from the end of a file whose tail has an unknown length."""
 
 
 class SortedFile:
-    """An opened file: what is known of it without reading a block."""
+    """An opened file: its metadata, known without reading a block."""
 
     def __init__(self, file: StateFile, tail: Tail, groups: KeyGroupRange) -> None:
-        """``groups`` are the key groups for which it is read."""
+        """``groups`` are the key groups for which the file is read."""
         self.file: Final = file
         self.tail: Final = tail
         self.range: Final = groups
@@ -41,16 +41,16 @@ class SortedFile:
         cls,
         storage: ObjectStorage,
         file: StateFile,
-        range: KeyGroupRange | None = None,  # noqa: A002 - the word for it everywhere
+        range: KeyGroupRange | None = None,  # noqa: A002 - the name used everywhere
         *,
         filters: bool = True,
     ) -> SortedFile:
         """Read a file's tail; ``range`` narrows the key groups for which ``file`` is read.
 
-        Without ``filters``, which are most of what an opened file holds in memory, it can be gone
-        through, but `FileTable.candidates` finds nothing.
-        One ranged read when ``file.meta`` came from its writer, else up to two. Raises
-        `CorruptStateError` for a file that is missing, truncated or altered.
+        Without ``filters``, which take most of an opened file's memory, blocks can still be read,
+        but `FileTable.candidates` finds nothing. Needs one ranged read if ``file.meta`` comes from
+        the file's writer, else up to two. Raises `CorruptStateError` for a file that is missing,
+        truncated or altered.
         """
         where = f"file {file.name!r}"
         tail = _read_tail(storage, file, where)
@@ -69,7 +69,7 @@ class FileTable:
     """The cells of one table in an opened file."""
 
     def __init__(self, name: str, section: Section, groups: KeyGroupRange) -> None:
-        """``name`` is the file's, for messages."""
+        """``name`` is the file's name, for messages."""
         blocks = section.blocks
         codec = COMPRESSIONS[section.compression]
         self._file: Final = name
@@ -78,22 +78,22 @@ class FileTable:
         self.name: Final = section.name
         """The state's name."""
         self.description: Final = section.description
-        """`TableSpec.description` of what wrote it."""
+        """`TableSpec.description` of the writer."""
         self.counts: Final = section.counts
-        """Cells by `Kind`."""
+        """Number of cells of each `Kind`."""
         self.times: Final = section.times
-        """The least and the greatest time of what is put, or ``None``."""
+        """The least and the greatest time of puts, or ``None``."""
         self.has_times: Final = section.has_times
         """Whether blocks have a time column."""
         self.filter: Final[Filter] = section.filter
         self.first_addresses: Final[U64] = blocks.first
         """Address of the first cell of each block."""
         self.offsets: Final = blocks.offsets
-        """Where each block begins in the file."""
+        """Offset of each block in the file."""
         self.sizes: Final = blocks.sizes
         """Bytes of each block in the file."""
         self.cells: Final = blocks.cells
-        """Cells of each block."""
+        """Number of cells of each block."""
         self.raw_sizes: Final = blocks.raw_sizes
         """Bytes of each block when decompressed."""
         self.first: Final = max(section.addresses[0], groups.start << GROUP_SHIFT)
@@ -109,10 +109,10 @@ class FileTable:
         return self.filter.words.nbytes + sum(a.nbytes for a in arrays)
 
     def candidates(self, addresses: U64, probes: Probes | None = None) -> Positions:
-        """The block that may hold each address, -1 where the file certainly does not hold it.
+        """Return the block that may hold each address, -1 if the file certainly does not hold it.
 
-        All cells of one address are in one block. ``probes`` are those of ``addresses``, for a
-        caller that asks several files.
+        All cells of one address are in one block. A caller that asks several files may pass the
+        ``probes`` of ``addresses``.
         """
         answer = np.full(len(addresses), -1, np.int64)
         may = np.flatnonzero(self.filter.passes(probes or Probes.of(addresses)))
@@ -124,7 +124,7 @@ class FileTable:
         return answer
 
     def span(self, first: int, last: int) -> range:
-        """The blocks that may hold addresses ``first`` to ``last``, both inclusive."""
+        """Return the blocks that may hold addresses ``first`` to ``last``, both inclusive."""
         low, high = max(first, self.first), min(last, self.last)
         if low > high:
             return range(0)
@@ -134,21 +134,21 @@ class FileTable:
         return range(max(start, 0), stop)
 
     def location(self, block: int) -> tuple[int, int]:
-        """Where a block is in the file: offset and length."""
+        """Return a block's offset and length in the file."""
         return int(self.offsets[block]), int(self.sizes[block])
 
     def decode(self, block: int, data: bytes | memoryview) -> Block:
         """Verify and decompress a block that was read from its `location`.
 
-        Raises `CorruptStateError`, which names file, state, block and offset.
+        Raises `CorruptStateError`, naming file, state, block and offset.
         """
         (raw,) = self.raws([block], [data])
         return Block(pa.py_buffer(raw), int(self.cells[block]), has_times=self.has_times)
 
     def decode_many(self, blocks: range, data: Sequence[memoryview]) -> Cells:
-        """`decode` some neighbouring blocks, of which there is at least one, into columns.
+        """Verify and decompress one or more neighbouring blocks into columns.
 
-        Leaves out the cells that are not within the range read.
+        Omits cells outside the range read.
         """
         raws = self.raws(blocks, data)
         counts = self.cells[blocks.start : blocks.stop].tolist()
@@ -160,7 +160,7 @@ class FileTable:
     def raws(
         self, blocks: Sequence[int], data: Sequence[bytes | memoryview]
     ) -> list[bytes | memoryview]:
-        """The columns of some blocks, verified and decompressed as by `decode`."""
+        """Return the columns of some blocks, verified and decompressed as in `decode`."""
         found, at = self.section.blocks, np.asarray(blocks)
         sizes, checksums = found.sizes[at].tolist(), found.checksums[at].tolist()
         for block, part, size, checksum in zip(blocks, data, sizes, checksums, strict=True):

@@ -1,4 +1,4 @@
-"""Writes sorted files: cuts cells into blocks, and adds filters, index and footer."""
+"""Writes sorted files: cuts cells into blocks and adds filters, index and footer."""
 
 from __future__ import annotations
 
@@ -28,46 +28,46 @@ from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.keys import KeyGroupRange
 
 BLOCK_BYTES: Final = 32 * 1024
-"""About how large a block is before it is compressed."""
+"""Approximate size of a block before compression."""
 _BLOCKS_AT_ONCE: Final = 8
 _MAP_BITS: Final = np.uint64(0xFFFF_FFFF_FF00_0000)
-"""What the addresses of one map's entries have in common."""
+"""The address bits that all entries of one map share."""
 
 
 @attrs.frozen
 class TableHeader:
-    """What a section says of its table."""
+    """The description of a section's table."""
 
     name: str
     description: Mapping[str, Any]
-    """`TableSpec.description` of what packed the cells."""
+    """`TableSpec.description` of the spec that packed the cells."""
     ttl: bool = False
 
     @property
     def shape(self) -> Shape:
-        """The table's."""
+        """The table's shape."""
         return Shape.of(self.description)
 
     @property
     def has_times(self) -> bool:
-        """Whether cells have a time; list elements have theirs in the value."""
+        """Whether cells have a time; the times of list elements are in the value."""
         return self.ttl and self.shape is not Shape.LIST
 
     @property
     def has_stamps(self) -> bool:
-        """Whether the values are those of a list with TTL."""
+        """Whether the values are lists with TTL."""
         return self.ttl and not self.has_times
 
 
 @attrs.frozen(eq=False)
 class FileBytes:
-    """A file to be put, and what a manifest says of it."""
+    """A file to be put, and its metadata for a manifest."""
 
     data: bytes
     meta: Mapping[str, Any]
 
     def put(self, storage: ObjectStorage, name: str, groups: KeyGroupRange) -> StateFile:
-        """Write it; it is durable when this returns."""
+        """Write the file to storage; it is durable when this returns."""
         storage.put(name, self.data)
         return StateFile(name=name, size=len(self.data), range=groups, meta=self.meta)
 
@@ -77,14 +77,14 @@ def write_file(
     name: str,
     tables: Iterable[tuple[TableHeader, Iterable[Cells]]],
     *,
-    range: KeyGroupRange,  # noqa: A002 - the word for it everywhere
+    range: KeyGroupRange,  # noqa: A002 - the name used everywhere
     compression: str = "lz4",
     block_bytes: int = BLOCK_BYTES,
 ) -> StateFile:
-    """Write one file: tables by name, the cells of each sorted and distinct over all its parts.
+    """Write one file: tables in order of name, each with cells sorted and distinct over all parts.
 
-    Holds the compressed file in memory, and a few blocks of cells. Tables without cells are left
-    out. The same cells give the same bytes, however they are divided into parts.
+    Holds the compressed file and a few blocks of cells in memory. Omits tables without cells. The
+    same cells give the same bytes, however they are divided into parts.
     """
     writer = FileWriter(range, compression=compression, block_bytes=block_bytes)
     for header, parts in tables:
@@ -95,7 +95,7 @@ def write_file(
 
 
 class FileWriter:
-    """Takes cells, table after table, and gives the bytes of a file."""
+    """Takes cells, table after table, and returns the bytes of a file."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class FileWriter:
         compression: str = "lz4",
         block_bytes: int = BLOCK_BYTES,
     ) -> None:
-        """Begin a file for ``groups``. Raises `ValueError` for a compression that is none."""
+        """Begin a file for ``groups``. Raises `ValueError` for an unknown compression."""
         if compression not in COMPRESSIONS:
             raise ValueError(f"compression is one of {sorted(COMPRESSIONS)}, not {compression!r}")
         self._groups: Final = groups
@@ -116,30 +116,30 @@ class FileWriter:
 
     @property
     def size(self) -> int:
-        """Bytes of the blocks so far."""
+        """Bytes of the blocks written so far."""
         return self._body.size
 
     @property
     def cells(self) -> int:
-        """Cells taken so far."""
+        """Number of cells taken so far."""
         return sum(s.cells for s in self._sections) + (self._open.taken if self._open else 0)
 
     def begin(self, header: TableHeader) -> None:
-        """Go on with the next table; names ascend."""
+        """Begin the next table; names must ascend."""
         last = self._open.header.name if self._open else None
         if last is not None and header.name <= last:
-            raise ValueError(f"table {header.name!r} comes after {last!r}: tables go by name")
+            raise ValueError(f"table {header.name!r} comes after {last!r}: names must ascend")
         self._end_section()
         self._open = _SectionWriter(header, self._body, self._compression, self._block_bytes)
 
     def add(self, cells: Cells) -> None:
-        """Take cells of the current table, all beyond those before by (address, key bytes)."""
+        """Add cells of the current table, all after earlier ones in (address, key bytes) order."""
         if self._open is None:
             raise ValueError("cells belong to a table: call begin first")
         self._open.add(cells)
 
     def finish(self) -> FileBytes:
-        """End the file; the writer is spent."""
+        """Complete the file; the writer cannot be used afterwards."""
         self._end_section()
         tail = Tail(
             sections=self._sections,
@@ -157,7 +157,7 @@ class FileWriter:
 
 
 def _meta(tail: Tail, end: bytes) -> dict[str, Any]:
-    """What a reader, and whoever picks files to compact, wants to know beforehand."""
+    """Return the metadata that readers, and the picking of compactions, need in advance."""
     sections = tail.sections
     return {
         "checksum": seal_of(end),
@@ -170,7 +170,7 @@ def _meta(tail: Tail, end: bytes) -> dict[str, Any]:
 
 
 class _Body:
-    """The bytes of a file as they come, with their checksum."""
+    """Collects the bytes of a file and their checksum."""
 
     def __init__(self) -> None:
         self._bytes: Final = io.BytesIO()
@@ -246,9 +246,9 @@ class _SectionWriter:
         )
 
     def _check(self, cells: Cells) -> None:
-        """Refuse what would make a file that cannot be searched."""
+        """Refuse cells that would make the file unsearchable."""
         if (cells.times is not None) is not self.header.has_times:
-            raise ValueError(f"table {self.header.name!r}: times where there are none, or none")
+            raise ValueError(f"table {self.header.name!r}: unexpected or missing times")
         addresses = cells.addresses
         if addresses[0] < self._last_address or (addresses[1:] < addresses[:-1]).any():
             raise ValueError(f"table {self.header.name!r}: the cells are not sorted")
@@ -258,7 +258,7 @@ class _SectionWriter:
         self.taken += len(cells)
         self._addresses.append(cells.addresses)
         if self.header.shape is Shape.MAP:
-            # So that a filter can tell of a whole map whether anything of it is there.
+            # Lets the filter answer whether the file holds any entry of a map.
             self._addresses.append(np.unique(cells.addresses & _MAP_BITS))
         self._counts[:] += np.bincount(cells.kinds, minlength=len(Kind))
         times = None
@@ -284,10 +284,10 @@ class _SectionWriter:
         self._waiting_bytes = int(ends[-1] - ends[done])
 
     def _cuts(self, cells: Cells, ends: Positions, *, final: bool) -> Iterator[tuple[int, int]]:
-        """Where blocks begin and end: full ones only, and cells of one address in one block."""
+        """Yield the bounds of full blocks; the cells of one address stay in one block."""
         count = len(cells)
         start = 0
-        # The one of numpy gives other threads its place, for what takes a microsecond.
+        # numpy's search would release the interpreter lock for the work of a microsecond.
         places = ends.data
         while start < count:
             stop = bisect_left(places, places[start] + self._block_bytes)
