@@ -9,32 +9,32 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from forebay_state_api import KeyedProcessFunction, RuntimeContext, ValueStateDescriptor
 
 LATE: Final = 15
-"""Minutes after the schedule from which a flight counts as late; airlines report by the same."""
+"""A flight this many minutes behind schedule counts as late; airlines report by the same limit."""
 TURNAROUND: Final = timedelta(hours=12)
-"""Delay is carried to the next departure within this time, not over a night on the ground."""
+"""Delay is carried to the next departure within this time, but not over a night on the ground."""
 
 
 Row: TypeAlias = tuple[str, int, int, int, int, int]
-"""What is given out; `OUTPUT` names the columns."""
+"""An output row; `OUTPUT` names the columns."""
 
 
 class Aircraft(NamedTuple):
     """The state of one aircraft."""
 
     departure: datetime
-    """When its last flight was due to leave."""
+    """The scheduled departure of its last flight."""
     behind: int
-    """Minutes that it arrived after the schedule."""
+    """Minutes by which that flight arrived behind schedule."""
     legs: int
-    """Departures in a row to which delay was carried, up to now."""
+    """Consecutive departures, up to now, to which delay was carried."""
     minutes: int
-    """Delay that was carried to them."""
+    """Minutes of delay that were carried to them."""
     total: int
-    """Delay carried since the first flight that was seen."""
+    """Minutes of delay carried since the aircraft's first flight."""
 
 
 class CarriedDelay(KeyedProcessFunction[str, Any, Row]):
-    """Gives out each departure that was late because the aircraft had arrived late before."""
+    """Emits each departure that was late because the aircraft had arrived late."""
 
     def open(self, context: RuntimeContext) -> None:
         self.aircraft = context.get_state(ValueStateDescriptor[Aircraft]("aircraft", Aircraft))

@@ -1,4 +1,4 @@
-"""What the demo's result has to be: the same question answered by a plain loop, without Spark."""
+"""The expected result of the demo, computed by a plain loop without Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Departure(NamedTuple):
 
 
 class Carried(NamedTuple):
-    """A row that the function gives out."""
+    """A row that the function emits."""
 
     tailnum: str
     sequence: int
@@ -37,14 +37,14 @@ class Carried(NamedTuple):
 
 
 def departures(files: Iterable[Path]) -> Iterator[Departure]:
-    """All rows of the stream's files, in order."""
+    """Yield all rows of the stream's files, in order."""
     for file in files:
         columns = parquet.read_table(file).to_pydict().values()
         yield from map(Departure, *columns)
 
 
 def expected(flights: Iterable[Departure]) -> list[Carried]:
-    """The rows that an undisturbed run gives out, in the order of the flights."""
+    """Return the rows that an undisturbed run emits, in the order of the flights."""
     planes: dict[str, tuple[Any, int, Carried]] = {}
     found = []
     for flight in flights:

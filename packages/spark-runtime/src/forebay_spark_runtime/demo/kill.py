@@ -1,4 +1,4 @@
-"""``--kill``: ends Spark's Python workers by SIGKILL while they are making a version."""
+"""``--kill``: kills Spark's Python workers with SIGKILL while they are making a version."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
 
 _LOOK_S: Final = 0.005
-"""Time between two looks for a version that is being made."""
+"""Seconds between two checks for a version that is being made."""
 _INTO_S: Final = 0.02
-"""How long a version is left to be made before its workers are killed."""
+"""Seconds from the first sign of a version until its workers are killed."""
 
 
 @attrs.frozen
 class Kill:
-    """One time that the workers were killed."""
+    """One killing of the workers."""
 
     version: int
     """The version that was being made."""
@@ -34,9 +34,9 @@ class Kill:
 
 
 class Killer(threading.Thread):
-    """Kills the processes that ``workers`` gives while they make some of the versions.
+    """Kills the processes that ``workers`` returns while they make the given versions.
 
-    Where a kill comes too late to hit anything, it is tried again with the version after it.
+    If a kill comes too late to interrupt a version, it is tried again with the next version.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Killer(threading.Thread):
         self._kills: list[Kill] = []
 
     def run(self) -> None:
-        """Take each version in turn."""
+        """Kill the workers once for each version, in turn."""
         killed_at = 0
         for wanted in self._versions:
             version = max(wanted, killed_at + 1)
@@ -59,7 +59,7 @@ class Killer(threading.Thread):
             killed_at = version
 
     def _hit(self, version: int) -> bool:
-        """Wait until a version is being made, and kill; whether that ended an attempt."""
+        """Wait until a version is being made, and kill; return whether that ended an attempt."""
         while not self._stopped.wait(_LOOK_S):
             if unfinished(list_version(self._storage, version)):
                 self._stopped.wait(_INTO_S)
@@ -72,7 +72,7 @@ class Killer(threading.Thread):
         return False
 
     def stop(self) -> list[Kill]:
-        """End; the kills by which attempts were really lost, with these attempts."""
+        """End the thread; return the kills that ended attempts, with these attempts."""
         self._stopped.set()
         self.join()
         kills = [attrs.evolve(kill, attempts=self._lost(kill)) for kill in self._kills]
@@ -83,19 +83,19 @@ class Killer(threading.Thread):
 
 
 def end(pids: Iterable[int]) -> None:
-    """``kill -9``; processes that have ended meanwhile are left out."""
+    """Kill processes with SIGKILL; a process that has ended in the meantime is skipped."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):  # it has ended by itself
             os.kill(pid, signal.SIGKILL)
 
 
 def unfinished(listing: VersionListing) -> frozenset[int]:
-    """The task attempts that began a version and have not committed it."""
+    """Return the task attempts that began a version and have not committed it."""
     began = {made.by.attempt_id for made in listing.objects}
     return frozenset(began - {made.by.attempt_id for made in listing.manifests})
 
 
 def workers(jvm: Any) -> list[int]:
-    """The Python workers of a JVM: the children of the daemon that is its child."""
+    """Return the process ids of a JVM's Python workers: the children of its child, the daemon."""
     daemons = jvm.ProcessHandle.current().children().toArray()
     return [worker.pid() for daemon in daemons for worker in daemon.children().toArray()]

@@ -1,4 +1,4 @@
-"""What the manifests of a version tell: keys, bytes, subtasks, and how long opening took."""
+"""Numbers from the manifests of a version: keys, bytes, subtasks, and the opening time."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ class StateSummary(NamedTuple):
     version: int
     subtasks: int
     keys: int
-    """Aircraft."""
+    """The number of aircraft."""
     size: int
-    """Bytes of all files that the version needs."""
+    """Total bytes of the files that the version needs."""
     opening_s: float
-    """The longest that a subtask took to open the version before."""
+    """The longest time in which a subtask opened the previous version, in seconds."""
 
 
 def query_id(directory: DemoDirectory) -> str:
-    """The query's id, which Spark keeps in the checkpoint."""
+    """Return the query's id, which Spark stores in the checkpoint."""
     text = (directory.checkpoint / "metadata").read_text(encoding="utf-8")
     found: str = json.loads(text)["id"]
     return found
 
 
 def operator_storage(directory: DemoDirectory) -> ObjectStorage:
-    """Where the operator's versions are."""
+    """Return the storage of the operator's versions."""
     return OperatorStorage(open_storage(directory.state), operator_folder(query_id(directory), UID))
 
 
 def read_version(directory: DemoDirectory, version: int) -> StateSummary:
-    """Read what is known of a version; raises as `open_version` does."""
+    """Return the numbers of a version; raises as `open_version` does."""
     with open_version(operator_storage(directory), uid=UID, version=version) as reader:
         manifests = reader.manifests
     files = {file.name: file.size for one in manifests for file in one.files}

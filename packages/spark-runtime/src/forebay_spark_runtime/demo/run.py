@@ -1,4 +1,4 @@
-"""One run of the demo, from the flights to the comparison of its result."""
+"""One run of the demo, from the flights to the check of the result."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _KILLS: Final = 3
 
 
 class DemoFailedError(ForebayError):
-    """The query failed, or its result is not the one it has to be."""
+    """The query failed, or its result is wrong."""
 
 
 @attrs.frozen
 class DemoOptions:
-    """What was asked for."""
+    """The options of the command ``forebay demo``."""
 
     directory: Path | None
     fresh: bool = attrs.field(kw_only=True)
@@ -40,7 +40,7 @@ class DemoOptions:
 
 
 def run_demo(options: DemoOptions) -> None:
-    """Run the demo once. Raises a `ForebayError` when something does not work."""
+    """Run the demo once. Raises a `ForebayError` if something does not work."""
     require_java()
     require_flights()
     directory = DemoDirectory(options.directory or default_directory())
@@ -55,7 +55,7 @@ def run_demo(options: DemoOptions) -> None:
 
 
 class _DemoRun:
-    """The parts of one run, which share what they have found out."""
+    """One run: its steps, and the values that they share."""
 
     def __init__(self, directory: DemoDirectory, options: DemoOptions, screen: Screen) -> None:
         self._directory = directory
@@ -126,7 +126,7 @@ class _DemoRun:
                 self._kills = killer.stop()
 
     def _killer(self, spark: DemoSpark) -> Killer:
-        """Kills in the first, the second and the third quarter of the way."""
+        """Start a thread that kills the workers once in each of the first three quarters."""
         months = self._end - self._first
         versions = sorted({self._first + 1 + months * n // (_KILLS + 1) for n in range(_KILLS)})
         killer = Killer(operator_storage(self._directory), spark.workers, versions)
@@ -134,7 +134,7 @@ class _DemoRun:
         return killer
 
     def _progress(self, query: Any) -> Iterator[BatchSummary]:
-        """Each micro-batch when Spark has reported it."""
+        """Yield each micro-batch when Spark has reported it."""
         seen = self._first
         while seen < self._end:
             active = query.isActive

@@ -1,4 +1,4 @@
-"""What the demo shows: a line for each micro-batch, a table of the result, and what was checked."""
+"""Prints the demo's progress: a line for each micro-batch, the result, and the checks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from forebay_spark_runtime.demo.manifest_numbers import StateSummary
 
 _SHOWN: Final = 8
-"""Aircraft in the table of the result."""
+"""Number of aircraft in the table of the result."""
 _NEXT: Final = """
 Run it again: it restores, and goes on in {month}. Try also
   --parallelism 4   the same state in four subtasks
@@ -39,30 +39,30 @@ class BatchSummary:
 
 
 class Screen:
-    """Writes to the terminal; without one, plain lines to standard output."""
+    """Writes to the terminal; if there is none, writes plain lines to standard output."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False)
 
     def say(self, text: str = "", *, style: str = "") -> None:
-        """A line, or a few."""
+        """Print one line or several."""
         self._console.print(text, style=style, soft_wrap=not self._console.is_terminal)
 
     def working(self, what: str) -> AbstractContextManager[object]:
-        """Say what is being waited for, as long as it takes."""
+        """Show what is being done, until the context ends."""
         return self._console.status(f"{what} …")
 
     def title(self, directory: DemoDirectory, first: int, end: int) -> None:
-        """What is going to happen."""
+        """Print what this run will do."""
         self.say("Which aircraft carried delay from one departure to the next?", style="bold")
         months = month_name(first) + (f" to {month_name(end - 1)}" if end > first + 1 else "")
         self.say(f"Flights from New York, {months}, a month per micro-batch.")
         if end > MONTHS:
-            self.say(f"(There is a year of flights, {YEAR}; it comes again under later dates.)")
+            self.say(f"(There is one year of flights, {YEAR}; it is repeated with later dates.)")
         self.say(f"Everything is kept in {directory.root}\n")
 
     def restoring(self, state: StateSummary, months: int, parallelism: int) -> None:
-        """What an earlier run has left."""
+        """Print the state that an earlier run left."""
         self.say(
             f"Restored version {state.version}: {state.keys:,} aircraft, {_bytes(state.size)}, "
             f"as of the end of {month_name(months - 1)}.",
@@ -76,7 +76,7 @@ class Screen:
             )
 
     def batch(self, batch: BatchSummary) -> None:
-        """A micro-batch that has ended."""
+        """Print a micro-batch that has ended."""
         self.say(
             f"{month_name(batch.number)}: {batch.rows:,} flights in {batch.seconds:.2f} s; version "
             f"{batch.state.version}: {batch.state.keys:,} aircraft, {_bytes(batch.state.size)}, "
@@ -86,7 +86,7 @@ class Screen:
     def result(
         self, carried: Sequence[Carried], flights: Sequence[Departure], airlines: Mapping[str, str]
     ) -> None:
-        """The aircraft with the longest chains."""
+        """Print the aircraft with the longest chains."""
         totals = {row.tailnum: row.total for row in carried}
         table = Table(box=None, title="The longest chains of carried delay", title_justify="left")
         for name in ("aircraft", "airline"):
@@ -108,23 +108,23 @@ class Screen:
         )
 
     def killed(self, kills: Sequence[Kill]) -> None:
-        """What was killed, and what that did."""
+        """Print the kills and the task attempts that they ended."""
         for kill in kills:
             self.say(
-                f"Killed with SIGKILL in the making of version {kill.version}: worker processes "
+                f"Killed with SIGKILL during version {kill.version}: worker processes "
                 f"{', '.join(map(str, kill.pids))}; {len(kill.attempts)} task attempt(s) lost."
             )
         if kills:
-            self.say("Spark made the lost attempts again, from the versions before.\n")
+            self.say("Spark ran the lost attempts again, from the previous versions.\n")
         else:
             missed = "No kill hit a worker that was making a version; run it again.\n"
             self.say(missed, style="yellow")
 
     def checked(self, rows: int, flights: int, months: int) -> None:
-        """The result is what it has to be; what to try next."""
+        """Print that the result is correct, and what to try next."""
         self.say(
-            f"Checked: the {rows:,} rows of the result are, row by row, those of an undisturbed "
-            f"loop of plain Python over the same {flights:,} flights.",
+            f"Checked: the {rows:,} rows of the result equal, row by row, the result of a plain "
+            f"Python loop over the same {flights:,} flights.",
             style="green",
         )
         self.say(_NEXT.format(month=month_name(months)))
@@ -135,7 +135,7 @@ def _bytes(count: int) -> str:
 
 
 def _longest(carried: Sequence[Carried]) -> list[Carried]:
-    """The longest chain of each aircraft, the longest first."""
+    """Return the longest chain of each aircraft, the longest first."""
     best: dict[str, Carried] = {}
     for row in sorted(carried, key=lambda row: (row.legs, row.minutes)):
         best[row.tailnum] = row

@@ -1,4 +1,4 @@
-"""Spark for the demo: a quiet session in local mode, and the streaming query."""
+"""Spark for the demo: a session in local mode that prints nothing, and the streaming query."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _STOP_S: Final = 20
 
 
 def require_java() -> None:
-    """Raise `ConfigurationError` when there is no Java that could run Spark."""
+    """Raise `ConfigurationError` if there is no Java that could run Spark."""
     home = os.environ.get("JAVA_HOME")
     if shutil.which(str(Path(home) / "bin" / "java") if home else "java") is None:
         where = f"in JAVA_HOME={home}" if home else "on the PATH"
@@ -39,9 +39,9 @@ def require_java() -> None:
 
 
 class DemoSpark:
-    """A Spark of this process's own, whose output goes to the directory's log.
+    """A Spark session started by this process, whose output goes to the directory's log.
 
-    Raises `ConfigurationError` when it does not start. Also a context manager.
+    Raises `ConfigurationError` if Spark does not start. Also a context manager.
     """
 
     def __init__(self, directory: DemoDirectory, parallelism: int) -> None:
@@ -53,7 +53,7 @@ class DemoSpark:
             with _output_into(directory.log):
                 self.session = self._started()
         except (PySparkException, RuntimeError) as error:
-            message = f"Spark did not start; it needs Java 17. What it said is in {directory.log}"
+            message = f"Spark did not start; it needs Java 17. Its output is in {directory.log}"
             raise ConfigurationError(message) from error
         self._gateway = self.session.sparkContext._gateway  # noqa: SLF001 - it has no other name
         self._process = self._gateway.proc
@@ -61,7 +61,7 @@ class DemoSpark:
     def close(self) -> None:
         """End Spark, its JVM and its Python workers."""
         self.session.stop()
-        # Else py4j goes on telling the JVM which objects are gone, and complains that it ended.
+        # Otherwise py4j keeps reporting freed objects to the JVM, and complains that it has ended.
         self._gateway.shutdown()
         self._process.stdin.close()
         try:
@@ -81,7 +81,7 @@ class DemoSpark:
         self.close()
 
     def workers(self) -> list[int]:
-        """Process ids of its Python workers."""
+        """Return the process ids of its Python workers."""
         return workers(self._gateway.jvm)
 
     def _started(self) -> Any:
@@ -93,7 +93,7 @@ class DemoSpark:
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.shuffle.partitions": str(self._parallelism),
             "spark.sql.warehouse.dir": str(self._directory.warehouse),
-            # The demo is short: what takes long is compiling.
+            # The demo is short, and compiling takes most of its time.
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         }
         builder = SparkSession.builder.master(f"local[{cores},{_TRIES}]").appName("forebay demo")
@@ -102,7 +102,7 @@ class DemoSpark:
         return session
 
     def start(self) -> Any:
-        """Start the query: what is in the stream's directory, one file per micro-batch."""
+        """Start the query over the files of the stream's directory, one file per micro-batch."""
         directory = self._directory
         flights = self.session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
         carried = keyed(
@@ -118,14 +118,14 @@ class DemoSpark:
         return writer.queryName("forebay-demo").trigger(availableNow=True).start()
 
     def carried(self) -> list[Carried]:
-        """What the sink holds, in the order of the flights."""
+        """Return the rows in the sink, in the order of the flights."""
         rows = self.session.read.parquet(str(self._directory.carried)).orderBy("sequence").collect()
         return [Carried(*row) for row in rows]
 
 
 @contextlib.contextmanager
 def _output_into(file: Path) -> Iterator[None]:
-    """Have processes that are started meanwhile write what they print into ``file``."""
+    """Send the output of processes that are started in this context to ``file``."""
     sys.stdout.flush()
     sys.stderr.flush()
     kept = os.dup(1), os.dup(2)
