@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import pytest
 
 from forebay_state_api.errors import ForebayError, FunctionError
@@ -184,7 +185,11 @@ class FutureTests(BackendSubject):
         for thread in threads:
             thread.join()
 
-    def test_a_future_that_nobody_completes_fails_the_batch(self, attempt: Try) -> None:
+    def test_a_future_that_nobody_completes_fails_the_batch(
+        self, stored_five: KeyedJob, attempt: Try, engine_settings: EngineSettings
+    ) -> None:
+        stored_five.settings = attrs.evolve(engine_settings, drain_timeout_s=0.01)
+
         async def process(f: Any, row: Any, ctx: Any) -> None:
             await f.v.async_value()
             await StateFuture()
