@@ -72,12 +72,12 @@ class Uncached(OfLsm):
         return {"block-cache-bytes": 0}
 
 
-class TestTiny(TinyCache, OnLocalStorage, StateBackendTests):
-    """With a tiny cache, on local storage: it spills, evicts and compacts."""
+class TestTiny(TinyCache, StateBackendTests):
+    """With a tiny cache, in memory: it spills, evicts and compacts."""
 
 
-class TestDefaults(OfLsm, PropertyTests, VersionTests, RescaleTests):
-    """With its defaults, in memory: histories, versions and rescales."""
+class TestDefaults(OnLocalStorage, PropertyTests, VersionTests, RescaleTests):
+    """With its defaults, on local storage: histories, versions and rescales."""
 
 
 @slow_kit

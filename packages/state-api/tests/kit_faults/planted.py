@@ -10,13 +10,15 @@ import os
 import pytest
 
 from forebay_state_api.testing import StateBackendTests
-from forebay_state_api.testing.conformance import subject
+from forebay_state_api.testing.conformance import cleanup, subject
 
 from .faults import FAULTS
 from .sqlite_backend import SqliteBackend
 
 # A fault that is found need not become small.
 subject.SHRINKING_S = 0
+# The backend has cleaned up by then, if it is to.
+cleanup.ENOUGH = 16
 
 
 def of(backend):

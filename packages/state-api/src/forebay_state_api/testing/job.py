@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -54,6 +54,9 @@ from forebay_state_api.versions.manifest import lineages_of
 from forebay_state_api.versions.reader import open_version
 
 MICROSECOND: Final = timedelta(microseconds=1)
+
+_Tables = Callable[[StateDescriptor], tuple[TableSpec, Table]]
+"""Opens the table of a state."""
 
 
 @attrs.frozen
@@ -259,10 +262,17 @@ class KeyedJob:
         With TTL, values, elements and map entries are ``(last access in µs, value)`` pairs. Asks
         the backend's table, not the state objects, in a process that has cached nothing.
         """
-        key = canonical_key(key)
-        group = key_group_of(key, self.max_parallelism)
-        with self._table(descriptor, KeyGroupRange(group, group)) as (spec, table):
-            return _content(spec, table, namespace, group, key)
+        with self._newest([key]) as tables:
+            return _content(*tables(descriptor), namespace, *self._placed(key))
+
+    def peek_all(self, keys: Sequence[Any], namespace: Any = None) -> list[list[Any]]:
+        """For each key, what `peek` says of each of the job's descriptors; all in one opening."""
+        with self._newest(keys) as tables:
+            opened = [tables(descriptor) for descriptor in self.descriptors]
+            return [
+                [_content(spec, table, namespace, *self._placed(key)) for spec, table in opened]
+                for key in keys
+            ]
 
     def stored_keys(self, descriptor: StateDescriptor, subtask: int = 0) -> list[tuple[Any, Any]]:
         """The (namespace, key) pairs that the newest version stores for a subtask, as exported.
@@ -270,21 +280,33 @@ class KeyedJob:
         Asks as `peek` does; the backend has to claim `Capability.EXPORT`.
         """
         groups = key_group_range_of(subtask, self.parallelism, self.max_parallelism)
-        with self._table(descriptor, groups) as (_, table):
+        with self._newest_of(groups) as tables:
+            _, table = tables(descriptor)
             return [cell for page in table.export(1_000) for cell in _names(page)]
 
+    def _placed(self, key: Any) -> tuple[int, Any]:
+        """The key group of a key, and the key as it is stored."""
+        return key_group_of(key, self.max_parallelism), canonical_key(key)
+
+    def _newest(self, keys: Sequence[Any]) -> AbstractContextManager[_Tables]:
+        groups = [key_group_of(key, self.max_parallelism) for key in keys]
+        return self._newest_of(KeyGroupRange(min(groups), max(groups)))
+
     @contextmanager
-    def _table(
-        self, descriptor: StateDescriptor, groups: KeyGroupRange
-    ) -> Iterator[tuple[TableSpec, Table]]:
-        """A state of the newest version, opened in a process that has cached nothing."""
+    def _newest_of(self, groups: KeyGroupRange) -> Iterator[_Tables]:
+        """Opens states of the newest version in a process that has cached nothing."""
         self._forget()
-        spec, _ = spec_of(descriptor, self.key_codec, self.uid)
         with open_version(self.storage, uid=self.uid, range=groups) as reader:
-            spec = continued(spec, lineages_of(reader.manifests).get(spec.name))
+            lineages = lineages_of(reader.manifests)
             backend = self.backend_class.open(self._opening(reader, groups))
+
+            def table(descriptor: StateDescriptor) -> tuple[TableSpec, Table]:
+                spec, _ = spec_of(descriptor, self.key_codec, self.uid)
+                spec = continued(spec, lineages.get(spec.name))
+                return spec, backend.table(spec)
+
             try:
-                yield spec, backend.table(spec)
+                yield table
             finally:
                 backend.close()
 

@@ -84,9 +84,9 @@ class ForkTests(BackendSubject):
     def test_the_source_may_be_cleared_behind_a_fork(self, source: KeyedJob, fork_of: Any) -> None:
         fork = fork_of(source)
         fork.do(KEYS[0], ("v.update", 1))
-        for number in range(60):
-            source.do(KEYS[number % 40], *WRITES)
-            if number % 6 == 5:
+        for number in range(16):
+            source.scripts([(key, WRITES) for key in KEYS[number % 4 :: 4]])
+            if number % 4 == 3:
                 _sweep(source)
         fork.restart()
         assert fork.scripts([(key, READS) for key in KEYS[20:]]) == [ALIVE] * 20
@@ -96,9 +96,9 @@ class ForkTests(BackendSubject):
         second.scripts([(KEYS[20], WRITES)])
         third = fork_of(source, query="third", restore=RestoreFrom("fork"), parallelism=2)
         third.scripts([(KEYS[21], WRITES)])
-        for number in range(24):
+        for number in range(16):
             for job in (source, second):
-                job.scripts([(key, WRITES) for key in KEYS[number % 2 :: 2]])
+                job.scripts([(key, WRITES) for key in KEYS[number % 4 :: 4]])
                 if number % 4 == 3:
                     _sweep(job)
         third.restart()

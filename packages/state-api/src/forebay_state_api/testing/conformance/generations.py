@@ -19,10 +19,12 @@ from forebay_state_api.job.descriptors import (
     ValueStateDescriptor,
 )
 from forebay_state_api.job.ttl import StateTtlConfig
+from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.testing.conformance.subject import BackendSubject, NewJob
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.reference import ReferenceBackend
 from forebay_state_api.versions import RestoreFrom
+from forebay_state_api.versions.reader import open_version
 
 Between = Callable[[KeyedJob, NewJob], KeyedJob]
 """What happens to a job between two of its declarations; returns the job that goes on."""
@@ -64,10 +66,21 @@ def _same_process(job: KeyedJob, _: NewJob) -> KeyedJob:
 
 
 def _compacted(job: KeyedJob, new_job: NewJob) -> KeyedJob:
-    """After so many commits that every backend has put files together, some more than once."""
-    for number in range(24):
-        job.do(f"other {number % 7}", ("n.update", number))
+    """After commits that have put all files together, twice if two dozen commits do so."""
+    for _ in range(2):
+        before = _files(job)
+        for number in range(12):
+            job.do(f"other {number % 7}", ("n.update", number))
+            if not before & _files(job):
+                break
     return _restarted(job, new_job)
+
+
+def _files(job: KeyedJob) -> set[str]:
+    """The names of the files of the newest version."""
+    groups = KeyGroupRange(0, job.max_parallelism - 1)
+    with open_version(job.storage, uid=job.uid, range=groups) as reader:
+        return {file.name for parent in reader.parents for file in parent.files}
 
 
 def _rescaled(job: KeyedJob, new_job: NewJob) -> KeyedJob:

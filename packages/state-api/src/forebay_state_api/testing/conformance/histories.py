@@ -80,9 +80,4 @@ class HistoryTests(BackendSubject):
 
 
 def _stored(job: KeyedJob) -> list[Any]:
-    return [
-        job.peek(state, key, namespace)
-        for state in job.descriptors
-        for key in KEYS
-        for namespace in NAMESPACES
-    ]
+    return [job.peek_all(KEYS, namespace) for namespace in NAMESPACES]

@@ -65,13 +65,13 @@ class ReplayTests(BackendSubject):
         began = job.clock.now
         worker_clock(job, timedelta(0))
         first = [_batch(job, began, number) for number in range(BATCHES)]
-        stored = _stored(job)
+        stored = job.peek_all(KEYS)
         assert first[-1][2:] == [WRITTEN, EMPTY], "some live and some have expired"
         job.restart(batch_id=FIRST_REPLAYED)
         worker_clock(job, LATER)
         again = [_batch(job, began, number) for number in range(FIRST_REPLAYED, BATCHES)]
         assert again == first[FIRST_REPLAYED:]
-        assert _stored(job) == stored
+        assert job.peek_all(KEYS) == stored
 
 
 def _batch(job: KeyedJob, began: datetime, number: int) -> list[list[Any]]:
@@ -86,7 +86,3 @@ def _batch(job: KeyedJob, began: datetime, number: int) -> list[list[Any]]:
             (KEYS[expired], READS),
         ]
     )
-
-
-def _stored(job: KeyedJob) -> list[list[Any]]:
-    return [[job.peek(descriptor, key) for descriptor in job.descriptors] for key in KEYS]

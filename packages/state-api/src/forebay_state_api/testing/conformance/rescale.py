@@ -52,8 +52,9 @@ class RescaleTests(BackendSubject):
         news = [(f"new {number}", [("v.value",)]) for number in range(len(parallelisms))]
         assert spread.scripts(news) == [[number] for number in range(len(parallelisms))]
 
-    @pytest.mark.parametrize("max_parallelism", [10, 128])
-    @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 5), (4, 3), (8, 1)])
+    @pytest.mark.parametrize(
+        ("before", "after", "max_parallelism"), [(1, 2, 10), (2, 5, 128), (4, 3, 128), (8, 1, 10)]
+    )
     def test_there_and_back(
         self, new_job: NewJob, before: int, after: int, max_parallelism: int
     ) -> None:

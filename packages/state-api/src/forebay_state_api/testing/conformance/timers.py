@@ -341,8 +341,9 @@ class TimerTests(BackendSubject):
         job.restart(parallelism=parallelisms[0])
         assert sorted(run(309)) == sorted((f"k{n}", 309) for n in range(9, 40, 10))
 
-    @pytest.mark.parametrize("max_parallelism", [10, 128])
-    @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 5), (4, 3), (8, 1)])
+    @pytest.mark.parametrize(
+        ("before", "after", "max_parallelism"), [(1, 2, 10), (2, 5, 128), (4, 3, 128), (8, 1, 10)]
+    )
     def test_a_rescale_keeps_timers_beside_times_to_live(
         self, new_job: NewJob, before: int, after: int, max_parallelism: int
     ) -> None:
