@@ -8,8 +8,10 @@ import pytest
 
 from forebay_spark_runtime.worker_process import janitor_thread
 from forebay_state_api.errors import StorageError
+from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import resolve_settings
 from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.versions.janitor import JanitorPass
 
 
 @pytest.fixture
@@ -79,3 +81,24 @@ def test_a_storage_that_refuses_is_one_line(clear, monkeypatch, caplog, done):
     assert record.message.endswith(
         ": could not delete 'a': Access Denied; the next pass tries again"
     )
+
+
+def test_the_backend_clears_its_own_store_after_the_pass(clear, monkeypatch, done):
+    calls = []
+
+    def swept(self, version):
+        calls.append("sweep")
+        return JanitorPass(base=0, overtaken=False, names=())
+
+    def cleared(cls, storage, options, *, retry_budget_s):
+        calls.append((storage.url, sorted(options), retry_budget_s))
+
+    backend = plugins().backend("heap")
+    monkeypatch.setattr(janitor_thread.Janitor, "sweep", swept)
+    monkeypatch.setattr(backend, "clear", classmethod(cleared))
+    clear(5)
+    done(janitor_thread._pool)
+    first, (url, _, budget_s) = calls
+    assert first == "sweep"
+    assert url
+    assert budget_s == 30.0

@@ -270,3 +270,15 @@ def test_no_repr_shows_a_secret() -> None:
     settings = resolve({"storage.aws_secret_access_key": "hush"})
     assert settings.storage_options()["aws_secret_access_key"] == "hush"
     assert "hush" not in repr(settings)
+
+
+def test_a_secret_is_masked_in_tables_and_in_errors() -> None:
+    options = {"port": Setting("port", int, None, "Where.", secret=True)}
+    backends = {"acme": SimpleNamespace(options=options)}
+    settings = resolve_settings({"spark.forebay.acme.port": "1234"}, backends=backends)
+    assert settings["acme.port"] == 1234
+    (row,) = [row for row in settings.explain() if row.key.endswith("acme.port")]
+    assert row.value == "***"
+    with pytest.raises(ConfigurationError, match=r"acme\.port = \*\*\*: expected") as error:
+        resolve_settings({"spark.forebay.acme.port": "hush"}, backends=backends)
+    assert "hush" not in str(error.value)

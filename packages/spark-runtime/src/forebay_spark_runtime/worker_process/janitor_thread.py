@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 from forebay_state_api.daemon_pool import DaemonPool
 from forebay_state_api.errors import ForebayError
+from forebay_state_api.plugins import plugins
 from forebay_state_api.versions.janitor import Janitor, is_due, pass_every
 from forebay_state_api.versions.leftovers import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_api.settings import Settings
 
@@ -57,13 +60,21 @@ def clear_if_due(
         retention=settings["retention"],
         min_age=timedelta(seconds=settings["janitor.min-age"]),
     )
-    _pool.do(functools.partial(_sweep, janitor, storage.url, version))
+    clear = functools.partial(
+        plugins().backend(settings["state.backend"]).clear,
+        storage,
+        settings.backend_options(),
+        retry_budget_s=settings["storage.retry-budget"],
+    )
+    _pool.do(functools.partial(_sweep, janitor, clear, storage.url, version))
     return True
 
 
-def _sweep(janitor: Janitor, url: str, version: int) -> None:
+def _sweep(janitor: Janitor, clear: Callable[[], None], url: str, version: int) -> None:
+    """One pass; ``clear`` is `StateBackend.clear`."""
     try:
         swept = janitor.sweep(version)
+        clear()
         _log.info("janitor of %s: %d objects deleted", url, len(swept.names))
     except ForebayError as error:
         _log.warning("janitor of %s: %s; the next pass tries again", url, one_line(error))

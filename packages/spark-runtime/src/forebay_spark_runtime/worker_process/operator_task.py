@@ -64,6 +64,8 @@ class OperatorTask:
             cache_bytes=settings["state.cache-bytes"],
             new_state=options.new_state,
             restore=options.restore,
+            options_of=settings.options_of,
+            retry_budget_s=settings["storage.retry-budget"],
             compaction=None if self._versions is None else self._compaction(),
             operator="" if task.query is None else operator_folder(task.query, options.uid),
             lateness_us=lateness_us,

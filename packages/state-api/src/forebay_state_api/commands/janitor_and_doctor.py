@@ -9,18 +9,20 @@ from typing import Final
 import attrs
 import click
 
-from forebay_state_api.commands.conf_options import conf_options
+from forebay_state_api.commands.conf_options import conf_options, settings_of
 from forebay_state_api.commands.recover import recover
 from forebay_state_api.commands.report import json_option, print_json
 from forebay_state_api.commands.savepoint import savepoint
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.settings import DURATION
+from forebay_state_api.plugins import plugins
+from forebay_state_api.settings import DURATION, Settings
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.epochs import list_epochs
 from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.janitor import Janitor, JanitorPass
+from forebay_state_api.versions.reader import open_version
 from forebay_state_api.versions.storage_probe import ProbeFinding, examine
 from forebay_state_api.versions.timeline import newest_complete
 
@@ -66,6 +68,8 @@ def janitor(  # noqa: PLR0917 - click passes them by name
     root = state_directory(state_dir, conf, properties_file)
     storage = OperatorStorage(root, layout.operator_folder(query, uid))
     sweep = _swept(storage, uid, retention, min_age, dry_run=dry_run)
+    if not dry_run:
+        _clear(storage, uid, settings_of(conf, properties_file))
     if as_json:
         plain = attrs.asdict(sweep)
         print_json({**plain, "names": list(sweep.names), "dry_run": dry_run})
@@ -90,6 +94,17 @@ def _swept(
         storage, run_key=newest.run_key, retention=retention, min_age=min_age, dry_run=dry_run
     )
     return sweeper.sweep(version.version)
+
+
+def _clear(storage: ObjectStorage, uid: str, settings: Settings) -> None:
+    """Have the backend that stores the operator delete what it holds outside its files."""
+    with open_version(storage, uid=uid) as reader:
+        name = reader.manifests[0].backend
+    if (backend := plugins().backends().get(name)) is None:
+        click.echo(f"the backend {name!r} is not installed here: what it keeps elsewhere stays")
+        return
+    budget_s = settings["storage.retry-budget"]
+    backend.clear(storage, settings.options_of(name), retry_budget_s=budget_s)
 
 
 @click.command("doctor")

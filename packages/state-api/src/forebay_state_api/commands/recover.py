@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from forebay_state_api.commands.conf_options import conf_options
+from forebay_state_api.commands.conf_options import conf_options, settings_of
 from forebay_state_api.commands.report import json_option, print_json, print_table
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
 from forebay_state_api.engine.version_difference import differing_keys
@@ -22,6 +22,7 @@ from forebay_state_api.versions.recovery import put_recovery, read_recovery
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
+    from forebay_state_api.settings import Settings
 
 _COLUMNS = ("run", "version", "batch", "made", "began at batch", "checkpoint", "application")
 
@@ -57,7 +58,8 @@ def recover(  # noqa: PLR0917 - click passes them by name
         message = f"no complete version of operator {uid!r} is stored in {storage.url}"
         raise ConfigurationError(message)
     if choose is None:
-        _show(storage, uid, heads, epochs, as_json=as_json)
+        settings = settings_of(conf, properties_file)
+        _show(storage, uid, heads, epochs, settings, as_json=as_json)
         return
     head = _chosen(heads, choose)
     put_recovery(storage, epochs, recovery_for(head, storage, epochs))
@@ -81,11 +83,19 @@ def _chosen(heads: Sequence[Head], run_key: str) -> Head:
 
 
 def _show(
-    storage: ObjectStorage, uid: str, heads: Sequence[Head], epochs: Epochs, *, as_json: bool
+    storage: ObjectStorage,
+    uid: str,
+    heads: Sequence[Head],
+    epochs: Epochs,
+    settings: Settings,
+    *,
+    as_json: bool,
 ) -> None:
     recovery = read_recovery(storage, epochs)
     first, *others = heads
-    differing = [0, *(differing_keys(storage, uid, first, other) for other in others)]
+    options_of = settings.options_of
+    keys = (differing_keys(storage, uid, first, one, options_of=options_of) for one in others)
+    differing = [0, *keys]
     found = [
         {
             **_described(head),

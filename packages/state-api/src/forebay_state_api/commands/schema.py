@@ -11,13 +11,14 @@ import attrs
 import click
 
 from forebay_state_api.codecs import describe_type
-from forebay_state_api.commands.conf_options import conf_options
+from forebay_state_api.commands.conf_options import conf_options, settings_of
 from forebay_state_api.commands.report import json_option, print_json, print_table
 from forebay_state_api.commands.skew import show_skew
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
 from forebay_state_api.engine import schema_check as schema
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.plugins import plugins
+from forebay_state_api.settings import Settings
 from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.layout import operator_folder
 from forebay_state_api.versions.reader import VersionReader, open_version
@@ -69,11 +70,12 @@ def show_schema(  # noqa: PLR0917 - click passes them by name
     With --function, a function class or object in a module that can be imported here, check
     whether it can continue from that state; exit status 1 if not. Its ``open`` is called.
     """
+    settings = settings_of(conf, properties_file)
     root = state_directory(state_dir, conf, properties_file)
     storage = OperatorStorage(root, operator_folder(query, uid))
     checked = None if function is None else _loaded(function)
     with open_version(storage, uid=uid, version=version) as reader:
-        verdicts = {} if checked is None else _verdicts(checked, reader, storage)
+        verdicts = {} if checked is None else _verdicts(checked, reader, storage, settings)
         misfit = _key_misfit(reader, key)
         if as_json:
             print_json(_plain(reader, verdicts, misfit))
@@ -83,9 +85,12 @@ def show_schema(  # noqa: PLR0917 - click passes them by name
             context.exit(1)
 
 
-def _verdicts(function: Any, reader: VersionReader, storage: OperatorStorage) -> dict[str, str]:
+def _verdicts(
+    function: Any, reader: VersionReader, storage: OperatorStorage, settings: Settings
+) -> dict[str, str]:
     backend = plugins().backend(reader.manifests[0].backend)
-    return schema.check_function(function, reader, backend, storage)
+    options = settings.options_of(backend.name)
+    return schema.check_function(function, reader, backend, storage, options)
 
 
 def _plain(reader: VersionReader, verdicts: dict[str, str], misfit: str) -> dict[str, Any]:

@@ -30,8 +30,8 @@ class Share:
     keys: int | None
     """Cells in all states; ``None`` if the backend does not count them."""
     bytes: int
-    """Size of all files that it reads. After a rescale, a file that several subtasks read counts in
-    part for each."""
+    """Size of all files that it reads, and of what its version occupies elsewhere. After a rescale,
+    a file that several subtasks read counts in part for each."""
 
     @property
     def weight(self) -> int:
@@ -48,7 +48,7 @@ def shares_of(manifests: Sequence[Manifest]) -> list[Share]:
             subtask=manifest.made.subtask,
             range=manifest.made.range,
             keys=manifest.metrics["keys"] if counted else None,
-            bytes=round(sum(_part(manifest, ordered))),
+            bytes=round(sum(_part(manifest, ordered))) + manifest.bytes_elsewhere,
         )
         for manifest in ordered
     ]

@@ -138,7 +138,7 @@ class Opening:
     range: KeyGroupRange
     parents: Sequence[ParentState]
     """Disjoint, in key-group order, together covering the range; empty for version 0."""
-    options: Mapping[str, Any]
+    options: Mapping[str, Any] = attrs.field(repr=False)
     """Settings ``spark.forebay.<backend name>.*`` without the prefix, typed by the backend's
     ``options`` declaration."""
     now_us: int
@@ -152,6 +152,9 @@ class Opening:
     must not submit any, for example when state is only read."""
     operator: str = ""
     """The operator's directory relative to the state directory: `CompactionJob.operator`."""
+    retry_budget_s: float = 30.0
+    """How long a request to a store of the backend's own may be tried again, in seconds: the
+    setting ``spark.forebay.storage.retry-budget``. ``storage`` tries its own requests again."""
 
 
 class Scan(abc.ABC):
@@ -270,6 +273,20 @@ class StateBackend(abc.ABC):
         Called between batches, on a separate thread: an `open` of the same range waits for it.
         """
         del opening
+
+    @classmethod
+    def clear(
+        cls, storage: ObjectStorage, options: Mapping[str, Any], *, retry_budget_s: float
+    ) -> None:
+        """Delete what a store of the backend's own holds for files that are gone.
+
+        Comes after each pass of the janitor over an operator's directory, on the janitor's thread;
+        ``storage`` is rooted there, ``options`` and ``retry_budget_s`` are as in `Opening`. Read
+        the store's commits first and list the names afterwards: every commit that was read then
+        has its file in the list, unless the janitor deleted it. What it raises is logged, and the
+        next pass tries again.
+        """
+        del storage, options, retry_budget_s
 
     @abc.abstractmethod
     def table(self, spec: TableSpec) -> Table:

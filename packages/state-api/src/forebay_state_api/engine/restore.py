@@ -13,7 +13,7 @@ from forebay_state_api.errors import ConfigurationError, StateMigrationError
 from forebay_state_api.settings import resolve_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from forebay_state_api.contract.backend import Opening, StateBackend, Table
     from forebay_state_api.contract.changes import Changes
@@ -56,11 +56,16 @@ def _shown(names: Iterable[str]) -> list[str]:
 
 
 def convert(
-    making: TaskVersion, engine: Engine, opening: Opening, source_class: type[StateBackend]
+    making: TaskVersion,
+    engine: Engine,
+    opening: Opening,
+    source_class: type[StateBackend],
+    source_options: Mapping[str, Any],
 ) -> None:
     """Hand the cells of all declared states from the backend that stored them to the engine's.
 
-    ``opening`` is how the engine's own backend was opened. Nothing becomes durable before that one
+    ``opening`` is how the engine's own backend was opened, ``source_options`` are the settings of
+    the other one. Nothing becomes durable before that one
     commits. States that are not declared are left behind.
     """
     if Capability.EXPORT not in source_class.capabilities:
@@ -78,7 +83,7 @@ def convert(
             path=f"{opening.path}#source",
             version=making.source.version,
             parents=making.converted,
-            options=default_options(source_class),
+            options=source_options,
             cache_bytes=0,
             compaction=None,
         )

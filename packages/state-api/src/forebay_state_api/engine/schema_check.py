@@ -18,7 +18,6 @@ from forebay_state_api.contract.migration import described
 from forebay_state_api.engine.engine import Engine
 from forebay_state_api.engine.identity import SubtaskIdentity
 from forebay_state_api.engine.operator_state.operator_state import OperatorState
-from forebay_state_api.engine.restore import default_options
 from forebay_state_api.engine.subtask import TTL_US
 from forebay_state_api.engine.timers.cells import DIRECTORY, TIMERS
 from forebay_state_api.errors import StateMigrationError
@@ -107,15 +106,20 @@ def key_description(ddl: str) -> Mapping[str, Any]:
 
 
 def check_function(
-    function: Any, reader: VersionReader, backend_class: type[StateBackend], storage: Any
+    function: Any,
+    reader: VersionReader,
+    backend_class: type[StateBackend],
+    storage: Any,
+    options: Mapping[str, Any],
 ) -> dict[str, str]:
     """State → `COMPATIBLE`, `NEW`, `KEPT`, or why the function cannot go on from it.
 
-    ``reader`` holds the whole version. Raises `FunctionError` when the function fails otherwise.
+    ``reader`` holds the whole version, ``options`` are the settings of its backend. Raises
+    `FunctionError` when the function fails otherwise.
     """
     stored = {state.name for state in stored_states(reader.manifests)}
     groups = KeyGroupRange(0, reader.manifests[0].made.max_parallelism - 1)
-    opening = _opening(reader, backend_class, storage, groups)
+    opening = _opening(reader, storage, groups, options)
     backend = backend_class.open(opening)
     nothing = backend_class.open(attrs.evolve(opening, version=0, parents=()))
     engine = _CheckingEngine(function, backend, nothing, reader, storage)
@@ -214,7 +218,7 @@ class _Opened:
 
 
 def _opening(
-    reader: VersionReader, backend: type[StateBackend], storage: Any, groups: KeyGroupRange
+    reader: VersionReader, storage: Any, groups: KeyGroupRange, options: Mapping[str, Any]
 ) -> Opening:
     return Opening(
         storage=storage,
@@ -223,7 +227,7 @@ def _opening(
         version=reader.version,
         range=groups,
         parents=reader.parents,
-        options=default_options(backend),
+        options=options,
         now_us=reader.manifests[0].now_us,
         cache_bytes=0,
     )

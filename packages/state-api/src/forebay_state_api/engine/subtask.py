@@ -35,13 +35,13 @@ from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.engine.operator_state.operator_state import OperatorState
 from forebay_state_api.engine.prefetch import Siblings
 from forebay_state_api.engine.record_methods import timer_method
-from forebay_state_api.engine.restore import check_matched, convert
+from forebay_state_api.engine.restore import check_matched, convert, default_options
 from forebay_state_api.engine.timers.watermark import ALWAYS, Times, times_of
 from forebay_state_api.errors import StateAccessError, StorageError
 from forebay_state_api.job.context import RuntimeContext
 from forebay_state_api.metrics import nonzero
 from forebay_state_api.plugins import plugins
-from forebay_state_api.settings import EngineSettings
+from forebay_state_api.settings import RETRY_BUDGET, EngineSettings
 from forebay_state_api.storage.obstore import ObstoreStorage
 from forebay_state_api.versions.layout import random_id
 from forebay_state_api.versions.manifest import lineages_of
@@ -59,6 +59,8 @@ _log = logging.getLogger(__name__)
 DEFAULT_CACHE_BYTES: Final = 1 << 30
 """What backends of a process may keep between batches, unless the job says otherwise."""
 
+DEFAULT_RETRY_BUDGET_S: Final[float] = RETRY_BUDGET.default_value()
+
 TTL_US: Final = "ttl_us"
 """Among what a manifest tells people: state name → time to live in µs."""
 
@@ -67,13 +69,14 @@ class Subtask:
     """Runs a function over the rows of one subtask and micro-batch, and commits its state.
 
     ``function`` must be a fresh copy; ``now_us`` is the micro-batch's time, the same for every
-    attempt. ``restore`` is what to begin with instead of nothing, and ``find_backend`` finds the
-    backend that stored it, among the installed ones if not given. ``compaction`` runs the jobs of
-    the operator whose folder is ``operator`` below the state directory; without it the backend
-    submits none. ``lateness_us`` is how late the event times of each input may be, ``None`` where
-    they have none. Entering the context begins the version, opens the backend and calls the
-    function's ``open``; it raises what `OperatorVersions.begin` and `StateBackend.open` raise, and
-    then has let go of everything.
+    attempt. ``restore`` is what to begin with instead of nothing, ``find_backend`` finds the
+    backend that stored it, among the installed ones if not given, and ``options_of`` the settings
+    of that backend by its name, their defaults if not given. ``retry_budget_s`` is
+    `Opening.retry_budget_s`. ``compaction`` runs the jobs of the operator whose folder is
+    ``operator`` below the state directory; without it the backend submits none. ``lateness_us`` is
+    how late the event times of each input may be, ``None`` where they have none. Entering the
+    context begins the version, opens the backend and calls the function's ``open``; it raises what
+    `OperatorVersions.begin` and `StateBackend.open` raise, and then has let go of everything.
     """
 
     def __init__(
@@ -91,6 +94,8 @@ class Subtask:
         new_state: bool = False,
         restore: RestoreFrom | None = None,
         find_backend: Callable[[str], type[StateBackend]] | None = None,
+        options_of: Callable[[str], Mapping[str, Any]] | None = None,
+        retry_budget_s: float = DEFAULT_RETRY_BUDGET_S,
         compaction: CompactionService | None = None,
         operator: str = "",
         lateness_us: Sequence[int] | None = None,
@@ -107,6 +112,8 @@ class Subtask:
         self._new_state = new_state
         self._restore = restore
         self._find_backend = find_backend or plugins().backend
+        self._options_of = options_of
+        self._retry_budget_s = retry_budget_s
         self._compaction = compaction
         self._operator = operator
         self._lateness_us = lateness_us
@@ -300,6 +307,7 @@ class Subtask:
             cache_bytes=self._cache_bytes,
             compaction=None if self._versions is None else self._compaction,
             operator=self._operator,
+            retry_budget_s=self._retry_budget_s,
         )
 
     def _make_engine(self, backend: StateBackend) -> Engine:
@@ -351,8 +359,10 @@ class Subtask:
         allowed = self._restore is not None and self._restore.allow_non_restored
         check_matched(making, self.engine, allowed=allowed)
         if making.converted:
-            source_class = self._find_backend(making.source_backend)
-            convert(making, self.engine, self._opening(), source_class)
+            source = self._find_backend(making.source_backend)
+            options_of = self._options_of
+            options = default_options(source) if options_of is None else options_of(source.name)
+            convert(making, self.engine, self._opening(), source, options)
 
     def _log_undeclared(self) -> None:
         if self.engine.operator_state is not None:

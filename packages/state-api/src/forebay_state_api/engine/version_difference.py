@@ -32,17 +32,24 @@ def differing_keys(
     other: Head,
     *,
     find_backend: Callable[[str], type[StateBackend]] | None = None,
+    options_of: Callable[[str], Mapping[str, Any]] | None = None,
 ) -> int | None:
     """The keys under which any state differs.
 
-    ``find_backend`` finds what stored them, among the installed ones if not given. ``None`` where
+    ``find_backend`` finds what stored them, among the installed ones if not given. ``options_of``
+    gives the settings of that backend by its name, their defaults if not given. ``None`` where
     the number cannot be found out: the backend is not installed or hands no cells out, or types
     changed since.
     """
     find = find_backend or plugins().backend
+
+    def found(name: str) -> tuple[type[StateBackend], Mapping[str, Any]]:
+        backend = find(name)
+        return backend, default_options(backend) if options_of is None else options_of(name)
+
     try:
         return sum(
-            _differing(*(_cells(storage, uid, head, part, find) for head in (one, other)))
+            _differing(*(_cells(storage, uid, head, part, found) for head in (one, other)))
             for part in _parts(_groups_of(storage, uid, one))
         )
     except (ForebayError, NotImplementedError):
@@ -78,16 +85,16 @@ def _cells(
     uid: str,
     head: Head,
     groups: KeyGroupRange,
-    find: Callable[[str], type[StateBackend]],
+    find: Callable[[str], tuple[type[StateBackend], Mapping[str, Any]]],
 ) -> dict[tuple[str, Any, Any], bytes]:
     """(state, namespace, key) → the bytes of what is stored."""
     with open_version(
         storage, uid=uid, version=head.version, run_key=head.run_key, range=groups
     ) as reader:
-        backend = find(reader.manifests[0].backend)
+        backend, options = find(reader.manifests[0].backend)
         if Capability.EXPORT not in backend.capabilities:
             raise NotImplementedError
-        opened = backend.open(_opening(storage, uid, reader, groups, default_options(backend)))
+        opened = backend.open(_opening(storage, uid, reader, groups, options))
         try:
             return {
                 (name, *address): content

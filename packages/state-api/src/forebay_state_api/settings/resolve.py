@@ -46,6 +46,8 @@ class Setting:
     """One sentence for ``forebay config``."""
     minimum: float | None = attrs.field(default=None, kw_only=True)
     """The smallest valid number."""
+    secret: bool = attrs.field(default=False, kw_only=True)
+    """Mask values wherever they would be shown: in ``forebay config`` and in errors."""
 
     def value_of(self, given: object, *, key: str | None = None) -> Any:
         """Convert ``given``, text or value, to the setting's type.
@@ -61,7 +63,8 @@ class Setting:
         if fits:
             return value
         least = "" if self.minimum is None else f", at least {self.minimum:g}"
-        message = f"{key or PREFIX + self.name} = {given!r}: expected {self.type.expected}{least}"
+        shown = MASK if self.secret else repr(given)
+        message = f"{key or PREFIX + self.name} = {shown}: expected {self.type.expected}{least}"
         raise ConfigurationError(message)
 
     def default_value(self) -> Any:
@@ -75,6 +78,7 @@ def option(
     doc: str,
     *,
     minimum: float | None = None,
+    secret: bool = False,
     name: str = "",
 ) -> Any:
     """Declare a field of an attrs class that is also a setting; see `settings_of`.
@@ -84,8 +88,9 @@ def option(
     :param doc: one sentence for ``forebay config``.
     :param name: the setting's name; default: derived from the field's name.
     :param minimum: the smallest valid number; default: no limit.
+    :param secret: mask values in output and errors; default: show them.
     """
-    setting = Setting(name, type, default, doc, minimum=minimum)
+    setting = Setting(name, type, default, doc, minimum=minimum, secret=secret)
     return attrs.field(default=setting.default_value(), metadata={Setting: setting})
 
 
@@ -321,6 +326,7 @@ def _unknown(name: str, declared: Mapping[str, Setting]) -> str:
 
 def _in_force(setting: Setting, value: Any, source: str) -> _InForce:
     name = setting.name
-    secret = name.startswith(_STORAGE) and any(word in name.lower() for word in _SECRET_WORDS)
+    of_storage = name.startswith(_STORAGE)
+    secret = setting.secret or (of_storage and any(word in name.lower() for word in _SECRET_WORDS))
     shown = "-" if value is None else MASK if secret else redacted(setting.type.show(value))
     return _InForce(value, shown, source, setting.doc)

@@ -28,7 +28,6 @@ from forebay_state_api.engine.operator_state.read import OperatorDescriptor, rea
 from forebay_state_api.engine.pickling import pickled_function
 from forebay_state_api.engine.read_state import read_state
 from forebay_state_api.engine.record_methods import function_name, record_methods, timer_method
-from forebay_state_api.engine.restore import default_options
 from forebay_state_api.engine.rows import check_rows
 from forebay_state_api.errors import ConfigurationError, StateAccessError
 from forebay_state_api.job.descriptors import StateDescriptor
@@ -74,7 +73,8 @@ class FunctionHarness:
         on the same ``state_dir`` makes it.
     :param allow_non_restored: let ``restore_from`` leave states that the function does not declare.
     :param backend_options: settings of the backend, by their names without ``spark.forebay.`` and
-        the backend's name.
+        the backend's name. Settings of another backend, which stored what ``restore_from`` names,
+        keep that name: ``{"server.dsn": ...}``.
     :param compaction: name of the compaction service, for a backend that compacts.
     :param clock: what micro-batches take their time from; a `ManualClock` if not given. All
         subtasks are told it, also those without rows. Operators in a chain share one.
@@ -137,6 +137,7 @@ class FunctionHarness:
                 "drain-timeout": drain_timeout,
             },
         )
+        self._settings = settings
         directory = f"memory://forebay-harness-{uuid.uuid4()}" if state_dir is None else state_dir
         root = open_storage(directory)
         event_time_of = None
@@ -147,6 +148,7 @@ class FunctionHarness:
             root,
             settings=options_from(EngineSettings, settings),
             options=settings.backend_options(),
+            options_of=settings.options_of,
             max_parallelism=checked_max_parallelism(max_parallelism, uid),
             key_type=key_type,
             clock=cast("Any", clock),
@@ -267,8 +269,7 @@ class FunctionHarness:
             with stored.opened() as reader:
                 name = reader.manifests[0].backend
             if name != backend.name:
-                backend = plugins().backend(name)
-                options = default_options(backend)
+                backend, options = plugins().backend(name), self._settings.options_of(name)
         return read_state(
             stored.storage,
             descriptor,
@@ -360,7 +361,9 @@ def _lateness(event_time: Any, allowed_lateness: Any, uid: str) -> timedelta:
 
 
 def _settings(backend: Any, options: Mapping[str, Any], given: Mapping[str, Any]) -> Settings:
-    """What is given, checked as `keyed` does; ``options`` are those of the backend."""
-    own = {f"{backend.name}.{name}": value for name, value in options.items()}
+    """Check what is given as `keyed` does; ``options`` without a backend's name are its own."""
+    known = {**plugins().backends(), backend.name: backend}
+    others = {name for name in options if name.partition(".")[0] in known.keys() - {backend.name}}
+    own = {n if n in others else f"{backend.name}.{n}": value for n, value in options.items()}
     overrides = {"state.backend": backend.name, **own, **given}
-    return resolve_settings({}, overrides=overrides, backends={backend.name: backend})
+    return resolve_settings({}, overrides=overrides, backends=known)

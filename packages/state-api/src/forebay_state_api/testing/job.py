@@ -92,6 +92,7 @@ class KeyedJob:
         uid: str = "operator",
         restore: RestoreFrom | None = None,
         find_backend: Callable[[str], type[StateBackend]] | None = None,
+        options_of: Callable[[str], Mapping[str, Any]] | None = None,
         forget: Callable[[], None] = lambda: None,
         compaction: CompactionService | None = None,
         event_time: Callable[[Any], datetime | None] | None = None,
@@ -102,7 +103,8 @@ class KeyedJob:
         """``storage`` is the state directory; ``forget`` empties the caches of the process.
 
         ``compaction`` runs the backend's jobs, each as soon as it is submitted if not given;
-        ``restore`` is what the first version is made of, and ``find_backend`` finds what stored it.
+        ``restore`` is what the first version is made of, ``find_backend`` finds what stored it,
+        and ``options_of`` gives the settings of that backend by its name.
         ``event_time`` gives the event time of a row, ``lateness`` how late rows may be; ``fresh``
         makes a subtask's copy of the function. ``cache_bytes`` is what the backend may keep
         between micro-batches.
@@ -122,6 +124,7 @@ class KeyedJob:
         self.uid = uid
         self.restore = restore
         self.find_backend = find_backend
+        self.options_of = options_of
         self.event_time = event_time
         self.lateness = lateness
         self.cache_bytes = cache_bytes
@@ -203,6 +206,7 @@ class KeyedJob:
             new_state=new_state,
             restore=self.restore,
             find_backend=self.find_backend,
+            options_of=self.options_of,
             compaction=self.compaction,
             operator=self.operator,
             lateness_us=None if self.event_time is None else [self.lateness // MICROSECOND] * 2,

@@ -72,6 +72,12 @@ class Manifest:
         return self.made.random_id
 
     @property
+    def bytes_elsewhere(self) -> int:
+        """The bytes that the version occupies beyond its files, as in a server."""
+        total: int = self.metrics.get("bytes_total", 0)
+        return max(0, total - sum(file.size for file in self.files))
+
+    @property
     def names(self) -> frozenset[str]:
         """All files and folders (with a ``/`` at the end) that stay while this manifest does."""
         return frozenset([*(file.name for file in self.files), *self.protected])

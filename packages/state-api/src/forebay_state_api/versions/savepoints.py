@@ -60,7 +60,7 @@ def create_savepoint(
             run_key=reader.run_key or "",
             pin=pin,
             backend=reader.manifests[0].backend,
-            bytes=sum(files.values()),
+            bytes=sum(files.values()) + sum(one.bytes_elsewhere for one in reader.manifests),
         )
         names = frozenset[str]().union(*(manifest.names for manifest in reader.manifests))
         put_lasting(storage, pin, names, f"savepoint {name}")

@@ -14,6 +14,7 @@ import pytest
 _PARTS = (
     "aliasing",
     "cleanup",
+    "clearing",
     "damage",
     "declaring",
     "forks",
@@ -30,6 +31,7 @@ _PARTS = (
     "rescale",
     "search",
     "steps",
+    "stored_cells",
     "subject",
     "tables",
     "timelines",
@@ -42,6 +44,7 @@ pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
 from forebay_state_api.testing.conformance.aliasing import AliasingTests
 from forebay_state_api.testing.conformance.cleanup import CleanupTests
+from forebay_state_api.testing.conformance.clearing import ClearingTests
 from forebay_state_api.testing.conformance.damage import DamageTests
 from forebay_state_api.testing.conformance.declaring import DeclarationTests
 from forebay_state_api.testing.conformance.forks import ForkTests
@@ -105,6 +108,7 @@ class StateBackendTests(
     VersionTests,
     VerificationTests,
     DamageTests,
+    ClearingTests,
     MigrationTests,
     GenerationTests,
     ForkTests,

@@ -12,6 +12,7 @@ from obstore.store import MemoryStore
 
 from forebay_state_api.contract.backend import Capability, StateBackend
 from forebay_state_api.contract.object_storage import ObjectStorage
+from forebay_state_api.engine.restore import default_options
 from forebay_state_api.job.aggregation import AggregateFunction
 from forebay_state_api.job.descriptors import StateDescriptor
 from forebay_state_api.job.functions import KeyedProcessFunction
@@ -20,6 +21,7 @@ from forebay_state_api.storage.obstore import ObstoreStorage
 from forebay_state_api.testing.clock import ManualClock
 from forebay_state_api.testing.conformance.reporting import JOBS, SEED, TracedJob, register
 from forebay_state_api.testing.conformance.search import SHRINKING_S, Search
+from forebay_state_api.testing.conformance.stored_cells import StoredCells
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.scripts import Style
 
@@ -93,6 +95,11 @@ class BackendSubject:
         return memory_storage()
 
     @pytest.fixture
+    def stored_cells(self) -> StoredCells:
+        """What the backend stores of cells: files, unless a subclass overrides this."""
+        return StoredCells()
+
+    @pytest.fixture
     def forget(self) -> Callable[[], None]:
         """What empties the backend's caches, as a new process would find them."""
         return lambda: None
@@ -133,8 +140,14 @@ class BackendSubject:
         """Makes a `KeyedJob` of some descriptors; keyword arguments are passed on."""
         jobs: list[TracedJob] = request.node.stash.setdefault(JOBS, [])
 
+        def options_of(name: str) -> Mapping[str, Any]:
+            """Settings of a backend whose state another one takes over."""
+            own = name == backend_class.name
+            return {**default_options(backend_class), **backend_options} if own else {}
+
         def make(*descriptors: StateDescriptor, **more: Any) -> KeyedJob:
             more.setdefault("options", backend_options)
+            more.setdefault("options_of", options_of)
             more.setdefault("clock", ManualClock())
             place = more.pop("storage", storage)
             job = TracedJob(backend_class, place, descriptors=descriptors, forget=forget, **more)

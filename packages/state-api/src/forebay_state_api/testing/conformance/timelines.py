@@ -81,6 +81,11 @@ class TimelineTests(BackendSubject):
         assert (newer.location, older.location) == ("copy", "home")
         for one, other, differing in ((newer, older, 3), (older, newer, 3), (newer, newer, 0)):
             found = differing_keys(
-                job.storage, job.uid, one, other, find_backend=lambda _: backend_class
+                job.storage,
+                job.uid,
+                one,
+                other,
+                find_backend=lambda _: backend_class,
+                options_of=job.options_of,
             )
             assert found == differing

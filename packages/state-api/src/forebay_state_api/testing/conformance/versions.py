@@ -27,6 +27,7 @@ from forebay_state_api.job.descriptors import (
 )
 from forebay_state_api.storage.retry import RetryingStorage, RetryPolicy
 from forebay_state_api.testing.conformance.kinds import add
+from forebay_state_api.testing.conformance.stored_cells import StoredCells
 from forebay_state_api.testing.conformance.subject import BackendSubject, NewJob, Recorded
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.storage import (
@@ -272,25 +273,29 @@ class VerificationTests(BackendSubject):
 
     @pytest.mark.parametrize("damage", ["truncated", "altered", "missing", "empty"])
     def test_damaged_files_are_found(
-        self, new_job: NewJob, forget: Callable[[], None], damage: str
+        self, new_job: NewJob, stored_cells: StoredCells, damage: str
     ) -> None:
         job = new_job(*_states())
         job.scripts([(key, [*COUNT, ("v.update", 1)]) for key in "abcdef"])
-        for info in job.storage.list("data"):
-            _damage(job.storage, info.name, damage)
+        pieces = stored_cells.pieces(job.storage)
+        assert pieces
+        for name, data in pieces.items():
+            _damage(stored_cells, job.storage, name, data, damage)
         job.restart()
         with pytest.raises(CorruptStateError) as failure:
             job.scripts([(key, READ) for key in "abcdef"])
         message = str(failure.value)
-        assert any(info.name in message for info in job.storage.list("data")) or damage == "missing"
+        assert any(name in message for name in pieces)
         assert "version 1" in message
         assert "operator" in message
 
-    def test_bytes_after_the_end_are_found_or_left_unread(self, new_job: NewJob) -> None:
+    def test_bytes_after_the_end_are_found_or_left_unread(
+        self, new_job: NewJob, stored_cells: StoredCells
+    ) -> None:
         job = new_job(*_states())
         job.scripts([(key, [*COUNT, ("v.update", 1)]) for key in "abcdef"])
-        for info in job.storage.list("data"):
-            _damage(job.storage, info.name, "longer")
+        for name, data in stored_cells.pieces(job.storage).items():
+            _damage(stored_cells, job.storage, name, data, "longer")
         job.restart()
         try:
             found = job.scripts([(key, READ) for key in "abcdef"])
@@ -299,13 +304,15 @@ class VerificationTests(BackendSubject):
         assert found == [[1, [1], 1]] * 6
 
     @pytest.mark.parametrize("position", [0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99])
-    def test_a_changed_bit_anywhere(self, new_job: NewJob, position: float) -> None:
+    def test_a_changed_bit_anywhere(
+        self, new_job: NewJob, stored_cells: StoredCells, position: float
+    ) -> None:
         job = new_job(*_states())
         job.scripts([(f"key {n}", [*COUNT, ("v.update", n)]) for n in range(30)])
-        for info in job.storage.list("data"):
-            data = bytearray(job.storage.get(info.name))
-            data[int(len(data) * position)] ^= 1
-            job.storage.put(info.name, bytes(data))
+        for name, data in stored_cells.pieces(job.storage).items():
+            altered = bytearray(data)
+            altered[int(len(data) * position)] ^= 1
+            stored_cells.put(job.storage, name, bytes(altered))
         job.restart()
         with pytest.raises(CorruptStateError):
             job.scripts([(f"key {n}", READ) for n in range(30)])
@@ -610,13 +617,14 @@ def _states() -> list[StateDescriptor]:
     ]
 
 
-def _damage(storage: ObjectStorage, name: str, damage: str) -> None:
-    data = storage.get(name)
+def _damage(
+    stored: StoredCells, storage: ObjectStorage, name: str, data: bytes, damage: str
+) -> None:
     if damage == "missing":
-        storage.delete([name])
+        stored.delete(storage, name)
     elif damage == "altered":
         middle = len(data) // 2
-        storage.put(name, data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
+        stored.put(storage, name, data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
     else:
         changed = {"truncated": data[:-3], "empty": b"", "longer": data + b"x"}
-        storage.put(name, changed[damage])
+        stored.put(storage, name, changed[damage])

@@ -1,0 +1,61 @@
+"""The kit on a backend that keeps no files; `tox -e slow` runs all of it, the rest by default."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay_state_api.testing import StateBackendTests
+from forebay_state_api.testing.conformance.clearing import ClearingTests
+from forebay_state_api.testing.conformance.damage import DamageTests
+from forebay_state_api.testing.conformance.forks import ForkTests
+from forebay_state_api.testing.conformance.rescale import RescaleTests
+from forebay_state_api.testing.conformance.subject import BackendSubject
+from forebay_state_api.testing.conformance.tables import CommitTests, TableTests
+from forebay_state_api.testing.conformance.versions import VerificationTests, VersionTests
+
+from .server_backend import ServerBackend, ServerCells
+
+pytestmark = pytest.mark.kit
+
+
+class InAServer(BackendSubject):
+    @pytest.fixture
+    def backend_class(self):
+        return ServerBackend
+
+    @pytest.fixture
+    def dsn(self, tmp_path):
+        return str(tmp_path / "server.sqlite")
+
+    @pytest.fixture
+    def backend_options(self, dsn):
+        return {"dsn": dsn, "deltas": 6}
+
+    @pytest.fixture
+    def stored_cells(self, dsn):
+        return ServerCells(dsn)
+
+    @pytest.fixture
+    def forget(self):
+        ServerBackend.forget()
+        yield ServerBackend.forget
+        ServerBackend.forget()
+
+
+class TestWhatIsStored(
+    InAServer,
+    TableTests,
+    CommitTests,
+    VersionTests,
+    VerificationTests,
+    DamageTests,
+    ClearingTests,
+    RescaleTests,
+    ForkTests,
+):
+    """What is not the same as in files."""
+
+
+@pytest.mark.slow
+class TestAll(InAServer, StateBackendTests):
+    """The whole kit."""
