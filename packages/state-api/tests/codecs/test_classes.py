@@ -103,6 +103,22 @@ class Loosely(enum.IntFlag, boundary=enum.KEEP):
 
 
 @pytest.mark.parametrize(
+    "annotation", [Account, Point, Pair, Colour, Permission, "n int, s string"]
+)
+def test_a_stored_description_names_no_module(annotation):
+    stored = repr(codec_for(annotation, what="state").declaration)
+    assert __name__ not in stored
+    assert "forebay" not in stored
+
+
+def test_a_class_that_moved_to_another_module_is_described_as_before(monkeypatch):
+    described = {cls: codec_for(cls, what="state").description for cls in (Account, Colour)}
+    for cls, before in described.items():
+        monkeypatch.setattr(cls, "__module__", "elsewhere")
+        assert codec_for(cls, what="state").description == before
+
+
+@pytest.mark.parametrize(
     "value",
     [
         Account(1, "x", ["t"]),

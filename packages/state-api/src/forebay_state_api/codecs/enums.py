@@ -28,7 +28,6 @@ class EnumShape(TypeShape):
         self.description = {
             "type": "enum",
             "name": cls.__qualname__,
-            "module": cls.__module__,
             "members": [member.name for member in cls],
         }
         self._cls = cls

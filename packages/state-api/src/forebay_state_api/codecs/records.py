@@ -99,7 +99,6 @@ class RecordShape(TypeShape):
             "type": "record",
             "kind": kind,
             "name": cls.__qualname__,
-            "module": cls.__module__,
             "fields": [field.description for field in fields],
         }
         self.classes = frozenset({cls}).union(*[field.shape.classes for field in fields])

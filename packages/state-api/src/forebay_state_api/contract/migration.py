@@ -17,7 +17,7 @@ _WAY_OUT: Final = (
     "with MigratedFrom(stored type, function), or give the new state another name"
 )
 
-_NAMES: Final = ("name", "module", "kind")
+_NAMES: Final = ("name", "kind")
 """Parts of a class's description other than its fields or members."""
 
 
@@ -62,7 +62,7 @@ def continued(spec: TableSpec, lineage: Lineage | None) -> TableSpec:
 
 
 def _same_types(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether only the names and modules of classes have changed."""
+    """Return whether at most the names and kinds of classes have changed."""
     parts = ("value", "user_key")
     return all(
         one[part] == other[part] or _structure(one[part]) == _structure(other[part])
