@@ -96,7 +96,7 @@ SCHEMA = StructType([StructField("n", LongType())])
 
 
 def a_query(spark: SparkSession) -> StreamingQuery:
-    """The type of every step is known, from the session to the started query."""
+    """Every step has its type, from the session to the started query."""
     clicks = spark.readStream.format("rate").load()
     counts = keyed(clicks, "user", uid="count").process(Count(), "user string, n long")
     assert_type(counts, DataFrame)
@@ -181,7 +181,7 @@ def every_argument(df: DataFrame) -> None:
 
 
 def spark_connect(df: ConnectDataFrame) -> None:
-    """From pyspark 4, the DataFrame of Spark Connect is a subclass of ``pyspark.sql.DataFrame``."""
+    """As of pyspark 4, Spark Connect has a subclass of ``pyspark.sql.DataFrame``."""
     assert_type(keyed(df, "user", uid="u").process(Count(), SCHEMA), DataFrame)
     assert_type(unordered_wait(df, answer, "n long"), DataFrame)
 

@@ -58,8 +58,8 @@ _HOMES: Final = {
     "waiting.reports": ("BatchReport", "WaitMetrics"),
     "waiting.retry": ("ClientBrokenError", "RetryLaterError"),
 }
-"""The module of each public name. Names are imported on first use: the plugin layer imports this
-package to list its plugins, and the ``forebay`` command would wait for pyspark each time."""
+"""Module → its public names. They are imported on first use, because the plugin layer imports this
+package to list its plugins, and no ``forebay`` command should wait for pyspark."""
 
 
 def __getattr__(name: str) -> Any:

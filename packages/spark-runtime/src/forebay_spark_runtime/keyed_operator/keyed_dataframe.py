@@ -65,7 +65,7 @@ Schema: TypeAlias = str | StructType
 """Columns, as a DDL string (``"user string, n long"``) or a ``StructType``."""
 
 _KINDS: Final = (Function, ReduceFunction, AggregateFunction)
-"""Functions that are called by their methods; a method takes one kind, or a plain callable."""
+"""Classes of functions. Each method of `KeyedDataFrame` takes one, or a plain callable."""
 
 _batches: Final[dict[tuple[str, str], int]] = {}
 """(run, uid) → the batch for which ``foreachBatch`` last made that operator in this process."""
@@ -109,7 +109,7 @@ class KeyedDataFrame:
         return _apply([self], fn, schema)
 
     def map(self, fn: MapFunction[Any, Any] | Callable[[Any], Any], schema: Schema) -> DataFrame:
-        """Apply a function that makes one row of each row.
+        """Apply a function that makes one row from each row.
 
         :param fn: a `MapFunction`, or a callable ``fn(row)`` that returns one row.
         :param schema: the columns of the result.
@@ -120,7 +120,7 @@ class KeyedDataFrame:
     def flat_map(
         self, fn: FlatMapFunction[Any, Any] | Callable[[Any], Any], schema: Schema
     ) -> DataFrame:
-        """Apply a function that makes any number of rows of each row.
+        """Apply a function that makes any number of rows from each row.
 
         :param fn: a `FlatMapFunction`, or a callable ``fn(row)`` that returns or yields rows.
         :param schema: the columns of the result.
@@ -169,7 +169,7 @@ class KeyedDataFrame:
         state_type: Any = None,
         ttl: StateTtlConfig | None = None,
     ) -> DataFrame:
-        """Apply a function like that of `map_with_state` that returns any number of rows.
+        """Apply a function as `map_with_state` does, which returns any number of rows.
 
         :param fn: a plain callable ``fn(row, value)`` → ``(rows, value)``.
 
@@ -274,7 +274,7 @@ def keyed(
         timedelta, in seconds, or like ``"5min"``. Default: the setting.
 
     The settings are ``spark.forebay.in-flight-limit`` and so on; ``forebay config`` lists them and
-    their defaults. Raises `ConfigurationError` for whatever cannot work.
+    their defaults. Raises `ConfigurationError` for arguments that cannot work.
     """
     checks.checked_dataframe(df)
     schema = schema_of(df, f"operator {uid!r}")

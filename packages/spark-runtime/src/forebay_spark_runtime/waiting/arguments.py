@@ -15,7 +15,7 @@ Duration: TypeAlias = float | timedelta
 """Seconds, or a ``timedelta``."""
 
 Verdict: TypeAlias = bool | float | timedelta
-"""Whether to try again. A number of seconds or a ``timedelta`` is yes, after that delay."""
+"""Whether to try again. Seconds or a ``timedelta`` mean yes, after that delay."""
 
 Errors: TypeAlias = (
     type[BaseException] | tuple[type[BaseException], ...] | Callable[[BaseException], Verdict]

@@ -57,7 +57,7 @@ def ordered_wait(
     :param options: keyword arguments, documented at
         `forebay_spark_runtime.waiting.options.WaitOptions`.
 
-    Returns a DataFrame, streaming if ``df`` streams. Raises `ConfigurationError` for whatever
+    Returns a DataFrame, streaming if ``df`` streams. Raises `ConfigurationError` for arguments that
     cannot work, before anything runs.
     """
     return _wait(df, fn, output, options, ordered=True)
@@ -119,7 +119,7 @@ def _wait(
         "batch_id": batch_id,
         "metrics": _sink(options.metrics, session, spec.name),
     }
-    # Columns may have any names, even twice the same: on the way to the workers they have ours.
+    # Users' columns may have any names, also duplicates: the workers get columns named by number.
     numbered = df.toDF(*inner[: len(df.columns)]).withColumn(_PARTITION, F.spark_partition_id())
     target = StructType(
         [
