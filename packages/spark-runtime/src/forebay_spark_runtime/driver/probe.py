@@ -109,7 +109,7 @@ def _refusals(directory: str, options: Mapping[str, Any], marker: str) -> list[s
         storage.get(marker)
     except ObjectNotFoundError:
         refusal = (
-            f"{directory} is another place here: what the driver wrote there cannot be read. "
+            f"{directory} is different storage here: the object that the driver wrote cannot be read. "
             "Mount the same directory on all machines, or name a URL that all of them reach"
         )
         return [refusal]
