@@ -1,7 +1,7 @@
-"""Sends elements to the outside world a few at a time; what waits is operator state.
+"""Sends elements to the outside world a few at a time; waiting elements are operator state.
 
-The elements that wait belong to no key: they are the subtask's own list, which is split evenly when
-the query goes on with another parallelism.
+The waiting elements do not belong to a key. They are a list of the subtask, which is split evenly
+when the query continues with another parallelism.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The average of every two values of a key: a window that ends by count, then begins anew."""
+"""The average of every two values of a key: a window that ends by count, and then starts again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Let only the first row of each key through (the example of FLIP-153, made to filter)."""
+"""Pass only the first row of each key (the example of FLIP-153, as a filter)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEEN = ValueStateDescriptor[bool]("seen", bool, ttl=StateTtlConfig(timedelta(day
 
 
 class DuplicateFilter(FlatMapFunction[Any, Any]):
-    """A key counts as new again a day after it was seen: without TTL, state would only grow."""
+    """Drops rows whose key was seen within a day; without the TTL, the state would only grow."""
 
     def open(self, context: RuntimeContext) -> None:
         self.seen = context.get_state(SEEN)

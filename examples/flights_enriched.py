@@ -1,4 +1,4 @@
-"""A stream of flights, each asked about at an HTTP service that the example starts.
+"""A stream of flights, with a call for each flight to an HTTP service that the example starts.
 
 Needs the flights and aiohttp: ``pip install 'forebay-spark-runtime[demo]' aiohttp``.
 """
@@ -24,7 +24,7 @@ BUSY_EVERY = 1_000
 
 
 class AirlineService:
-    """``GET /airlines/UA`` gives the name; now and then the service is busy and says so."""
+    """Answers ``GET /airlines/UA`` with the name; at times it answers that it is busy."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -75,7 +75,7 @@ def asking(url: str) -> Any:
 
 
 def run(spark: SparkSession, directory: Path, url: str, metrics: WaitMetrics) -> DataFrame:
-    """Stream January, and give the flights with the names of their airlines."""
+    """Stream January, and return the flights with the names of their airlines."""
     flights = Flights(directory / "data")
     flights.prepare()
     (directory / "stream").mkdir()

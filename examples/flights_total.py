@@ -1,4 +1,4 @@
-"""A running total over a stream: minutes of delay of each airline, flight by flight.
+"""A running total over a stream: the minutes of delay of each airline, flight by flight.
 
 Needs the flights: ``pip install 'forebay-spark-runtime[demo]'``.
 """
@@ -34,7 +34,7 @@ class RunningDelay(KeyedProcessFunction[str, Any, tuple[str, int, int]]):
 
 
 def run(spark: SparkSession, directory: Path, months: int = 3) -> DataFrame:
-    """Stream some months, and give the last total of each airline."""
+    """Stream some months, and return the last total of each airline."""
     flights = Flights(directory / "data")
     flights.prepare()
     (directory / "stream").mkdir()

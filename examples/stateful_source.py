@@ -1,10 +1,10 @@
-"""A source written in Python whose position and the state made of its rows are committed together.
+"""A source in Python whose offsets are committed together with the state made from its rows.
 
-In Flink a source keeps its offsets in operator state, under a lock. On Spark the source says from
-where to where a micro-batch goes, Spark writes that down before the batch runs (``offsets/n`` in
-the checkpoint), and the operator makes version ``n + 1`` of its state in that batch. Whatever dies:
-the batch is run again from the same offsets, on the same version. So no ticket is lost, and none
-counts twice, without a lock and without the source knowing of the state.
+In Flink a source keeps its offsets in operator state, under a lock. On Spark the source returns the
+start and end offsets of a micro-batch, Spark records them before the batch runs (``offsets/n`` in
+the checkpoint), and the operator makes version ``n + 1`` of its state in that batch. Whichever
+process dies, the batch is run again from the same offsets, on the same version. So no ticket is
+lost or counted twice, without a lock, and the source does not need to know the state.
 
 Needs pyspark 4.0 or newer.
 """
@@ -27,7 +27,7 @@ GATES = ("north", "south", "west")
 
 
 class Tickets(DataSource):
-    """Numbered tickets, each at one of three gates; options ``upto`` and ``batch``."""
+    """Numbered tickets, each at one of three gates, with the options ``upto`` and ``batch``."""
 
     @classmethod
     def name(cls) -> str:
@@ -57,12 +57,12 @@ class TicketReader(SimpleDataSourceStreamReader):
     def readBetweenOffsets(  # noqa: N802 - Spark's name
         self, start: dict[str, int], end: dict[str, int]
     ) -> Iterator[tuple[int, str]]:
-        """The same tickets whenever it is asked: what a replayed batch rests on."""
+        """Return the same tickets for the same offsets: a replayed batch depends on it."""
         return iter([(n, GATES[n % len(GATES)]) for n in range(start["next"], end["next"])])
 
 
 class InOrder(KeyedProcessFunction[str, Any, tuple[str, int]]):
-    """Fails if a gate's ticket is missing, or comes twice."""
+    """Emits each ticket, and fails if a gate's ticket is missing or comes twice."""
 
     def open(self, context: RuntimeContext) -> None:
         self.last = context.get_state(LAST)
@@ -82,7 +82,7 @@ def tickets(spark: SparkSession, upto: int, batch: int = 5) -> DataFrame:
 
 
 def run(spark: SparkSession, folder: Path, upto: int, function: Any = None) -> None:
-    """Go on up to a ticket, from wherever the query in ``folder`` stands."""
+    """Run the query in ``folder`` from its last offset up to a ticket."""
     checked = keyed(
         tickets(spark, upto), "gate", uid="gates", parallelism=2, state_dir=folder / "state"
     ).process(function or InOrder(), "gate string, id long")
@@ -103,7 +103,7 @@ def main() -> None:
     with TemporaryDirectory() as name:
         folder = Path(name)
         run(spark, folder, upto=12)
-        run(spark, folder, upto=30)  # a restart: goes on at ticket 12
+        run(spark, folder, upto=30)  # a restart: continues at ticket 12
         spark.read.parquet(str(folder / "output")).groupBy("gate").count().show()
     spark.stop()
 

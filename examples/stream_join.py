@@ -1,8 +1,8 @@
 """Two streams joined by key, the example of FLIP-424: with callbacks only, and mixed.
 
-An order (the FLIP's stream A) is unique under the join key, its payments (stream B) are not. Rows
-are only inserted, as in the FLIP's text. Each side stores what it got, and looks for its partners
-among what the other side has stored; with each payment is kept how often it was joined.
+A join key has one order (the FLIP's stream A) and any number of payments (stream B). Rows are only
+inserted, as in the FLIP's text. Each side stores its rows, and looks for partners among the rows
+that the other side has stored. Each payment is stored with the number of its matches.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ OUTPUT = "order_id string, payment_id string, amount int"
 
 
 def joins(order: Order, payment: Payment) -> bool:
-    """The join's condition beyond the key."""
+    """Return whether the rows meet the join's condition in addition to the key."""
     return order.currency == payment.currency
 
 
 class Join(KeyedCoProcessFunction[str, Any, Any, tuple[str, str, int]]):
-    """What both ways have in common: the states, and the side of the payments."""
+    """The common part of both joins: the states, and the side of the payments."""
 
     def open(self, context: RuntimeContext) -> None:
         self.order = context.get_state(ORDER)
@@ -65,7 +65,7 @@ class Join(KeyedCoProcessFunction[str, Any, Any, tuple[str, str, int]]):
 
 
 class AsyncJoin(Join):
-    """Asynchronous from end to end."""
+    """The join with asynchronous accesses only."""
 
     def process_element1(self, row: Any, ctx: RuntimeContext) -> None:
         order = Order(*row)
@@ -83,7 +83,7 @@ class AsyncJoin(Join):
 
 
 class MixedJoin(Join):
-    """The iteration is asynchronous, the light updates are not: easier to read, a little slower."""
+    """The join with asynchronous iteration and synchronous updates: simpler, a little slower."""
 
     def process_element1(self, row: Any, ctx: RuntimeContext) -> None:
         order = Order(*row)

@@ -21,7 +21,7 @@ PLANTED = {
     "storage_without_list": "a list after a put shows it: list: access denied",
     "storage_without_delete": "a deleted object is gone: delete: access denied",
     "storage_without_put": "an object can be put: put: access denied",
-    "another_directory": "is different storage here: the object that the driver wrote cannot be read",
+    "another_directory": "is different storage here: the object written by the driver cannot be",
 }
 
 

@@ -109,8 +109,8 @@ def _refusals(directory: str, options: Mapping[str, Any], marker: str) -> list[s
         storage.get(marker)
     except ObjectNotFoundError:
         refusal = (
-            f"{directory} is different storage here: the object that the driver wrote cannot be read. "
-            "Mount the same directory on all machines, or name a URL that all of them reach"
+            f"{directory} is different storage here: the object written by the driver cannot be "
+            "read. Mount the same directory on all machines, or name a URL that all of them reach"
         )
         return [refusal]
     except Exception as error:  # noqa: BLE001 - the report includes whatever a storage raises
