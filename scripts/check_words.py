@@ -90,7 +90,7 @@ PHRASES = {
     r"told": "given, passed, recorded, reported; distinguished for 'told apart'",
     r"tells?|telling": "records, shows, reports; distinguishes for 'tells apart'",
     r"stands?(?! (?:for|in for|alone|out|still|up)\b)|stood": "is, is stored, is written",
-    r"(?<!there\s)(?:is|are|was|were|be) none(?! of\b)": "is not one, does not exist",
+    r"(?<!there\s)(?:is|are|was|were|be) (?-i:none)(?! of\b)": "is not one, does not exist",
     r"anew": "again, afresh",
     r"so many(?! that\b)": "as many, the number of",
     r"\w*manyth|how-many-?th": "every nth, the nth",

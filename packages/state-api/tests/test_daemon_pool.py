@@ -27,7 +27,7 @@ def alive(name: str) -> list[threading.Thread]:
 
 
 def settled(pool: DaemonPool) -> None:
-    """What a pool of one thread was given has been done."""
+    """Wait until a pool of one thread has done all its work."""
     done = threading.Event()
     pool.do(done.set)
     assert done.wait(PATIENCE_S)

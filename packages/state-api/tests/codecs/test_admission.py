@@ -1,4 +1,4 @@
-"""What a state takes: the declared type and nothing else, and never something that is shared."""
+"""A state accepts the declared type and nothing else, and never shares a mutable value."""
 
 from __future__ import annotations
 

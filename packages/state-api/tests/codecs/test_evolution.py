@@ -49,7 +49,7 @@ def from_cents(cents: int) -> Old:
 
 
 def failing(value: Any) -> Any:
-    message = f"cannot tell {value}"
+    message = f"no word for {value}"
     raise ValueError(message)
 
 
@@ -143,7 +143,7 @@ def test_what_neither_can_read_is_refused_with_the_declared_type():
 @pytest.mark.parametrize(
     ("migrate", "message"),
     [
-        (failing, "the migration failing from int to str raised ValueError: cannot tell 3"),
+        (failing, "the migration failing from int to str raised ValueError: no word for 3"),
         (abs, "the migration abs from int to str gave an int, not str"),
     ],
 )

@@ -35,7 +35,7 @@ def through(*types: Any) -> tuple[TableSpec, list[TableSpec]]:
 
 
 def read(value: Any, *types: Any) -> Any:
-    """What the last type makes of a value that was written as the first."""
+    """Read, as the last type, a value that was written as the first one."""
     last, (first, *_) = through(*types)
     reader = reader_of(first.description(), last)
     stored = first.value.admit(value)

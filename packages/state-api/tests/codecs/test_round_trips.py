@@ -1,4 +1,4 @@
-"""What is packed comes back as it was, of every plain kind, alone and in columns."""
+"""Packing and unpacking return equal values of every plain kind, alone and in columns."""
 
 from __future__ import annotations
 

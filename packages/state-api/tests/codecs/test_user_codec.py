@@ -1,4 +1,4 @@
-"""A codec of the user's own."""
+"""User codecs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the contract itself does for backends."""
+"""The methods that the contract itself implements for backends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sealed objects tell whether they are whole."""
+"""Sealed objects show whether they are whole."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""What a third party's service need not have."""
+"""The methods that a third party's service need not define."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the engine run functions with: the reference backend, whose reads wait."""
+"""Runs functions for the tests of the engine, on the reference backend, whose reads wait."""
 
 from __future__ import annotations
 

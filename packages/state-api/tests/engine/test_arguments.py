@@ -1,4 +1,4 @@
-"""What operators and harnesses are told, checked."""
+"""The arguments of operators and harnesses are checked."""
 
 from __future__ import annotations
 

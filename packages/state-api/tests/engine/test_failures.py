@@ -1,4 +1,4 @@
-"""What an error says, and what is left behind."""
+"""The text of errors, and the state that failures leave behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forms in which functions are written, and what they may give out."""
+"""The forms in which functions are written, and the rows that they may emit."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Mixed(Counting):
 
 
 class Disguised(Counting):
-    """Nothing tells from outside that a coroutine comes back."""
+    """Returns a coroutine, which its signature does not show."""
 
     def process_element(self, row, ctx):
         return Coroutine.process_element(self, row, ctx)

@@ -1,4 +1,4 @@
-"""What is said of mistakes that Python's own errors leave their maker alone with."""
+"""Hints for mistakes that Python's own errors do not explain."""
 
 from __future__ import annotations
 

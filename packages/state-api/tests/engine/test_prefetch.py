@@ -1,4 +1,4 @@
-"""What a process keeps of a subtask's siblings: brought along once they have committed."""
+"""A process updates its copies of a subtask's siblings once they have committed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def job():
 
 
 def committed(job, subtask):
-    """What a subtask of the next micro-batch knows of its siblings, and its report."""
+    """Commit a subtask of the next micro-batch; return its siblings and its report."""
     with job.subtask(Counting(), subtask) as running:
         report = running.commit()
         return running.siblings(), report

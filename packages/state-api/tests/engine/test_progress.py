@@ -1,4 +1,4 @@
-"""What waits for what: keys, limits, batches, other threads."""
+"""Records wait for keys, limits, batches and other threads."""
 
 from __future__ import annotations
 

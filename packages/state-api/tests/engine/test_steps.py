@@ -1,4 +1,4 @@
-"""What decision 0008 says of threads, failed futures and forgotten awaits; order is in the kit."""
+"""Threads, failed futures and forgotten awaits of decision 0008; the kit tests the order."""
 
 from __future__ import annotations
 

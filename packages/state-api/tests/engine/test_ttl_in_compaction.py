@@ -1,4 +1,4 @@
-"""What a state's TTL has to say to the backend's compaction."""
+"""The rules that a state's TTL passes to the backend's compaction."""
 
 from __future__ import annotations
 

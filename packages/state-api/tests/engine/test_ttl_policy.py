@@ -1,4 +1,4 @@
-"""What a TTL makes of a cell, an element or an entry, whichever kind of state it is of."""
+"""How a TTL treats a cell, an element or an entry, in every kind of state."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class DeclaresOperatorState(Declares, CheckpointedFunction):
 
 
 def written(state, number):
-    """What ``state`` holds once ``number`` is in it."""
+    """Write ``number`` to ``state``, and return what a read finds."""
     if hasattr(state, "put"):
         state.put("k", number)
         return state.get("k")

@@ -1,4 +1,4 @@
-"""What a function class must define."""
+"""The methods that a function class must define."""
 
 import pytest
 

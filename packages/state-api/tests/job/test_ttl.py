@@ -1,4 +1,4 @@
-"""What a `StateTtlConfig` takes."""
+"""The arguments of `StateTtlConfig`."""
 
 from __future__ import annotations
 

@@ -493,7 +493,7 @@ class KeepsOfUndeclaredStatesOneParent(SqliteBackend):
         return {name: blocks[:1] for name, blocks in super().not_asked_for().items()}
 
 
-# -- what lies in files -------------------------------------------------------------------------
+# -- files -------------------------------------------------------------------------
 
 
 @caught_by(VerificationTests.test_damaged_files_are_found)

@@ -141,7 +141,7 @@ class Database:
 
 @attrs.frozen
 class Kept:
-    """What a process keeps between batches."""
+    """The copy that a process keeps between batches."""
 
     manifest_id: str
     database: Database
@@ -346,7 +346,7 @@ class SqliteBackend(StateBackend):
 
     @classmethod
     def forget(cls) -> None:
-        """What a new process would not have."""
+        """Drop everything that a new process would not have."""
         for kept in cls.kept_databases.values():
             kept.database.close()
         cls.kept_databases.clear()
@@ -360,7 +360,7 @@ class SqliteTable(Table):
         self.spec = spec
         self.is_list = spec.shape is Shape.LIST
         self.changes: list[Operation] = []
-        """What was applied."""
+        """The applied changes."""
         self.spaces: dict[Any, Space] = {}
 
     def space(self, namespace: Any) -> Space:

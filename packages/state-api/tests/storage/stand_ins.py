@@ -47,7 +47,7 @@ class Stored:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What tells one state of the object from another."""
+        """The headers that distinguish one state of the object from another."""
         return {
             "ETag": f'"{self.number}"',
             "x-goog-generation": str(self.number),
@@ -65,13 +65,13 @@ class StandIn:
     refused: set[str] = attrs.field(factory=set)
     """Operations that are forbidden: ``get``, ``put``, ``list``, ``delete``."""
     loses: Callable[[str], bool] = lambda _: False
-    """Told the operation, whether to close the connection instead of answering what was done."""
+    """Whether to close the connection after an operation, instead of answering."""
     breaks_off: Callable[[str], bool] = lambda _: False
-    """Told the operation, whether to close the connection in the middle of the answer."""
+    """Whether to close the connection in the middle of an operation's answer."""
     busy: Callable[[str], bool] = lambda _: False
-    """Told the operation, whether to answer that the server is too busy."""
+    """Whether to answer an operation that the server is too busy."""
     conflicts: int = 0
-    """How many conditional puts are refused because another one is under way, as S3 says it."""
+    """How many conditional puts are refused because another one is in progress, with S3's error."""
     seen: list[str] = attrs.field(factory=list)
     """Operations, in order."""
     _numbers: Iterator[int] = attrs.field(factory=lambda: count(1000))

@@ -1,4 +1,4 @@
-"""What an error of the operating system, of a service or of obstore is taken for."""
+"""The faults that errors of the operating system, of services and of obstore mean."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def from_python(number: int) -> StorageFault:
 
 
 def from_obstore(number: int) -> StorageFault:
-    """As obstore says it: the number stands in the words."""
+    """The fault of obstore's error, which has the number in its text."""
     error = GenericError(
         f"Generic LocalFileSystem error: Unable to write file: {os.strerror(number)} "
         f"(os error {number})\n\nDebug source:\nGeneric {{ source: Custom {{ … }} }}"

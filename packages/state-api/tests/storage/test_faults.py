@@ -23,9 +23,9 @@ SECRETS = {"region": "us-east-1", "aws_access_key_id": "a", "aws_secret_access_k
 
 
 def in_another_process(code: str, *arguments: object, within: Sequence[str] = ()) -> str:
-    """What a process prints; its limits and its user are its own.
+    """Return what a process with its own limits and user prints.
 
-    ``within`` is a command that runs the one that follows it.
+    ``within`` is a command that runs the command that follows it.
     """
     prelude = "import sys\nfrom forebay_state_api.storage.opening import open_storage\n"
     prelude += "from forebay_state_api.errors import StorageError\n"

@@ -1,4 +1,4 @@
-"""What is particular to file systems of fsspec."""
+"""Peculiarities of fsspec's file systems."""
 
 from __future__ import annotations
 

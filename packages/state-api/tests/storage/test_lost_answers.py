@@ -69,7 +69,7 @@ def test_one_of_rivals_wins_whoever_loses_answers(server: StandIn, n: int) -> No
 
 
 def test_the_store_tries_nothing_again_by_itself(server: StandIn) -> None:
-    """What was sent before would not be known."""
+    """Otherwise we would not know about the earlier requests."""
     storage = open_storage(server.url("state"), {**server.options, "retry-budget": 0.0})
     server.busy = lambda _: True
     for request in (

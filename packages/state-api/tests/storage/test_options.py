@@ -1,4 +1,4 @@
-"""``spark.forebay.storage.*``: what a storage is told, and that nothing is ignored."""
+"""``spark.forebay.storage.*``: options reach the storage, and none is ignored."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ CLIENT_VALUES = {
 
 STUBS = next(Path(obstore.__file__).parent.rglob("_client.pyi")).read_text()
 INSTALLED = set(re.findall(r"^    (\w+): ", STUBS, re.MULTILINE))
-"""What the client of the installed obstore takes."""
+"""The options of the installed obstore's client."""
 
 
 def test_all_options_of_obstores_client_are_known() -> None:

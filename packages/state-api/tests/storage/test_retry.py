@@ -1,4 +1,4 @@
-"""What fails in passing is tried again, within a budget; everything else fails at once."""
+"""Transient failures are retried within a budget; everything else fails at once."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_the_last_error_keeps_what_it_says_of_itself(faulty: FaultyStorage, time
 
 
 class Flaky(CountingStorage):
-    """Each fifth range, and each fifth name, fails in passing."""
+    """Every fifth range, and every fifth name, fails transiently."""
 
     def _checked(self, items: Iterable[object]) -> None:
         for _ in items:

@@ -1,4 +1,4 @@
-"""Storages for tests fail, count and tell the time as they are told."""
+"""Storages for tests fail, count and use the clock as configured."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4

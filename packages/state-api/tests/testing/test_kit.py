@@ -1,4 +1,4 @@
-"""What the kit is made of, and what it says; what it finds is in ``kit_faults``."""
+"""The structure of the kit and its messages; ``kit_faults`` has the faults that it finds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A query without Spark: runs, batches and task attempts over a toy data layer.
 
 The state of a key group is its history: the tokens of the batches that it went through. A task
-appends one token to every group of its range; so what is opened tells exactly which batches, with
+appends one token to every group of its range; so the opened state shows exactly which batches, with
 which data, made it.
 """
 
@@ -133,7 +133,7 @@ class Run:
             self.batch(batch, **how)
 
     def opened(self, batch: int, **how) -> dict[int, tuple[str, ...]]:
-        """What all subtasks of an attempt of this batch would see together."""
+        """Return what all subtasks of an attempt of this batch would see together."""
         state: dict[int, tuple[str, ...]] = {}
         for subtask in range(self.parallelism):
             state |= self.begin(batch, subtask, **how).state

@@ -61,7 +61,7 @@ def test_a_fork_lets_go_when_it_names_no_file_of_the_source_any_more(folder):
     fork.batches(0, 2, restore=FROM)
     sweep(fork, 3)
     assert lasting_holders(source.query.storage) == ["fork fork/op"]
-    fork.batches(3, 12)  # by now the toy has written everything anew
+    fork.batches(3, 12)  # by now the toy has rewritten everything
     sweep(fork, 13)
     assert lasting_holders(source.query.storage) == []
     assert fork.query.storage.list("sources") == []

@@ -1,4 +1,4 @@
-"""Objects of the protocol that another release wrote, or that lie under another one's name."""
+"""Objects of the protocol that another release wrote, or that have the name of another object."""
 
 import re
 

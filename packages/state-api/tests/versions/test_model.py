@@ -149,7 +149,7 @@ class SparkModel(RuleBasedStateMachine):
             self.batch(repeats=[], restart_with=1)
 
     def put_newer_timeline_right(self, restart_with):
-        """Do what the message says, and start again."""
+        """Follow the error's advice, and start again."""
         epochs = list_epochs(self.query.storage)
         heads = list_heads(self.query.storage, epochs)
         ours = next(head for head in heads if head.version == self.made)

@@ -32,7 +32,7 @@ class ListedNames(CountingStorage):
 
 
 class TestCost:
-    """What the protocol costs per task, in requests."""
+    """The cost of the protocol per task, in requests."""
 
     def test_an_ordinary_batch(self, query):
         run = query.run(1)

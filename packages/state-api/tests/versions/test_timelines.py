@@ -1,4 +1,4 @@
-"""Which timeline is the checkpoint's own: copies, two drivers, and what cannot be told."""
+"""The choice of the checkpoint's timeline: copies, two drivers, undecidable cases."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Spark:
             self.batch(**how)
 
     def opened(self, **how):
-        """What a new run opens."""
+        """Return the state that a new run opens."""
         self.start(**how)
         state = self.begin(0).state | self.begin(1).state
         assert len(set(state.values())) == 1, "one history, of all key groups"
@@ -72,7 +72,7 @@ def home(query):
 
 
 def choose(query, index):
-    """What ``forebay recover --choose`` does, with one of the timelines."""
+    """Choose one of the timelines, as ``forebay recover --choose`` does."""
     epochs = list_epochs(query.storage)
     head = list_heads(query.storage, epochs)[index]
     put_recovery(query.storage, epochs, recovery_for(head, query.storage, epochs))
@@ -237,7 +237,7 @@ class TestGoingBack:
         assert back.opened() == (*expected, f"{batch}b")
 
     def test_the_checkpoint_that_is_put_back_finds_its_timeline(self, home):
-        """Numbers could not tell: it was an error."""
+        """With numbers alone this was an error."""
         home.start().batches(4)
         back = Spark(home.query, "b", times={0: home.times[0]}, committed=1)
         back.start().batches(2)
@@ -266,7 +266,7 @@ class TestTwoDrivers:
     @pytest.mark.parametrize("read", [0, 1])
     @pytest.mark.parametrize("point", POINTS)
     def test_a_restart_goes_on(self, home, point, read, runs, looked):
-        """``read``: so many batches ago the newer one had read the checkpoint."""
+        """``read``: how many batches ago the newer driver had read the checkpoint."""
         older = home.start()
         older.batch()
         newer = older.copied("n", HOME)
@@ -316,7 +316,7 @@ class TestTwoDrivers:
 class TestRecovery:
     @pytest.fixture
     def split(self, query):
-        """Two timelines that no checkpoint tells apart: of versions 2 and 4."""
+        """Two timelines that no checkpoint distinguishes, of versions 2 and 4."""
         home = Spark(query, "p").start(asked=False)
         home.batch()
         back = home.copied("b", HOME)

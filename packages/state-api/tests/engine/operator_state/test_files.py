@@ -55,7 +55,7 @@ class Wide(KeyedProcessFunction, CheckpointedFunction):
 
 
 class Reading(KeyedProcessFunction, CheckpointedFunction):
-    """Gives out what it finds, and changes nothing."""
+    """Emits the state that it finds, and changes nothing."""
 
     def initialize_state(self, context):
         store = context.operator_state_store

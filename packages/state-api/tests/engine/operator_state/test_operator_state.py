@@ -1,4 +1,4 @@
-"""What is refused, what is logged, and how broadcast maps and files behave."""
+"""Operator state: refusals, log messages, broadcast maps and files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a micro-batch begins with, of what the versions before it know of time."""
+"""The times with which a micro-batch begins, from the versions before it."""
 
 from __future__ import annotations
 
