@@ -1,4 +1,4 @@
-"""What the tests of the backend share: an operator's versions by hand, on counting storage."""
+"""Shared by the backend's tests: makes an operator's versions step by step, on counting storage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from forebay_state_api.testing import CountingStorage
 
 GROUPS = KeyGroupRange(0, 15)
 LOOSE = {"max-runs": 1000, "space-amplification": 1e9, "block-bytes": 512}
-"""No compaction, and blocks so small that there are many."""
+"""Options for no compaction, and for many small blocks."""
 _numbers = itertools.count()
 
 
@@ -32,7 +32,7 @@ def spec(name="s", shape=Shape.POINT, value=int, key=str, user_key=str, *, ttl=F
     return TableSpec(
         name=name,
         shape=shape,
-        kind=f"{shape.value}s",  # by which no backend may go
+        kind=f"{shape.value}s",  # no backend may depend on it
         key=codec_for(key, what="key"),
         value=codec_for(value, what=name),
         user_key=codec_for(user_key, what=name) if shape is Shape.MAP else None,
@@ -65,7 +65,7 @@ def entered(entries, namespace=None, *, cleared=False):
 
 @attrs.define
 class Operator:
-    """Versions of one operator, each made of the one before."""
+    """Versions of one operator, each derived from the previous one."""
 
     options: dict
     storage: CountingStorage
@@ -95,7 +95,7 @@ class Operator:
         return self.open().table(declared)
 
     def commit(self, *changes, install=True):
-        """A version with (spec, changes) pairs."""
+        """Commit a version with (spec, changes) pairs."""
         backend = self.open()
         for declared, change in changes:
             backend.table(declared).apply(change)
@@ -105,7 +105,7 @@ class Operator:
         backend.close()
 
     def install(self, made, specs):
-        """Make what a backend has committed the newest version."""
+        """Make a backend's commit the newest version."""
         known = dict(self.parents[0].descriptions) if self.parents else {}
         self.last = made
         self.version += 1

@@ -1,4 +1,4 @@
-"""From keys to cell keys and addresses."""
+"""Keys become cell keys and addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Openings of the backend against RocksDB: the same writes and reads, and failures at any put."""
+"""Compares the backend with RocksDB: the same writes and reads, and failures at any put."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ FAULTS = st.builds(
 
 
 class Oracle:
-    """RocksDB with one cell for each value, list and map entry, and batches that can be undone."""
+    """RocksDB with one cell for each value, list and map entry; a batch can be undone."""
 
     def __init__(self):
         self.folder = tempfile.mkdtemp()
         self.cells = rocksdict.Rdict(self.folder, rocksdict.Options(raw_mode=True))
         self.before = {}
-        """What the cells that the batch has changed were at its beginning."""
+        """The content, at the beginning of the batch, of the cells that it has changed."""
 
     def close(self):
         self.cells.close()
@@ -70,7 +70,7 @@ class Oracle:
         self._put(cell(*parts), None if value is ABSENT else json.dumps(value).encode())
 
     def entries(self, key):
-        """User key → value of one map."""
+        """Return user key → value of one map."""
         prefix = cell("m", key, "")
         found = [each for each in self.cells.items() if each[0].startswith(prefix)]
         return {name[len(prefix) :].decode(): json.loads(value) for name, value in found}
@@ -98,7 +98,7 @@ def cell(*parts):
 class Machine(RuleBasedStateMachine):
     """Micro-batches of one subtask: a value ``v``, a list ``l`` and a map ``m`` per key.
 
-    Where a put fails, the batch does, or its process dies; what no manifest names is gone.
+    If a put fails, the batch fails or its process dies; files that no manifest names are lost.
     """
 
     kit = new_operator = None
@@ -116,9 +116,9 @@ class Machine(RuleBasedStateMachine):
         self.now_us = MINUTE_US
         self.attempts = 0
         self.jobs = []
-        """Services and what was submitted to them."""
+        """Services and the jobs submitted to them."""
         self.waiting = []
-        """Of these, what was not run: a prefix is written to once."""
+        """Those that have not run: a prefix is written to only once."""
 
     def teardown(self):
         self.oracle.close()
@@ -135,13 +135,13 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def new_process(self):
-        """What was not committed is gone, and the jobs are known to the old process only."""
+        """Lose everything uncommitted; only the old process knows the jobs."""
         CACHE.clear()
         self.service = ImmediateCompaction(self.root, lambda _: LsmCompactor(), hold=True)
         self.batch_again()
 
     def batch_again(self):
-        """From what was committed, in the same process."""
+        """Begin the batch again from the committed state, in the same process."""
         self.oracle.undo()
         self.open()
 
@@ -196,7 +196,7 @@ class Machine(RuleBasedStateMachine):
         self.apply("m", self.kit.entered(maps, cleared=cleared))
 
     def apply(self, name, changes):
-        """A table that outgrows its memory writes a file, and its process may die of it."""
+        """Apply changes; a table that outgrows its memory spills, which may kill the process."""
         try:
             self.backend.table(self.specs[name]).apply(changes)
         except (Crash, StorageError) as failure:
@@ -206,13 +206,13 @@ class Machine(RuleBasedStateMachine):
 
     @rule(
         minutes=st.sampled_from([0, 1, 30]),
-        told=st.sampled_from([True, True, True, False]),
+        acknowledged=st.sampled_from([True, True, True, False]),
         at_once=st.booleans(),
     )
-    def commit(self, minutes, told, at_once):
-        """Without ``told`` the process dies when the manifest is durable and does not know it.
+    def commit(self, minutes, acknowledged, at_once):
+        """Commit; unless ``acknowledged``, the process dies unaware that the manifest is durable.
 
-        Compactions run ``at_once``, or when `compact` says so.
+        Compactions run ``at_once``, or when `compact` is called.
         """
         self.now_us += minutes * MINUTE_US
         self.attempts += 1
@@ -221,7 +221,7 @@ class Machine(RuleBasedStateMachine):
             self.put_manifest(made)
         except (Crash, StorageError) as failure:
             return self.failed(failure)
-        if not told:
+        if not acknowledged:
             return self.new_process()
         self.backend.installed(str(self.operator.version))
         known = [job for _, job in self.jobs]
@@ -235,7 +235,7 @@ class Machine(RuleBasedStateMachine):
         return self.open()
 
     def put_manifest(self, made):
-        """The version is there as soon as its manifest is whole, also if the put fails then."""
+        """Put the manifest; the version exists once it is complete, even if the put then fails."""
         name, content = f"manifest-{self.attempts}", b"all of it"
         try:
             self.operator.storage.put(name, content)
@@ -248,12 +248,12 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.waiting)
     @rule(data=st.data())
     def compact(self, data):
-        """Late, also when the job was submitted again meanwhile, under another prefix."""
+        """Run a job late, even if it has been resubmitted since under another prefix."""
         place = data.draw(st.integers(0, len(self.waiting) - 1))
         self.run(*self.waiting.pop(place))
 
     def run(self, service, job):
-        """A worker may die of it, and the operator lives on."""
+        """Run a job; a worker may die of it, and the operator continues."""
         try:
             service.run(job)
         except Crash:
@@ -277,7 +277,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(key=FEW, page_size=st.sampled_from([1, 2, 100]))
     def scan(self, key, page_size):
-        """Kept for `look_again`: what is written later does not show in it."""
+        """Keep a scan for `look_again`: later writes do not show in it."""
         elements = self.oracle.get("l", key)
         for name, expected in (
             ("l", [] if elements is ABSENT else elements),

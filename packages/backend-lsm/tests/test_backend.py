@@ -1,4 +1,4 @@
-"""Commits, openings and spills: how many files, how many bytes, what is kept and what surfaces."""
+"""Commits, openings and spills: number of files and bytes, cached content, raised errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batched reads over several runs: the newest cell counts, and few requests are made."""
+"""Batched reads over several runs return the newest cells and make few requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEYS = [f"key {n}" for n in range(1500)]
 
 
 def history(operator, spec, kit, runs=6, *, seed=1):
-    """Several runs of puts and deletes; what they come to."""
+    """Write several runs of puts and deletes; return the resulting content."""
     rng = random.Random(seed)
     model = {}
     for _ in range(runs):

@@ -1,4 +1,4 @@
-"""What a process keeps, and that it stays within the budget."""
+"""The cache of a process keeps blocks and stays within its budget."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def cache_of(budget):
 
 
 def kept(cache, found, size=KIB):
-    """The blocks that are there; each must be what was put."""
+    """Return the cached blocks, and check the content of each."""
     there = []
     for number in range(len(found.bases)):
         content = cache.copy(found, number, size)
@@ -43,7 +43,7 @@ def kept(cache, found, size=KIB):
 
 
 def opened(memory_bytes):
-    """An open file of so many bytes and without tables."""
+    """Return an open file that takes ``memory_bytes`` and has no tables."""
     file = OpenFile(SimpleNamespace(tables={}, memory_bytes=memory_bytes))
     assert file.memory_bytes == memory_bytes
     return file

@@ -1,6 +1,7 @@
-"""The lsm backend keeps the contract that every backend keeps, whatever it may keep in memory.
+"""The lsm backend passes the conformance kit, whatever it may keep in memory.
 
-Caches of all sizes, on local and on slow storage: those cells that take minutes are `slow`.
+Runs with caches of all sizes, on local and on slow storage; combinations that take minutes are
+marked `slow`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from forebay_state_api.testing.conformance.versions import VersionTests
 
 
 def slow_kit(cls):
-    """Two hundred micro-batches on slow storage take minutes."""
+    """Mark a class as slow: two hundred micro-batches on slow storage take minutes."""
     return pytest.mark.slow(pytest.mark.timeout(900)(cls))
 
 
@@ -55,7 +56,7 @@ class OnLocalStorage(OfLsm):
 
 
 class TinyCache(OfLsm):
-    """Blocks, cache and memtable are tiny, and the engine hands over often."""
+    """Tiny blocks, cache and memtable, and an engine that flushes often."""
 
     @pytest.fixture
     def backend_options(self):
@@ -73,21 +74,21 @@ class Uncached(OfLsm):
 
 
 class TestTiny(TinyCache, StateBackendTests):
-    """With a tiny cache, in memory: it spills, evicts and compacts."""
+    """Run the kit with a tiny cache in memory: it spills, evicts and compacts."""
 
 
 class TestDefaults(OnLocalStorage, PropertyTests, VersionTests, RescaleTests):
-    """With its defaults, on local storage: histories, versions and rescales."""
+    """Run histories, versions and rescales with defaults on local storage."""
 
 
 @slow_kit
 class TestAllDefaults(OfLsm, StateBackendTests):
-    """The rest with its defaults."""
+    """Run the rest of the kit with defaults."""
 
 
 @slow_kit
 class TestSearch(OfLsm, PropertyTests):
-    """Examples that nobody has seen."""
+    """Search with fresh examples."""
 
     example_seed = fresh_seed()
     example_factor = 20
@@ -95,7 +96,7 @@ class TestSearch(OfLsm, PropertyTests):
 
 @slow_kit
 class TestSearchTiny(TinyCache, OnLocalStorage, PropertyTests):
-    """Examples that nobody has seen, with a tiny cache."""
+    """Search with fresh examples and a tiny cache."""
 
     example_seed = fresh_seed()
     example_factor = 10
@@ -103,7 +104,7 @@ class TestSearchTiny(TinyCache, OnLocalStorage, PropertyTests):
 
 @slow_kit
 class TestLate(FutureTests, IteratorTests, KindTests, OrderTests, TtlTests):
-    """With reads that are answered late, in another order than they were asked."""
+    """Run the kit with reads that are answered late and out of order."""
 
     @pytest.fixture
     def backend_class(self):
@@ -116,16 +117,16 @@ class TestLate(FutureTests, IteratorTests, KindTests, OrderTests, TtlTests):
 
 @slow_kit
 class TestLocal(OnLocalStorage, StateBackendTests):
-    """With its defaults, on local storage."""
+    """Run the kit with defaults on local storage."""
 
 
 @slow_kit
 class TestUncached(Uncached, OnLocalStorage, StateBackendTests):
-    """Without a cache, on local storage."""
+    """Run the kit without a cache on local storage."""
 
 
 class OnSlowStorage(OfLsm):
-    """Every request takes 5 ms; only with the default engine, for the time it takes."""
+    """Storage whose requests take 5 ms; runs only with the default engine, to save time."""
 
     machine_examples = 3
 
@@ -159,14 +160,14 @@ def slow(storage):
 
 @slow_kit
 class TestOnSlowStorage(OnSlowStorage, StateBackendTests):
-    """With the defaults."""
+    """Run the kit with defaults on slow storage."""
 
 
 @slow_kit
 class TestOnSlowStorageTiny(TinyCache, OnSlowStorage, StateBackendTests):
-    """With a tiny cache."""
+    """Run the kit with a tiny cache on slow storage."""
 
 
 @slow_kit
 class TestOnSlowStorageUncached(Uncached, OnSlowStorage, StateBackendTests):
-    """Without a cache."""
+    """Run the kit without a cache on slow storage."""

@@ -1,4 +1,4 @@
-"""The disk cache: shared, verified, within its budget, and never a reason to fail."""
+"""The disk cache is shared and verified, keeps within its budget, and never causes a failure."""
 
 from __future__ import annotations
 

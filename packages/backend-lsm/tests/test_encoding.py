@@ -1,4 +1,4 @@
-"""What a micro-batch wrote becomes sorted cells, and the values of lists become elements again."""
+"""The changes of a micro-batch become sorted cells, and list values become elements again."""
 
 from __future__ import annotations
 

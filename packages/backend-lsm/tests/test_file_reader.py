@@ -1,4 +1,4 @@
-"""Fetching blocks: what lies close together is read at once, by as many threads as help."""
+"""Fetching joins reads of close blocks, and uses as many threads as help."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from forebay_state_api.testing import CountingStorage
 
 
 class Threads(CountingStorage):
-    """Remembers which threads read."""
+    """Records which threads read."""
 
     def __init__(self, inner, *, waits):
         super().__init__(inner)
@@ -36,7 +36,7 @@ class Threads(CountingStorage):
 
 @pytest.fixture
 def a_run(new_operator, kit):
-    """Makes a file of many blocks, and opens it as a run."""
+    """Return a function that writes a file of many blocks and opens it as a run."""
 
     def make(*, waits):
         operator, spec = new_operator(), kit.spec(value=bytes)
@@ -53,8 +53,8 @@ def a_run(new_operator, kit):
 LARGEST = 300_000
 
 
-class Layout:
-    """As much of a table as says where its blocks are."""
+class BlockPositions:
+    """The part of a table that describes the positions of its blocks."""
 
     def __init__(self, sizes, waits):
         self.sizes = np.array(sizes, np.int64)
@@ -69,7 +69,7 @@ class Layout:
 )
 def test_ranges_hold_the_blocks_and_little_else(sizes, chosen, waits):
     blocks = sorted(chosen.draw(st.sets(st.sampled_from(range(len(sizes))), min_size=1)))
-    layout = Layout(sizes, waits)
+    layout = BlockPositions(sizes, waits)
     calls = list(Wanted(layout, layout, blocks).calls())
     assert [block for call in calls for block in call.blocks] == blocks
     for call in calls:
@@ -91,7 +91,7 @@ def test_ranges_hold_the_blocks_and_little_else(sizes, chosen, waits):
 
 @pytest.mark.parametrize(("waits", "most"), [(True, RANGES_PER_CALL), (False, RANGES_AT_HAND)])
 def test_a_call_asks_for_as_many_ranges_as_help(waits, most):
-    layout = Layout([GAP_BYTES + 1] * 400, waits)
+    layout = BlockPositions([GAP_BYTES + 1] * 400, waits)
     calls = [*Wanted(layout, layout, range(0, 400, 2)).calls()]
     assert {len(call.ranges) for call in calls[:-1]} == {most}
     assert 0 < len(calls[-1].ranges) <= most
@@ -100,7 +100,7 @@ def test_a_call_asks_for_as_many_ranges_as_help(waits, most):
 
 @pytest.mark.parametrize("step", [1, 2])
 def test_what_lies_close_together_is_one_range_up_to_a_length(step):
-    layout = Layout([GAP_BYTES] * 400, waits=True)
+    layout = BlockPositions([GAP_BYTES] * 400, waits=True)
     (call,) = Wanted(layout, layout, range(0, 400, step)).calls()
     assert [length for _, length in call.ranges[:-1]] == [SPAN_BYTES - (step - 1) * GAP_BYTES] * 3
 

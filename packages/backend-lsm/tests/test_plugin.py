@@ -1,4 +1,4 @@
-"""What the plugin gives, and that its settings can be set."""
+"""The plugin returns its parts, and its settings can be set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file as a run: what it may hold of a batch, within the key groups that it is read for."""
+"""A file as a run finds the cells it may hold, within the key groups that it is read for."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from forebay_state_api.keys import KeyGroupRange
 
 KEYS = [f"key {n}" for n in range(2_000)]
 WRITTEN = range(4, 12)
-"""The key groups that the file has cells of."""
+"""The key groups of the file's cells."""
 LAST = np.uint64((1 << 64) - 1)
 
 
 @pytest.fixture
 def run_of(new_operator, kit):
-    """The file, read for a range of key groups."""
+    """Return a function that opens the file for a range of key groups."""
     operator, spec = new_operator(), kit.spec()
     keys = [key for key in KEYS if kit.group_of(key) in WRITTEN]
     operator.commit((spec, kit.points(dict.fromkeys(keys, 1))))

@@ -1,4 +1,4 @@
-"""Iterations over lists and maps that lie in several runs."""
+"""Scans of lists and maps that are stored in several runs."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_map_of_which_nothing_else_is_near(new_operator, kit):
 
 
 def test_user_keys_that_were_stored_as_another_type_are_found(new_operator, kit):
-    """An int became a float: its bytes, and so its address, are others now."""
+    """An int became a float, so its bytes, and hence its address, have changed."""
     operator = new_operator()
     old = kit.spec(shape=Shape.MAP, user_key=int)
     new = kit.spec(shape=Shape.MAP, user_key=float)

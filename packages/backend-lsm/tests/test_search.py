@@ -21,7 +21,7 @@ CONTENT = st.dictionaries(
 
 
 def address(key):
-    """So few addresses that most of them are shared."""
+    """Return one of so few addresses that most are shared."""
     return 1 + key[0] % 5
 
 

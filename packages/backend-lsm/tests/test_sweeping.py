@@ -1,4 +1,4 @@
-"""Sweeps for what has expired: across declarations, over clears, and from a stored cursor."""
+"""Sweeps for expired content: across declarations, over clears, and from a stored cursor."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_the_cursor_goes_round(monkeypatch, step):
         job.do("new", ("v.value",))
         cursors.append(swept(job).get("v", 0))
     assert 0 < cursors[0] < cursors[1]
-    assert cursors[2] < cursors[1], "it has begun anew"
+    assert cursors[2] < cursors[1], "it has begun again"
     job.clock.advance(TTL)
     job.do("new", *[("v.value",)] * 3)
     assert all(job.peek(state, f"k{n}") is ABSENT for n in range(20))

@@ -1,4 +1,4 @@
-"""What a state's TTL asks of compaction reaches the job."""
+"""A state's TTL settings for compaction reach the job."""
 
 from __future__ import annotations
 

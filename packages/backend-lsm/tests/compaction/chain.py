@@ -1,7 +1,7 @@
-"""One operator's versions in miniature: openings and commits of toy files, without Spark.
+"""Models one operator's versions: openings and commits of toy files, without Spark.
 
-It keeps what manifests keep. `Chain.commit` is a micro-batch of one subtask that succeeded;
-`Chain.rescale` gives the key groups to other subtasks, as the versions of `forebay_state_api` do.
+It keeps the content of manifests. `Chain.commit` is a successful micro-batch of one subtask;
+`Chain.rescale` assigns the key groups to other subtasks, as the versions of `forebay_state_api` do.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ START_US = 1_000 * MINUTE_US
 
 @attrs.frozen(kw_only=True)
 class Committed:
-    """What one manifest says."""
+    """The content of one manifest."""
 
     version: int
     range: KeyGroupRange
@@ -42,7 +42,7 @@ class Committed:
     id: str = attrs.field(factory=random_id)
 
     def opened_by(self, groups: KeyGroupRange) -> ParentState | None:
-        """What a subtask of ``groups`` sees of it."""
+        """Return the part that a subtask of ``groups`` opens."""
         part = self.range.intersection(groups)
         if part is None:
             return None
@@ -58,7 +58,7 @@ class Committed:
 
 
 class Chain:
-    """The manifests of the newest version, and the process that makes the next one."""
+    """The manifests of the newest version, and the process that commits the next one."""
 
     def __init__(self, rules: LsmOptions, storage: ObjectStorage | None = None) -> None:
         self.rules = rules
@@ -77,11 +77,11 @@ class Chain:
         return self.newest[0].version
 
     def new_service(self) -> ImmediateCompaction:
-        """The service of a fresh process; jobs are run by the test."""
+        """Return the service of a new process; the test runs the jobs."""
         return ImmediateCompaction(self.root, lambda _: self.compactor, hold=True)
 
     def opening(self, groups: KeyGroupRange, **more: Any) -> Opening:
-        """What the backend of a subtask gets."""
+        """Return the opening of a subtask's backend."""
         parents = [p for one in self.newest if (p := one.opened_by(groups)) is not None]
         given: dict[str, Any] = {
             "storage": self.storage,
@@ -99,19 +99,19 @@ class Chain:
         return Opening(**{**given, **more})
 
     def opened(self, groups: KeyGroupRange | None = None, **more: Any) -> Compactions:
-        """The compactions of a subtask that has just opened the newest version."""
+        """Return the compactions of a subtask that has just opened the newest version."""
         opening = self.opening(groups or self.ranges[0], **more)
         return Compactions(opening, self.rules, self.compactor)
 
     def write(self, cells: Mapping[tuple[int, str], Any], groups: KeyGroupRange) -> list[StateFile]:
-        """The file of one micro-batch; none without cells."""
+        """Write the file of one micro-batch; write none if there are no cells."""
         if not cells:
             return []
         name = data_name(self.version + 1, "run")
         return [write_cells(self.storage, name, cells, groups)]
 
     def committed(self, opened: Compactions, groups: KeyGroupRange, cells: Cells) -> Committed:
-        """The manifest of one attempt; what it submits comes with `Compactions.installed`."""
+        """Return the manifest of one attempt; `Compactions.installed` submits its jobs."""
         own = {cell: value for cell, value in cells.items() if cell[0] in groups}
         made = opened.commit(self.version + 1, self.write(own, groups), options={})
         return self.manifest(made, groups)
@@ -126,7 +126,7 @@ class Chain:
         )
 
     def commit(self, cells: Cells | None = None) -> None:
-        """One micro-batch of all subtasks."""
+        """Run one micro-batch of all subtasks."""
         made = []
         for groups in self.ranges:
             opened = self.opened(groups)
@@ -135,39 +135,39 @@ class Chain:
         self.newest = made
 
     def attempt(self, cells: Cells | None = None) -> tuple[Compactions, Committed]:
-        """One attempt of subtask 0 whose manifest is not the version yet."""
+        """Run an attempt of subtask 0, whose manifest is not the version yet."""
         opened = self.opened()
         return opened, self.committed(opened, self.ranges[0], cells or {})
 
     def install(self, attempt: tuple[Compactions, Committed]) -> None:
-        """Make an attempt the version; its process goes on."""
+        """Make an attempt the version; its process continues."""
         self.newest = [attempt[1]]
         attempt[0].installed()
 
     def other_process(self) -> None:
-        """Go on in a process that knows of no job."""
+        """Continue in a process that knows of no job."""
         self.service = self.new_service()
 
     def run_jobs(self) -> None:
-        """Let this process do all that it was given and has not done."""
+        """Run all jobs that this process was given and has not run."""
         for job in self.service.submitted:
             if not self.service.poll(job.id).phase.ended:
                 self.service.run(job)
 
     def rescale(self, parallelism: int) -> None:
-        """Other subtasks make the next version."""
+        """Let other subtasks commit the next version."""
         bounds = [8 * n // parallelism for n in range(parallelism + 1)]
         self.ranges = [KeyGroupRange(start, end - 1) for start, end in pairwise(bounds)]
 
     def content(self) -> Cells:
-        """What the newest version holds."""
+        """Return the content of the newest version."""
         cells: Cells = {}
         for one in self.newest:
             cells |= visible(self.storage, one.files)
         return cells
 
     def pending(self) -> list[str]:
-        """Ids of the jobs that the newest version names."""
+        """Return the ids of the jobs that the newest version names."""
         plain = [
             p for one in self.newest for p in one.meta.get("compaction", {}).get("pending", ())
         ]

@@ -1,4 +1,4 @@
-"""Any history of commits, jobs, processes and rescales reads as a dictionary does."""
+"""Any history of commits, jobs, processes and rescales reads like a dictionary."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RULES = LsmOptions(max_runs=4, target_file_bytes=3)
 
 
 class Histories(RuleBasedStateMachine):
-    """Jobs run when the machine says so: at once, late, twice, or never."""
+    """Jobs run when the machine decides: at once, late, twice, or never."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(writes=WRITES)
     def lost_attempt(self, writes: Cells) -> None:
-        """All is done but the manifest; its jobs were submitted all the same (a zombie's)."""
+        """Do everything except the manifest; submit its jobs nevertheless, as a zombie does."""
         opened, _ = self.chain.attempt(writes)
         opened.installed()
 

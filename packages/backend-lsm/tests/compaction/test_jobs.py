@@ -1,4 +1,4 @@
-"""Jobs from the commit that names them to the commit that installs what they left."""
+"""Jobs, from the commit that names them to the commit that installs their results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def cell(number: int, value: object = None) -> Cells:
 
 
 def until_pending(chain: Chain) -> CompactionJob:
-    """Commit until a job was submitted; that job."""
+    """Commit until a job is submitted; return the job."""
     for number in range(20):
         chain.commit(cell(number, number))
         if chain.service.submitted:
@@ -182,7 +182,7 @@ def test_a_zombie_that_finishes_late_never_goes_live(chain: Chain) -> None:
 
 
 def test_two_attempts_may_install_different_results(chain: Chain) -> None:
-    """One opened before the job was done and one after: either may become the version."""
+    """One opens before the job is done and one after it: either may become the version."""
     job = until_pending(chain)
     early = chain.attempt(cell(70, "early"))
     chain.run_jobs()
@@ -202,7 +202,7 @@ def test_a_result_of_inputs_that_are_gone_is_ignored(chain: Chain) -> None:
     chain.run_jobs()
     kept = chain.content()
     (one,) = chain.newest
-    # What a compaction in the foreground leaves: the inputs were merged into another file.
+    # As after a compaction in the foreground: the inputs were merged into another file.
     merged = chain.write(kept, ALL)
     chain.newest = [attrs.evolve(one, files=merged)]
     chain.commit()
@@ -296,7 +296,7 @@ def test_pending_jobs_are_forgotten_when_they_hold_too_many_runs(chain: Chain) -
 
 
 class Faulty(ToyCompactor):
-    """Fails once as told, then works."""
+    """Fails once with the given error, then works."""
 
     def __init__(self, *faults: Exception) -> None:
         super().__init__()
@@ -381,7 +381,7 @@ def test_a_service_that_cannot_be_reached_does_not_fail_the_batch(
 
 
 def altered(chain: Chain, job: CompactionJob, **changes: object) -> None:
-    """Replace the result that the job left by one with some fields changed."""
+    """Replace the job's result by one with some fields changed."""
     plain = unseal(chain.storage.get(job.result_name))
     chain.storage.delete([job.result_name])
     chain.storage.put(job.result_name, seal({**plain, **changes}))

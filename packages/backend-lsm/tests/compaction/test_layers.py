@@ -1,4 +1,4 @@
-"""Which runs may be merged, and where the result goes."""
+"""Layers determine which runs may be merged, and where the result goes."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def versions(draw: st.DrawFn) -> list[StateFile]:
 
 
 def chain(files: Sequence[StateFile], group: int) -> list[str]:
-    """The files that are read for a key group, oldest first."""
+    """Return the files that are read for a key group, oldest first."""
     return [one.name for one in files if group in one.range]
 
 
@@ -118,7 +118,7 @@ def test_there_are_as_many_layers_as_files_are_read_for_some_key_group_or_more(
 
 @pytest.mark.parametrize("steps", [[1, 2, 1], [1, 4, 2, 1], [3, 1, 2]])
 def test_after_rescales_layers_are_no_more_than_the_reads(steps: list[int]) -> None:
-    """Files are cut to what was opened, so older ranges lie within newer ones."""
+    """Files are clipped to the opened ranges, so older ranges are within newer ones."""
     chains: list[list[StateFile]] = [[] for _ in range(8)]
     ranges: list[KeyGroupRange] = []
     files: list[list[StateFile]] = [[]]

@@ -1,4 +1,4 @@
-"""What is compacted when: bounds of read, space and write amplification, on sizes alone."""
+"""Picking bounds read, space and write amplification; simulated with sizes alone."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_relief_removes_enough_and_more_where_that_is_cheap() -> None:
 @pytest.mark.parametrize("update", [0.0005, 0.005, 0.05, 0.3])
 @pytest.mark.parametrize("latency", [1, 2, 4])
 def test_amplification_is_bounded_over_a_thousand_versions(update: float, latency: int) -> None:
-    """Random updates on a fixed key set, jobs that take some versions, and nobody waits."""
+    """Random updates of a fixed key set, jobs that take some versions, and no commit that waits."""
     entries = 1_000_000
     size = round(entries * update)
     files = [StateFile(name="0", size=entries, range=ALL)]
@@ -109,7 +109,7 @@ def test_amplification_is_bounded_over_a_thousand_versions(update: float, latenc
             pending.append((version + latency, inputs, window[0] == 0))
         assert len(found) <= RULES.max_runs
         amplification.append(sum(file.size for file in files) / entries)
-    late = (latency + 1) * update  # what is written until a job is picked and installed
+    late = (latency + 1) * update  # written until a job is picked and installed
     assert max(amplification) <= RULES.space_amplification + late
     assert written / (1_000 * size) < 12
 

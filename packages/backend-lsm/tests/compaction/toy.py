@@ -1,6 +1,6 @@
-"""Toy files for tests of compaction: cells in a sealed object, and what merges them.
+"""Toy files for tests of compaction: cells in a checksummed object, and a compactor for them.
 
-A cell is (key group, key, value); ``None`` as its value hides what is older.
+A cell is (key group, key, value); the value ``None`` hides older cells.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Cells: TypeAlias = dict[tuple[int, str], Any]
 def write_cells(
     storage: ObjectStorage, name: str, cells: Mapping[tuple[int, str], Any], groups: KeyGroupRange
 ) -> StateFile:
-    """Write a file and give its entry for a manifest."""
+    """Write a file and return its entry for a manifest."""
     rows = [[group, key, value] for (group, key), value in sorted(cells.items())]
     data = seal({"cells": rows})
     storage.put(name, data)
@@ -34,13 +34,13 @@ def write_cells(
 
 
 def read_file(storage: ObjectStorage, file: StateFile) -> Cells:
-    """The cells of one file, within its range."""
+    """Read the cells of one file, within its range."""
     rows = unseal(storage.get(file.name), file.name)["cells"]
     return {(group, key): value for group, key, value in rows if group in file.range}
 
 
 def merged(storage: ObjectStorage, files: Iterable[StateFile]) -> Cells:
-    """The newest cells of files in order of age, hidden ones among them."""
+    """Merge files in order of age; return the newest cells, including those that hide others."""
     cells: Cells = {}
     for file in files:
         cells.update(read_file(storage, file))
@@ -48,7 +48,7 @@ def merged(storage: ObjectStorage, files: Iterable[StateFile]) -> Cells:
 
 
 def visible(storage: ObjectStorage, files: Sequence[StateFile]) -> Cells:
-    """What a reader of the files sees."""
+    """Return the cells that a reader of the files sees."""
     return {cell: value for cell, value in merged(storage, files).items() if value is not None}
 
 

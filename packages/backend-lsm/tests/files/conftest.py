@@ -1,4 +1,4 @@
-"""What the tests of files and merging share: cells made by hand, and how to read them back."""
+"""Shared by the tests of files and merging: makes cells, and reads them back."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def header(name="t", kind="value", *, ttl=False, value="bytes", user_key=None):
 
 
 def address(key, bits=48):
-    """Only ``bits`` bits tell keys apart, so that few bits make collisions; the group is first."""
+    """Distinguish keys by ``bits`` bits, so that few bits make collisions; the group is first."""
     group, rest = key[0] % 16, sum(key[1:]) // 2 & ((1 << bits) - 1)
     return group << 48 | rest
 
 
 def map_address(key):
-    """Of a cell of a map, of which the prefix is the first two bytes."""
+    """Return the address of a map's cell, whose prefix is the first two bytes of the key."""
     group, prefix = key[0] % 16, key[1] // 2
     return group << 48 | prefix << 24 | sum(key[2:]) // 2
 
 
 def cells_of(found, *, times=False, address=address):
-    """``found``: key → (kind, value, time)."""
+    """Make cells of ``found``: key → (kind, value, time)."""
     keys = list(found)
     return Cells.of(
         np.array([address(key) for key in keys], np.uint64),
@@ -56,7 +56,7 @@ def cells_of(found, *, times=False, address=address):
 
 
 def rows(cells):
-    """The reverse of `cells_of`, in order."""
+    """Return the rows of cells, in order: the inverse of `cells_of`."""
     times = [0] * len(cells) if cells.times is None else cells.times.tolist()
     values = zip(cells.kinds.tolist(), cells.values.to_pylist(), times, strict=True)
     return dict(zip(cells.keys.to_pylist(), values, strict=True))
@@ -69,7 +69,7 @@ def blocks_of(storage, table, name):
 
 
 def read_all(storage, file):
-    """Table name → key → (kind, value, time) of everything in a file."""
+    """Return table name → key → (kind, value, time) for all cells of a file."""
     opened = SortedFile.open(storage, file)
     return {
         name: {
@@ -82,7 +82,7 @@ def read_all(storage, file):
 
 
 def write(storage, name, tables, **options):
-    """``tables``: [(header, key → (kind, value, time))]."""
+    """Write ``tables``: [(header, key → (kind, value, time))]."""
     parts = [
         (h, [cells_of(found, times=h.has_times, address=place_of(h))] if found else [])
         for h, found in tables
@@ -115,7 +115,7 @@ def clipped(file, start, end):
 
 
 def elements(*items):
-    """The value of a list with TTL: one chunk of (time, element) pairs."""
+    """Return the value of a list with TTL: one chunk of (time, element) pairs."""
     times = b"".join(struct.pack("<q", time) for time, _ in items)
     lengths = b"".join(struct.pack("<I", len(element)) for _, element in items)
     return struct.pack("<I", len(items)) + times + lengths + b"".join(e for _, e in items)

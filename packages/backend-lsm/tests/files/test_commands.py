@@ -1,4 +1,4 @@
-"""``forebay lsm``: what operators see of files, and how damage is reported."""
+"""``forebay lsm`` shows files to operators, and reports damage."""
 
 from __future__ import annotations
 

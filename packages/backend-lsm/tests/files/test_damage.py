@@ -1,4 +1,4 @@
-"""A file that is not what was written gives the right answer or an error, never a wrong value."""
+"""An altered file gives the right answer or an error, never a wrong value."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONTENT = {bytes([i, i]): (i % 2, b"" if i % 2 else b"v%d" % i, i) for i in rang
 
 @pytest.fixture(params=["lz4", "none"])
 def written(request, model, storage):
-    """A small file of several blocks and two tables, and what is in it."""
+    """A small file of several blocks and two tables, and its content."""
     h = model.header("a", ttl=True)
     tables = [(h, CONTENT), (model.header("b", "list"), {b"\x03": (2, b"elements", 0)})]
     options = {"compression": request.param, "block_bytes": 100}
@@ -41,7 +41,7 @@ def test_every_altered_byte_is_found_or_harmless(model, storage, written):
                     continue
                 assert found == right
                 harmless.append(i)
-    # Only the magic at the beginning is not looked at by readers of blocks.
+    # Readers of blocks check everything except the magic at the beginning.
     assert set(harmless) <= set(range(8))
 
 
@@ -102,7 +102,7 @@ JUNK = [None, 5, -1, "x", b"y", [], {}, [[1]], {"a": 1}]
 
 
 def forged(plain):
-    """Every place of plain data without what is there, and with junk in it instead."""
+    """Yield copies of plain data, each with one value removed or replaced by junk."""
     parts = plain.items() if isinstance(plain, dict) else enumerate(plain)
     for place, value in [*parts]:
         rest = dict(plain) if isinstance(plain, dict) else [*plain]
@@ -116,7 +116,7 @@ def forged(plain):
 
 
 def test_indexes_that_nobody_wrote_under_right_checksums(storage, written):
-    """Opening a file ends in an error that names it, or not at all."""
+    """Opening a file either succeeds or raises an error that names the file."""
     file, _ = written
     good = storage.get(file.name)
     fields = [*_FIELDS.unpack_from(good[-FOOTER_BYTES:])]

@@ -1,4 +1,4 @@
-"""Sorted files: what is written reads back, lookups find it, and errors name the place."""
+"""Sorted files: cells read back, lookups find them, and errors name file, state and block."""
 
 from __future__ import annotations
 

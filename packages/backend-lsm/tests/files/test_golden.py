@@ -1,4 +1,4 @@
-"""Files of format 1 that were written once: they must stay readable for ever."""
+"""Golden files of format 1 must stay readable in all releases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PUT, DELETE, APPEND, CLEAR = range(4)
 
 
 def golden_tables(model):
-    """What the golden files hold; in blocks of about 100 bytes."""
+    """Return the content of the golden files; in blocks of about 100 bytes."""
     values = {bytes([i % 16, i]): (PUT, b"value %d" % i, 1000 + i) for i in range(40)}
     values |= {bytes([i, 200]): (DELETE, b"", 999) for i in range(3)}
     plain = {b"\x05key": (PUT, b"", 0), b"\x05kex": (PUT, bytes(300), 0)}
@@ -38,7 +38,7 @@ def golden_tables(model):
 
 
 def write_golden(model, storage, folder):
-    """Made the golden files."""
+    """Write a golden file; the stored ones were made by this."""
     listed = []
     for compression in ("lz4", "zstd", "none"):
         name = f"lsm-1-{compression}"
@@ -61,6 +61,6 @@ def test_a_golden_file_stays_readable(model, storage, name, size, meta):
 
 def test_what_is_written_today_is_a_golden_file(model, storage, tmp_path):
     write_golden(model, storage, tmp_path)
-    # Compressors may change what they write; without one the bytes are the format's alone.
+    # Compressors may change their output; without one, the format alone determines the bytes.
     name = "lsm-1-none"
     assert (tmp_path / name).read_bytes() == (GOLDEN / name).read_bytes()

@@ -1,4 +1,4 @@
-"""Stamps within list values: read for whole columns, and dropped one by one."""
+"""Times within list values: read for whole columns, and dropped element by element."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a compaction holds in memory does not depend on how much it goes through."""
+"""The memory of a compaction does not depend on the size of its inputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from forebay_state_api.storage.opening import open_storage
 
 @contextmanager
 def counting():
-    """A pool that counts what pyarrow allocates here."""
+    """A pool that counts pyarrow's allocations in this test."""
     before = pa.default_memory_pool()
     pool = pa.proxy_memory_pool(before)
     pa.set_memory_pool(pool)
@@ -49,13 +49,13 @@ def peak_bytes(model, storage, count):
 
 
 def test_memory_is_bounded_whatever_the_inputs(model, tmp_path):
-    # How much waits to be written at the peak depends on how the threads take turns.
+    # The amount waiting to be written at the peak depends on the scheduling of threads.
     peaks = [
-        # Storage in memory would keep what is written.
+        # In-memory storage would keep the written files in memory.
         [peak_bytes(model, open_storage(tmp_path / str(n)), count) for n in range(3)]
         for count in (30_000, 120_000)
     ]
     small, large = map(statistics.median, peaks)
-    # 56 MB of input against 14 MB: what grows are the indexes.
+    # 56 MB of input compared with 14 MB: only the indexes grow.
     assert large < small + 2 * 1024 * 1024
     assert max(map(max, peaks)) < 24 * 1024 * 1024

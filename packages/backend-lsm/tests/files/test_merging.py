@@ -1,4 +1,4 @@
-"""Merging and compaction against a model that goes cell by cell."""
+"""Compares merging and compaction with a model that works cell by cell."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STAMPED = st.lists(st.tuples(st.integers(1, 9), st.binary(max_size=2)), min_size
 
 
 def values(kind, *, ttl):
-    """Strategy of the rows of a run, by kind of table."""
+    """Return a strategy for the rows of a run, by kind of table."""
     time = st.integers(1, 9) if ttl and kind != "list" else st.just(0)
     value = st.binary(min_size=1, max_size=8)
     dead = st.tuples(st.just(DELETE), st.just(b""), time)
@@ -33,7 +33,7 @@ def values(kind, *, ttl):
 
 
 def runs(kind, *, ttl=False):
-    """Runs, oldest first: key → (kind, value, time)."""
+    """Return a strategy for runs, oldest first: key → (kind, value, time)."""
     key = ENTRY if kind == "map" else KEY
     run = st.dictionaries(key, values(kind, ttl=ttl), max_size=8)
     if kind == "map":
@@ -48,14 +48,14 @@ def expired(row, until):
 
 
 def point_answer(found, until):
-    """What runs say of one cell, read from the newest: ``None`` if there is nothing."""
+    """Return the content of one cell in runs, read from the newest: ``None`` if it is missing."""
     for row in reversed(found):
         return None if row[0] == DELETE or expired(row, until) else row[1:]
     return None
 
 
 def map_answer(found, key, until):
-    """The same for an entry: a clear of a newer run hides it."""
+    """Return the content of a map entry, which a clear in a newer run hides."""
     for run in reversed(found):
         if (row := run.get(key)) is not None:
             return None if row[0] == DELETE or expired(row, until) else row[1:]
@@ -65,7 +65,7 @@ def map_answer(found, key, until):
 
 
 def content(found, kind, until, chunks):
-    """Key → what a reader of ``found`` sees."""
+    """Return key → the content that a reader of ``found`` sees."""
     answer = {}
     for key in {key for run in found for key in run}:
         rows = [run[key] for run in found if key in run]
@@ -89,14 +89,14 @@ def list_answer(rows, until, chunks):
 
 
 def packed(model, run, *, stamped):
-    """The rows as files have them."""
+    """Return the rows encoded as in files."""
     if not stamped:
         return run
     return {k: (kind, model.elements(*v) if v else b"", t) for k, (kind, v, t) in run.items()}
 
 
 def chunked(value):
-    """Elements of a value that is still a list of pairs, or of bytes without times."""
+    """Encode a value given as a list of pairs, or of bytes without times."""
     return list(value) if isinstance(value, list) else [(math.inf, bytes([b])) for b in value]
 
 

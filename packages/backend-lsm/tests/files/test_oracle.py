@@ -1,4 +1,4 @@
-"""Files and their merging against RocksDB: the same writes, flushes and reads at every step."""
+"""Compares files and merging with RocksDB: the same writes, flushes and reads at every step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VALUES = st.binary(min_size=1, max_size=5)
 
 
 class Machine(RuleBasedStateMachine):
-    """A list table ``l`` and a map table ``m``; RocksDB has appended values put, and no clear."""
+    """A list table ``l`` and a map table ``m``; RocksDB puts whole lists, and has no clear."""
 
     model = None
 
@@ -91,7 +91,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(data=st.data(), lost=st.booleans(), cancelled=st.booleans())
     def compact(self, data, lost, cancelled):
-        """Some neighbouring files; a lost compaction has written files that nobody names."""
+        """Compact some neighbouring files; a lost compaction leaves files that nobody names."""
         first = data.draw(st.integers(0, len(self.files)))
         last = data.draw(st.integers(first, len(self.files)))
         self.jobs += 1
@@ -131,7 +131,7 @@ class Machine(RuleBasedStateMachine):
         return lambda file: self.model.read_all(self.storage, file).get(name, {})
 
     def lookup(self, name, key):
-        """From the newest run to the oldest, through filter, index and block."""
+        """Look up from the newest run to the oldest, through filter, index and block."""
         found = b""
         for kind, value in self.versions(name, key):
             if kind != APPEND:
@@ -167,7 +167,7 @@ class Machine(RuleBasedStateMachine):
 
 
 def apply(cells, rows):
-    """Do what a newer run says to ``cells``; clears come before the puts of their run."""
+    """Apply a newer run to ``cells``; clears apply before the puts of their run."""
     for prefix in [key for key, row in rows.items() if row[0] == CLEAR]:
         for key in [key for key in cells if key.startswith(prefix)]:
             del cells[key]

@@ -1,4 +1,4 @@
-"""A server on loopback that speaks S3."""
+"""Starts an S3 server on loopback."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 
 @pytest.fixture(scope="session")
 def s3_options() -> Iterator[dict[str, Any]]:
-    """``spark.forebay.storage.*`` of a server that has the bucket ``bucket``."""
+    """Yield ``spark.forebay.storage.*`` for a server that has the bucket ``bucket``."""
     import boto3
     from moto.server import ThreadedMotoServer
 
-    # No profile, no proxy and no other credentials of the machine's.
+    # Use no profile, proxy or credentials of this machine.
     kept = {name: os.environ.pop(name) for name in [*os.environ] if name.startswith("AWS_")}
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     logging.getLogger("werkzeug").setLevel(logging.WARNING)

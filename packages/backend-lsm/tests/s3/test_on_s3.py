@@ -1,4 +1,4 @@
-"""Parts of the kit, compaction and the janitor on a server that speaks S3."""
+"""Parts of the kit, compaction and the janitor on an S3 server."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class OnS3(BackendSubject):
 
 
 class TestLsmOnS3(OnS3, CommitTests, MigrationTests):
-    """What is quick."""
+    """Run the fast parts of the kit."""
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 class TestVersionsOnS3(OnS3, VersionTests, RescaleTests):
-    """What makes hundreds of requests."""
+    """Run the parts of the kit that make hundreds of requests."""
 
 
 VALUE = ValueStateDescriptor("v", int)

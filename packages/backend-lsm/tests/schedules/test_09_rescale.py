@@ -28,7 +28,7 @@ MAX_RUNS = 3
 
 
 class Model:
-    """What the states hold, as plain data."""
+    """Models the states as plain data."""
 
     def __init__(self) -> None:
         self.values: dict[str, int] = {}
@@ -36,7 +36,7 @@ class Model:
         self.maps: dict[str, dict[str, int]] = {}
 
     def call(self, chance: random.Random, key: str, number: int) -> tuple[str, list[Any]]:
-        """Some accesses of one key, and what they do to it."""
+        """Draw some accesses to one key, and apply them to the model."""
         kind = chance.choice(["put", "put", "delete", "replace"])
         if kind == "put":
             self.values[key] = number

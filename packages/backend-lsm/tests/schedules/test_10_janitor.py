@@ -34,8 +34,8 @@ HOUR = timedelta(hours=1)
 RETENTION = 2
 
 
-class Place:
-    """One query whose jobs run when the test says so, and its janitor."""
+class JanitorQuery:
+    """One query, whose jobs run when the test decides, and its janitor."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -69,7 +69,7 @@ class Place:
         return janitor.sweep(self.job.batch_id)
 
     def check(self) -> None:
-        """Every retained version is whole, and the newest one holds what was written last."""
+        """Check that every retained version is complete, and the newest one has the last writes."""
         last = self.job.batch_id
         for version in range(max(1, last - RETENTION), last + 1):
             with open_version(self.storage, uid=self.job.uid, version=version) as reader:
@@ -90,86 +90,86 @@ ADD = ("n.update", 1)
 
 
 @pytest.fixture
-def place() -> Place:
-    return Place()
+def query() -> JanitorQuery:
+    return JanitorQuery()
 
 
-def test_what_a_pending_job_reads_and_writes_stays(place: Place) -> None:
-    place.batches(2)
-    (job, *_) = place.service.submitted
+def test_what_a_pending_job_reads_and_writes_stays(query: JanitorQuery) -> None:
+    query.batches(2)
+    (job, *_) = query.service.submitted
     inputs = {file.name for file in job.inputs}
-    keeper = ImmediateCompaction(place.root, hold=True)
+    keeper = ImmediateCompaction(query.root, hold=True)
     for _ in range(6):
-        place.storage.put(f"{job.output_prefix}half", b"an output under way")
+        query.storage.put(f"{job.output_prefix}half", b"an output under way")
         keeper.run(job)
-        place.clock.advance(3 * HOUR)
-        place.sweep()
-        assert inputs <= place.names()
-        assert f"{job.output_prefix}0000" in place.names()
-        assert job.result_name in place.names()
-    place.check()
+        query.clock.advance(3 * HOUR)
+        query.sweep()
+        assert inputs <= query.names()
+        assert f"{job.output_prefix}0000" in query.names()
+        assert job.result_name in query.names()
+    query.check()
 
 
-def test_after_the_install_the_inputs_go_when_no_version_needs_them(place: Place) -> None:
-    place.batches(2)
-    (job, *_) = place.service.submitted
-    place.service.run(job)
-    place.batches(RETENTION + 4)
+def test_after_the_install_the_inputs_go_when_no_version_needs_them(query: JanitorQuery) -> None:
+    query.batches(2)
+    (job, *_) = query.service.submitted
+    query.service.run(job)
+    query.batches(RETENTION + 4)
     for _ in range(3):
-        place.clock.advance(3 * HOUR)
-        place.sweep()
-    assert {file.name for file in job.inputs}.isdisjoint(place.names())
-    place.check()
+        query.clock.advance(3 * HOUR)
+        query.sweep()
+    assert {file.name for file in job.inputs}.isdisjoint(query.names())
+    query.check()
 
 
-def test_what_a_dropped_job_left_goes(place: Place) -> None:
-    """A zombie writes its outputs after another submission took its place."""
-    place.batches(2)
-    (job, *_) = place.service.submitted
-    place.service.forget()
-    place.batches(RETENTION + 8)
-    ImmediateCompaction(place.root, hold=True).run(job)
-    assert job.result_name in place.names()
+def test_what_a_dropped_job_left_goes(query: JanitorQuery) -> None:
+    """A zombie writes its outputs after another submission has replaced it."""
+    query.batches(2)
+    (job, *_) = query.service.submitted
+    query.service.forget()
+    query.batches(RETENTION + 8)
+    ImmediateCompaction(query.root, hold=True).run(job)
+    assert job.result_name in query.names()
     for _ in range(3):
-        place.clock.advance(3 * HOUR)
-        place.sweep()
-    assert not [name for name in place.names() if name.startswith(job.output_prefix)]
-    place.check()
+        query.clock.advance(3 * HOUR)
+        query.sweep()
+    assert not [name for name in query.names() if name.startswith(job.output_prefix)]
+    query.check()
 
 
-def test_nothing_but_what_is_needed_stays(place: Place) -> None:
+def test_nothing_but_what_is_needed_stays(query: JanitorQuery) -> None:
     for _ in range(12):
-        place.batches(1)
-        for job in list(place.service.submitted):
-            if not place.service.poll(job.id).phase.ended:
-                place.service.run(job)
+        query.batches(1)
+        for job in list(query.service.submitted):
+            if not query.service.poll(job.id).phase.ended:
+                query.service.run(job)
     for _ in range(2):
-        place.clock.advance(3 * HOUR)
-        swept = place.sweep()
-    place.check()
+        query.clock.advance(3 * HOUR)
+        swept = query.sweep()
+    query.check()
     needed: set[str] = set()
-    for version in range(swept.base, place.job.batch_id + 1):
-        with open_version(place.storage, uid=place.job.uid, version=version) as reader:
+    for version in range(swept.base, query.job.batch_id + 1):
+        with open_version(query.storage, uid=query.job.uid, version=version) as reader:
             for manifest in reader.manifests:
                 needed |= manifest.names
-    unneeded = {name for name in place.names() if not is_named(name, needed)}
+    unneeded = {name for name in query.names() if not is_named(name, needed)}
     assert all((data_version(name) or 0) >= swept.base for name in unneeded)
 
 
-def prepared(place: Place) -> None:
-    """Much to delete, and jobs in every state: installed, done, under way, lost."""
+def prepared(query: JanitorQuery) -> None:
+    """Prepare much to delete, and jobs in every state: installed, done, running, lost."""
     for number in range(9):
-        place.batches(1)
-        for job in place.service.submitted[: number // 2]:
-            if not place.service.poll(job.id).phase.ended:
-                place.service.run(job)
-    place.clock.advance(3 * HOUR)
-    place.sweep()
-    place.clock.advance(3 * HOUR)
+        query.batches(1)
+        for job in query.service.submitted[: number // 2]:
+            if not query.service.poll(job.id).phase.ended:
+                query.service.run(job)
+    query.clock.advance(3 * HOUR)
+    query.sweep()
+    query.clock.advance(3 * HOUR)
 
 
-def interleaved(place: Place, step: int, other: Callable[[], None]) -> bool:
-    """Sweep, and let ``other`` happen before request ``step``; whether there was one."""
+def interleaved(query: JanitorQuery, step: int, other: Callable[[], None]) -> bool:
+    """Sweep, and run ``other`` before request ``step``; return whether that request was made."""
     done: list[str] = []
     counter = itertools.count()
 
@@ -178,84 +178,84 @@ def interleaved(place: Place, step: int, other: Callable[[], None]) -> bool:
             done.append(f"{operation} {name}")
             other()
 
-    place.sweep(FaultyStorage(place.storage, latency=latency))
+    query.sweep(FaultyStorage(query.storage, latency=latency))
     return bool(done)
 
 
-def every_step(other: Callable[[Place], None]) -> int:
-    """Try ``other`` at every request of a pass; how many there were."""
+def every_step(other: Callable[[JanitorQuery], None]) -> int:
+    """Try ``other`` before every request of a pass; return how many there were."""
     for step in itertools.count():
-        place = Place()
-        prepared(place)
-        if not interleaved(place, step, lambda place=place: other(place)):
+        query = JanitorQuery()
+        prepared(query)
+        if not interleaved(query, step, lambda query=query: other(query)):
             return step
-        place.check()
-        place.batches(2)
-        place.check()
+        query.check()
+        query.batches(2)
+        query.check()
     raise AssertionError
 
 
 def test_a_batch_commits_at_any_moment_of_a_pass() -> None:
-    def batch(place: Place) -> None:
-        place.batches(1, minutes=0)
+    def batch(query: JanitorQuery) -> None:
+        query.batches(1, minutes=0)
 
     assert every_step(batch) > 5
 
 
 def test_a_job_ends_and_is_installed_at_any_moment_of_a_pass() -> None:
-    def install(place: Place) -> None:
-        for job in place.service.submitted:
-            if not place.service.poll(job.id).phase.ended:
-                place.service.run(job)
-        place.batches(1, minutes=0)
+    def install(query: JanitorQuery) -> None:
+        for job in query.service.submitted:
+            if not query.service.poll(job.id).phase.ended:
+                query.service.run(job)
+        query.batches(1, minutes=0)
 
     assert every_step(install) > 5
 
 
 def test_a_second_janitor_at_any_moment_of_a_pass() -> None:
-    def another(place: Place) -> None:
-        place.sweep()
+    def another(query: JanitorQuery) -> None:
+        query.sweep()
 
     assert every_step(another) > 5
 
 
 def test_a_janitor_that_dies_at_any_moment() -> None:
     for step in itertools.count():
-        place = Place()
-        prepared(place)
-        broken = FaultyStorage(place.storage, Fault(skip=step, error=Crash))
+        query = JanitorQuery()
+        prepared(query)
+        broken = FaultyStorage(query.storage, Fault(skip=step, error=Crash))
         try:
-            place.sweep(broken)
+            query.sweep(broken)
         except Crash:
-            place.check()
-            place.batches(1)
-            place.sweep()
-            place.check()
+            query.check()
+            query.batches(1)
+            query.sweep()
+            query.check()
         else:
             break
     assert step > 5
 
 
-def test_going_back_to_a_retained_version_with_pending_jobs(place: Place) -> None:
-    """The abandoned timeline's compactions are installed by neither, or by both."""
-    place.batches(6)
-    for job in place.service.submitted:
-        place.service.run(job)
-    back = place.job.batch_id - RETENTION
-    place.job.restart(batch_id=back)
-    place.clock.advance(3 * HOUR)
-    place.batches(RETENTION + 3)
+def test_going_back_to_a_retained_version_with_pending_jobs(query: JanitorQuery) -> None:
+    """The abandoned timeline's compactions are installed by neither timeline, or by both."""
+    query.batches(6)
+    for job in query.service.submitted:
+        query.service.run(job)
+    back = query.job.batch_id - RETENTION
+    query.job.restart(batch_id=back)
+    query.clock.advance(3 * HOUR)
+    query.batches(RETENTION + 3)
     for _ in range(3):
-        place.clock.advance(3 * HOUR)
-        place.sweep()
-        place.batches(1)
-    place.check()
+        query.clock.advance(3 * HOUR)
+        query.sweep()
+        query.batches(1)
+    query.check()
 
 
-def test_a_file_that_is_uploaded_and_not_named_yet_stays(place: Place) -> None:
-    """A batch that takes for ever: its file is old when its manifest comes."""
-    prepared(place)
-    job = place.job
+def test_a_file_that_is_uploaded_and_not_named_yet_stays(query: JanitorQuery) -> None:
+    """In a batch that takes very long, the file is old when its manifest is written."""
+    prepared(query)
+    job = query.job
     with job.subtask(script_function(Style.SYNCHRONOUS, [COUNT])) as slow:
         group = key_group_of("slow", job.max_parallelism)
         slow.process([Script("slow", 0, [("n.update", 7)])], ["slow"], [group])
@@ -264,25 +264,25 @@ def test_a_file_that_is_uploaded_and_not_named_yet_stays(place: Place) -> None:
         engine = slow.engine
         engine.hand_over()
         committed = engine.backend.commit(job.batch_id + 1)
-        place.clock.advance(30 * HOUR)
-        place.sweep()
-        place.sweep()
+        query.clock.advance(30 * HOUR)
+        query.sweep()
+        query.sweep()
         made = slow._making
         assert made is not None
         made.commit(committed, descriptions=engine.descriptions())
     job.batch_id += 1
-    assert place.live() <= place.names()
+    assert query.live() <= query.names()
     assert job.peek(COUNT, "slow") == 7
     assert job.peek(COUNT, "all") == 1
 
 
-def test_a_reader_of_an_old_version_keeps_it(place: Place) -> None:
-    place.batches(3)
-    with open_version(place.storage, uid=place.job.uid, lease=timedelta(days=30)) as reader:
-        place.batches(8)
+def test_a_reader_of_an_old_version_keeps_it(query: JanitorQuery) -> None:
+    query.batches(3)
+    with open_version(query.storage, uid=query.job.uid, lease=timedelta(days=30)) as reader:
+        query.batches(8)
         for _ in range(3):
-            place.clock.advance(3 * HOUR)
-            place.sweep()
+            query.clock.advance(3 * HOUR)
+            query.sweep()
         files = {file.name for parent in reader.parents for file in parent.files}
-        assert files <= place.names()
+        assert files <= query.names()
         assert reader.parents[0].range == KeyGroupRange(0, 7)

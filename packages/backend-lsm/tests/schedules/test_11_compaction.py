@@ -1,4 +1,4 @@
-"""Schedule 11: whoever compacts is killed, stops, or comes too late; in processes of its own."""
+"""Schedule 11: compacting processes are killed, stop, or are late; each is a real process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WORKER = Path(__file__).with_name("worker.py")
 
 
 PROCESSES = multiprocessing.get_context("forkserver")
-# They begin with what they need imported.
+# Processes start with these modules imported.
 PROCESSES.set_forkserver_preload(["forebay_backend_lsm.backend", "forebay_state_api.testing"])
 
 
@@ -46,13 +46,13 @@ class Worker:
         self.said: list[tuple[Any, ...]] = []
 
     def until(self, *wanted: str) -> tuple[Any, ...]:
-        """Listen until each of the words was said; what follows the first of them."""
+        """Listen until each of the words has arrived; return what follows the first of them."""
         while not set(wanted) <= {words[0] for words in self.said}:
             self.said.append(self.hear.recv())
         return next(words for words in self.said if words[0] == wanted[0])[1:]
 
     def end(self) -> None:
-        """Let it go on, and wait until it has ended well."""
+        """Let it continue, and wait until it has ended successfully."""
         with contextlib.suppress(BrokenPipeError):  # it has ended
             for _ in range(3):
                 self.tell.send("go")
@@ -71,12 +71,12 @@ class Worker:
 
     @property
     def runs(self) -> list[int]:
-        """Runs on the longest read path after each batch."""
+        """Return the number of runs on the longest read path after each batch."""
         return [words[2] for words in self.said if words[0] == "BATCH"]
 
     @property
     def batches(self) -> list[int]:
-        """The batches that were committed."""
+        """Return the committed batches."""
         return [words[1] for words in self.said if words[0] == "BATCH"]
 
 
@@ -100,7 +100,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Worker]]:
 
 @pytest.fixture
 def job(tmp_path: Path) -> KeyedJob:
-    """The operator, as this process sees it."""
+    """Return the operator, as this process sees it."""
     storage = open_storage(tmp_path)
     service = ImmediateCompaction(storage, hold=True)
     return KeyedJob(LsmBackend, storage, descriptors=[COUNT], compaction=service)
@@ -113,7 +113,7 @@ def check(job: KeyedJob, last: int) -> None:
 
 
 def newest(job: KeyedJob) -> tuple[set[str], list[str]]:
-    """Files and pending prefixes of the newest version."""
+    """Return files and pending prefixes of the newest version."""
     with open_version(job.storage, uid=job.uid) as reader:
         files = {file.name for parent in reader.parents for file in parent.files}
         return files, [name for one in reader.manifests for name in one.protected]
@@ -124,7 +124,7 @@ def stop(operation: str, name: str, when: str, skip: int = 0) -> dict[str, Any]:
 
 
 def prefix_of(name: str) -> str:
-    """The output prefix, below the operator, of an object that a compaction writes."""
+    """Return the output prefix, below the operator, of an object that a compaction writes."""
     return name[name.index("data/") : name.rindex("/") + 1]
 
 
@@ -206,7 +206,7 @@ def test_a_process_is_killed_while_it_commits(
     first = start(first=0, count=20, stop=COMMIT[point])
     first.until("STOPPED")
     first.kill()
-    again = len(first.batches)  # Spark runs the batch again that did not end
+    again = len(first.batches)  # Spark repeats the batch that did not end
     second = start(first=again, count=6, settle=True)
     second.end()
     assert max(second.runs) <= MAX_RUNS
@@ -239,7 +239,7 @@ def test_a_writer_and_two_janitors_at_once(start: Callable[..., Worker], job: Ke
 
 
 def test_two_attempts_install_different_results(tmp_path: Path) -> None:
-    """The one opened before the job was done, the other after; the higher attempt counts."""
+    """One opens before the job is done, the other after it; the higher attempt counts."""
     for late_wins in (True, False):
         storage = open_storage(tmp_path / str(late_wins))
         service = ImmediateCompaction(storage, hold=True)
@@ -270,7 +270,7 @@ def _function(job: KeyedJob) -> Any:
 
 
 def test_a_trigger_slower_than_every_timeout_gets_its_compactions(tmp_path: Path) -> None:
-    """Once an hour, and each time another process; jobs end long before the next batch."""
+    """A new process runs each hourly batch; jobs end long before the next batch."""
     storage = open_storage(tmp_path)
     service = ImmediateCompaction(storage, hold=True)
     options = {"max-runs": MAX_RUNS, "job-timeout": 600.0}

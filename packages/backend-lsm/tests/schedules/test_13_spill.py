@@ -36,7 +36,7 @@ def storage() -> CountingStorage:
 
 @pytest.fixture
 def job(storage: CountingStorage, monkeypatch: pytest.MonkeyPatch) -> KeyedJob:
-    """Hands changes over after every other cell, and writes each hand-over to a file."""
+    """Return a job that flushes changes after every other cell, and writes each flush to a file."""
     job = KeyedJob(
         LsmBackend,
         storage,
@@ -53,16 +53,16 @@ def job(storage: CountingStorage, monkeypatch: pytest.MonkeyPatch) -> KeyedJob:
 
 
 def spills(storage: CountingStorage) -> int:
-    """Files that were written since the last reset, the one of the commit among them."""
+    """Count the files written since the last reset, including the commit's file."""
     return sum(op == "put" and "/data/" in name for op, name in storage.requests)
 
 
 def run_in_pieces(
     job: KeyedJob, function: Any, rows: list[tuple[Any, ...]], gates: list[StateFuture[None]]
 ) -> list[Any]:
-    """One micro-batch whose rows come four at a time: after each piece changes are handed over.
+    """Run a micro-batch whose rows arrive four at a time, and flush changes after each four.
 
-    Then ``gates`` open, which records of that piece may be waiting for.
+    After that ``gates`` open, which records of that piece may be waiting for.
     """
     with job.subtask(function) as subtask:
         for start in range(0, len(rows), 4):
@@ -79,7 +79,7 @@ def run_in_pieces(
 
 
 class Calling(KeyedProcessFunction[Any, Any, Any]):
-    """Calls a coroutine function of itself, the row and the context."""
+    """Calls a coroutine function with itself, the row and the context."""
 
     def __init__(self, body: Callable[..., Any]) -> None:
         self.body = body
@@ -94,7 +94,7 @@ class Calling(KeyedProcessFunction[Any, Any, Any]):
 
 
 def test_a_read_ahead_is_not_used_after_a_spill(job: KeyedJob, storage: CountingStorage) -> None:
-    """All values are read ahead; each is then written and spilled before it is read again."""
+    """All values are prefetched; each is then written and spilled before it is read again."""
 
     async def add(function: Any, row: Any) -> list[tuple[str, int]]:
         await function.v.async_update(await function.v.async_value() + row[1])
@@ -127,7 +127,7 @@ def test_a_delete_is_not_undone_by_a_spill(job: KeyedJob, storage: CountingStora
 def test_an_iterator_across_a_spill_shows_what_was_there(
     job: KeyedJob, storage: CountingStorage, kind: str
 ) -> None:
-    """Elements are read page by page; between pages the state is changed, and spilled."""
+    """Elements are read page by page; between pages the state is changed and spilled."""
 
     crossed: list[bool] = []
     gates: list[StateFuture[None]] = []

@@ -1,7 +1,7 @@
-"""A worker process for tests that kill it: runs micro-batches or the janitor, and says so.
+"""A worker process for tests that kill it: runs micro-batches or the janitor, and reports progress.
 
-It is run with the variable ``GIVEN``: its instructions, and the ends of two pipes. Before or after
-a request that matches ``stop`` it says ``STOPPED`` and waits until it is killed or hears something.
+The variable ``GIVEN`` holds its instructions and the ends of two pipes. Before or after a request
+that matches ``stop`` it sends ``STOPPED`` and waits until it is killed or receives a message.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _speaking, _hearing = threading.Lock(), threading.Lock()
 
 
 def say(*words: object) -> None:
-    """Whichever thread does."""
+    """Send a message, from any thread."""
     with _speaking:
         SAY.send(words)
 
 
 def wait() -> None:
-    """For the next thing that is said to any thread."""
+    """Wait for the next message, in any thread."""
     with _hearing:
         HEAR.recv()
 
@@ -85,7 +85,7 @@ class Stopping(WrappedStorage):
 
 
 class Watched(LocalCompactionService):
-    """Remembers what was submitted to it."""
+    """Records the jobs submitted to it."""
 
     def __init__(self, storage: ObjectStorage) -> None:
         super().__init__(storage)
@@ -101,7 +101,7 @@ class Watched(LocalCompactionService):
 
 
 def job_of(storage: ObjectStorage, run: str, service: LocalCompactionService | None) -> KeyedJob:
-    """The operator that all processes of a test work on."""
+    """Return the operator that all processes of a test work on."""
     job = KeyedJob(LsmBackend, storage, descriptors=[COUNT], options=OPTIONS, compaction=service)
     job._run = RunIdentity(keyed_uuid=run, app_id="app", run_id=None)
     return job
