@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import warnings
+import zipfile
 from pathlib import Path
 
 import pyspark
@@ -45,6 +46,22 @@ def quick_checkpoints():
     return f"spark.sql.streaming.checkpointFileManagerClass={manager}"
 
 
+def few_hadoop_settings(folder):
+    """A jar with files of defaults in place of Hadoop's, which hold 2,000 settings.
+
+    Spark sends all settings with each task that writes, a fifth of the work of a small micro-batch.
+    Nearly all of these defaults are in Hadoop's code as well.
+    """
+    jar = folder / "few-hadoop-settings.jar"
+    if not jar.exists():  # the archive of classes is for this very file
+        made = jar.with_suffix(f".{os.getpid()}")
+        with zipfile.ZipFile(made, "w") as file:
+            for name in ("core", "hdfs", "mapred", "yarn"):
+                file.write(HERE / "spark_conf" / "hadoop-default.xml", f"{name}-default.xml")
+        made.rename(jar)
+    return jar
+
+
 class SparkClasses:
     """Makes all JVMs quick to start: the session's, and those of processes that tests start.
 
@@ -60,12 +77,13 @@ class SparkClasses:
         properties = settings / "spark-defaults.conf"
         options = [f'--properties-file "{properties}"', f"--conf {quick_checkpoints()}"]
         options.append("--conf spark.python.daemon.module=forked_workers")
+        options.append(f'--driver-class-path "{few_hadoop_settings(cache)}"')
         os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join([*options, "pyspark-shell"])
         paths = [str(HERE / "workers"), os.environ.get("PYTHONPATH")]
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-        self._archive = cache / f"{pyspark.__version__}.jsa"
+        self._archive = cache / f"spark-{pyspark.__version__}.jsa"
         self._options = (
-            "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable "
+            "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xlog:disable "
             f"-Dlog4j2.configurationFile={settings / 'log4j2.properties'}"
         )
         os.environ["JAVA_TOOL_OPTIONS"] = f"{self._options} -XX:SharedArchiveFile={self._archive}"
