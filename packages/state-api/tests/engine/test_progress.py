@@ -283,5 +283,7 @@ def test_two_subtasks_may_take_turns_on_one_thread(job):
             admit(two, ("b",))
         one.drain()
         two.drain()
+        assert one.rows_ready == 3
         assert one.take_rows() == [("a", 1), ("a", 2), ("a", 3)]
+        assert one.rows_ready == 0
         assert two.take_rows() == [("b", 1), ("b", 2), ("b", 3)]

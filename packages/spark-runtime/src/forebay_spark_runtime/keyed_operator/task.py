@@ -68,7 +68,7 @@ class SubtaskJob:
                 held = writer.batches(subtask.take_rows(), OUTPUT_ROWS)
             for batch in batch_input.ordered(first, source):
                 batch_input.feed(batch, subtask)
-                if len(subtask.engine.rows_out) >= OUTPUT_ROWS:
+                if subtask.rows_ready >= OUTPUT_ROWS:
                     yield from held
                     held = writer.batches(subtask.take_rows(), OUTPUT_ROWS)
             subtask.drain()

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import attrs
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from forebay_state_api.contract.compaction_job import CompactionJob, CompactionResult
     from forebay_state_api.contract.object_storage import ObjectStorage
 
@@ -133,11 +131,6 @@ class CompactionService(abc.ABC):
         """Return the service; it is closed at the end of the block."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        fault: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the service."""
         self.close()

@@ -164,6 +164,11 @@ class Subtask:
         """
         return self.engine.fire_timers()
 
+    @property
+    def rows_ready(self) -> int:
+        """The number of rows that the next `take_rows` returns if nothing runs in between."""
+        return len(self.engine.rows_out)
+
     def take_rows(self) -> list[Any]:
         """The rows given out since the last call, as the function made them."""
         return self.engine.take_rows()

@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Protocol, Self, cast
 
 from forebay_state_api.engine.arguments import (
@@ -233,12 +232,7 @@ class FunctionHarness:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # -- looking ------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from operator import itemgetter
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
@@ -167,11 +166,6 @@ class Pin:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Delete the pin, also after a failure."""
         self.close()

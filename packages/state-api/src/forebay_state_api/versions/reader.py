@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from forebay_state_api.errors import ConfigurationError, CorruptStateError
@@ -51,12 +50,7 @@ class VersionReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Delete the pin, also after a failure."""
         self.close()
 
