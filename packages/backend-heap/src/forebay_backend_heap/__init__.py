@@ -16,5 +16,4 @@ def __getattr__(name: str) -> Any:
         from forebay_backend_heap.backend import HeapBackend
 
         return HeapBackend
-    message = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(message)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -94,12 +94,11 @@ def found_result(job: CompactionJob, storage: ObjectStorage) -> CompactionResult
         return None
     sizes = {info.name: info.size for info in storage.list(job.output_prefix)}
     if fault := fault_of(job, result, sizes):
-        message = (
+        raise CorruptStateError(
             f"the compaction result {job.result_name} in {storage.url} cannot be installed: "
             f"{fault}. The files that it was made from are untouched: delete this object, and the "
             "job runs again after its timeout"
         )
-        raise CorruptStateError(message)
     return result
 
 

@@ -214,13 +214,13 @@ class Compactions:
         storage = self._opening.storage
         result = self._compactor.compact(job, storage, lambda: False)
         if result is None:
-            message = f"the compactor of {job.format!r} stopped although nothing cancelled it"
-            raise PluginError(message)
+            raise PluginError(
+                f"the compactor of {job.format!r} stopped although nothing cancelled it"
+            )
         outputs = outputs_of(job, result)
         sizes = {file.name: file.size for file in outputs}
         if fault := fault_of(job, result, sizes):
-            message = f"a compaction in {storage.url} went wrong: {fault}"
-            raise CorruptStateError(message)
+            raise CorruptStateError(f"a compaction in {storage.url} went wrong: {fault}")
         files = replaced(self.files, _inputs(job), outputs)
         assert files is not None, "adjacent layers can always be merged"
         self.files = files

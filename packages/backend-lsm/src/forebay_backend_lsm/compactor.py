@@ -71,8 +71,9 @@ class LsmCompactor:
         """Implement `forebay_state_api.contract.compactor.VerifyingCompactor.verify`."""
         entries = sum(sum(t.counts) for t in SortedFile.open(storage, file).tables.values())
         if entries != file.meta["entries"]:
-            message = f"file {file.name!r} holds {entries} cells, not {file.meta['entries']}"
-            raise CorruptStateError(message)
+            raise CorruptStateError(
+                f"file {file.name!r} holds {entries} cells, not {file.meta['entries']}"
+            )
 
 
 class _CancelledError(Exception):

@@ -67,8 +67,7 @@ class KeyGroupRange:
     def __attrs_post_init__(self) -> None:
         """Refuse an empty or negative range."""
         if not 0 <= self.start <= self.end:
-            msg = f"not a range of key groups: {self.start}..{self.end}"
-            raise ValueError(msg)
+            raise ValueError(f"not a range of key groups: {self.start}..{self.end}")
 
     def __iter__(self) -> Iterator[int]:
         """Iterate over the key groups, in ascending order."""
@@ -102,8 +101,7 @@ def key_group_of(key: Any, max_parallelism: int) -> int:
     """
     columns = key if isinstance(key, tuple) else (key,)
     if not columns:
-        msg = "a key has at least one column"
-        raise ValueError(msg)
+        raise ValueError("a key has at least one column")
     digest = xxh64_intdigest(_pack_bigint(len(columns)), _SEED)
     for column in columns:
         digest = xxh64_intdigest(_normalised(column), digest)
@@ -140,8 +138,7 @@ def key_group_range_of(subtask: int, parallelism: int, max_parallelism: int) -> 
     """
     _check_parallelism(parallelism, max_parallelism)
     if not 0 <= subtask < parallelism:
-        msg = f"subtask {subtask} does not exist at parallelism {parallelism}"
-        raise ValueError(msg)
+        raise ValueError(f"subtask {subtask} does not exist at parallelism {parallelism}")
     start = -(-subtask * max_parallelism // parallelism)
     end = ((subtask + 1) * max_parallelism - 1) // parallelism
     return KeyGroupRange(start, end)
@@ -160,21 +157,20 @@ def default_max_parallelism(parallelism: int) -> int:
     whatever its parallelism.
     """
     if parallelism < 1:
-        msg = f"parallelism must be at least 1, got {parallelism}"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"parallelism must be at least 1, got {parallelism}")
     wanted = -(-3 * parallelism // 2)
     return min(max(1 << (wanted - 1).bit_length(), 128), _MAX_KEY_GROUPS)
 
 
 def _check_parallelism(parallelism: int, max_parallelism: int) -> None:
     if not 1 <= max_parallelism <= _MAX_KEY_GROUPS:
-        msg = f"max parallelism must be within 1..{_MAX_KEY_GROUPS}, got {max_parallelism}"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(
+            f"max parallelism must be within 1..{_MAX_KEY_GROUPS}, got {max_parallelism}"
+        )
     if not 1 <= parallelism <= max_parallelism:
-        msg = (
+        raise ConfigurationError(
             f"parallelism must be within 1..{max_parallelism} (max parallelism), got {parallelism}"
         )
-        raise ConfigurationError(msg)
 
 
 def _normalised(column: Any) -> bytes:
@@ -186,19 +182,18 @@ def _normalised(column: Any) -> bytes:
 
 def _refuse(column: Any) -> bytes:
     if column is None:
-        msg = "a key, or a column of it, is null"
-        raise ValueError(msg)
+        raise ValueError("a key, or a column of it, is null")
     names = ", ".join(t.__name__ for t in _NORMALISE)
-    msg = f"a key column must be one of {names}; got {type(column).__qualname__}: {column!r}"
-    raise TypeError(msg)
+    raise TypeError(
+        f"a key column must be one of {names}; got {type(column).__qualname__}: {column!r}"
+    )
 
 
 def _of_int(column: int) -> bytes:
     try:
         return _pack_bigint(column)
     except struct.error:
-        msg = f"an integer key must fit 64 bits, got {column}"
-        raise ValueError(msg) from None
+        raise ValueError(f"an integer key must fit 64 bits, got {column}") from None
 
 
 def _of_bool(column: bool) -> bytes:  # noqa: FBT001 - the key itself
@@ -207,15 +202,13 @@ def _of_bool(column: bool) -> bytes:  # noqa: FBT001 - the key itself
 
 def _of_float(column: float) -> bytes:
     if math.isnan(column):
-        msg = "NaN cannot be a key: it equals nothing, not even itself"
-        raise ValueError(msg)
+        raise ValueError("NaN cannot be a key: it equals nothing, not even itself")
     return _pack_double(column + 0.0)  # turns -0.0 into the equal 0.0
 
 
 def _of_decimal(column: Decimal) -> bytes:
     if not column.is_finite():
-        msg = f"a Decimal key must be finite, got {column}"
-        raise ValueError(msg)
+        raise ValueError(f"a Decimal key must be finite, got {column}")
     return _shortest(column).encode()
 
 

@@ -99,8 +99,7 @@ def start(
 def status(gateway: inspection.GatewayTarget, *, watch: bool, as_json: bool) -> None:
     """Show workers, queue and rates."""
     if watch and as_json:
-        message = "--watch draws a screen; ask again for JSON"
-        raise click.UsageError(message)
+        raise click.UsageError("--watch draws a screen; ask again for JSON")
     inspection.show(gateway, watch=watch, as_json=as_json)
 
 

@@ -32,8 +32,9 @@ def start(
         from forebay_compaction_ray.ray_server.cluster import LOCAL, connected, start_gateway
         from forebay_compaction_ray.ray_server.spec import GatewaySpec
     except ImportError as error:
-        message = "Ray is not installed here: pip install 'forebay-compaction-ray[server]'"
-        raise ConfigurationError(message) from error
+        raise ConfigurationError(
+            "Ray is not installed here: pip install 'forebay-compaction-ray[server]'"
+        ) from error
     spec = GatewaySpec(
         host=given["host"],
         port=given["port"],

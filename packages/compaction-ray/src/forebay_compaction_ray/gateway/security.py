@@ -29,11 +29,10 @@ class ServerSecurity:
     def check(self, host: str) -> None:
         """Raise `ConfigurationError` for what would leave the gateway open to a network."""
         if host not in LOOPBACK and self.token is None:
-            message = (
+            raise ConfigurationError(
                 f"the gateway would listen on {host} for everyone: give --token-file, or keep to "
                 "--host 127.0.0.1"
             )
-            raise ConfigurationError(message)
         if (self.certificate is None) != (self.key is None):
             raise ConfigurationError("TLS needs a certificate and its key")
         if self.client_ca is not None and self.certificate is None:

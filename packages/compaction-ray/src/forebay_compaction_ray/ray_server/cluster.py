@@ -80,8 +80,9 @@ def start_gateway(spec: GatewaySpec, *, name: str, detached: bool) -> tuple[Any,
             .remote(spec)
         )
     except ValueError as error:
-        message = f"a gateway named {name!r} runs already: stop it, or choose another --name"
-        raise ConfigurationError(message) from error
+        raise ConfigurationError(
+            f"a gateway named {name!r} runs already: stop it, or choose another --name"
+        ) from error
     try:
         return actor, ray.get(actor.address.remote(), timeout=_START_S)
     except ray.exceptions.RayTaskError as error:

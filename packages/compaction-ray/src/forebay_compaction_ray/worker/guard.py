@@ -55,5 +55,6 @@ class JobStorage(ForwardingStorage):
 
     def _check(self, name: str) -> None:
         if not f"{self._above}{name}".startswith(self._writable):
-            message = f"a compactor wants to write {name!r}, which is not below {self._writable!r}"
-            raise PluginError(message)
+            raise PluginError(
+                f"a compactor wants to write {name!r}, which is not below {self._writable!r}"
+            )

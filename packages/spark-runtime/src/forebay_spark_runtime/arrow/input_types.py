@@ -33,12 +33,11 @@ def refuse_in_pipeline(error: Exception, operator: str) -> None:
     ``operator`` is named in the message.
     """
     if _IN_PIPELINE in str(error):
-        message = (
+        raise ConfigurationError(
             f"{operator}: a function under @dp.table must not ask for columns, as keyed() and "
             "ordered_wait() do: make the DataFrame outside, at the module's level, and return "
             "it from the function; docs/how-to/pipelines.md shows it"
-        )
-        raise ConfigurationError(message) from None
+        ) from None
 
 
 def schema_of(df: Any, operator: str) -> Any:
@@ -54,11 +53,10 @@ def schema_of(df: Any, operator: str) -> Any:
         if not isinstance(error, ValueError):
             raise
         reason = str(error).splitlines()[0]
-        message = (
+        raise ConfigurationError(
             f"{operator}: a column of the input is of a type that this pyspark does not know: "
             f"{reason}; cast it to string, or drop it"
-        )
-        raise ConfigurationError(message) from error
+        ) from error
 
 
 def check_carried(fields: Iterable[Any], operator: str) -> None:
@@ -82,11 +80,10 @@ def _check(fields: Iterable[Any], operator: str, flaw_of: Callable[[Any], Flaw],
         flaw = flaw_of(field.dataType)
         if flaw is not None:
             why, way_out = flaw
-            message = (
+            raise ConfigurationError(
                 f"{operator}: column {field.name!r} of type {field.dataType.simpleString()} {what}:"
                 f" {why}; {way_out}, or drop it"
             )
-            raise ConfigurationError(message)
 
 
 def _cannot_travel(kind: Any) -> Flaw:

@@ -73,8 +73,7 @@ def _instants(array: Any) -> list[Any]:
             return [None if one is None else one.replace(tzinfo=UTC) for one in found]
         return [one.replace(tzinfo=UTC) for one in found]
     except AttributeError:
-        message = "a timestamp outside the years 1 to 9999"
-        raise OverflowError(message) from None
+        raise OverflowError("a timestamp outside the years 1 to 9999") from None
 
 
 def _struct_reader(kind: Any) -> ColumnReader:
@@ -178,8 +177,10 @@ class RowReader:
                     read(one)
                 except tuple(_UNREADABLE) as error:
                     what, way_out = _UNREADABLE[type(error)]
-                    text = f"column {name!r} ({column.type}) has {what}, {shown(one)}; {way_out}"
-                    raise UnreadableValueError(text, position) from error
+                    raise UnreadableValueError(
+                        f"column {name!r} ({column.type}) has {what}, {shown(one)}; {way_out}",
+                        position,
+                    ) from error
 
 
 def shown(array: Any) -> str:

@@ -42,11 +42,10 @@ class RowOrder:
         if isinstance(row, Mapping):
             self._check_names(tuple(row), row)
             return tuple(row[name] for name in self._names)
-        message = (
+        raise OutputSchemaError(
             f"{self._who} emitted {type(row).__name__} {reprlib.repr(row)}; a row is a tuple "
             f"in the order of the columns ({', '.join(self._names)}), a NamedTuple, a Row or a dict"
         )
-        raise OutputSchemaError(message)
 
     def _picked(self, row: tuple[Any, ...], fields: tuple[str, ...]) -> tuple[Any, ...]:
         key = (type(row), fields)
@@ -63,11 +62,10 @@ class RowOrder:
             return
         missing = [name for name in self._names if name not in given]
         unknown = [str(name) for name in given if name not in self._names]
-        message = (
+        raise OutputSchemaError(
             f"{self._who} emitted {reprlib.repr(row)}: the schema's columns are "
             f"{', '.join(self._names)}; missing {missing or 'none'}, unknown {unknown or 'none'}"
         )
-        raise OutputSchemaError(message)
 
 
 class RowWriter:
@@ -130,11 +128,10 @@ class RowWriter:
         except _MISFITS as error:
             self._misfit(position, rows, error)
         if column.null_count and not field.nullable:
-            message = (
+            raise OutputSchemaError(
                 f"{self._where}column {field.name!r} is declared NOT NULL; {self._function} gave "
                 f"None{self._in_row(rows[values.index(None)])}"
             )
-            raise OutputSchemaError(message)
         return column
 
     def _array(self, position: int, values: list[Any]) -> Any:
@@ -152,8 +149,7 @@ class RowWriter:
             and (found := infinities(column))
             and infinities(pa.array(given, type=wide)) < found
         ):
-            message = "too large a number for a float"
-            raise ValueError(message)
+            raise ValueError("too large a number for a float")
         return column
 
     def _misfit(self, position: int, rows: list[Any], error: Exception) -> NoReturn:
@@ -166,12 +162,11 @@ class RowWriter:
             try:
                 self._array(position, [value])
             except _MISFITS as why:
-                message = (
+                raise OutputSchemaError(
                     f"{self._where}column {field.name!r} is declared {self._types[position]}; "
                     f"{self._function} gave {type(value).__name__} {reprlib.repr(value)}"
                     f"{self._in_row(row)}: {plain_reason(why)}"
-                )
-                raise OutputSchemaError(message) from why
+                ) from why
         raise error
 
     def _in_row(self, row: Any) -> str:
@@ -180,8 +175,7 @@ class RowWriter:
 
     def _wrong_width(self, rows: list[Any]) -> NoReturn:
         row = next(row for row in rows if len(row) != self._width)
-        message = (
+        raise OutputSchemaError(
             f"{self._who} emitted a row of {len(row)} values, {reprlib.repr(row)}; the "
             f"schema has {self._width} columns: {', '.join(self._names)}"
         )
-        raise OutputSchemaError(message)

@@ -64,12 +64,11 @@ def time_zone(name: str) -> tzinfo:
     try:
         return ZoneInfo(name) if match is None else _offset(match)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        message = (
+        raise ConfigurationError(
             f"spark.sql.session.timeZone = {name!r} is neither an offset such as +02:00 nor a "
             "region that Python finds: set a region such as Europe/Berlin, and install the package "
             "tzdata where workers have no time zones"
-        )
-        raise ConfigurationError(message) from error
+        ) from error
 
 
 def _offset(match: re.Match[str]) -> tzinfo:

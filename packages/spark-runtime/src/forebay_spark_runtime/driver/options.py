@@ -94,11 +94,10 @@ def operator_options(
     batch = checked_batch(df, query, batch_id, uid)
     directory = checked_directory(df, settings, batch, uid)
     if restore is not None and directory is None:
-        message = (
+        raise ConfigurationError(
             f"operator {uid!r}: restore_from= needs query=: without it the state of a bounded "
             "DataFrame is dropped at its end"
         )
-        raise ConfigurationError(message)
     return KeyedOptions(
         uid=uid,
         parallelism=checked_parallelism(parallelism, most, uid),
@@ -115,11 +114,10 @@ def operator_options(
 def checked_dataframe(df: object) -> None:
     """Raise `ConfigurationError` unless ``df`` is a DataFrame, of classic Spark or of Connect."""
     if not hasattr(type(df), "mapInArrow"):
-        message = (
+        raise ConfigurationError(
             f"keyed() takes a DataFrame of Spark first, then the key columns, not "
             f"{type(df).__name__} {reprlib.repr(df)}"
         )
-        raise ConfigurationError(message)
 
 
 def checked_batch(df: Any, query: Any, batch_id: Any, uid: str) -> sessions.MicroBatch:
@@ -128,18 +126,17 @@ def checked_batch(df: Any, query: Any, batch_id: Any, uid: str) -> sessions.Micr
     Raises `ConfigurationError` if they are invalid, missing, or not those of Spark on this thread.
     """
     if query is not None and not (isinstance(query, str) and query):
-        message = f"operator {uid!r}: query= is a name, not {query!r}"
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"operator {uid!r}: query= is a name, not {query!r}")
     if query is not None:
         escaped(query, f"operator {uid!r}: query=")
     if batch_id is not None and not (is_count(batch_id) or batch_id == 0):
-        message = f"operator {uid!r}: batch_id is a number from 0, not {batch_id!r}"
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"operator {uid!r}: batch_id is a number from 0, not {batch_id!r}")
     given = sessions.MicroBatch(query=query, batch_id=batch_id)
     if df.isStreaming:
         if batch_id is not None:
-            message = f"operator {uid!r}: Spark numbers the batches of a stream; leave batch_id out"
-            raise ConfigurationError(message)
+            raise ConfigurationError(
+                f"operator {uid!r}: Spark numbers the batches of a stream; leave batch_id out"
+            )
         return given
     if sessions.in_connect_foreach_batch():
         return _complete(given, uid)
@@ -150,12 +147,11 @@ def _complete(given: sessions.MicroBatch, uid: str) -> sessions.MicroBatch:
     values = {"query": given.query, "batch_id": given.batch_id}
     missing = [f"{name}=" for name, value in values.items() if value is None]
     if missing:
-        message = (
+        raise ConfigurationError(
             f"operator {uid!r}: Spark gives no query and batch id in foreachBatch under Spark "
             f"Connect; pass {' and '.join(missing)} to keyed(): a name of your own for the query, "
             "and the second argument of the foreachBatch function"
         )
-        raise ConfigurationError(message)
     return attrs.evolve(given, run_id=sessions.PROCESS_RUN)
 
 
@@ -164,16 +160,16 @@ def _agreed(
 ) -> sessions.MicroBatch:
     known = spark.batch_id
     if known is not None and given.batch_id not in (None, known):
-        message = (
+        raise ConfigurationError(
             f"operator {uid!r}: this is batch {known}, and batch_id={given.batch_id} was passed; "
             "pass the second argument of the foreachBatch function, or leave it out"
         )
-        raise ConfigurationError(message)
     batch_id = given.batch_id if known is None else known
     query = given.query or spark.query
     if query is None and batch_id is not None:
-        message = f"operator {uid!r}: batch_id= numbers the batches of a query; pass query= with it"
-        raise ConfigurationError(message)
+        raise ConfigurationError(
+            f"operator {uid!r}: batch_id= numbers the batches of a query; pass query= with it"
+        )
     return attrs.evolve(spark, query=query, batch_id=batch_id)
 
 
@@ -188,11 +184,10 @@ def checked_directory(
         return None
     directory = located(settings.required("state.dir", argument="state_dir"))
     if directory.lower().startswith("memory:"):
-        message = (
+        raise ConfigurationError(
             f"operator {uid!r}: state in {directory} would be a process's own, and Spark's workers "
             "are many; name a directory or a URL that all of them reach"
         )
-        raise ConfigurationError(message)
     if not sessions.is_connect(df.sparkSession):
         # Nothing is read or written yet: this finds an invalid scheme, option or path.
         open_storage(directory, settings.storage_options())
@@ -213,18 +208,16 @@ def checked_event_time(
         return None, 0
     schema = df.schema
     if not isinstance(event_time, str) or event_time not in schema.names:
-        message = (
+        raise ConfigurationError(
             f"operator {uid!r}: there is no column {event_time!r} of event times; "
             f"the columns are {', '.join(schema.names)}"
         )
-        raise ConfigurationError(message)
     kind = schema[event_time].dataType.simpleString()
     if kind != "timestamp":
-        message = (
+        raise ConfigurationError(
             f"operator {uid!r}: event times are a column of type timestamp, and {event_time!r} is "
             f"of type {kind}; cast it"
         )
-        raise ConfigurationError(message)
     return event_time, checked_lateness(allowed_lateness, uid)
 
 
@@ -240,15 +233,15 @@ def checked_order(df: Any, order_by: object, uid: str) -> tuple[str, ...]:
     schema = df.schema
     for name in names:
         if name not in schema.names:
-            message = (
+            raise ConfigurationError(
                 f"operator {uid!r}: there is no column {name!r} to order by; "
                 f"the columns are {', '.join(schema.names)}"
             )
-            raise ConfigurationError(message)
         kind = schema[name].dataType.simpleString()
         if kind.startswith(_UNORDERED):
-            message = f"operator {uid!r}: column {name!r} of type {kind} cannot be ordered by"
-            raise ConfigurationError(message)
+            raise ConfigurationError(
+                f"operator {uid!r}: column {name!r} of type {kind} cannot be ordered by"
+            )
     return names
 
 
@@ -258,11 +251,10 @@ def _order_names(order_by: object, uid: str) -> tuple[str, ...]:
     names = (order_by,) if isinstance(order_by, str) else order_by
     if isinstance(names, Sequence) and all(isinstance(name, str) for name in names):
         return tuple(names)
-    message = (
+    raise ConfigurationError(
         f"operator {uid!r}: order_by= is the name of a column, or a list of names, not "
         f"{order_by!r}; rows come in ascending order of each"
     )
-    raise ConfigurationError(message)
 
 
 _FAMILIES: Final = (
@@ -284,12 +276,11 @@ def ordered_alike(first: Any, second: Any, orders: Sequence[tuple[str, ...]], ui
         # Spark converts the two to one type, which keeps the order only within such a family.
         alike = any(all(isinstance(kind, family) for kind in types) for family in _FAMILIES)
         if shown[0] != shown[1] and not alike:
-            message = (
+            raise ConfigurationError(
                 f"operator {uid!r}: connected inputs are sorted together, and order_by names "
                 f"{one!r} of type {shown[0]} on the first and {other!r} of type {shown[1]} on the "
                 "second keyed(); cast one of them"
             )
-            raise ConfigurationError(message)
 
 
 def agreeing(first: KeyedOptions, second: KeyedOptions) -> None:

@@ -101,8 +101,7 @@ def refuse_speculation(session: Any, given: dict[str, str]) -> None:
     if value is None and not is_connect(session):
         value = session.sparkContext.getConf().get(_SPECULATION, "false")
     if str(value).lower() == "true":
-        message = (
+        raise ConfigurationError(
             "spark.speculation is on: two copies of a task would make one version of the state at "
             "the same time. Set spark.speculation=false for applications with keyed state"
         )
-        raise ConfigurationError(message)

@@ -208,21 +208,19 @@ class BatchInput:
         return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
     def _refuse_value(self, error: UnreadableValueError, position: int) -> NoReturn:
-        message = (
+        raise ConfigurationError(
             f"operator {self._layout.uid!r}, subtask {self._task.subtask}: record "
             f"{self._seen + position} of the subtask's micro-batch cannot be read: {error}"
-        )
-        raise ConfigurationError(message) from error
+        ) from error
 
     def _refuse_key(self, batch: Any, number: int, where: Any, what: str) -> None:
         position = pc.index(where, value=True).as_py()
-        message = (
+        raise ConfigurationError(
             f"operator {self._layout.uid!r}, subtask {self._task.subtask}: key column "
             f"{self._layout.key_names[number]!r} is {what} in record {self._seen + position} of "
             f"the subtask's micro-batch: {self._shown(batch, position)}. Filter such rows, or give "
             "them a key"
         )
-        raise ConfigurationError(message)
 
 
 def _value_shown(column: Any) -> Any:

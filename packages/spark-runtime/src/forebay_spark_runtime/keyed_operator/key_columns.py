@@ -125,31 +125,28 @@ def key_columns(schema: Any, names: Sequence[str], uid: str) -> KeyColumns:
     or if a column's type cannot be a key. ``uid`` names the operator in the message.
     """
     if not names:
-        message = f"operator {uid!r}: keyed() needs at least one key column"
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"operator {uid!r}: keyed() needs at least one key column")
     for name in names:
         if not isinstance(name, str):
-            message = f"operator {uid!r}: key columns are given by name, not as {name!r}"
-            raise ConfigurationError(message)
+            raise ConfigurationError(
+                f"operator {uid!r}: key columns are given by name, not as {name!r}"
+            )
         if name not in schema.names:
-            message = (
+            raise ConfigurationError(
                 f"operator {uid!r}: there is no column {name!r} to key by; "
                 f"the columns are {', '.join(schema.names)}"
             )
-            raise ConfigurationError(message)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        message = (
+        raise ConfigurationError(
             f"operator {uid!r}: {', '.join(twice)} is named twice among the key columns; name each "
             "column once"
         )
-        raise ConfigurationError(message)
     types = tuple(schema[name].dataType for name in names)
     for name, kind in zip(names, types, strict=True):
         if _name_of(kind) not in _KEY_TYPES:
-            message = (
+            raise ConfigurationError(
                 f"operator {uid!r}: column {name!r} of type {kind.simpleString()} cannot be a key; "
                 f"types that can: {', '.join(_KEY_TYPES)}. Key by a column computed from it"
             )
-            raise ConfigurationError(message)
     return KeyColumns(tuple(names), types)

@@ -86,11 +86,12 @@ class KeyedDataFrame:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            message = (
+            raise AttributeError(
                 f"keyed(...) has no {name!r}: .process(fn, schema), .map, .flat_map, .reduce, or "
-                ".connect(...).process make a DataFrame of it"
+                ".connect(...).process make a DataFrame of it",
+                name=name,
+                obj=self,
             )
-            raise AttributeError(message, name=name, obj=self)
 
     def process(
         self,
@@ -186,8 +187,9 @@ class KeyedDataFrame:
         Raises `ConfigurationError` where the two differ.
         """
         if not isinstance(other, KeyedDataFrame):
-            message = f"connect takes another keyed(...) DataFrame, not {type(other).__name__}"
-            raise ConfigurationError(message)
+            raise ConfigurationError(
+                f"connect takes another keyed(...) DataFrame, not {type(other).__name__}"
+            )
         _check_connected(self, other)
         return ConnectedDataFrame(self, other)
 
@@ -308,14 +310,14 @@ def keyed(
 def _check_connected(first: KeyedDataFrame, second: KeyedDataFrame) -> None:
     uid = first.options.uid
     if first.keys.families() != second.keys.families():
-        message = (
+        raise ConfigurationError(
             f"operator {uid!r}: connected inputs are keyed by columns of the same kinds, in order; "
             f"got {first.keys} and {second.keys}"
         )
-        raise ConfigurationError(message)
     if first.df.isStreaming != second.df.isStreaming:
-        message = f"operator {uid!r}: connect two streams, or two bounded DataFrames"
-        raise ConfigurationError(message)
+        raise ConfigurationError(
+            f"operator {uid!r}: connect two streams, or two bounded DataFrames"
+        )
     checks.agreeing(first.options, second.options)
     orders = [side.options.order_by for side in (first, second)]
     checks.ordered_alike(first.df, second.df, orders, uid)
@@ -373,11 +375,10 @@ def _apply(sides: Sequence[KeyedDataFrame], fn: Any, schema: Schema) -> DataFram
 
 def _check_timers(fn: Any, options: KeyedOptions) -> None:
     if options.event_time is not None and timer_method(fn) is None:
-        message = (
+        raise ConfigurationError(
             f"operator {options.uid!r}: event_time= is for functions with timers, and "
             f"{function_name(fn)} has no on_timer method"
         )
-        raise ConfigurationError(message)
 
 
 def _layout(sides: Sequence[KeyedDataFrame], inputs: Sequence[Input]) -> KeyedInputLayout:
@@ -409,11 +410,10 @@ def _enter_batch(options: KeyedOptions) -> None:
         return
     mark = (f"{batch.query} {batch.run_id}", uid)
     if _batches.get(mark) == batch.batch_id:
-        message = (
+        raise ConfigurationError(
             f"keyed() was called twice for operator {uid!r} in batch {batch.batch_id}: the second "
             "one would start from the same version and undo the first. Give each a uid of its own "
             "(in a loop over tenants, say, the tenant's name in it)"
         )
-        raise ConfigurationError(message)
     _batches[mark] = batch.batch_id
     stored_operators.warn_in_first_batch(options)

@@ -91,18 +91,17 @@ def parsed_schema(parse: Callable[[Any], StructType], schema: Any, uid: str) -> 
         arrow = arrow_schema(spark)
     except Exception as error:
         refuse_in_pipeline(error, f"operator {uid!r}")
-        message = (
+        raise ConfigurationError(
             f"operator {uid!r}: the output schema {schema!r} does not parse: {_reason(error)}. "
             "Write it like 'user string, n long', with string in place of char and varchar, or "
             "pass a StructType"
-        )
-        raise ConfigurationError(message) from error
+        ) from error
     if not len(spark):
-        message = f"operator {uid!r}: the output schema has no columns"
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"operator {uid!r}: the output schema has no columns")
     if len(set(spark.names)) < len(spark.names):
-        message = f"operator {uid!r}: the output schema has two columns of one name: {spark.names}"
-        raise ConfigurationError(message)
+        raise ConfigurationError(
+            f"operator {uid!r}: the output schema has two columns of one name: {spark.names}"
+        )
     return OutputSchema(spark, arrow, declared_types(schema, spark))
 
 
@@ -145,12 +144,14 @@ def plan(inputs: Sequence[Input], options: KeyedOptions, now_ms: int) -> DataFra
 def _check_columns(one: Input, uid: str) -> None:
     names = one.df.columns
     if len(set(names)) < len(names):
-        message = f"operator {uid!r}: the input has two columns of one name: {', '.join(names)}"
-        raise ConfigurationError(message)
+        raise ConfigurationError(
+            f"operator {uid!r}: the input has two columns of one name: {', '.join(names)}"
+        )
     taken = [name for name in names if name.startswith(Hidden.PREFIX)]
     if taken:
-        message = f"operator {uid!r}: the input has columns of reserved names: {', '.join(taken)}"
-        raise ConfigurationError(message)
+        raise ConfigurationError(
+            f"operator {uid!r}: the input has columns of reserved names: {', '.join(taken)}"
+        )
 
 
 def _side(position: int, inputs: Sequence[Input], options: KeyedOptions, now: str) -> DataFrame:

@@ -25,11 +25,10 @@ def running_reduce(fn: Any, schema: Any) -> RunningReduce:
     """
     reduce = fn.reduce if isinstance(fn, ReduceFunction) else fn
     if _is_generator(reduce) or _is_generator(type(reduce).__call__):
-        message = (
+        raise ConfigurationError(
             f"reduce takes a function that returns one row, and {function_name(fn)} is a "
             "generator: return the row instead of yielding it"
         )
-        raise ConfigurationError(message)
     make = RunningReduce if form_of(reduce) == "plain" else AsyncRunningReduce
     return make(fn, reduce, schema)
 

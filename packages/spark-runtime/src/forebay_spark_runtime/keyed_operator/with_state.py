@@ -41,11 +41,10 @@ class WithState(Adapter, KeyedProcessFunction[Any, Any, Any]):
         self._descriptor = ValueStateDescriptor(STATE, state_type, ttl=ttl)
         called = fn if inspect.isroutine(fn) else getattr(fn, "__call__", fn)  # noqa: B004 - to look into it
         if isinstance(fn, (Function, type)) or not callable(fn) or _is_asynchronous(called):
-            message = (
+            raise ConfigurationError(
                 f"{self.method} takes a plain callable fn(row, value), not {fn!r}; a function "
                 "that awaits declares its states itself: use process"
             )
-            raise ConfigurationError(message)
 
     def open(self, context: RuntimeContext) -> None:
         self._state: ValueState[Any] = context.get_state(self._descriptor)

@@ -43,6 +43,5 @@ def _struct_of(ddl: Any) -> StructType:
     """Make a ``StructType`` of DDL, without Java."""
     json = json_of_ddl(ddl)
     if not isinstance(json, dict) or json["type"] != "struct":
-        message = "it names no column"
-        raise ValueError(message)
+        raise ValueError("it names no column")
     return StructType.fromJson(json)

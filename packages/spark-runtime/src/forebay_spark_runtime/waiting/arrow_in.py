@@ -71,8 +71,9 @@ class Segmenter:
             found = key(row)
             hash(found)
         except Exception as error:
-            text = f"{self._name}: key= raised {type(error).__name__}: {error} for {row!r}"
-            raise FunctionError(text) from error
+            raise FunctionError(
+                f"{self._name}: key= raised {type(error).__name__}: {error} for {row!r}"
+            ) from error
         return found
 
     def _read(self, data: Any, positions: Sequence[int], which: int, count: int) -> list[Any]:

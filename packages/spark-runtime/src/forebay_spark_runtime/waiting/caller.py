@@ -282,8 +282,9 @@ class Caller:
         try:
             return self.policy.on_error(row, error, tries)
         except Exception as raised:
-            text = f"on_error raised {type(raised).__name__}: {raised} for {self.describe(index)}"
-            raise FunctionError(text) from raised
+            raise FunctionError(
+                f"on_error raised {type(raised).__name__}: {raised} for {self.describe(index)}"
+            ) from raised
 
     def failure(self, index: int, error: BaseException, tries: int) -> FunctionError:
         """Return the error that fails the micro-batch."""

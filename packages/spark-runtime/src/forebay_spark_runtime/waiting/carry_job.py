@@ -122,9 +122,8 @@ def refuse_ending(task: Any, uid: str) -> None:
     No later batch would make the calls of the rows that are left.
     """
     if task.getLocalProperty(query_listener.ENDS) == "true":
-        message = (
+        raise ConfigurationError(
             f"operator {uid!r}: with pending='carry' rows are left to the next micro-batch, and "
             "with the triggers availableNow and once no next one comes. Use pending='wait', or a "
             "trigger that goes on"
         )
-        raise ConfigurationError(message)

@@ -58,8 +58,9 @@ class PendingRows(KeyedProcessFunction[Any, Any, Any], CheckpointedFunction):
 
     def process_element(self, row: Any, ctx: RuntimeContext) -> Any:
         """Raise `StateAccessError`: the wait itself makes the calls for its rows."""
-        message = f"operator {self._uid!r}: row {row!r:.200} of {ctx.operator_uid!r} is not keyed"
-        raise StateAccessError(message)
+        raise StateAccessError(
+            f"operator {self._uid!r}: row {row!r:.200} of {ctx.operator_uid!r} is not keyed"
+        )
 
     def leave(self, rows: Iterable[tuple[str, Any]]) -> None:
         """Set the rows to be stored: pairs of idempotency key and Arrow batch of one row."""
@@ -75,14 +76,13 @@ class PendingRows(KeyedProcessFunction[Any, Any, Any], CheckpointedFunction):
     def _check_columns(self, stored: Columns) -> None:
         if stored == self._columns:
             return
-        message = (
+        raise StateMigrationError(
             f"operator {self._uid!r}: {len(self.rows)} rows are pending that were stored with the "
             f"columns {_text(stored)}; the input now has {_text(self._columns)}. Run the query "
             "once more with the stored columns and a carry_after that lets every call end, so that "
             "nothing is pending; or use pending='wait' from the start, which stores no rows; or "
             "give the operator another uid, which loses these rows"
         )
-        raise StateMigrationError(message)
 
 
 def packed_row(row: Any) -> bytes:

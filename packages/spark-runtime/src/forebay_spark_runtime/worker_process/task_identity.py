@@ -80,8 +80,9 @@ def _action(options: KeyedOptions, task: Any) -> str | None:
 
 def _required(batch_id: str | None, uid: str) -> int:
     if batch_id is None:
-        message = f"operator {uid!r}: Spark gave its task no batch id, though it is on a stream"
-        raise ConfigurationError(message)
+        raise ConfigurationError(
+            f"operator {uid!r}: Spark gave its task no batch id, though it is on a stream"
+        )
     return int(batch_id)
 
 

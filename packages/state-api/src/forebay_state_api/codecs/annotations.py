@@ -44,8 +44,9 @@ def _shape(annotation: Any, within: _Classes) -> TypeShape:
 
 def _spark(data_type: Any) -> TypeShape:
     if isinstance(data_type, type):
-        msg = f"{data_type.__name__} is a class: pass an instance, {data_type.__name__}(...)"
-        raise UnsupportedTypeError(msg)
+        raise UnsupportedTypeError(
+            f"{data_type.__name__} is a class: pass an instance, {data_type.__name__}(...)"
+        )
     return shape_of_json(data_type.jsonValue())
 
 
@@ -59,8 +60,7 @@ def _class(annotation: Any, within: _Classes) -> TypeShape:
     if annotation in SCALARS:
         return scalar_shape(annotation)
     if annotation in within:
-        msg = f"{annotation.__qualname__} contains itself"
-        raise UnsupportedTypeError(msg)
+        raise UnsupportedTypeError(f"{annotation.__qualname__} contains itself")
     shape = class_shape(annotation, lambda part: _shape(part, (*within, annotation)))
     if shape is None:
         raise _unsupported(annotation)
@@ -88,8 +88,7 @@ def _generic(annotation: Any, origin: Any, within: _Classes) -> TypeShape:
 def _union(annotation: Any, within: _Classes) -> TypeShape:
     others = [part for part in get_args(annotation) if part is not type(None)]
     if len(others) != 1:
-        msg = f"of unions only 'T | None' is supported, not {annotation!r}"
-        raise UnsupportedTypeError(msg)
+        raise UnsupportedTypeError(f"of unions only 'T | None' is supported, not {annotation!r}")
     inner = _shape(others[0], within)
     return inner if isinstance(inner, AnyShape) else OptionalShape(inner)
 

@@ -41,8 +41,7 @@ def class_shape(cls: type, shape_of: ShapeOf) -> TypeShape | None:
 
 def _enum_shape(cls: type[enum.Enum]) -> TypeShape:
     if not cls.__members__:
-        msg = f"{cls.__qualname__} has no members"
-        raise UnsupportedTypeError(msg)
+        raise UnsupportedTypeError(f"{cls.__qualname__} has no members")
     return FlagShape(cls) if issubclass(cls, enum.Flag) else EnumShape(cls)
 
 
@@ -113,8 +112,9 @@ def _dataclass_shape(cls: type[Any], shape_of: ShapeOf) -> TypeShape:
     ]
     hook = "__post_init__" if hasattr(cls, "__post_init__") else None
     if hook is not None and any(_is_init_var(hint) for hint in hints.values()):
-        msg = f"{cls.__qualname__}.__post_init__ takes InitVars, which state does not keep"
-        raise UnsupportedTypeError(msg)
+        raise UnsupportedTypeError(
+            f"{cls.__qualname__}.__post_init__ takes InitVars, which state does not keep"
+        )
     frozen = bool(cls.__dataclass_params__.frozen)
     maker = ObjectMaker(cls, [field.name for field in fields], hook)
     return RecordShape(cls, fields, kind="dataclass", maker=maker, frozen=frozen)
@@ -141,8 +141,7 @@ def _field_shape(cls: type, name: str, hints: Mapping[str, Any], shape_of: Shape
     try:
         return shape_of(hints.get(name, Any))
     except UnsupportedTypeError as error:
-        msg = f"field {name!r} of {cls.__qualname__}: {error}"
-        raise UnsupportedTypeError(msg) from error
+        raise UnsupportedTypeError(f"field {name!r} of {cls.__qualname__}: {error}") from error
 
 
 def _aliases(hints: Mapping[str, Any], name: str) -> tuple[str, ...]:
@@ -170,9 +169,8 @@ def _hints_by_value(cls: type) -> dict[str, Any]:
     try:
         return typing.get_type_hints(cls, localns=names, include_extras=True)
     except NameError as error:
-        msg = (
+        raise UnsupportedTypeError(
             f"the annotations of {cls.__qualname__} cannot be resolved here ({error}); define it, "
             "and the classes it refers to, at the top of a module that the workers can import, or "
             "leave out 'from __future__ import annotations' where it is defined"
-        )
-        raise UnsupportedTypeError(msg) from error
+        ) from error

@@ -105,18 +105,19 @@ class CodecShape(TypeShape):
     def reader(self, stored: Description) -> Function:
         """Accept data that the codec can read."""
         if stored["type"] != "codec" or stored["id"] != self._codec.id:
-            msg = f"codec {self._codec.id} cannot read {describe_type(stored)}"
-            raise UnreadableError(msg)
+            raise UnreadableError(f"codec {self._codec.id} cannot read {describe_type(stored)}")
         if stored != self.description and not self._codec.compatible_with(stored["text"]):
-            msg = f"codec {self._codec.id} reports that it cannot read {describe_type(stored)}"
-            raise UnreadableError(msg)
+            raise UnreadableError(
+                f"codec {self._codec.id} reports that it cannot read {describe_type(stored)}"
+            )
         return self._codec.decode
 
     def _encode(self, value: Any) -> bytes:
         data = self._codec.encode(value)
         if type(data) is not bytes:
-            msg = f"{class_name(self._codec)}.encode must return bytes, not {class_name(data)}"
-            raise TypeError(msg)
+            raise TypeError(
+                f"{class_name(self._codec)}.encode must return bytes, not {class_name(data)}"
+            )
         return data
 
     def _through_bytes(self, value: Any) -> Any:
@@ -273,11 +274,11 @@ class ValueCodec:
             raise
         except Exception as error:
             declared = describe_type(self.description)
-            message = (
+            raise UndecodedError(
                 f"{self._of_what()}what is stored is not {declared}: "
-                f"{type(error).__name__}: {error}"
-            )
-            raise UndecodedError(message, self._first_unreadable(load)) from error
+                f"{type(error).__name__}: {error}",
+                self._first_unreadable(load),
+            ) from error
 
     def _of_what(self) -> str:
         return f"{self.what}: " if self.what else ""
@@ -310,8 +311,7 @@ class ValueCodec:
 
 def _listed(values: Any) -> Any:
     if not isinstance(values, list | tuple):
-        message = f"{class_name(values)} where a list belongs"
-        raise TypeError(message)
+        raise TypeError(f"{class_name(values)} where a list belongs")
     return values
 
 
@@ -329,14 +329,12 @@ def _admission(shape: TypeShape, what: str) -> Function:
             return shape.convert(value)
         except MisfitError as fault:
             where = f"{fault.path.strip()} is " if fault.path else ""
-            msg = (
+            raise TypeError(
                 f"{prefix}expected {describe_type(shape.description)}, got {reprlib.repr(value)}: "
                 f"{where}{fault.problem}"
-            )
-            raise TypeError(msg) from None
+            ) from None
         except TypeError as error:  # raised by a user's codec
-            msg = f"{prefix}{error}"
-            raise TypeError(msg) from error
+            raise TypeError(f"{prefix}{error}") from error
 
     code = Code()
     test = shape.test("v", code)

@@ -132,8 +132,9 @@ class TupleShape(TypeShape):
         """Accept tuples of as many elements, each of which can be read."""
         _same_type(self, stored)
         if len(stored["elements"]) != len(self._elements):
-            msg = f"{len(stored['elements'])} elements are stored, {len(self._elements)} declared"
-            raise UnreadableError(msg)
+            raise UnreadableError(
+                f"{len(stored['elements'])} elements are stored, {len(self._elements)} declared"
+            )
         pairs = zip(self._elements, stored["elements"], strict=True)
         return by_position([element.reader(of) for element, of in pairs])
 
@@ -204,14 +205,14 @@ def _refuse(shape: TypeShape, value: Any) -> NoReturn:
 
 def _same_type(shape: TypeShape, stored: Description) -> None:
     if stored["type"] != shape.description["type"]:
-        msg = f"{describe_type(stored)} cannot be read as {describe_type(shape.description)}"
-        raise UnreadableError(msg)
+        raise UnreadableError(
+            f"{describe_type(stored)} cannot be read as {describe_type(shape.description)}"
+        )
 
 
 def _not_a_key(shape: TypeShape) -> Function:
     def refuse(_: Any) -> NoReturn:
-        msg = f"{describe_type(shape.description)} cannot be a key, or a part of one"
-        raise TypeError(msg)
+        raise TypeError(f"{describe_type(shape.description)} cannot be a key, or a part of one")
 
     return refuse
 

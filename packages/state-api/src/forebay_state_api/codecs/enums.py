@@ -43,8 +43,9 @@ class EnumShape(TypeShape):
     def reader(self, stored: Description) -> Function:
         """Accept enumerations; reading a member that was removed is an error."""
         if stored["type"] != "enum":
-            msg = f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"
-            raise UnreadableError(msg)
+            raise UnreadableError(
+                f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"
+            )
         return _Members(self._cls).__getitem__
 
 
@@ -79,16 +80,14 @@ class _Members(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         if type(name) is not str:
-            message = f"{a_class(name)} in place of the name of a member"
-            raise TypeError(message)
+            raise TypeError(f"{a_class(name)} in place of the name of a member")
         if issubclass(self._cls, enum.Flag) and ("|" in name or not name):
             return reduce(or_, [self[part] for part in name.split("|") if part], self._cls(0))
         members = ", ".join(self._cls.__members__)
-        msg = (
+        raise StateMigrationError(
             f"stored state holds {self._cls.__qualname__}.{name}, which is no longer a member "
             f"(the members are {members}); keep it, if need be with another value or as an alias"
         )
-        raise StateMigrationError(msg)
 
 
 def _flag_name(value: enum.Flag) -> str:

@@ -47,8 +47,7 @@ class Alias:
     def __init__(self, *names: str) -> None:
         """``names`` are the former names, at least one. Raises `TypeError` for anything else."""
         if not names or not all(type(name) is str and name for name in names):
-            message = f"Alias takes former names of a field, not {names!r}"
-            raise TypeError(message)
+            raise TypeError(f"Alias takes former names of a field, not {names!r}")
         self.__attrs_init__(names)
 
 

@@ -21,8 +21,7 @@ def codec_for(type_info: Any, *, what: str) -> ValueCodec:
     try:
         return ValueCodec.of(whole(type_info), what)
     except UnsupportedTypeError as error:
-        msg = (
+        raise ConfigurationError(
             f"{what}: {error}. Use a plain type, an attrs class, a dataclass, a NamedTuple, an "
             "Enum, a Spark type, or a Codec of your own (forebay_state_api.codecs.Codec)"
-        )
-        raise ConfigurationError(msg) from error
+        ) from error

@@ -146,13 +146,15 @@ class _Record(_Plain):
     def reader(self, stored: Description) -> Function | None:
         """Read the fields as the record's own shape does."""
         if stored["type"] != "record":
-            msg = f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"
-            raise UnreadableError(msg)
+            raise UnreadableError(
+                f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"
+            )
         positions = positions_of(self._fields, stored)
         for one, has_default in zip(self._fields, self._declared, strict=True):
             if has_default and one.default is None and one.name not in positions:
-                msg = f"the default of the field {one.name!r} is made by a function"
-                raise MigrationNeededError(msg)
+                raise MigrationNeededError(
+                    f"the default of the field {one.name!r} is made by a function"
+                )
         readers = [field_reader(one, stored, positions) for one in self._fields]
         return _TUPLES.rebuild(
             readers,
@@ -177,8 +179,9 @@ class _Enum(_Plain):
     def reader(self, stored: Description) -> Function | None:
         """Accept enumerations; whether the member still exists is checked when it is read."""
         if stored["type"] != "enum":
-            msg = f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"
-            raise UnreadableError(msg)
+            raise UnreadableError(
+                f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"
+            )
         return None
 
 
@@ -191,8 +194,9 @@ class _Codec(_Plain):
     def reader(self, stored: Description) -> Function | None:
         """Accept data of a codec with this id: the restart has checked that it can read them."""
         if stored["type"] != "codec" or stored["id"] != self.description["id"]:
-            msg = f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"
-            raise UnreadableError(msg)
+            raise UnreadableError(
+                f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"
+            )
         return None
 
 
@@ -204,8 +208,10 @@ class _Unknown(_Plain):
 
     def reader(self, stored: Description) -> Function | None:
         """Refuse everything else."""
-        msg = f"{describe_type(stored)} was read as {describe_type(self.description)} by a newer"
-        raise UnreadableError(f"{msg} release of Forebay")
+        raise UnreadableError(
+            f"{describe_type(stored)} was read as {describe_type(self.description)} by a newer "
+            "release of Forebay"
+        )
 
 
 def _bare(declaration: Description) -> dict[str, Any]:

@@ -139,23 +139,22 @@ def _load(data: bytes | memoryview, **options: Any) -> Any:
     except ForebayError:
         raise
     except Exception as error:
-        msg = f"{len(data)} bytes of state are not what was written: {error}"
-        raise CorruptStateError(msg) from error
+        raise CorruptStateError(
+            f"{len(data)} bytes of state are not what was written: {error}"
+        ) from error
 
 
 def _default(value: Any) -> Any:
     dump = _DUMP.get(type(value))
     if dump is None:
-        msg = f"not a plain value: {type(value).__qualname__}"
-        raise TypeError(msg)
+        raise TypeError(f"not a plain value: {type(value).__qualname__}")
     return dump(value)
 
 
 def _ext_hook(code: int, data: bytes) -> Any:
     load = _LOAD.get(code)
     if load is None:
-        msg = f"unknown extension type {code}"
-        raise ValueError(msg)
+        raise ValueError(f"unknown extension type {code}")
     return load(data)
 
 
@@ -222,8 +221,7 @@ def _zone_bytes(value: datetime | time) -> tuple[int, bytes]:
         return _ZONE, key.encode()
     offset = value.utcoffset()
     if offset is None:
-        msg = f"a time zone without an offset cannot be stored: {zone!r}"
-        raise TypeError(msg)
+        raise TypeError(f"a time zone without an offset cannot be stored: {zone!r}")
     return _FIXED, _OFFSET.pack(offset // _US)
 
 
@@ -237,8 +235,9 @@ def _zone_value(kind: int, suffix: bytes) -> tzinfo | None:
     try:
         return ZoneInfo(suffix.decode())
     except ZoneInfoNotFoundError as error:
-        msg = f"state contains times in a zone that this machine lacks ({error}): install tzdata"
-        raise ConfigurationError(msg) from error
+        raise ConfigurationError(
+            f"state contains times in a zone that this machine lacks ({error}): install tzdata"
+        ) from error
 
 
 _DUMP: Final[dict[type, Callable[[Any], Any]]] = {

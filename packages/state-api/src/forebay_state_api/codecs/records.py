@@ -74,12 +74,14 @@ class Field:
         try:
             return self.shape.convert(None if self.default is None else self.default(record))
         except MisfitError as fault:
-            msg = f"the default of the added field {self.name!r} is {fault.problem}"
-            raise StateMigrationError(msg) from None
+            raise StateMigrationError(
+                f"the default of the added field {self.name!r} is {fault.problem}"
+            ) from None
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
-            msg = f"the default of the added field {self.name!r} cannot be made: {what}"
-            raise StateMigrationError(msg) from error
+            raise StateMigrationError(
+                f"the default of the added field {self.name!r} cannot be made: {what}"
+            ) from error
 
 
 class RecordShape(TypeShape):
@@ -159,8 +161,9 @@ class RecordShape(TypeShape):
     def reader(self, stored: Description) -> Function | None:
         """Accept records that have all fields without a default, in any order."""
         if stored["type"] != "record":
-            msg = f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"
-            raise UnreadableError(msg)
+            raise UnreadableError(
+                f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"
+            )
         positions = positions_of(self._fields, stored)
         readers = [field_reader(field, stored, positions) for field in self._fields]
         subjects = [f"v[{positions[f.name]}]" if f.name in positions else "o" for f in self._fields]
@@ -185,13 +188,13 @@ def field_reader(field: Field, stored: Description, positions: dict[str, int]) -
     if field.name not in positions:
         if field.default is not None:
             return field.fill
-        msg = f"the field {field.name!r} is not in the stored state and has no default"
-        raise UnreadableError(msg)
+        raise UnreadableError(
+            f"the field {field.name!r} is not in the stored state and has no default"
+        )
     try:
         return field.shape.reader(stored["fields"][positions[field.name]]["type"])
     except UnreadableError as error:
-        msg = f"field {field.name!r}: {error}"
-        raise UnreadableError(msg) from None
+        raise UnreadableError(f"field {field.name!r}: {error}") from None
 
 
 def _converted(field: Field, value: Any) -> Any:

@@ -70,6 +70,7 @@ class _RawShape(TypeShape):
 
     def reader(self, stored: Description) -> Function | None:
         if stored != self.description:
-            msg = f"only {describe_type(self.description)} itself can be read as it is"
-            raise UnreadableError(msg)
+            raise UnreadableError(
+                f"only {describe_type(self.description)} itself can be read as it is"
+            )
         return None

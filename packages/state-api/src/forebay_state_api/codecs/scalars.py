@@ -46,8 +46,7 @@ def datetime_address(value: datetime) -> datetime:
 def time_address(value: time) -> time:
     """Return the time without fold. Raises `TypeError` for a time with a zone."""
     if value.tzinfo is not None:
-        msg = f"a time with a zone cannot be a key: {value!r}"
-        raise TypeError(msg)
+        raise TypeError(f"a time with a zone cannot be a key: {value!r}")
     return value.replace(fold=0)
 
 
@@ -94,8 +93,9 @@ class ScalarShape(TypeShape):
     def reader(self, stored: Description) -> Function | None:
         """Accept the same type only."""
         if stored["type"] != self.description["type"]:
-            text = f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"
-            raise UnreadableError(text)
+            raise UnreadableError(
+                f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"
+            )
         return None
 
 

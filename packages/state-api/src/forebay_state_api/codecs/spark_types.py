@@ -74,8 +74,9 @@ def json_of_ddl(ddl: str) -> Any:
     try:
         return _Parser(ddl).whole()
     except UnsupportedTypeError as error:
-        msg = f"{ddl!r} is not a Spark type or a list of columns: {error}"
-        raise UnsupportedTypeError(msg) from error
+        raise UnsupportedTypeError(
+            f"{ddl!r} is not a Spark type or a list of columns: {error}"
+        ) from error
 
 
 def shape_of_json(json: Any) -> TypeShape:
@@ -84,16 +85,14 @@ def shape_of_json(json: Any) -> TypeShape:
         return _json_scalar(json)
     build = _NESTED.get(json["type"])
     if build is None:
-        msg = f"Spark's type {json['type']!r} is not supported"
-        raise UnsupportedTypeError(msg)
+        raise UnsupportedTypeError(f"Spark's type {json['type']!r} is not supported")
     return build(json)
 
 
 def _json_scalar(json: str) -> TypeShape:
     name = re.split(r"[( ]", json, maxsplit=1)[0]
     if name not in _CLASSES:
-        msg = f"Spark's type {json!r} is not supported"
-        raise UnsupportedTypeError(msg)
+        raise UnsupportedTypeError(f"Spark's type {json!r} is not supported")
     cls = _CLASSES[name]
     return scalar_shape(cls)
 
@@ -181,8 +180,7 @@ class _Parser:
             return self._interval()
         known = _DDL_NAMES.get(name, name)
         if known not in _CLASSES:
-            msg = f"{name!r} is not a supported type"
-            raise UnsupportedTypeError(msg)
+            raise UnsupportedTypeError(f"{name!r} is not a supported type")
         return known + (self._parameters() or _DEFAULTS.get(known, ""))
 
     def _array(self) -> Any:
@@ -205,8 +203,7 @@ class _Parser:
             self._position += 1
             fields.append(self._take_name("second").lower())
         if not set(fields) <= set(_DAY_TIME):
-            msg = f"intervals of {' to '.join(fields)} have no Python type"
-            raise UnsupportedTypeError(msg)
+            raise UnsupportedTypeError(f"intervals of {' to '.join(fields)} have no Python type")
         return f"interval {' to '.join(fields)}"
 
     def _columns(self, end: str) -> Any:
@@ -279,8 +276,7 @@ def _tokens(ddl: str) -> list[str]:
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
-            msg = f"unexpected character {text[position:].lstrip()[0]!r}"
-            raise UnsupportedTypeError(msg)
+            raise UnsupportedTypeError(f"unexpected character {text[position:].lstrip()[0]!r}")
         tokens.append(match.group().strip())
         position = match.end()
     return tokens

@@ -24,8 +24,9 @@ class StructShape(RecordShape):
         """Describe structs of ``fields``. Raises `UnsupportedTypeError` for repeated names."""
         self._names = tuple(field.name for field in fields)
         if len(set(self._names)) != len(self._names):
-            msg = f"a struct has two fields of the same name: {', '.join(self._names)}"
-            raise UnsupportedTypeError(msg)
+            raise UnsupportedTypeError(
+                f"a struct has two fields of the same name: {', '.join(self._names)}"
+            )
         cls = struct_class(self._names)
         super().__init__(cls, fields, kind="struct", maker=TupleMaker(cls), frozen=True)
 
@@ -98,7 +99,8 @@ def _replaced(one: Any, /, **values: Any) -> Any:
     """Do what ``_replace`` does, by the names in ``_fields``."""
     unknown = [name for name in values if name not in one._fields]
     if unknown:
-        msg = f"there is no field {', '.join(unknown)}; the fields are {', '.join(one._fields)}"
-        raise ValueError(msg)
+        raise ValueError(
+            f"there is no field {', '.join(unknown)}; the fields are {', '.join(one._fields)}"
+        )
     pairs = zip(one._fields, one, strict=True)
     return one._make(values.get(name, value) for name, value in pairs)

@@ -68,8 +68,7 @@ class AnyShape(TypeShape):
     def reader(self, stored: Description) -> Function | None:
         """Accept only data that were written without a declared type."""
         if stored["type"] != "any":
-            msg = f"{describe_type(stored)} is stored, and no type is declared"
-            raise UnreadableError(msg)
+            raise UnreadableError(f"{describe_type(stored)} is stored, and no type is declared")
         return None
 
 
@@ -131,6 +130,5 @@ def _canonical(value: Any) -> Any:
         return tuple([_canonical(part) for part in value])
     canonical = ADDRESSES.get(type(value))
     if canonical is None:
-        msg = f"{a_class(value)} cannot be a key, or a part of one"
-        raise TypeError(msg)
+        raise TypeError(f"{a_class(value)} cannot be a key, or a part of one")
     return canonical(value)

@@ -44,8 +44,7 @@ def _configurable() -> Mapping[str, Any]:
 def _split(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals:
-        message = f"--conf {text!r}: expected key=value"
-        raise click.UsageError(message)
+        raise click.UsageError(f"--conf {text!r}: expected key=value")
     return key.strip(), value.strip()
 
 
@@ -59,6 +58,7 @@ def _lines(lines: Iterable[str], path: Path) -> Iterable[tuple[str, str]]:
         if not line or line.startswith(("#", "!")):
             continue
         if (match := _KEY_AND_VALUE.fullmatch(line)) is None:
-            message = f"{path}, line {number}: expected a key and a value, got {line!r}"
-            raise click.UsageError(message)
+            raise click.UsageError(
+                f"{path}, line {number}: expected a key and a value, got {line!r}"
+            )
         yield match["key"], match["value"]

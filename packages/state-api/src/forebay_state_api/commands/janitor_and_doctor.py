@@ -31,8 +31,7 @@ def _duration(_: click.Context, __: click.Parameter, text: str) -> timedelta:
     try:
         return timedelta(seconds=DURATION.accept(text))
     except (TypeError, ValueError) as error:
-        msg = f"{text!r} is not {DURATION.expected}"
-        raise click.BadParameter(msg) from error
+        raise click.BadParameter(f"{text!r} is not {DURATION.expected}") from error
 
 
 @click.command("janitor")
@@ -88,8 +87,9 @@ def _swept(
     epochs = list_epochs(storage)
     newest, version = epochs.newest(), newest_complete(storage, epochs)
     if newest is None or version is None:
-        msg = f"no complete version of operator {uid!r} is stored in {storage.url}"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(
+            f"no complete version of operator {uid!r} is stored in {storage.url}"
+        )
     sweeper = Janitor(
         storage, run_key=newest.run_key, retention=retention, min_age=min_age, dry_run=dry_run
     )

@@ -55,8 +55,9 @@ def recover(  # noqa: PLR0917 - click passes them by name
     epochs = list_epochs(storage)
     heads = list_heads(storage, epochs)
     if not heads:
-        message = f"no complete version of operator {uid!r} is stored in {storage.url}"
-        raise ConfigurationError(message)
+        raise ConfigurationError(
+            f"no complete version of operator {uid!r} is stored in {storage.url}"
+        )
     if choose is None:
         settings = settings_of(conf, properties_file)
         _show(storage, uid, heads, epochs, settings, as_json=as_json)
@@ -77,8 +78,9 @@ def _chosen(heads: Sequence[Head], run_key: str) -> Head:
     found = [head for head in heads if head.run_key == run_key]
     if not found:
         known = ", ".join(head.run_key for head in heads)
-        message = f"there is no timeline of a run {run_key!r}; there are timelines of: {known}"
-        raise ConfigurationError(message)
+        raise ConfigurationError(
+            f"there is no timeline of a run {run_key!r}; there are timelines of: {known}"
+        )
     return found[0]
 
 

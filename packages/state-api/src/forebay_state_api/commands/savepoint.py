@@ -106,8 +106,7 @@ def list_all(
     operators = [(folder, *one) for folder in queries for one in _operators(root, folder)]
     if not operators:
         of = "" if query is None else f" of query {query!r}"
-        message = f"no state{of} is stored in {root.url}"
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"no state{of} is stored in {root.url}")
     found = []
     for folder, uid, storage in operators:
         name = layout.unescaped(folder)
@@ -170,11 +169,9 @@ FORK = "fork "
 def _release_fork(root: ObjectStorage, storage: ObjectStorage, holder: str, uid: str) -> None:
     fork = OperatorStorage(root, holder.removeprefix(FORK))
     if fork.list(layout.SOURCES):
-        message = f"{holder!r} still exists in {fork.url}; delete its folder first"
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"{holder!r} still exists in {fork.url}; delete its folder first")
     if not delete_holder(storage, holder):
-        message = f"operator {uid!r} in {storage.url} is not held by {holder!r}"
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"operator {uid!r} in {storage.url} is not held by {holder!r}")
 
 
 def _operators(root: ObjectStorage, folder: str) -> Iterator[tuple[str, OperatorStorage]]:
@@ -190,14 +187,14 @@ def _chosen(
         return [(u, OperatorStorage(root, layout.operator_folder(query, u))) for u in uids]
     found = list(_operators(root, layout.escaped(query, "the query")))
     if not found:
-        message = f"no state of query {query!r} is stored in {root.url}"
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"no state of query {query!r} is stored in {root.url}")
     return found
 
 
 def _newest(storage: ObjectStorage, uid: str) -> int:
     newest = newest_complete(storage, list_epochs(storage))
     if newest is None:
-        message = f"no complete version of operator {uid!r} is stored in {storage.url}"
-        raise ConfigurationError(message)
+        raise ConfigurationError(
+            f"no complete version of operator {uid!r} is stored in {storage.url}"
+        )
     return newest.version

@@ -163,8 +163,7 @@ def _loaded(path: str) -> Any:
     """Return the function at ``module:name``; a class is called without arguments."""
     module, colon, name = path.partition(":")
     if not (module and colon and name):
-        message = f"--function takes module:name, not {path!r}"
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"--function takes module:name, not {path!r}")
     sys.path.insert(0, str(Path.cwd()))
     try:
         found: Any = importlib.import_module(module)
@@ -172,7 +171,6 @@ def _loaded(path: str) -> Any:
             found = getattr(found, part)
         return found() if isinstance(found, type) else found
     except (ImportError, AttributeError, TypeError) as error:
-        message = f"--function {path}: {error}"
-        raise ConfigurationError(message) from error
+        raise ConfigurationError(f"--function {path}: {error}") from error
     finally:
         sys.path.pop(0)

@@ -30,9 +30,8 @@ def state_directory(
     """
     text = located(state_dir)
     if not scheme_of(text) and not Path(text).exists():
-        message = (
+        raise ConfigurationError(
             f"there is no directory {text}: check the spelling. A job creates its state directory "
             "itself; commands do not"
         )
-        raise ConfigurationError(message)
     return open_storage(state_dir, settings_of(conf, properties_file).storage_options())

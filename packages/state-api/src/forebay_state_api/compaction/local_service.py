@@ -74,16 +74,16 @@ class LocalCompactionService(CompactionService):
     def open(cls, storage: ObjectStorage, options: Mapping[str, Any]) -> LocalCompactionService:
         """Return a service without a thread; there are no options."""
         if options:
-            message = f"the compaction service 'local' has no settings, got {sorted(options)}"
-            raise ConfigurationError(message)
+            raise ConfigurationError(
+                f"the compaction service 'local' has no settings, got {sorted(options)}"
+            )
         return cls(storage)
 
     def submit(self, job: CompactionJob) -> None:
         compactor = self._find_compactor(job.format)
         with self._changed:
             if self._closed:
-                message = "the compaction service is closed"
-                raise ValueError(message)
+                raise ValueError("the compaction service is closed")
             if job.id in self._runs:
                 return
             run = _LocalJob(job, compactor, CompactionStatus(job.id, CompactionPhase.QUEUED))

@@ -218,8 +218,9 @@ class Table(abc.ABC):
         by `Changes.whole`. Called on the task thread, on a table to which nothing was applied; may
         block. Needs `Capability.EXPORT`.
         """
-        message = f"{type(self).__name__} cannot hand its {keys} cells to another backend"
-        raise NotImplementedError(message)
+        raise NotImplementedError(
+            f"{type(self).__name__} cannot hand its {keys} cells to another backend"
+        )
 
     def sweep(self, checks: int, until_us: int) -> int:
         """Check the next ``checks`` cells and remove data with a time of ``until_us`` or older.

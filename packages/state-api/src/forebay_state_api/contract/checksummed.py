@@ -45,14 +45,12 @@ def unseal(data: bytes, name: str = "object") -> dict[str, Any]:
     end = _checked_end(data, name)
     content = data[:end]
     if xxhash.xxh3_128_digest(content) != data[end:]:
-        msg = f"{name} was altered: its checksum does not fit its content"
-        raise CorruptStateError(msg)
+        raise CorruptStateError(f"{name} was altered: its checksum does not fit its content")
     payload: Any = None
     with contextlib.suppress(ValueError):  # not msgpack, so not a mapping either
         payload = msgpack.unpackb(content[_HEAD.size :], raw=False, strict_map_key=False)
     if not isinstance(payload, dict):
-        msg = f"{name} is not what was written there: it holds no mapping"
-        raise CorruptStateError(msg)
+        raise CorruptStateError(f"{name} is not what was written there: it holds no mapping")
     return payload
 
 
@@ -69,8 +67,9 @@ def read_sealed(data: bytes, name: str, read: Callable[[dict[str, Any]], T]) -> 
     except ForebayError:
         raise
     except Exception as error:
-        msg = f"{name} is not what was written there: {type(error).__name__}: {error}"
-        raise CorruptStateError(msg) from error
+        raise CorruptStateError(
+            f"{name} is not what was written there: {type(error).__name__}: {error}"
+        ) from error
 
 
 def known_fields(cls: type[attrs.AttrsInstance], payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,20 +81,19 @@ def known_fields(cls: type[attrs.AttrsInstance], payload: Mapping[str, Any]) -> 
 def _checked_end(data: bytes, name: str) -> int:
     """Return where the checksum begins; raise unless the length is the one in the header."""
     if len(data) < _HEAD.size:
-        msg = f"{name} is truncated to {len(data)} bytes"
-        raise TornObjectError(msg)
+        raise TornObjectError(f"{name} is truncated to {len(data)} bytes")
     magic, version, length = _HEAD.unpack_from(data)
     if magic != _MAGIC:
-        msg = f"{name} was altered, or is not Forebay's: it does not begin with the magic bytes"
-        raise CorruptStateError(msg)
+        raise CorruptStateError(
+            f"{name} was altered, or is not Forebay's: it does not begin with the magic bytes"
+        )
     if version != _FORMAT:
-        msg = f"{name} has format {version}; this release reads format {_FORMAT}"
-        raise CorruptStateError(msg)
+        raise CorruptStateError(f"{name} has format {version}; this release reads format {_FORMAT}")
     whole = _HEAD.size + length + _CHECKSUM_BYTES
     if len(data) < whole:
-        msg = f"{name} is truncated: {len(data)} of {whole} bytes"
-        raise TornObjectError(msg)
+        raise TornObjectError(f"{name} is truncated: {len(data)} of {whole} bytes")
     if len(data) > whole:
-        msg = f"{name} was altered: it has {len(data)} bytes, and its header records {whole}"
-        raise CorruptStateError(msg)
+        raise CorruptStateError(
+            f"{name} was altered: it has {len(data)} bytes, and its header records {whole}"
+        )
     return int(whole - _CHECKSUM_BYTES)

@@ -67,8 +67,7 @@ class CompactionJob:
         try:
             return CompactionResult.from_plain(plain)
         except (KeyError, TypeError, ValueError) as error:
-            message = f"{name} cannot be decoded: {error!r}"
-            raise CorruptStateError(message) from error
+            raise CorruptStateError(f"{name} cannot be decoded: {error!r}") from error
 
     def to_plain(self) -> dict[str, Any]:
         """Return dicts, lists, strings and numbers only."""

@@ -40,8 +40,9 @@ def checked_name(name: str) -> str:
     """Return ``name`` if it names an object below the root; `ValueError` otherwise."""
     parts = name.split("/")
     if not name or "\x00" in name or "\\" in name or any(p in {"", ".", ".."} for p in parts):
-        msg = f"{name!r} is not a name below the storage's root: no '..', no '//', no leading '/'"
-        raise ValueError(msg)
+        raise ValueError(
+            f"{name!r} is not a name below the storage's root: no '..', no '//', no leading '/'"
+        )
     return name
 
 

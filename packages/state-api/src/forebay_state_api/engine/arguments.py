@@ -24,11 +24,10 @@ def checked_flag(given: object, name: str, uid: object) -> bool:
 def checked_uid(uid: object) -> str:
     """The operator's name in its query."""
     if not isinstance(uid, str) or not uid:
-        message = (
+        raise ConfigurationError(
             "keyed() needs uid=: a name that the operator's state is found under after a restart, "
             f"not {uid!r}"
         )
-        raise ConfigurationError(message)
     escaped(uid, "the uid")
     return uid
 
@@ -40,39 +39,40 @@ def checked_restore(
     allowed = checked_flag(allow_non_restored, "allow_non_restored", uid)
     if given is None:
         if allowed:
-            message = f"operator {uid!r}: allow_non_restored= says something with restore_from="
-            raise ConfigurationError(message)
+            raise ConfigurationError(
+                f"operator {uid!r}: allow_non_restored= says something with restore_from="
+            )
         return None
     asked = RestoreFrom(given) if isinstance(given, str) else given
     if not isinstance(asked, RestoreFrom):
-        message = (
+        raise ConfigurationError(
             f"operator {uid!r}: restore_from= is a query's id or name, or a RestoreFrom, "
             f"not {given!r}"
         )
-        raise ConfigurationError(message)
     return attrs.evolve(asked, allow_non_restored=True) if allowed else asked
 
 
 def checked_max_parallelism(given: object, uid: str) -> int:
     """The number of key groups."""
     if not isinstance(given, int) or not is_count(given) or given > MAX_PARALLELISM:
-        message = f"operator {uid!r}: max_parallelism is 1 … {MAX_PARALLELISM}, not {given!r}"
-        raise ConfigurationError(message)
+        raise ConfigurationError(
+            f"operator {uid!r}: max_parallelism is 1 … {MAX_PARALLELISM}, not {given!r}"
+        )
     return given
 
 
 def checked_parallelism(given: object, max_parallelism: int, uid: str) -> int:
     """The number of subtasks."""
     if not isinstance(given, int) or not is_count(given):
-        message = f"operator {uid!r}: parallelism is a positive number, not {given!r}"
-        raise ConfigurationError(message)
+        raise ConfigurationError(
+            f"operator {uid!r}: parallelism is a positive number, not {given!r}"
+        )
     if given > max_parallelism:
-        message = (
+        raise ConfigurationError(
             f"operator {uid!r}: parallelism {given} is above max_parallelism {max_parallelism}; a "
             "subtask owns at least one key group. Lower parallelism (the number of key groups is "
             "fixed for the life of the state)"
         )
-        raise ConfigurationError(message)
     return given
 
 
@@ -94,9 +94,8 @@ def checked_lateness(allowed_lateness: Any, uid: str) -> int:
     if isinstance(lateness, (int, float)) and not isinstance(lateness, bool):
         lateness = timedelta(seconds=lateness)
     if not isinstance(lateness, timedelta) or lateness < timedelta(0):
-        message = (
+        raise ConfigurationError(
             f"operator {uid!r}: allowed_lateness is a timedelta or a number of seconds, and not "
             f"negative: not {allowed_lateness!r}"
         )
-        raise ConfigurationError(message)
     return lateness // timedelta(microseconds=1)

@@ -179,11 +179,10 @@ class Engine:
                 called(self.function.open, self.context)
         self._declaring(is_open=False)
         if self.rows_out:
-            message = (
+            raise StateAccessError(
                 f"{function_name(self.function)} gave out {self.rows_out[0]!r:.200} before the "
                 "first record: ctx.collect is for record methods, callbacks and on_timer"
             )
-            raise StateAccessError(message)
         if operator is not None:
             with _UserCode(self, "notify_checkpoint_complete"):
                 operator.notify()
@@ -321,8 +320,9 @@ class Engine:
 
     def _declare(self, descriptor: StateDescriptor) -> Any:
         if descriptor.name in (TIMERS, DIRECTORY):
-            message = f"a state cannot be called {descriptor.name!r}: timers are stored so"
-            raise ConfigurationError(message)
+            raise ConfigurationError(
+                f"a state cannot be called {descriptor.name!r}: timers are stored so"
+            )
         known = self.states.get(descriptor.name)
         if known is not None:
             if known.descriptor is descriptor:
@@ -330,18 +330,16 @@ class Engine:
             wherein = disagreement(known.descriptor, descriptor)
             if wherein is None:
                 return known.state
-            message = (
+            raise ConfigurationError(
                 f"operator {self.context.operator_uid!r}: two descriptors disagree under the name "
                 f"{descriptor.name!r}, in {wherein}; declare it once, or give one of the states "
                 "another name"
             )
-            raise ConfigurationError(message)
         if not self._opening:
-            message = (
+            raise ConfigurationError(
                 f"declare state {descriptor.name!r} in open() or initialize_state(), before the "
                 "first record"
             )
-            raise ConfigurationError(message)
         self.states[descriptor.name] = declared = declare(self._host, descriptor)
         if self._guarded:
             self.guard()
@@ -473,8 +471,9 @@ class Engine:
     def blame(self, error: BaseException) -> NoReturn:
         """Raise an error of user code as a `FunctionError` with the place it came from."""
         advice = hint(error, self._running())
-        message = f"{self.where()} raised {type(error).__name__}: {error}{advice}"
-        raise FunctionError(message) from error
+        raise FunctionError(
+            f"{self.where()} raised {type(error).__name__}: {error}{advice}"
+        ) from error
 
 
 class _UserCode:
@@ -510,5 +509,6 @@ class _UserCode:
 
 
 def _collect_after_end(row: Any) -> None:
-    message = f"ctx.collect({row!r:.200}) came after the last record of the micro-batch had ended"
-    raise StateAccessError(message)
+    raise StateAccessError(
+        f"ctx.collect({row!r:.200}) came after the last record of the micro-batch had ended"
+    )

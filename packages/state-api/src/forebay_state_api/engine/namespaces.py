@@ -39,8 +39,7 @@ def _canonical(value: Any) -> Any:
 def _number(value: float | Decimal) -> int | float | Decimal:
     """An int if there is one, else a float if there is one."""
     if math.isnan(value):
-        message = f"{value!r} cannot be a namespace: it equals nothing, not even itself"
-        raise ValueError(message)
+        raise ValueError(f"{value!r} cannot be a namespace: it equals nothing, not even itself")
     if value in (math.inf, -math.inf):
         return float(value)
     if value == int(value):

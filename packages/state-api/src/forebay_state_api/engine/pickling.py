@@ -25,8 +25,9 @@ def pickled(value: Any, what: str, advice: str, dumps: Callable[[Any], bytes]) -
     except Exception as error:
         unfit = ", ".join(dict.fromkeys(_unfit(value, dumps)))
         where = f", in its {unfit}" if unfit else ""
-        message = f"{what} cannot be sent to the workers: {_shown(error)}{where}. {advice}"
-        raise ConfigurationError(message) from error
+        raise ConfigurationError(
+            f"{what} cannot be sent to the workers: {_shown(error)}{where}. {advice}"
+        ) from error
 
 
 def _unfit(
@@ -68,12 +69,11 @@ def unpickled(data: bytes, what: str) -> Any:
     try:
         return pickle.loads(data)  # noqa: S301 - it comes from the job's own driver
     except Exception as error:
-        message = (
+        raise ConfigurationError(
             f"{what} arrived in a worker and cannot be unpickled there: {_shown(error)}. Install "
             "what it imports where workers run, and make what cannot be pickled (clients, locks, "
             "sessions) in the worker"
-        )
-        raise ConfigurationError(message) from error
+        ) from error
 
 
 def _shown(error: Exception) -> str:

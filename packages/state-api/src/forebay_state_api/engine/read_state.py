@@ -126,15 +126,13 @@ def _check_stored(reader: VersionReader, state: str, backend: str) -> None:
     """Where nothing can be found, ``None`` would look like a state that is empty."""
     for manifest in reader.manifests:
         if manifest.backend != backend:
-            message = (
+            raise ConfigurationError(
                 f"version {reader.version} of operator {manifest.uid!r} was made by the backend "
                 f"{manifest.backend!r}, not by {backend!r}"
             )
-            raise ConfigurationError(message)
         if state not in manifest.descriptions:
             stored = ", ".join(sorted(manifest.descriptions)) or "none"
-            message = (
+            raise ConfigurationError(
                 f"version {reader.version} of operator {manifest.uid!r} has no state {state!r}; "
                 f"its states: {stored}"
             )
-            raise ConfigurationError(message)

@@ -90,11 +90,10 @@ def record_methods(function: Any) -> list[RecordMethod]:
         return [_map_method("map", _with_context(function.map))]
     if callable(function) and not isinstance(function, type):
         return [_rows_method("__call__", function)]
-    message = (
+    raise ConfigurationError(
         f"{function!r} is neither callable nor of a subclass of KeyedProcessFunction or another "
         "function class of forebay_state_api"
     )
-    raise ConfigurationError(message)
 
 
 def timer_method(function: Any) -> RecordMethod | None:
@@ -339,11 +338,10 @@ def _give_out(host: RecordHost, rows: Any) -> None:
     elif inspect.isasyncgen(rows):
         _drive_to(_collected(rows), host.rows_out.extend)
     elif isinstance(rows, (tuple, dict, str, bytes)) or not isinstance(rows, Iterable):
-        message = (
+        raise TypeError(
             f"the function returned a bare {type(rows).__name__}, {rows!r:.200}: return a list "
             "of rows ([row]), yield the row, or give it to ctx.collect(row)"
         )
-        raise TypeError(message)
     else:
         host.rows_out.extend(rows)
 
@@ -379,18 +377,17 @@ def _one_row(result: Any) -> Any:
     if isinstance(result, types.GeneratorType):
         return _only_row(list(result))
     if result is None:
-        message = "a map function returned None; it returns one row (use flat_map for none or many)"
-        raise TypeError(message)
+        raise TypeError(
+            "a map function returned None; it returns one row (use flat_map for none or many)"
+        )
     if isinstance(result, list):
-        message = (
+        raise TypeError(
             "a map function returned a list; it returns one row (use flat_map for none or many)"
         )
-        raise TypeError(message)
     return result
 
 
 def _only_row(rows: list[Any]) -> Any:
     if len(rows) != 1:
-        message = f"a map function yielded {len(rows)} rows; it yields one (use flat_map)"
-        raise TypeError(message)
+        raise TypeError(f"a map function yielded {len(rows)} rows; it yields one (use flat_map)")
     return rows[0]

@@ -40,12 +40,11 @@ def check_matched(making: TaskVersion, engine: Engine, *, allowed: bool) -> None
         unmatched |= set(engine.operator_state.undeclared)
     if unmatched and not allowed:
         names = ", ".join(_shown(unmatched))
-        message = (
+        raise StateMigrationError(
             f"restoring operator {source.uid!r} at version {source.version}: the function does not "
             f"declare what is stored there as {names}. Declare it, or pass allow_non_restored=True "
             "to go on without"
         )
-        raise StateMigrationError(message)
 
 
 def _shown(names: Iterable[str]) -> list[str]:
@@ -69,12 +68,11 @@ def convert(
     commits. States that are not declared are left behind.
     """
     if Capability.EXPORT not in source_class.capabilities:
-        message = (
+        raise ConfigurationError(
             f"the state of operator {opening.uid!r} was stored by the backend "
             f"{source_class.name!r}, which cannot hand it to {engine.backend.name!r}. Restore with "
             f"backend={source_class.name!r}"
         )
-        raise ConfigurationError(message)
     assert making.source is not None
     stored = {name for parent in making.converted for name in parent.descriptions}
     source = source_class.open(

@@ -34,14 +34,14 @@ def _item(row: Any, which: Any) -> Any:
     if not isinstance(which, str):
         return tuple.__getitem__(row, which)
     if which not in row._fields:
-        message = f"there is no column {which!r}; the columns are {', '.join(row._fields)}"
-        raise KeyError(message)
+        raise KeyError(f"there is no column {which!r}; the columns are {', '.join(row._fields)}")
     return tuple.__getitem__(row, row._fields.index(which))
 
 
 def _missing(row: Any, name: str) -> Any:
-    message = f"there is no column {name!r}; the columns are {', '.join(row._fields)}"
-    raise AttributeError(message, name=name, obj=row)
+    raise AttributeError(
+        f"there is no column {name!r}; the columns are {', '.join(row._fields)}", name=name, obj=row
+    )
 
 
 def _as_dict(row: Any, recursive: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002 - as Spark's
@@ -64,17 +64,17 @@ def check_rows(rows: Iterable[Any], function: str) -> None:
     """Refuse what is no row, and what no column could hold, where no schema does."""
     for row in rows:
         if not isinstance(row, (tuple, Mapping)):
-            message = (
+            raise OutputSchemaError(
                 f"{function} gave out {type(row).__name__} {row!r:.200}; a row is a tuple, a "
                 "NamedTuple, a Row or a dict"
             )
-            raise OutputSchemaError(message)
         for value in _flat(row):
             if isinstance(value, StateFuture):
                 raise not_awaited(function)
             if isinstance(value, (State, StateIterator, Coroutine)):
-                message = f"{function} gave out {value!r:.100} in a row; what it holds goes out"
-                raise OutputSchemaError(message)
+                raise OutputSchemaError(
+                    f"{function} gave out {value!r:.100} in a row; what it holds goes out"
+                )
 
 
 def _flat(value: Any) -> Iterator[Any]:

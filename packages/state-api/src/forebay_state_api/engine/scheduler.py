@@ -153,12 +153,11 @@ class Scheduler:
         if record is None:
             key = self.context._key
             if key is NO_KEY:
-                message = (
+                raise StateAccessError(
                     "there is no current record: a namespace is set, and futures of states are "
                     "waited for, per record, in the record method or in callbacks of its futures, "
                     "not in open() or close()"
                 )
-                raise StateAccessError(message)
             record = self.current = Record(self, key, self.context._group, self.side)
             self.busy[key] = record
             in_flight = len(self.busy) + self.blocked
@@ -478,8 +477,9 @@ class Scheduler:
     def _fail(self, error: BaseException) -> None:
         self._outstanding -= 1
         if isinstance(error, Exception) and not isinstance(error, ForebayError):
-            message = f"the state backend failed in a read: {type(error).__name__}: {error}"
-            raise PluginError(message) from error
+            raise PluginError(
+                f"the state backend failed in a read: {type(error).__name__}: {error}"
+            ) from error
         raise error
 
     def _answer(self, requests: list[_Request], answers: Sequence[Any]) -> None:
@@ -606,5 +606,4 @@ def _close(driver: Any) -> None:
 
 def _check_count(asked: int, answered: int) -> None:
     if asked != answered:
-        message = f"it was asked for {asked} cells and answered {answered}"
-        raise ValueError(message)
+        raise ValueError(f"it was asked for {asked} cells and answered {answered}")

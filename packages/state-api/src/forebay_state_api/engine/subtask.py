@@ -186,8 +186,7 @@ class Subtask:
         Call it once, before the last rows are handed on: when it raises, nothing was committed.
         """
         if self._report is not None:
-            message = "this subtask has committed already"
-            raise StateAccessError(message)
+            raise StateAccessError("this subtask has committed already")
         engine = self.engine
         engine.drain()
         started = time.perf_counter()
@@ -242,8 +241,9 @@ class Subtask:
     def engine(self) -> Engine:
         """The engine, between `begin` and `close`."""
         if self._engine is None:
-            message = "the subtask is not open: use it as a context manager, or call begin()"
-            raise StateAccessError(message)
+            raise StateAccessError(
+                "the subtask is not open: use it as a context manager, or call begin()"
+            )
         return self._engine
 
     @property

@@ -46,13 +46,12 @@ class GuardedContext:
     @property
     def _key(self) -> Any:
         if not self._is_task_thread():
-            message = (
+            raise StateAccessError(
                 "a state, a timer or ctx was used on thread "
                 f"{threading.current_thread().name!r}: they "
                 "belong to the record whose code runs, on the task thread of its operator. Let "
                 "the thread complete(value) or fail(error) a StateFuture, and await or chain it"
             )
-            raise StateAccessError(message)
         return self._context._key
 
     @property

@@ -39,8 +39,7 @@ class AggregateFunction(Generic[IN, ACC, OUT]):
 
     def merge(self, first: ACC, second: ACC) -> ACC:
         """Both accumulators in one; ``merge_namespaces`` needs it."""
-        message = f"{type(self).__qualname__} does not define merge(first, second)"
-        raise NotImplementedError(message)
+        raise NotImplementedError(f"{type(self).__qualname__} does not define merge(first, second)")
 
 
 def check_defined(function: object) -> None:
@@ -53,8 +52,9 @@ def check_defined(function: object) -> None:
     methods = [inspect.getattr_static(cls, name, None) for name in dir(cls) if name not in own]
     missing = [method for method in methods if getattr(method, "__isabstractmethod__", False)]
     if missing:
-        message = f"{cls.__qualname__} does not define {' and '.join(map(_spelled, missing))}"
-        raise ConfigurationError(message)
+        raise ConfigurationError(
+            f"{cls.__qualname__} does not define {' and '.join(map(_spelled, missing))}"
+        )
 
 
 def check_no_life(function: object, where: str) -> None:
@@ -66,12 +66,11 @@ def check_no_life(function: object, where: str) -> None:
         return
     defined = [name for name in ("open", "close") if hasattr(type(function), name)]
     if defined:
-        message = (
+        raise ConfigurationError(
             f"{where}: {type(function).__qualname__} defines {' and '.join(defined)}, which nobody "
             "calls: make what it needs in __init__, or in open() of the function that declares the "
             "state"
         )
-        raise ConfigurationError(message)
 
 
 def _spelled(method: Any) -> str:

@@ -11,11 +11,10 @@ class _NoKey:
     """Stands for the key where there is none: looking anything up under it is an error."""
 
     def __hash__(self) -> NoReturn:
-        message = (
+        raise StateAccessError(
             "state was accessed with no current key: states are used per record, in the record "
             "method or in callbacks of its futures, not in open() or close() or after the batch"
         )
-        raise StateAccessError(message)
 
     def __eq__(self, other: object) -> bool:
         return self is other

@@ -37,11 +37,9 @@ class StateDescriptor:
 
     def __init__(self, name: str, value_type: Any, ttl: StateTtlConfig | None) -> None:
         if not (name and isinstance(name, str)):
-            message = f"a state's name is a string that is not empty, not {name!r}"
-            raise ConfigurationError(message)
+            raise ConfigurationError(f"a state's name is a string that is not empty, not {name!r}")
         if not isinstance(ttl, StateTtlConfig | None):
-            message = f"state {name!r}: ttl takes a StateTtlConfig, not {ttl!r}"
-            raise ConfigurationError(message)
+            raise ConfigurationError(f"state {name!r}: ttl takes a StateTtlConfig, not {ttl!r}")
         self.name = name
         self.value_type = value_type
         self.ttl = ttl
@@ -195,11 +193,10 @@ class ReducingStateDescriptor(StateDescriptor, Generic[T]):
         super().__init__(name, type_info, ttl)
         reduce = getattr(reduce_function, "reduce", reduce_function)
         if not callable(reduce) or inspect.iscoroutinefunction(reduce):
-            message = (
+            raise ConfigurationError(
                 f"state {name!r}: reduce_function takes a ReduceFunction or a plain callable of "
                 f"two values, not {reduce_function!r}"
             )
-            raise ConfigurationError(message)
         self.reduce = cast("Callable[[T, T], T]", reduce)
         if isinstance(reduce_function, ReduceFunction):
             check_defined(reduce_function)
@@ -225,11 +222,10 @@ class AggregatingStateDescriptor(StateDescriptor, Generic[IN, ACC, OUT]):
     ) -> None:
         super().__init__(name, accumulator_type, ttl)
         if not isinstance(aggregate_function, AggregateFunction):
-            message = (
+            raise ConfigurationError(
                 f"state {name!r}: aggregate_function takes an instance of AggregateFunction, "
                 f"not {aggregate_function!r}"
             )
-            raise ConfigurationError(message)
         check_defined(aggregate_function)
         check_no_life(aggregate_function, f"state {name!r}")
         self.aggregate_function = aggregate_function

@@ -89,6 +89,5 @@ def called(method: Any, *arguments: Any) -> Any:
     if inspect.iscoroutine(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
         if not inspect.isasyncgen(result):
             result.close()
-        message = f"{method.__name__} is a plain method: it neither awaits nor yields"
-        raise TypeError(message)
+        raise TypeError(f"{method.__name__} is a plain method: it neither awaits nor yields")
     return result

@@ -204,8 +204,7 @@ class StateFuture(Generic[T]):
         and `TypeError` where ``error`` is not an exception.
         """
         if not isinstance(error, BaseException):
-            message = f"StateFuture.fail takes an exception, not {error!r:.200}"
-            raise TypeError(message)
+            raise TypeError(f"StateFuture.fail takes an exception, not {error!r:.200}")
         self._claim()
         self._error = error
         self._end()
@@ -213,8 +212,9 @@ class StateFuture(Generic[T]):
     def _claim(self) -> None:
         with _lock:
             if self._claimed:
-                message = "this StateFuture is completed already; a future is completed once"
-                raise StateAccessError(message)
+                raise StateAccessError(
+                    "this StateFuture is completed already; a future is completed once"
+                )
             self._claimed = True
 
     def _fulfil(self, value: T) -> None:
@@ -352,8 +352,7 @@ class StateFuture(Generic[T]):
     def then_combine(self, other: StateFuture[U], fn: Callable[[T, U], V]) -> StateFuture[V]:
         """A future of ``fn(this result, other result)``, run once both are done."""
         if not isinstance(other, StateFuture):
-            message = f"then_combine takes a StateFuture, not {other!r:.200}"
-            raise TypeError(message)
+            raise TypeError(f"then_combine takes a StateFuture, not {other!r:.200}")
         both: StateFuture[list[Any]] = combine_all([self, other])
         return both.then_apply(lambda values: fn(values[0], values[1]))
 
@@ -705,16 +704,13 @@ def combine_all(futures: Iterable[StateFuture[Any]]) -> StateFuture[Any]:
     anything else that is not a `StateFuture`.
     """
     if isinstance(futures, StateFuture):
-        message = "combine_all takes a list of StateFutures: combine_all([...])"
-        raise TypeError(message)
+        raise TypeError("combine_all takes a list of StateFutures: combine_all([...])")
     members = list(futures)
     for position, member in enumerate(members):
         if member is None:
-            message = f"combine_all: future number {position} is None"
-            raise ValueError(message)
+            raise ValueError(f"combine_all: future number {position} is None")
         if not isinstance(member, StateFuture):
-            message = f"combine_all takes StateFutures; number {position} is {member!r}"
-            raise TypeError(message)
+            raise TypeError(f"combine_all takes StateFutures; number {position} is {member!r}")
     kind = tuple if isinstance(futures, tuple) else list
     scheduler = _scheduler_of_a_record()
     if scheduler is not None:
@@ -795,12 +791,11 @@ async def _dropping(coroutine: Coroutine[Any, Any, Any]) -> None:
 def _composed(inner: object, method: str) -> StateFuture[Any]:
     if isinstance(inner, StateFuture):
         return inner
-    message = (
+    raise TypeError(
         f"{method} takes a function that returns a StateFuture or a coroutine; it returned "
         f"{type(inner).__name__} {inner!r}. Use {method.replace('compose', 'apply')} for a plain "
         "result, or completed_void_future() where there is nothing to wait for"
     )
-    raise TypeError(message)
 
 
 def _no_function(given: object) -> TypeError:

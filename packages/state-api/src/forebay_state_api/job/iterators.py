@@ -64,8 +64,7 @@ class StateIterator(Generic[T]):
     if not TYPE_CHECKING:  # what type checkers say of it is theirs
 
         def __bool__(self) -> bool:
-            message = "a StateIterator is neither true nor false: ask its is_empty()"
-            raise StateAccessError(message)
+            raise StateAccessError("a StateIterator is neither true nor false: ask its is_empty()")
 
     def is_empty(self) -> bool:
         """True only if the loaded page is empty and nothing more is to come."""
@@ -149,11 +148,10 @@ def _as_future(returned: Any) -> StateFuture[Any]:
         result: StateFuture[Any] = pending()
         drive(returned, result)
         return result
-    message = (
+    raise TypeError(
         f"on_next takes a function that returns nothing, a StateFuture or a coroutine; it "
         f"returned {type(returned).__name__} {returned!r:.200}"
     )
-    raise TypeError(message)
 
 
 def to_iterable(future: StateFuture[StateIterator[T]]) -> StateFuture[list[T]]:

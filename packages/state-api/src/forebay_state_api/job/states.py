@@ -31,11 +31,10 @@ class State(abc.ABC):
     if not TYPE_CHECKING:  # what type checkers say of it is theirs
 
         def __bool__(self) -> bool:
-            message = (
+            raise StateAccessError(
                 "a state was used where its content was meant, in a condition or a comparison: "
                 "read it by value(), get() or is_empty()"
             )
-            raise StateAccessError(message)
 
         __hash__ = object.__hash__
 

@@ -50,8 +50,7 @@ class CleanupFullSnapshot:
 def _positive(instance: object, attribute: attrs.Attribute[int], value: int) -> None:
     del instance
     if value <= 0:
-        message = f"{attribute.name} must be positive, not {value}"
-        raise ValueError(message)
+        raise ValueError(f"{attribute.name} must be positive, not {value}")
 
 
 @attrs.frozen
@@ -103,11 +102,9 @@ Cleanup = (
 def _positive_duration(instance: object, attribute: object, value: timedelta) -> None:
     del instance, attribute
     if not isinstance(value, timedelta):
-        message = f"ttl is a timedelta, such as timedelta(hours=1), not {value!r}"
-        raise TypeError(message)
+        raise TypeError(f"ttl is a timedelta, such as timedelta(hours=1), not {value!r}")
     if value <= timedelta(0):
-        message = f"ttl must be positive, not {value}"
-        raise ValueError(message)
+        raise ValueError(f"ttl must be positive, not {value}")
 
 
 def _one_of(
@@ -116,8 +113,9 @@ def _one_of(
     def check(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
         del instance
         if not isinstance(value, kind):
-            message = f"{attribute.name} is one of {', '.join(map(str, kind))}, not {value!r}"
-            raise TypeError(message)
+            raise TypeError(
+                f"{attribute.name} is one of {', '.join(map(str, kind))}, not {value!r}"
+            )
 
     return check
 
@@ -126,8 +124,7 @@ def _in_order(cleanup: Iterable[Cleanup]) -> Sequence[Cleanup]:
     given: Any = cleanup
     listed = tuple(given) if isinstance(given, Iterable) else (None,)
     if not all(isinstance(one, Cleanup) for one in listed):
-        message = f"cleanup takes a list, such as [CleanupOnRead()], not {cleanup!r}"
-        raise TypeError(message)
+        raise TypeError(f"cleanup takes a list, such as [CleanupOnRead()], not {cleanup!r}")
     return listed
 
 

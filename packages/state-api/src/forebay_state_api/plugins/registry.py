@@ -193,8 +193,9 @@ class Plugins:
             if self._manager.has_plugin(origin.key) and origin.key not in self._origins:
                 self._manager.unregister(name=origin.key)
             cause = " ".join(str(fault).split())
-            message = f"plugin {origin.plugin!r} of {origin} does not match the hooks: {cause}"
-            raise PluginError(message) from fault
+            raise PluginError(
+                f"plugin {origin.plugin!r} of {origin} does not match the hooks: {cause}"
+            ) from fault
         self._origins[origin.key] = origin
         self._offers.clear()
 
@@ -214,8 +215,9 @@ class Plugins:
         try:
             results = self._manager.subset_hook_caller(kind.hook, others)()
         except Exception as fault:
-            message = f"{kind.hook} of plugin {origin.plugin!r} ({origin}) failed: {fault!r}"
-            raise PluginError(message) from fault
+            raise PluginError(
+                f"{kind.hook} of plugin {origin.plugin!r} ({origin}) failed: {fault!r}"
+            ) from fault
         return [value for result in results for value in _flat(result)]
 
 
@@ -236,11 +238,10 @@ def _import(entry_point: importlib.metadata.EntryPoint, origin: _Origin) -> obje
     try:
         return entry_point.load()
     except Exception as fault:
-        message = (
+        raise PluginError(
             f"plugin {origin.plugin!r} of {origin} cannot be imported "
             f"({entry_point.value}): {fault!r}; repair or uninstall {origin.distribution}"
-        )
-        raise PluginError(message) from fault
+        ) from fault
 
 
 def _flat(result: Any) -> Iterable[Any]:
@@ -251,8 +252,9 @@ def _names(kind: PluginKind, value: Any, origin: _Origin) -> tuple[str, ...]:
     names = getattr(value, kind.attribute, None)
     names = names if isinstance(names, tuple) else (names,)
     if not names or not all(isinstance(name, str) and name for name in names):
-        message = f"{kind.hook} of {origin} returned {value!r}, which has no {kind.attribute!r}"
-        raise PluginError(message)
+        raise PluginError(
+            f"{kind.hook} of {origin} returned {value!r}, which has no {kind.attribute!r}"
+        )
     return names
 
 
@@ -261,21 +263,19 @@ def _check_contract(kind: PluginKind, value: Any, origin: _Origin) -> None:
     if stated == CONTRACT_VERSION or (stated is None and not kind.versioned):
         return
     states = "has no contract_version" if stated is None else f"has contract version {stated}"
-    message = (
+    raise PluginError(
         f"{value!r} of {origin} {states}; this forebay-state-api has {CONTRACT_VERSION}: "
         f"install compatible versions of {origin.distribution} and forebay-state-api"
     )
-    raise PluginError(message)
 
 
 def _add(found: dict[str, _Offer], kind: PluginKind, name: str, offer: _Offer) -> None:
     other = found.setdefault(name, offer)
     if other is not offer:
-        message = (
+        raise PluginError(
             f"two plugins provide a {kind.noun} {name!r}: {other.origin} and {offer.origin}; "
             "uninstall one of them"
         )
-        raise PluginError(message)
 
 
 def _row(origin: _Origin, offered: Mapping[PluginKind, Mapping[str, _Offer]]) -> InstalledPlugin:

@@ -64,8 +64,9 @@ class Setting:
             return value
         least = "" if self.minimum is None else f", at least {self.minimum:g}"
         shown = MASK if self.secret else repr(given)
-        message = f"{key or PREFIX + self.name} = {shown}: expected {self.type.expected}{least}"
-        raise ConfigurationError(message)
+        raise ConfigurationError(
+            f"{key or PREFIX + self.name} = {shown}: expected {self.type.expected}{least}"
+        )
 
     def default_value(self) -> Any:
         """Return the default in the setting's type."""
@@ -213,8 +214,7 @@ class Settings(Mapping[str, Any]):
         Raises `ConfigurationError` if it is not set, naming the key and the ``argument`` to pass.
         """
         if (value := self[name]) is None:
-            message = f"{PREFIX}{name} is not set: set it, or pass {argument}="
-            raise ConfigurationError(message)
+            raise ConfigurationError(f"{PREFIX}{name} is not set: set it, or pass {argument}=")
         return value
 
     def backend_options(self) -> dict[str, Any]:
@@ -289,11 +289,10 @@ def _check_required(owner: str, configurable: Any, settings: Settings) -> None:
     if chosen == owner and settings[name] is None:
         raise ConfigurationError(f"{PREFIX}compaction.service={owner} needs {PREFIX}{name}")
     if chosen != owner and settings[name] is not None:
-        message = (
+        raise ConfigurationError(
             f"{PREFIX}{name} is set, but {PREFIX}compaction.service is {chosen!r}: set it to "
             f"{owner!r}, or remove the other setting"
         )
-        raise ConfigurationError(message)
 
 
 def _declared(owners: Mapping[str, Any]) -> dict[str, Setting]:

@@ -66,8 +66,9 @@ class CloudStorage(ObstoreStorage):
                 raise
             names = ", ".join(f"spark.forebay.storage.{n}" for n in self._at_fault(url, options))
             given = f" with {names}" if names else ""
-            msg = f"storage at {url!r} cannot be opened{given}: {words_of(error)}"
-            raise ConfigurationError(msg) from error
+            raise ConfigurationError(
+                f"storage at {url!r} cannot be opened{given}: {words_of(error)}"
+            ) from error
         super().__init__(store, url.rstrip("/"))
 
     @classmethod
@@ -82,8 +83,9 @@ class CloudStorage(ObstoreStorage):
                 store[name] = value
                 continue
             if own in client:
-                message = f"spark.forebay.storage.{name} is given twice, under another name as well"
-                raise ConfigurationError(message)
+                raise ConfigurationError(
+                    f"spark.forebay.storage.{name} is given twice, under another name as well"
+                )
             client[own] = value
         endpoints = [str(value) for name, value in store.items() if name.endswith("endpoint")]
         if any(endpoint.startswith("http://") for endpoint in endpoints):

@@ -97,8 +97,7 @@ class FsspecStorage(ObjectStorage):
             answers = self._fs.cat_ranges([path] * len(ranges), starts, ends, on_error="raise")
             for (start, end), answer in zip(wanted, answers, strict=True):
                 if len(answer) != end - start:
-                    message = f"bytes {start} to {end} reach beyond its end"
-                    raise ValueError(message)
+                    raise ValueError(f"bytes {start} to {end} reach beyond its end")
             return [bytes(answer) for answer in answers]
 
     def list(self, prefix: str = "") -> builtins.list[ObjectInfo]:
@@ -216,14 +215,14 @@ def _opened(url: str, options: Mapping[str, Any]) -> tuple[AbstractFileSystem, s
     try:
         from fsspec.core import url_to_fs
     except ImportError as error:
-        message = f"state in {url} needs fsspec: pip install 'forebay-state-api[fsspec]'"
-        raise ConfigurationError(message) from error
+        raise ConfigurationError(
+            f"state in {url} needs fsspec: pip install 'forebay-state-api[fsspec]'"
+        ) from error
     try:
         # A cached listing does not show the changes of other processes.
         filesystem, root = url_to_fs(url, **{"use_listings_cache": False, **options})
     except (ImportError, ValueError, TypeError, OSError) as error:
-        message = f"storage at {url!r} cannot be opened: {error}"
-        raise ConfigurationError(message) from error
+        raise ConfigurationError(f"storage at {url!r} cannot be opened: {error}") from error
     return filesystem, root
 
 

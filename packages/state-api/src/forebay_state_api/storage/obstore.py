@@ -113,8 +113,8 @@ class ObstoreStorage(ObjectStorage):
         answers = [next(found) if length else b"" for _, length in ranges]
         for (start, length), answer in zip(ranges, answers, strict=True):
             if len(answer) != length:
-                message = f"bytes {start} to {start + length} reach beyond its end"
-                raise self.failed("read", name, ValueError(message))
+                fault = ValueError(f"bytes {start} to {start + length} reach beyond its end")
+                raise self.failed("read", name, fault)
         return answers
 
     def list(self, prefix: str = "") -> builtins.list[ObjectInfo]:
@@ -218,8 +218,7 @@ def is_panic(error: BaseException) -> bool:
 def _refuse(url: str, options: Mapping[str, Any] | None) -> None:
     if options:
         names = ", ".join(sorted(options))
-        msg = f"storage at {url!r} takes no options, but was given {names}"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"storage at {url!r} takes no options, but was given {names}")
 
 
 class MemoryStorage(ObstoreStorage):
@@ -262,8 +261,7 @@ class LocalStorage(ObstoreStorage):
         _refuse(url, options)
         self._root: Final = Path(url)
         if self._root.exists() and not self._root.is_dir():
-            msg = f"{url} is a file, not a directory for state"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"{url} is a file, not a directory for state")
         super().__init__(None, url)
 
     def _opened(self, *, create: bool) -> ObjectStore | None:
@@ -272,12 +270,12 @@ class LocalStorage(ObstoreStorage):
                 self._store = LocalStore(self._root, mkdir=True, automatic_cleanup=True)
             except (BaseError, OSError) as error:
                 fault = self.fault(error)
-                msg = (
+                raise StorageError(
                     f"the directory {self._root} does not exist and cannot be made: {fault.cause}. "
                     "Name one that the executors can make and write to (spark.forebay.state.dir, "
-                    "or state_dir=)"
-                )
-                raise StorageError(msg, transient=fault.passing) from error
+                    "or state_dir=)",
+                    transient=fault.passing,
+                ) from error
         return self._store
 
     def put(self, name: str, data: bytes) -> None:

@@ -46,8 +46,9 @@ def located(text: str) -> str:
     try:
         return str(Path(path).expanduser().absolute())
     except RuntimeError as error:
-        msg = f"the state directory {text!r} cannot be found: {error}"
-        raise ConfigurationError(msg) from error
+        raise ConfigurationError(
+            f"the state directory {text!r} cannot be found: {error}"
+        ) from error
 
 
 def scheme_of(text: str) -> str:
@@ -58,20 +59,20 @@ def scheme_of(text: str) -> str:
 
 def _check_text(text: str) -> None:
     if not text:
-        msg = f"the state directory is an empty string; {_NAME_ONE}"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"the state directory is an empty string; {_NAME_ONE}")
     if text != text.strip():
-        msg = f"the state directory {redacted(text)!r} begins or ends with a blank: leave it out"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(
+            f"the state directory {redacted(text)!r} begins or ends with a blank: leave it out"
+        )
     if "\0" in text:
-        msg = f"the state directory {redacted(text)!r} has a NUL character in it; {_NAME_ONE}"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(
+            f"the state directory {redacted(text)!r} has a NUL character in it; {_NAME_ONE}"
+        )
     if found := _VARIABLE.search(text):
-        msg = (
+        raise ConfigurationError(
             f"the state directory {redacted(text)!r} has {found[0]} in it, and variables "
             "are not replaced here: write the value"
         )
-        raise ConfigurationError(msg)
 
 
 def _checked_path(text: str) -> str:
@@ -83,8 +84,9 @@ def _checked_path(text: str) -> str:
         if scheme in _FOREIGN or scheme in plugins().storages():
             raise _neither(text, scheme)
     if os.name != "nt" and _WINDOWS.match(text):
-        msg = f"the state directory {text!r} is a path of Windows; write one of this system"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(
+            f"the state directory {text!r} is a path of Windows; write one of this system"
+        )
     return text
 
 
@@ -101,11 +103,10 @@ def _path_of(url: str) -> str:
     """Return the path of a ``file:`` URL."""
     parts = urlsplit(url)
     if parts.netloc not in {"", "localhost"} or "?" in url or "#" in url:
-        msg = (
+        raise ConfigurationError(
             f"{redacted(url)!r} is not a URL of a local directory: write file:///absolute/path, "
             "with %23 for # and %3F for ?, or the path itself"
         )
-        raise ConfigurationError(msg)
     _check_folders(url, parts)
     return url2pathname(parts.path)
 
@@ -116,21 +117,18 @@ def _check_url(url: str, scheme: str) -> None:
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        msg = f"{redacted(url)!r} is not a URL: {error}"
-        raise ConfigurationError(msg) from error
+        raise ConfigurationError(f"{redacted(url)!r} is not a URL: {error}") from error
     if parts.password is not None:
-        msg = (
+        raise ConfigurationError(
             f"the URL of the storage at {parts.hostname} has a password in it, which would show "
             "in messages: set spark.forebay.storage.* instead"
         )
-        raise ConfigurationError(msg)
     if "?" in url or "#" in url:
-        msg = (
+        raise ConfigurationError(
             f"{redacted(url)!r} contains a ? or a #, and stores ignore what comes after it: "
             "leave it out; another place needs another path, and a signature belongs in "
             "spark.forebay.storage.*"
         )
-        raise ConfigurationError(msg)
     _check_folders(url, parts)
 
 
@@ -138,8 +136,7 @@ def _check_folders(url: str, parts: SplitResult) -> None:
     """Refuse parts that stores normalise, written plainly or with ``%2E`` and ``%2F``."""
     folders = unquote(parts.path).removeprefix("/").removesuffix("/").split("/")
     if {".", ".."}.intersection(folders) or (len(folders) > 1 and "" in folders):
-        msg = (
+        raise ConfigurationError(
             f"{redacted(url)!r} has '..', '.' or an empty name between its slashes, which stores "
             "normalise: write the folder that you mean"
         )
-        raise ConfigurationError(msg)

@@ -65,8 +65,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import the kit when it is asked for: harnesses of jobs come without pytest."""
     if name != "StateBackendTests":
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from forebay_state_api.testing.conformance import StateBackendTests
 
     return StateBackendTests

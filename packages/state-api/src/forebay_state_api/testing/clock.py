@@ -31,13 +31,11 @@ class ManualClock:
     def advance(self, by: timedelta) -> None:
         """Move the time by ``by``, which may be negative."""
         if not isinstance(by, timedelta):
-            msg = f"advance takes a timedelta, such as timedelta(minutes=1), not {by!r}"
-            raise TypeError(msg)
+            raise TypeError(f"advance takes a timedelta, such as timedelta(minutes=1), not {by!r}")
         self._now += by
 
     def set(self, now: datetime) -> None:
         """Set the time, also backwards; a naive one is a `ValueError`."""
         if now.tzinfo is None:
-            msg = "a time without zone is ambiguous: pass an aware datetime"
-            raise ValueError(msg)
+            raise ValueError("a time without zone is ambiguous: pass an aware datetime")
         self._now = now.astimezone(UTC)

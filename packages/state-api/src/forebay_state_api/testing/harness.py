@@ -159,8 +159,9 @@ class FunctionHarness:
             fresh=pickle.loads,
         )
         if not hasattr(self._job.clock, "now_us"):
-            message = f"clock= takes a ManualClock, or another object with now_us, not {clock!r}"
-            raise ConfigurationError(message)
+            raise ConfigurationError(
+                f"clock= takes a ManualClock, or another object with now_us, not {clock!r}"
+            )
         self._storage = OperatorStorage(root, self._job.operator)
         self._rows = InputRows(
             uid=uid,
@@ -191,13 +192,11 @@ class FunctionHarness:
         does what cannot be a key, which is a `ConfigurationError`.
         """
         if self._closed:
-            message = "the harness is closed"
-            raise StateAccessError(message)
+            raise StateAccessError("the harness is closed")
         if other is not None and self._inputs == 1:
-            message = (
+            raise ConfigurationError(
                 "the function has one input; rows of a second one are for a KeyedCoProcessFunction"
             )
-            raise ConfigurationError(message)
         if self.version == 0 and self._job.restore is not None:
             self._stored().check_key(self._job.key_codec)
         records = self._rows.keyed(rows, 0)
@@ -217,8 +216,9 @@ class FunctionHarness:
         """
         if version is not None:
             if not 0 <= version <= self.version:
-                message = f"version {version} was not made yet; the newest one is {self.version}"
-                raise ConfigurationError(message)
+                raise ConfigurationError(
+                    f"version {version} was not made yet; the newest one is {self.version}"
+                )
             self._job.batch_id = version
         fn = pickle.loads(self._pickled) if function is None else function  # noqa: S301 - our own
         self._configure(fn, self._job.parallelism if parallelism is None else parallelism)
@@ -250,11 +250,10 @@ class FunctionHarness:
         ``restore_from``, the version before the first micro-batch is the one that it names.
         """
         if not isinstance(descriptor, StateDescriptor):
-            message = (
+            raise ConfigurationError(
                 "state takes the descriptor that the function declares, such as "
                 f"ValueStateDescriptor('n', int), not {descriptor!r}"
             )
-            raise ConfigurationError(message)
         stored, job = self._stored(), self._job
         stored.check_key(job.key_codec)
         self._rows.check_alike(key)
@@ -293,8 +292,7 @@ class FunctionHarness:
         """The engine's metrics of the last micro-batch that was committed, of all subtasks."""
         found = [report.metrics for report in self._job.reports]
         if not found:
-            message = "metrics are those of the last micro-batch; none has run yet"
-            raise ConfigurationError(message)
+            raise ConfigurationError("metrics are those of the last micro-batch; none has run yet")
         return total(EngineMetrics, found)
 
     # -- parts --------------------------------------------------------------------------------
@@ -302,12 +300,14 @@ class FunctionHarness:
     def _configure(self, fn: Any, parallelism: int) -> None:
         checked_parallelism(parallelism, self._job.max_parallelism, self._uid)
         if isinstance(fn, type):
-            message = f"the harness takes a function, not {fn!r}; pass an instance, not the class"
-            raise ConfigurationError(message)
+            raise ConfigurationError(
+                f"the harness takes a function, not {fn!r}; pass an instance, not the class"
+            )
         self._inputs = len(record_methods(fn))
         if self._job.event_time is not None and timer_method(fn) is None:
-            message = f"event_time= is for functions with timers; {fn!r} has no on_timer method"
-            raise ConfigurationError(message)
+            raise ConfigurationError(
+                f"event_time= is for functions with timers; {fn!r} has no on_timer method"
+            )
         self._pickled = self._pickle(fn)
         self._function_name = function_name(fn)
         self._check: Callable[[list[Any]], list[Any]]
@@ -319,17 +319,17 @@ class FunctionHarness:
         try:
             from cloudpickle import dumps
         except ImportError as error:
-            message = "a harness copies functions: pip install 'forebay-state-api[testing]'"
-            raise ConfigurationError(message) from error
+            raise ConfigurationError(
+                "a harness copies functions: pip install 'forebay-state-api[testing]'"
+            ) from error
         return pickled_function(fn, self._uid, dumps)
 
     def _schema_check(self, schema: Any) -> Callable[[list[Any]], list[Any]]:
         """What checks rows given out, and gives them the schema's names and types."""
-        message = (
+        raise ConfigurationError(
             f"schema={schema!r:.300} is checked with the types of Spark: import FunctionHarness "
             "from forebay_spark_runtime.testing (pip install forebay-spark-runtime)"
         )
-        raise ConfigurationError(message)
 
     def _given_out(self, rows: list[Any]) -> list[Any]:
         rows = self._check(rows)

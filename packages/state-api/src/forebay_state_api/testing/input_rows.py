@@ -32,8 +32,9 @@ class InputRows:
     def keyed(self, rows: Iterable[Any], side: int) -> list[KeyedRow]:
         """All rows of one input, with their keys, key groups and event times."""
         if isinstance(rows, (str, Mapping)) or hasattr(rows, "_fields") or rows is None:
-            message = f"operator {self.uid!r}: process takes a list of rows, not {rows!r:.300}"
-            raise ConfigurationError(message)
+            raise ConfigurationError(
+                f"operator {self.uid!r}: process takes a list of rows, not {rows!r:.300}"
+            )
         keyed = []
         for position, row in enumerate(named_rows(rows)):
             at_us = self._time_of(row)
@@ -44,11 +45,10 @@ class InputRows:
                 keyed.append(KeyedRow(row, key, group, side, at_us))
             except (ValueError, TypeError) as error:
                 where = _where(position, side, row)
-                message = (
+                raise ConfigurationError(
                     f"operator {self.uid!r}: {error}, in {where}. Filter such rows, or give them "
                     "a key"
-                )
-                raise ConfigurationError(message) from error
+                ) from error
         return keyed
 
     def check_alike(self, key: Any) -> None:
@@ -56,10 +56,9 @@ class InputRows:
         kind = _kind(canonical_key(self.key_codec.admit(key)))
         if self._kinds and kind not in self._kinds:
             had = ", ".join(f"{one!r:.100}" for one in self._kinds.values())
-            message = (
+            raise ConfigurationError(
                 f"operator {self.uid!r}: the rows had keys such as {had}; {key!r:.100} is none"
             )
-            raise ConfigurationError(message)
 
     def ordered(self, rows: list[KeyedRow]) -> list[KeyedRow]:
         """Rows in the order in which their subtasks run them."""
@@ -69,8 +68,9 @@ class InputRows:
             return sorted(rows, key=lambda one: [*map(_rank, self._order_of(one.row))])
         except TypeError as error:
             columns = ", ".join(self.order_by)
-            message = f"operator {self.uid!r}: rows cannot be ordered by {columns}: {error}"
-            raise ConfigurationError(message) from error
+            raise ConfigurationError(
+                f"operator {self.uid!r}: rows cannot be ordered by {columns}: {error}"
+            ) from error
 
     def _order_of(self, row: Any) -> list[Any]:
         return [column_of(row, name, "to order by", self.uid) for name in self.order_by]
@@ -80,11 +80,10 @@ class InputRows:
         if self.event_time_of is None or (at := self.event_time_of(row)) is None:
             return None
         if not isinstance(at, datetime) or at.tzinfo is None:
-            message = (
+            raise ConfigurationError(
                 f"operator {self.uid!r}: event times are datetimes with a time zone, and that of "
                 f"{row!r:.300} is {at!r}"
             )
-            raise ConfigurationError(message)
         return us_of(at)
 
 
@@ -118,11 +117,10 @@ def _instant(value: datetime) -> datetime:
     try:
         return value.astimezone(UTC)
     except OverflowError as error:
-        message = (
+        raise ConfigurationError(
             f"a row has a timestamp outside the years 1 to 9999 in UTC, {value}; filter such rows, "
             "or cast the column to string"
-        )
-        raise ConfigurationError(message) from error
+        ) from error
 
 
 def extractor(given: Any, what: str, purpose: str, uid: str) -> Callable[[Any], Any]:
@@ -134,8 +132,7 @@ def extractor(given: Any, what: str, purpose: str, uid: str) -> Callable[[Any], 
         return given  # type: ignore[no-any-return]  # as the user wrote it
     names = column_names(given, what, uid)
     if not names:
-        message = f"operator {uid!r}: {what} needs at least one column"
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"operator {uid!r}: {what} needs at least one column")
     if len(names) == 1 and isinstance(given, str):
         return lambda row: column_of(row, given, purpose, uid)
     return lambda row: tuple(column_of(row, name, purpose, uid) for name in names)
@@ -145,14 +142,14 @@ def column_names(given: Any, what: str, uid: str) -> tuple[str, ...]:
     """The names of one column or several, each once."""
     names = (given,) if isinstance(given, str) else given
     if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        message = (
+        raise ConfigurationError(
             f"operator {uid!r}: {what} is the name of a column, or a list of names, not {given!r}"
         )
-        raise ConfigurationError(message)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        message = f"operator {uid!r}: {what} names {', '.join(twice)} twice; name each column once"
-        raise ConfigurationError(message)
+        raise ConfigurationError(
+            f"operator {uid!r}: {what} names {', '.join(twice)} twice; name each column once"
+        )
     return tuple(names)
 
 
@@ -163,8 +160,9 @@ def column_of(row: Any, name: str, purpose: str, uid: str) -> Any:
     except AttributeError:
         columns = getattr(row, "_fields", None) or getattr(row, "__fields__", None)
         shown = f"the columns are {', '.join(columns)}" if columns else _no_row(row)
-        message = f"operator {uid!r}: there is no column {name!r} {purpose}; {shown}"
-        raise ConfigurationError(message) from None
+        raise ConfigurationError(
+            f"operator {uid!r}: there is no column {name!r} {purpose}; {shown}"
+        ) from None
 
 
 def _kind(key: Any) -> Any:

@@ -237,15 +237,12 @@ def _read(opening: Opening, file: StateFile) -> dict[str, list[Block]]:
     try:
         data = opening.storage.get(file.name)
     except ObjectNotFoundError as error:
-        message = f"{what} is missing"
-        raise CorruptStateError(message) from error
+        raise CorruptStateError(f"{what} is missing") from error
     if len(data) != file.size:
-        message = f"{what} has {len(data)} bytes instead of {file.size}"
-        raise CorruptStateError(message)
+        raise CorruptStateError(f"{what} has {len(data)} bytes instead of {file.size}")
     name, tables = read_sealed(data, what, itemgetter("name", "tables"))
     if not file.name.endswith(name):
-        message = f"{what} holds {name}"
-        raise CorruptStateError(message)
+        raise CorruptStateError(f"{what} holds {name}")
     found: dict[str, list[Block]] = tables
     return found
 

@@ -82,8 +82,7 @@ class Sequencer:
         """
         actor = self._go(name, pattern)
         if actor.stopped_at is None:
-            msg = f"{name} ended before it came to {pattern!r}"
-            raise ScheduleError(msg) from actor.error
+            raise ScheduleError(f"{name} ended before it came to {pattern!r}") from actor.error
         return actor.stopped_at
 
     def finish(self, name: str) -> Any:
@@ -116,8 +115,9 @@ class Sequencer:
                 actor.thread.start()
             self._changed.notify_all()
             if not self._changed.wait_for(lambda: not actor.running, _PATIENCE_S):
-                msg = f"{name} came neither to {pattern!r} nor to its end in {_PATIENCE_S} s"
-                raise ScheduleError(msg)
+                raise ScheduleError(
+                    f"{name} came neither to {pattern!r} nor to its end in {_PATIENCE_S} s"
+                )
         return actor
 
     def _run(self, actor: _Actor, work: Callable[[], object]) -> None:

@@ -62,9 +62,8 @@ class Stored:
             }
         for description in described.values():
             if (stored := description["key"]) != declared.description:
-                message = (
+                raise ConfigurationError(
                     f"the state of operator {self.uid!r} in {self.storage.url} was stored with "
                     f"keys of type {describe_type(stored)}, and the harness's are of type "
                     f"{describe_type(declared.description)}; pass key_type="
                 )
-                raise ConfigurationError(message)

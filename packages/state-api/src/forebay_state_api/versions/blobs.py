@@ -57,12 +57,9 @@ def read_blob(storage: ObjectStorage, blob: Blob, what: str) -> bytes:
     try:
         data = storage.get(blob.name)
     except ObjectNotFoundError as error:
-        message = f"{place}, is missing"
-        raise CorruptStateError(message) from error
+        raise CorruptStateError(f"{place}, is missing") from error
     if len(data) != blob.size:
-        message = f"{place}, has {len(data)} bytes instead of {blob.size}"
-        raise CorruptStateError(message)
+        raise CorruptStateError(f"{place}, has {len(data)} bytes instead of {blob.size}")
     if xxhash.xxh3_128_digest(data) != blob.digest:
-        message = f"{place}, was altered: its checksum does not fit its content"
-        raise CorruptStateError(message)
+        raise CorruptStateError(f"{place}, was altered: its checksum does not fit its content")
     return data

@@ -23,11 +23,10 @@ _WAY_OUT = (
 def check_subtask(made: Coordinates, uid: str) -> None:
     """Refuse a subtask that the operator does not have: a union shifts partition numbers."""
     if made.subtask >= made.parallelism:
-        msg = (
+        raise ConfigurationError(
             f"operator {uid!r} has {made.parallelism} subtask(s), but one ran as subtask "
             f"{made.subtask}: {_WAY_OUT}"
         )
-        raise ConfigurationError(msg)
 
 
 def mark(storage: ObjectStorage, made: Coordinates, uid: str) -> None:
@@ -36,11 +35,10 @@ def mark(storage: ObjectStorage, made: Coordinates, uid: str) -> None:
     A coalesce runs several subtasks in one task, each with the number and the attempt of that task.
     """
     if not put_marker(storage, made):
-        msg = (
+        raise ConfigurationError(
             f"task attempt {made.attempt_id} has already begun version {made.version} of "
             f"operator {uid!r}: {_WAY_OUT}"
         )
-        raise ConfigurationError(msg)
 
 
 def merged(stored: Iterable[Mapping[str, Any]], declared: Mapping[str, Any]) -> dict[str, Any]:

@@ -199,8 +199,9 @@ def read_record(storage: ObjectStorage, run_key: str) -> RunRecord | None:
         return None
     record = read_sealed(data, f"{name} in {storage.url}", _record)
     if record.identity.key != run_key:
-        msg = f"{name} in {storage.url} is not what was written there: it is another run's record"
-        raise CorruptStateError(msg)
+        raise CorruptStateError(
+            f"{name} in {storage.url} is not what was written there: it is another run's record"
+        )
     return record
 
 

@@ -138,11 +138,10 @@ def record_of(storage: ObjectStorage, run_key: str, uid: str) -> RunRecord:
     """Return the record that a run put at its first batch; `CorruptStateError` if it is missing."""
     record = read_record(storage, run_key)
     if record is None:
-        msg = (
+        raise CorruptStateError(
             f"the record of run {run_key} of operator {uid!r} in {storage.url} is missing: it was "
             "deleted by hand. Restart the query: a new run writes its own record"
         )
-        raise CorruptStateError(msg)
     return record
 
 
@@ -155,17 +154,15 @@ def _check_empty_allowed(storage: ObjectStorage, task: Entering) -> None:
     )
     stored = marked_versions(storage, layout.LAST_VERSION)
     if stored:
-        msg = (
+        raise ConfigurationError(
             f"{nothing}: the oldest stored version is {min(stored)}. Either the query went back "
             "further than spark.forebay.retention keeps (go back to a newer batch), or the first "
             "start of a new operator failed (pass new_state=True again)"
         )
-        raise ConfigurationError(msg)
-    msg = (
+    raise ConfigurationError(
         f"{nothing}: the state directory or the uid may be mistyped or renamed, or the state was "
         "deleted. If the operator is new in this query, pass new_state=True for its first start"
     )
-    raise ConfigurationError(msg)
 
 
 def _check_single_operator(epochs: Epochs, task: Entering) -> None:

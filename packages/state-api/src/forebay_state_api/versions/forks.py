@@ -68,11 +68,11 @@ class RestoreFrom:
         """Refuse what contradicts itself."""
         layout.operator_folder(self.query, self.uid or "uid")
         if self.version is not None and self.savepoint is not None:
-            message = "restore_from= takes a version or a savepoint, not both"
-            raise ConfigurationError(message)
+            raise ConfigurationError("restore_from= takes a version or a savepoint, not both")
         if self.version is not None and self.version < 1:
-            message = f"restore_from=: versions are counted from 1, not {self.version}"
-            raise ConfigurationError(message)
+            raise ConfigurationError(
+                f"restore_from=: versions are counted from 1, not {self.version}"
+            )
 
     def plain(self) -> dict[str, Any]:
         """Return the fields that determine the version, as plain data."""
@@ -192,8 +192,7 @@ def choose(
     made with a different max parallelism, `CorruptStateError` when it is incomplete.
     """
     if not isinstance(storage, OperatorStorage):
-        message = "restore_from= needs the operator's folder in its state directory"
-        raise ConfigurationError(message)
+        raise ConfigurationError("restore_from= needs the operator's folder in its state directory")
     source = find_source(storage, asked, batch_id=batch_id, uid=uid, epochs=epochs)
     hold = Hold(storage)
     there = storage.sibling(source.folder)
@@ -265,10 +264,9 @@ def _check_there(storage: OperatorStorage, asked: RestoreFrom, folder: str, uid:
         if known
         else ("no state of this query is stored; pass the query's id, or the name given as query=")
     )
-    message = (
+    raise ConfigurationError(
         f"restore_from={asked.text()}: there is no operator {uid!r} in {storage.root.url}: {found}"
     )
-    raise ConfigurationError(message)
 
 
 def release_unused(storage: ObjectStorage, named: Iterable[str], oldest: datetime) -> list[str]:

@@ -64,14 +64,13 @@ def escaped(name: str, what: str) -> str:
     try:
         text = "".join(c if _PLAIN.fullmatch(c) else _hex(c) for c in name)
     except UnicodeEncodeError as error:
-        msg = f"{what} is not valid text: {error}"
-        raise ConfigurationError(msg) from error
+        raise ConfigurationError(f"{what} is not valid text: {error}") from error
     if not text:
-        msg = f"{what} is an empty string"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"{what} is an empty string")
     if len(text) > _MOST_NAME_BYTES:
-        msg = f"{what} is too long for a path: {len(text)} bytes, at most {_MOST_NAME_BYTES}"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(
+            f"{what} is too long for a path: {len(text)} bytes, at most {_MOST_NAME_BYTES}"
+        )
     return text
 
 
@@ -93,8 +92,7 @@ def operator_folder(query_id: str, uid: str) -> str:
 def inverted(version: int) -> str:
     """Return a version as a path part that sorts newest first."""
     if not 0 <= version <= LAST_VERSION:
-        msg = f"not a version: {version}"
-        raise ValueError(msg)
+        raise ValueError(f"not a version: {version}")
     return f"{LAST_VERSION - version:012x}"
 
 

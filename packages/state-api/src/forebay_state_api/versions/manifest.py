@@ -114,13 +114,13 @@ def _reader(number: Any, name: str) -> Callable[[Mapping[str, Any]], Manifest]:
     if number in _READERS:
         return _READERS[number]
     if isinstance(number, int) and number > FORMAT:
-        msg = (
+        raise CorruptStateError(
             f"{name} has format {number}, of a newer release of Forebay; this one reads "
             f"{_formats()}. Use the release that wrote it, or a newer one"
         )
-        raise CorruptStateError(msg)
-    msg = f"{name} has format {number!r}, which no release wrote; this one reads {_formats()}"
-    raise CorruptStateError(msg)
+    raise CorruptStateError(
+        f"{name} has format {number!r}, which no release wrote; this one reads {_formats()}"
+    )
 
 
 def _formats() -> str:
@@ -143,8 +143,7 @@ def read_manifest(storage: ObjectStorage, name: str) -> Manifest:
     manifest = Manifest.unsealed(storage.get(name), f"{name} in {storage.url}")
     version = layout.version_of(name.split("/")[1])
     if manifest.made.text() not in name or manifest.made.version != version:
-        msg = f"{name} in {storage.url} holds the manifest of another attempt"
-        raise CorruptStateError(msg)
+        raise CorruptStateError(f"{name} in {storage.url} holds the manifest of another attempt")
     return manifest
 
 

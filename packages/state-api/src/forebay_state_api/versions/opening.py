@@ -165,12 +165,11 @@ def segments_of(
     for made in listing.manifests:
         stored = made.by.max_parallelism
         if stored != max_parallelism:
-            msg = (
+            raise ConfigurationError(
                 f"the state of operator {uid!r} in {url} was made with max_parallelism={stored}, "
                 f"which is fixed for its life; pass max_parallelism={stored} instead of "
                 f"{max_parallelism}"
             )
-            raise ConfigurationError(msg)
     segments = cover(listing, max_parallelism)
     if segments is None:
         raise incomplete(listing, uid, url)
@@ -244,11 +243,10 @@ def _read(storage: ObjectStorage, name: str) -> Manifest:
     try:
         return read_manifest(storage, name)
     except ObjectNotFoundError as error:
-        msg = (
+        raise CorruptStateError(
             f"manifest {name} in {storage.url} disappeared while its version was opened: it is no "
             "longer retained, or was deleted by hand"
-        )
-        raise CorruptStateError(msg) from error
+        ) from error
 
 
 def clipped(manifest: Manifest, part: KeyGroupRange, opened: KeyGroupRange) -> ParentState:

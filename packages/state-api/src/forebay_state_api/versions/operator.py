@@ -154,14 +154,13 @@ class OperatorVersions:
     def _check_backend(self, manifests: Sequence[Manifest]) -> None:
         for manifest in manifests:
             if manifest.backend != self.backend_name:
-                msg = (
+                raise ConfigurationError(
                     f"the state of operator {self.uid!r} in {self.storage.url} was made by the "
                     f"backend {manifest.backend!r}, and this query asks for "
                     f"{self.backend_name!r}. Set spark.forebay.state.backend to "
                     f"{manifest.backend!r}; or take the state over with restore_from= in a new "
                     "query, or in an operator with another uid and new_state=True"
                 )
-                raise ConfigurationError(msg)
 
 
 class _Opened:
@@ -294,8 +293,9 @@ class TaskVersion:
         run has begun since, `StateAccessError` when it is called twice.
         """
         if self._committed:
-            msg = f"version {self.version} has already been committed by this task"
-            raise StateAccessError(msg)
+            raise StateAccessError(
+                f"version {self.version} has already been committed by this task"
+            )
         fencing.check_owner(self._operator.storage, self._entering)
         all_metrics = {**(metrics or {}), **metrics_of(committed)}
         manifest = attrs.evolve(

@@ -106,8 +106,9 @@ def _chosen(storage: ObjectStorage, uid: str, version: int | None) -> RunVersion
     there = ""
     if isinstance(storage, OperatorStorage):
         there = f": {what_is_there(storage)}"
-    msg = f"no state of operator {uid!r} is stored in {storage.url}{wanted}{there}"
-    raise ConfigurationError(msg)
+    raise ConfigurationError(
+        f"no state of operator {uid!r} is stored in {storage.url}{wanted}{there}"
+    )
 
 
 def _read(
@@ -119,8 +120,9 @@ def _read(
 ) -> opening.Parents:
     listing = list_version(storage, origin.version).of_run(origin.run_key or "")
     if not listing.manifests:
-        msg = f"version {origin.version} of operator {uid!r} in {storage.url} was cleared meanwhile"
-        raise CorruptStateError(msg)
+        raise CorruptStateError(
+            f"version {origin.version} of operator {uid!r} in {storage.url} was cleared meanwhile"
+        )
     if max_parallelism is None:
         max_parallelism = listing.manifests[0].by.max_parallelism
     segments = opening.segments_of(listing, max_parallelism, uid, storage.url)
@@ -139,9 +141,8 @@ def _checked_files(
     for file in files:
         if sizes.get(file.name) != file.size:
             state = "is missing" if file.name not in sizes else f"has {sizes[file.name]} bytes"
-            msg = (
+            raise CorruptStateError(
                 f"file {file.name} ({file.size} bytes) of version {origin.version} of operator "
                 f"{uid!r} in {storage.url} {state}"
             )
-            raise CorruptStateError(msg)
     return frozenset().union(*(manifest.names for _, manifest in found))

@@ -71,8 +71,9 @@ def put_recovery(storage: ObjectStorage, epochs: Epochs, recovery: Recovery) -> 
     """Make a decision durable; ``epochs`` are the epochs that it is based on."""
     number = max(epochs.recoveries, default=0) + 1
     if not storage.put_if_absent(_name(number), seal(attrs.asdict(recovery))):
-        msg = f"somebody else has just made a decision for the state in {storage.url}; look again"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(
+            f"somebody else has just made a decision for the state in {storage.url}; look again"
+        )
 
 
 def _name(number: int) -> str:

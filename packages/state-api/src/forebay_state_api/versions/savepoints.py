@@ -68,8 +68,9 @@ def create_savepoint(
         if not storage.put_if_absent(place, seal(payload)):
             harm = f"it holds version {reader.version} until it is deleted by hand"
             delete_or_leave(storage, [pin], harm)
-            message = f"operator {uid!r} in {storage.url} has a savepoint {name!r} already"
-            raise ConfigurationError(message)
+            raise ConfigurationError(
+                f"operator {uid!r} in {storage.url} has a savepoint {name!r} already"
+            )
     return saved
 
 
@@ -79,8 +80,9 @@ def read_savepoint(storage: ObjectStorage, name: str, *, uid: str) -> Savepoint:
         return _read(storage, _place(name))
     except ObjectNotFoundError:
         known = ", ".join(repr(one.name) for one in list_savepoints(storage)) or "none"
-        message = f"operator {uid!r} in {storage.url} has no savepoint {name!r}; it has: {known}"
-        raise ConfigurationError(message) from None
+        raise ConfigurationError(
+            f"operator {uid!r} in {storage.url} has no savepoint {name!r}; it has: {known}"
+        ) from None
 
 
 def list_savepoints(storage: ObjectStorage) -> Sequence[Savepoint]:
@@ -108,13 +110,15 @@ def _read(storage: ObjectStorage, place: str, info: ObjectInfo | None = None) ->
         storage.get(place), what, lambda payload: Savepoint(**known_fields(Savepoint, payload))
     )
     if _place(saved.name) != place:
-        message = f"{what} is not what was written there: it is savepoint {saved.name!r}"
-        raise CorruptStateError(message)
+        raise CorruptStateError(
+            f"{what} is not what was written there: it is savepoint {saved.name!r}"
+        )
     return attrs.evolve(saved, made=None if info is None else info.modified)
 
 
 def _place(name: str) -> str:
     if name.startswith("fork "):
-        message = f"savepoint {name!r}: forks use names like this one; choose another"
-        raise ConfigurationError(message)
+        raise ConfigurationError(
+            f"savepoint {name!r}: forks use names like this one; choose another"
+        )
     return f"{layout.SAVEPOINTS}/{layout.escaped(name, 'the name of the savepoint')}"

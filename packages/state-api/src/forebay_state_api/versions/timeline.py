@@ -86,13 +86,12 @@ def check_one_timeline(  # noqa: PLR0917 - one caller
         return
     if epochs.rank(ends.run_key, 0) <= epochs.rank(origin.run_key, 0):
         return
-    msg = (
+    raise ConfigurationError(
         f"batch {batch_id} of operator {uid!r} in {storage.url} could go on from version "
         f"{origin.version}, made before the query went back to an older batch, and version "
         f"{ends.version}, made after it by run {ends.run_key}. Choose the timeline that the "
         f"checkpoint belongs to with {recover_command(storage, uid)}"
     )
-    raise ConfigurationError(msg)
 
 
 def _has_record(storage: ObjectStorage, run_key: str) -> bool:

@@ -50,11 +50,10 @@ class OperatorState:
         self.store = Store(self._restored, task.uid)
         self._raw = _RawStreams(self._restored)
         if isinstance(function, CheckpointedFunction) and isinstance(function, ListCheckpointed):
-            message = (
+            raise ConfigurationError(
                 f"operator {task.uid!r}: {type(function).__qualname__} is a CheckpointedFunction "
                 "and a ListCheckpointed; choose one"
             )
-            raise ConfigurationError(message)
 
     @property
     def first_phase(self) -> str:
@@ -99,8 +98,9 @@ class OperatorState:
         if self._is_list:
             given = called(function.snapshot_state, self._version)
             if not isinstance(given, Iterable) or isinstance(given, (str, bytes, Mapping)):
-                message = f"snapshot_state of a ListCheckpointed returns a list, not {given!r:.200}"
-                raise TypeError(message)
+                raise TypeError(
+                    f"snapshot_state of a ListCheckpointed returns a list, not {given!r:.200}"
+                )
             self._list.update(given)
         elif isinstance(function, CheckpointedFunction):
             called(function.snapshot_state, _Snapshot(self._version, self._raw, self._task))
@@ -210,11 +210,10 @@ class _Snapshot(SnapshotContext):
 
     def raw_keyed_output(self, key_group: int) -> BinaryIO:
         if key_group not in self._range:
-            message = (
+            raise ValueError(
                 f"key group {key_group} is not one of this subtask's: {self._range.start} to "
                 f"{self._range.end}"
             )
-            raise ValueError(message)
         return self._raw.keyed_output(key_group)
 
 

@@ -59,8 +59,7 @@ def _mode(contents: Sequence[Content], name: str, reader: VersionReader, uid: st
         if name in content.states:
             return content.states[name].type.mode
     stored = ", ".join(sorted({name for content in contents for name in content.states})) or "none"
-    message = (
+    raise ConfigurationError(
         f"version {reader.version} of operator {uid!r} has no operator state {name!r}; its "
         f"operator states: {stored}"
     )
-    raise ConfigurationError(message)

@@ -134,11 +134,10 @@ class Restored:
         parts = self.share(name, self._mode(name))
         types = [part.type for part in parts]
         if any(one != types[0] for one in types):
-            message = (
+            raise StateMigrationError(
                 f"operator state {name!r} of version {self._version} was stored with different "
                 "types by different subtasks, and is not declared any more: declare it to read it"
             )
-            raise StateMigrationError(message)
         told = types[0] if types else self._type(name)
         return Part(told, [element for part in parts for element in part.elements])
 

@@ -58,8 +58,9 @@ class OperatorListState(ListState[Any]):
             elements.clear()
 
     def merge_namespaces(self, target: object, sources: Iterable[object]) -> None:
-        message = f"{self._declared.what} has no namespaces: {target!r}, {list(sources)!r}"
-        raise StateAccessError(message)
+        raise StateAccessError(
+            f"{self._declared.what} has no namespaces: {target!r}, {list(sources)!r}"
+        )
 
     def async_get(self) -> StateFuture[StateIterator[Any]]:
         return _iterator(self.get())

@@ -64,25 +64,24 @@ class Store(OperatorStateStore):
             return known[1]
         told = declared(descriptor, mode, self._uid)
         if not self.is_open:
-            message = f"declare {told.what} in initialize_state(), before the first record"
-            raise ConfigurationError(message)
+            raise ConfigurationError(
+                f"declare {told.what} in initialize_state(), before the first record"
+            )
         state = self._made(told)
         self._states[told.name] = told, state
         return state
 
     def _check_same(self, known: Declared, descriptor: Any, mode: Mode) -> None:
         if known.mode is not mode:
-            message = (
+            raise ConfigurationError(
                 f"{known.what} is asked for by {known.mode.method} and by {mode.method}; give one "
                 "of the states another name"
             )
-            raise ConfigurationError(message)
         if wherein := disagreement(known.descriptor, descriptor):
-            message = (
+            raise ConfigurationError(
                 f"{known.what}: two descriptors disagree under one name, in {wherein}; declare it "
                 "once, or give one of the states another name"
             )
-            raise ConfigurationError(message)
 
     def _made(self, told: Declared) -> OperatorListState | OperatorMapState:
         restored = self._restored

@@ -58,11 +58,10 @@ class Declared:
     def unpack(self, part: Part) -> list[Any]:
         """Inverse of `pack`; raises `StateMigrationError` where the types do not fit."""
         if part.type.mode is not self.mode:
-            message = (
+            raise StateMigrationError(
                 f"{self.what} was stored by {part.type.mode.method}, and is declared by "
                 f"{self.mode.method}; {_WAY_OUT}"
             )
-            raise StateMigrationError(message)
         value = self._reading("elements" if self.key is None else "values", part.type.value)
         if self.key is None:
             return _each(value, part.elements)
@@ -76,24 +75,23 @@ class Declared:
         try:
             return resolve(stored, declared or self.value)
         except StateMigrationError as error:
-            message = f"{self.what}, {part}: {error}; {_WAY_OUT}"
-            raise StateMigrationError(message) from error
+            raise StateMigrationError(f"{self.what}, {part}: {error}; {_WAY_OUT}") from error
 
 
 def check_class(descriptor: Any, mode: Mode) -> None:
     """Raise `TypeError` unless ``descriptor`` is one that the getter of ``mode`` takes."""
     wanted = MapStateDescriptor if mode is Mode.BROADCAST else ListStateDescriptor
     if not isinstance(descriptor, wanted):
-        message = f"{mode.method} takes a {wanted.__name__}, not {descriptor!r}"
-        raise TypeError(message)
+        raise TypeError(f"{mode.method} takes a {wanted.__name__}, not {descriptor!r}")
 
 
 def declared(descriptor: StateDescriptor, mode: Mode, uid: str) -> Declared:
     """Check what a descriptor holds and make its codecs."""
     what = f"operator state {descriptor.name!r} of operator {uid!r}"
     if descriptor.ttl is not None:
-        message = f"{what}: operator state has no TTL; leave ttl out of the descriptor"
-        raise ConfigurationError(message)
+        raise ConfigurationError(
+            f"{what}: operator state has no TTL; leave ttl out of the descriptor"
+        )
     value = codec_for(descriptor.value_type, what=what)
     key = None
     if isinstance(descriptor, MapStateDescriptor):

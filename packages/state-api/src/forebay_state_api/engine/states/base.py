@@ -140,8 +140,9 @@ class MergeableState(KeyedState):
 
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
         if isinstance(sources, (str, bytes)):
-            message = f"merge_namespaces takes a list of namespaces as its sources, not {sources!r}"
-            raise TypeError(message)
+            raise TypeError(
+                f"merge_namespaces takes a list of namespaces as its sources, not {sources!r}"
+            )
         before, target = self._namespace, canonical_namespace(target)
         others = [one for one in map(canonical_namespace, sources) if one != target]
         self._merging = True

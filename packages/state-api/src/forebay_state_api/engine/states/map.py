@@ -88,8 +88,7 @@ class EntriesState(KeyedState):
     def _addressed(self, key: Any) -> Any:
         if key is None:
             what = f"{self._spec.kind} state {self._spec.name!r}"
-            message = f"{what}: None is no user key; nothing was changed"
-            raise ValueError(message)
+            raise ValueError(f"{what}: None is no user key; nothing was changed")
         key = self._admit_key(key)
         return key if self._address is None else self._address(key)
 

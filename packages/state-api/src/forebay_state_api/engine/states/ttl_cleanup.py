@@ -61,11 +61,10 @@ class Cleanups:
             return cls(None)
         for one in ttl.cleanup:
             if needed_by(one) not in backend.capabilities:
-                message = (
+                raise ConfigurationError(
                     f"state {descriptor.name!r}: backend {backend.name!r} does not do {one!r}; "
                     "choose CleanupOnRead(), CleanupInBackground(), cleanup=() or another backend"
                 )
-                raise ConfigurationError(message)
         own = backend.background_cleanup
         wanted = any(isinstance(one, CleanupInBackground) for one in ttl.cleanup)
         if not wanted or any(type(one) is type(own) for one in ttl.cleanup):

@@ -94,8 +94,7 @@ class KeyedValueState(PointState, ValueState[Any]):
         try:
             self._default = None if default is None else codec.admit(default)
         except (TypeError, ValueError) as error:
-            message = f"the default= of {error}"
-            raise ConfigurationError(message) from error
+            raise ConfigurationError(f"the default= of {error}") from error
 
     def value(self) -> Any:
         value = self._cells.get(self._context._key, ABSENT)

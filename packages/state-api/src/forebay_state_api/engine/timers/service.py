@@ -48,13 +48,11 @@ def us_of(at: datetime) -> int:
         return (at - EPOCH) // MICROSECOND
     except TypeError:
         if not isinstance(at, datetime):
-            message = (
+            raise TypeError(
                 "a timer's time is a datetime with a time zone, such as "
                 f"ctx.timers.processing_time + timedelta(minutes=1), not {at!r}"
-            )
-            raise TypeError(message) from None
-    message = f"a timer's time needs a time zone: {at!r} may be many instants"
-    raise ValueError(message)
+            ) from None
+    raise ValueError(f"a timer's time needs a time zone: {at!r} may be many instants")
 
 
 def instant(us: int) -> datetime:
@@ -307,11 +305,10 @@ class EngineTimers(Timers):
     def _refuse(self) -> NoReturn:
         if self._context._key is NO_KEY:
             hash(NO_KEY)
-        message = (
+        raise ConfigurationError(
             f"operator {self._context.operator_uid!r}: event-time timers need event times; name "
             "their column with event_time= in keyed()"
         )
-        raise ConfigurationError(message)
 
     # -- for the engine -----------------------------------------------------------------------
 
@@ -358,8 +355,7 @@ class NoTimers:
         self._function = function
 
     def __getattr__(self, name: str) -> NoReturn:
-        message = (
+        raise ConfigurationError(
             f"ctx.timers.{name}: {self._function} has no on_timer method; timers are for a "
             "KeyedProcessFunction or KeyedCoProcessFunction that defines one"
         )
-        raise ConfigurationError(message)

@@ -48,8 +48,7 @@ class Fussy(Codec[str]):
 
     def decode(self, data: bytes) -> str:
         if data == b"bad" and self.refuses:
-            message = "I did not write this"
-            raise ValueError(message)
+            raise ValueError("I did not write this")
         return data.decode()
 
     def describe(self) -> str:

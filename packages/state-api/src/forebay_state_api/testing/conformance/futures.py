@@ -202,8 +202,7 @@ class FutureTests(BackendSubject):
         self, attempt: Try, stored_five: KeyedJob, style: str
     ) -> None:
         def fail(_: Any) -> Any:
-            message = "boom"
-            raise LookupError(message)
+            raise LookupError("boom")
 
         async def coroutine(f: Any, row: Any, ctx: Any) -> None:
             f.v.update(6)

@@ -447,8 +447,7 @@ class CheckpointListenerTests(BackendSubject):
     def test_an_exception_fails_the_batch_and_revokes_nothing(self, new_job: NewJob) -> None:
         class Failing(Silent, CheckpointListener):
             def notify_checkpoint_complete(self, version: int) -> None:
-                message = f"version {version}"
-                raise LookupError(message)
+                raise LookupError(f"version {version}")
 
         job = new_job()
         job.run(Failing(), [])

@@ -295,8 +295,7 @@ class StepTests(BackendSubject):
         self, new_job: NewJob, backend_class: type[StateBackend], state: str, access: str
     ) -> None:
         def reduce(first: int, second: int) -> int:
-            message = "not today"
-            raise ValueError(message)
+            raise ValueError("not today")
 
         class Refuses(Mean):
             add = staticmethod(reduce)  # type: ignore[assignment]

@@ -310,8 +310,7 @@ class TimerTests(BackendSubject):
 
         class Failing(TimerFunction):
             def on_timer(self, at: datetime, ctx: RuntimeContext) -> Any:
-                message = "trouble"
-                raise LookupError(message)
+                raise LookupError("trouble")
 
         run(0, row("a", 5))
         job.clock.advance(10 * SECOND)

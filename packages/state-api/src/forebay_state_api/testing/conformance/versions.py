@@ -118,8 +118,7 @@ class VersionTests(BackendSubject):
             f.v.update(99)
             f.r.add(99)
             if row[1] == 3:
-                message = "boom"
-                raise LookupError(message)
+                raise LookupError("boom")
 
         with pytest.raises(ForebayError, match="boom"):
             counting.run(Recorded(opened, process), [("k", n) for n in range(5)])
@@ -263,8 +262,7 @@ class _LosesAnswers(WrappedStorage):
         answer = request()
         if operation.startswith("put") and name not in self.lost:
             self.lost.add(name)
-            message = f"no answer to the put of {name}"
-            raise StorageError(message, transient=True)
+            raise StorageError(f"no answer to the put of {name}", transient=True)
         return answer
 
 
