@@ -1,11 +1,11 @@
-"""What a worker process keeps of files: decoded blocks in one arena, and open files.
+"""Caches files in a worker process: decoded blocks in one arena, and open files.
 
-One budget, in real bytes, for all operators and partitions of the process. Nothing here is needed
-for correctness: files never change, so what is kept is valid for as long as anybody asks for it.
+All operators and partitions of the process share one budget, in real bytes. Correctness does not
+depend on the cache: files never change, so cached content is always valid.
 
-The arena is filled segment by segment. When there is no room, the oldest segment makes way; those
-of its blocks that were used since they came move to the new one, the others go. That keeps what
-is used, as discarding the least recently used block would, without a list of all blocks.
+The arena is filled segment by segment. When there is no room, the oldest segment is evicted. Blocks
+that were used since they were added move to the new segment; the others are dropped. This keeps
+blocks that are in use, like evicting the least recently used block, without a list of all blocks.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Residence:
     __slots__ = ("bases", "counts", "has_times", "used")
 
     def __init__(self, counts: npt.NDArray[Any], *, has_times: bool) -> None:
-        """``counts`` are the cells of each block."""
+        """``counts`` holds the number of cells of each block."""
         self.counts: Final[I64] = counts.astype(np.int64)
         self.has_times: Final = has_times
         self.bases: Final = np.full(len(counts), _ABSENT, np.int64)
@@ -55,7 +55,7 @@ class Residence:
 
 
 class OpenFile:
-    """A file whose index and filters are in memory, with what the arena has of it."""
+    """A file with its index and filters in memory, and the residence of its blocks."""
 
     def __init__(self, file: SortedFile) -> None:
         """Begin without blocks."""
@@ -71,17 +71,17 @@ class OpenFile:
 
 @attrs.frozen(eq=False)
 class NewBlocks:
-    """Raw blocks of one table in one file, in an arena of their own."""
+    """Raw blocks of one table in one file, in a separate arena."""
 
     residence: Residence
     blocks: I64
     arena: Arena
     bases: I64
-    """Where each begins in ``arena``, one after the other; and where the last one ends."""
+    """Offset of each block in ``arena``, ascending, and the end of the last one."""
 
     @classmethod
     def of(cls, found: Sequence[tuple[Residence, Sequence[tuple[int, Any]]]]) -> list[Self]:
-        """Copy blocks, given as numbers and raw bytes for each file, into one arena."""
+        """Copy blocks, given by number and raw bytes for each file, into one arena."""
         arena, bases = Arena.of([raw for _, blocks in found for _, raw in blocks])
         answers, start = [], 0
         for residence, blocks in found:
@@ -93,7 +93,7 @@ class NewBlocks:
 
     @property
     def sizes(self) -> I64:
-        """Bytes that each takes up."""
+        """Bytes that each block takes up."""
         return self.bases[1:] - self.bases[:-1]
 
 
@@ -113,7 +113,7 @@ class _Blocks:
         self._segment_bytes: Final = size // _PAGE * _PAGE or size // 8 * 8
         count = budget // self._segment_bytes if self._segment_bytes else 0
         self._length: Final = count * self._segment_bytes
-        # Pages that were never written, or were given back, take no memory.
+        # Pages that were never written, or were released, take no memory.
         self._memory: Final = mmap.mmap(
             _ANONYMOUS, self._length + _PAGE + SLACK_BYTES, flags=_PRIVATE
         )
@@ -128,7 +128,7 @@ class _Blocks:
         return len(self._segments) * self._segment_bytes
 
     def insert(self, new: NewBlocks, allowed: int) -> None:
-        """Copy blocks into the arena, which may hold ``allowed`` bytes; huge ones stay out."""
+        """Copy blocks into the arena, which may hold ``allowed`` bytes; skip huge blocks."""
         sizes, residence = new.sizes, new.residence
         absent = residence.bases[new.blocks] == _ABSENT
         left = np.flatnonzero(absent & (sizes <= self._segment_bytes))
@@ -145,7 +145,7 @@ class _Blocks:
             self._settle(segment, residence, new.blocks[part], sizes[part])
 
     def _copy(self, segment: _ArenaSegment, source: memoryview, bases: I64, sizes: I64) -> None:
-        """Append what begins at ``bases`` of ``source``."""
+        """Append the data at offsets ``bases`` of ``source``."""
         to = segment.start + segment.used
         first, end = int(bases[0]), int(bases[-1] + sizes[-1])
         if end - first == int(sizes.sum()):
@@ -156,7 +156,7 @@ class _Blocks:
             to += size
 
     def shrink(self, allowed: int) -> None:
-        """Give memory back until no more than ``allowed`` bytes are held."""
+        """Release memory until no more than ``allowed`` bytes are held."""
         while self._segments and self.held_bytes > allowed:
             segment = self._segments.popleft()
             _empty(segment)
@@ -165,7 +165,7 @@ class _Blocks:
                 self._memory.madvise(mmap.MADV_DONTNEED, segment.start, self._segment_bytes)
 
     def _new_segment(self, allowed: int, size: int) -> _ArenaSegment | None:
-        """An empty segment, or the oldest one with those of its blocks that were used."""
+        """Return an empty segment, or the oldest one reduced to its used blocks."""
         if self._free and self.held_bytes + self._segment_bytes <= allowed:
             segment = _ArenaSegment(self._free.popleft())
             self._segments.append(segment)
@@ -185,7 +185,7 @@ class _Blocks:
         for residence, blocks, sizes, sources in kept:
             fits = int(np.searchsorted(np.cumsum(sizes), room - segment.used, "right"))
             if fits:
-                # Blocks only move down within the segment, one after the other.
+                # Blocks only move down within the segment, in order.
                 self._copy(segment, self._view, sources[:fits], sizes[:fits])
                 self._settle(segment, residence, blocks[:fits], sizes[:fits])
         return segment
@@ -221,7 +221,7 @@ class ProcessCache:
         self._files = _open_files(0)
 
     def resize(self, budget: int) -> None:
-        """Set the budget, in bytes; another one than before begins anew."""
+        """Set the budget, in bytes; a change drops everything."""
         with self._lock:
             if budget != self._budget:
                 self._reset(budget)
@@ -239,7 +239,7 @@ class ProcessCache:
 
     @property
     def held_bytes(self) -> int:
-        """Memory that is in use, of the budget."""
+        """Bytes of the budget that are in use."""
         return self._blocks.held_bytes + self._file_bytes
 
     @property
@@ -249,14 +249,14 @@ class ProcessCache:
     # -- files --------------------------------------------------------------------------------
 
     def file(self, key: tuple[str, str], opened: Callable[[], SortedFile]) -> OpenFile:
-        """The open file of (operator's directory, name); ``opened`` opens it if it is not kept."""
+        """Return the open file of (operator's directory, name), calling ``opened`` if necessary."""
         with self._lock:
             if (file := self._files.get(key)) is not None:
                 return file
         return self.keep(key, OpenFile(opened()))
 
     def keep(self, key: tuple[str, str], file: OpenFile) -> OpenFile:
-        """Keep an open file; the one that is kept already, if another thread was first."""
+        """Cache an open file; return the cached one if another thread was first."""
         with self._lock:
             if (known := self._files.get(key)) is not None:
                 return known
@@ -270,11 +270,11 @@ class ProcessCache:
     def find(
         self, asked: Sequence[tuple[Residence, I64, I64]], batch: AddressedKeys
     ) -> tuple[Hits, I64, I64]:
-        """Look for cells of ``batch`` in the blocks that would hold them, as far as they are here.
+        """Search for cells of ``batch`` in the blocks that would hold them, if these are cached.
 
-        ``asked`` has, for each file, the blocks and the cells that are looked for in them. Gives
-        what was found, at which positions of all that was asked, and the positions at which the
-        block is not in memory.
+        ``asked`` holds, for each file, the blocks and the cells to search for in them. Returns the
+        hits, their positions among all requested cells, and the positions whose block is not
+        cached.
         """
         with self._lock:
             bases = _joined([residence.bases[blocks] for residence, blocks, _ in asked])
@@ -293,7 +293,7 @@ class ProcessCache:
             return hits, here[at], np.flatnonzero(missing)
 
     def copy(self, residence: Residence, block: int, size: int) -> bytes | None:
-        """The raw bytes of one block, if it is in memory."""
+        """Return the raw bytes of one block if it is cached."""
         with self._lock:
             base = int(residence.bases[block])
             if base < 0:
@@ -302,7 +302,7 @@ class ProcessCache:
             return bytes(self._blocks.arena.buffer[base : base + size])
 
     def insert(self, found: Sequence[NewBlocks]) -> None:
-        """Keep raw blocks."""
+        """Cache raw blocks."""
         with self._lock:
             for new in found:
                 self._blocks.insert(new, self._budget - self._file_bytes)
