@@ -11,6 +11,7 @@ from forebay_state_api.codecs.derived import optional_codec
 from forebay_state_api.contract.backend import TableSpec
 from forebay_state_api.contract.changes import Shape
 from forebay_state_api.contract.migration import continued
+from forebay_state_api.engine.states.base import BoundTable
 from forebay_state_api.engine.states.kinds import KINDS
 from forebay_state_api.engine.states.ttl import with_ttl
 from forebay_state_api.engine.states.ttl_cleanup import Cleanups, Sweep, counting
@@ -40,7 +41,7 @@ class DeclaredState:
         state = kind.state if descriptor.ttl is None else with_ttl(kind.state)
         if sweep is not None and sweep.per_access:
             state = counting(state)
-        self.state = state(host, descriptor, spec, self.table, codec)
+        self.state = state(host, BoundTable(descriptor, spec, self.table, codec))
 
     @property
     def reads_ahead(self) -> bool:

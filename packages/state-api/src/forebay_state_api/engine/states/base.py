@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import attrs
+
 from forebay_state_api.contract.backend import Table, TableSpec
 from forebay_state_api.contract.changes import Changes, Space
 from forebay_state_api.engine.iteration import Content, Pages, identity
@@ -20,12 +22,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@attrs.frozen
+class BoundTable:
+    """A state's descriptor, bound to the table that holds its cells."""
+
+    descriptor: StateDescriptor
+    spec: TableSpec
+    table: Table
+    codec: ValueCodec
+    """Of the values that users see; the table's own, in ``spec``, may be derived from it."""
+
+
 class KeyedState:
     """A state object: bound to the cells of the current namespace of one table.
 
     ``_cells`` and ``_dirty`` are the current `Space`'s dictionaries, kept as attributes because
-    every access needs them. ``codec`` is that of the values that the user sees; the table's own,
-    in ``spec``, may be one derived from it.
+    every access needs them.
     """
 
     __slots__ = (
@@ -45,22 +57,15 @@ class KeyedState:
         "spaces",
     )
 
-    def __init__(
-        self,
-        host: StateHost,
-        descriptor: StateDescriptor,
-        spec: TableSpec,
-        table: Table,
-        codec: ValueCodec,
-    ) -> None:
+    def __init__(self, host: StateHost, bound: BoundTable) -> None:
         self._host = host
         self._scheduler = host.scheduler
         self._context = host.context
-        self._descriptor = descriptor
-        self._spec = spec
-        self._table = table
-        self._admit = codec.admit
-        self._hand_out = codec.hand_out
+        self._descriptor = bound.descriptor
+        self._spec = bound.spec
+        self._table = bound.table
+        self._admit = bound.codec.admit
+        self._hand_out = bound.codec.hand_out
         self.spaces: dict[Any, Space] = {}
         self._merging = False
         """Namespaces are being merged, which has no asynchronous twin."""

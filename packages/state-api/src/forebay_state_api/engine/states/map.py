@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from forebay_state_api.contract.backend import Table, TableSpec
 from forebay_state_api.contract.changes import ABSENT, Changes, MapChange
 from forebay_state_api.engine.iteration import Content, Filter, ScannedContent, identity
-from forebay_state_api.engine.states.base import KeyedState
+from forebay_state_api.engine.states.base import BoundTable, KeyedState
 from forebay_state_api.job.futures import StateFuture
 from forebay_state_api.job.iterators import StateIterator
 from forebay_state_api.job.states import MapState
 
 if TYPE_CHECKING:
-    from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.engine.host import StateHost
-    from forebay_state_api.job.descriptors import StateDescriptor
 
 
 class EntriesState(KeyedState):
@@ -29,16 +26,9 @@ class EntriesState(KeyedState):
 
     __slots__ = ("_address", "_admit_key", "_original")
 
-    def __init__(
-        self,
-        host: StateHost,
-        descriptor: StateDescriptor,
-        spec: TableSpec,
-        table: Table,
-        codec: ValueCodec,
-    ) -> None:
-        super().__init__(host, descriptor, spec, table, codec)
-        user_key = spec.user_key
+    def __init__(self, host: StateHost, bound: BoundTable) -> None:
+        super().__init__(host, bound)
+        user_key = bound.spec.user_key
         assert user_key is not None  # a map's spec has one
         self._admit_key = user_key.admit
         self._address = user_key.address

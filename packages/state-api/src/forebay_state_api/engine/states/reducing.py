@@ -11,18 +11,15 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from forebay_state_api.contract.backend import Table, TableSpec
 from forebay_state_api.contract.changes import ABSENT, Space
-from forebay_state_api.engine.states.base import MergeableState
+from forebay_state_api.engine.states.base import BoundTable, MergeableState
 from forebay_state_api.engine.states.value import PointState
 from forebay_state_api.job.descriptors import AggregatingStateDescriptor, ReducingStateDescriptor
 from forebay_state_api.job.futures import Promise, ReadPromise, StateFuture
 from forebay_state_api.job.states import AggregatingState, ReducingState
 
 if TYPE_CHECKING:
-    from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.engine.host import StateHost
-    from forebay_state_api.job.descriptors import StateDescriptor
 
 
 _IMMUTABLE: Final = (type(None), bool, int, float, str, bytes)
@@ -33,15 +30,8 @@ class MergingState(PointState, MergeableState):
 
     __slots__ = ("_pending",)
 
-    def __init__(
-        self,
-        host: StateHost,
-        descriptor: StateDescriptor,
-        spec: TableSpec,
-        table: Table,
-        codec: ValueCodec,
-    ) -> None:
-        super().__init__(host, descriptor, spec, table, codec)
+    def __init__(self, host: StateHost, bound: BoundTable) -> None:
+        super().__init__(host, bound)
         self._pending: dict[tuple[Any, Any], list[tuple[Promise[Any], Callable[[], Any]]]] = {}
         """(namespace, key) → the requests that wait for one read, in order."""
 
@@ -194,17 +184,10 @@ class KeyedReducingState(MergingState, ReducingState[Any]):
 
     __slots__ = ("_reduce",)
 
-    def __init__(
-        self,
-        host: StateHost,
-        descriptor: StateDescriptor,
-        spec: TableSpec,
-        table: Table,
-        codec: ValueCodec,
-    ) -> None:
-        super().__init__(host, descriptor, spec, table, codec)
-        assert isinstance(descriptor, ReducingStateDescriptor)
-        self._reduce = descriptor.reduce
+    def __init__(self, host: StateHost, bound: BoundTable) -> None:
+        super().__init__(host, bound)
+        assert isinstance(bound.descriptor, ReducingStateDescriptor)
+        self._reduce = bound.descriptor.reduce
 
     def _admitted(self, value: Any) -> Any:
         return self._admit(value)
@@ -232,17 +215,10 @@ class KeyedAggregatingState(MergingState, AggregatingState[Any, Any]):
 
     __slots__ = ("_function",)
 
-    def __init__(
-        self,
-        host: StateHost,
-        descriptor: StateDescriptor,
-        spec: TableSpec,
-        table: Table,
-        codec: ValueCodec,
-    ) -> None:
-        super().__init__(host, descriptor, spec, table, codec)
-        assert isinstance(descriptor, AggregatingStateDescriptor)
-        self._function = descriptor.aggregate_function
+    def __init__(self, host: StateHost, bound: BoundTable) -> None:
+        super().__init__(host, bound)
+        assert isinstance(bound.descriptor, AggregatingStateDescriptor)
+        self._function = bound.descriptor.aggregate_function
 
     def _copy(self, cell: Any) -> Any:
         return cell if self._hand_out is None else self._hand_out(cell)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from forebay_state_api.contract.changes import ABSENT, ListChange, Space
 from forebay_state_api.engine.iteration import Content, ScannedContent, identity, load_whole
-from forebay_state_api.engine.states.base import KeyedState
+from forebay_state_api.engine.states.base import BoundTable, KeyedState
 from forebay_state_api.engine.states.list import KeyedListState
 from forebay_state_api.engine.states.map import EntriesState
 from forebay_state_api.engine.states.reducing import MergingState
@@ -374,9 +374,10 @@ def with_ttl(state: type[KeyedState]) -> type[KeyedState]:
 def _class_with_ttl(state: type[KeyedState]) -> type[KeyedState]:
     front = next(ttl for base, ttl in _IN_FRONT.items() if issubclass(state, base))
 
-    def begin(self: Any, host: StateHost, descriptor: Any, *arguments: Any) -> None:
-        state.__init__(self, host, descriptor, *arguments)
-        policy = self._policy = TtlPolicy(descriptor.ttl, host.now_us)
+    def begin(self: Any, host: StateHost, bound: BoundTable) -> None:
+        state.__init__(self, host, bound)
+        assert bound.descriptor.ttl is not None
+        policy = self._policy = TtlPolicy(bound.descriptor.ttl, host.now_us)
         self._now, self._plain_after = policy.now, policy.plain_after
 
     members = {"__slots__": ("_now", "_plain_after", "_policy"), "__init__": begin}

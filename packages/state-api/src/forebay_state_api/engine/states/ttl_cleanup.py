@@ -23,7 +23,8 @@ from forebay_state_api.job.ttl import (
 if TYPE_CHECKING:
     from forebay_state_api.contract.backend import StateBackend
     from forebay_state_api.contract.expiry import Expiry
-    from forebay_state_api.engine.states.base import KeyedState
+    from forebay_state_api.engine.host import StateHost
+    from forebay_state_api.engine.states.base import BoundTable, KeyedState
     from forebay_state_api.job.descriptors import StateDescriptor
 
 _log = logging.getLogger(__name__)
@@ -141,8 +142,8 @@ def _counting_class(state: type[KeyedState]) -> type[KeyedState]:
     }
     counted = {name: _counted(getattr(state, name)) for name in public}
 
-    def begin(self: Any, *arguments: Any) -> None:
-        state.__init__(self, *arguments)
+    def begin(self: Any, host: StateHost, bound: BoundTable) -> None:
+        state.__init__(self, host, bound)
         self.accesses = 0
 
     members = {"__slots__": ("accesses",), "__init__": begin, **counted}

@@ -5,17 +5,14 @@ from __future__ import annotations
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from forebay_state_api.contract.backend import Table, TableSpec
 from forebay_state_api.contract.changes import ABSENT, Changes, PointChanges
-from forebay_state_api.engine.states.base import KeyedState
+from forebay_state_api.engine.states.base import BoundTable, KeyedState
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.job.futures import AnsweredRead, StateFuture
 from forebay_state_api.job.states import ValueState
 
 if TYPE_CHECKING:
-    from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.engine.host import StateHost
-    from forebay_state_api.job.descriptors import StateDescriptor
 
 
 class PointState(KeyedState):
@@ -81,18 +78,11 @@ class KeyedValueState(PointState, ValueState[Any]):
 
     __slots__ = ("_default",)
 
-    def __init__(
-        self,
-        host: StateHost,
-        descriptor: StateDescriptor,
-        spec: TableSpec,
-        table: Table,
-        codec: ValueCodec,
-    ) -> None:
-        super().__init__(host, descriptor, spec, table, codec)
-        default = getattr(descriptor, "default", None)
+    def __init__(self, host: StateHost, bound: BoundTable) -> None:
+        super().__init__(host, bound)
+        default = getattr(bound.descriptor, "default", None)
         try:
-            self._default = None if default is None else codec.admit(default)
+            self._default = None if default is None else bound.codec.admit(default)
         except (TypeError, ValueError) as error:
             raise ConfigurationError(f"the default= of {error}") from error
 
