@@ -1,4 +1,4 @@
-"""What others do with state in a server: commands, conversions, secrets, clearing."""
+"""Uses of state in a server, besides batches: commands, conversions, secrets, clearing."""
 
 from __future__ import annotations
 

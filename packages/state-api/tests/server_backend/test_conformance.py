@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from forebay_state_api.testing import StateBackendTests
-from forebay_state_api.testing.conformance.clearing import ClearingTests
 from forebay_state_api.testing.conformance.damage import DamageTests
 from forebay_state_api.testing.conformance.forks import ForkTests
+from forebay_state_api.testing.conformance.janitor_pass import ClearingTests
 from forebay_state_api.testing.conformance.rescale import RescaleTests
 from forebay_state_api.testing.conformance.subject import BackendSubject
 from forebay_state_api.testing.conformance.tables import CommitTests, TableTests
@@ -53,7 +53,7 @@ class TestWhatIsStored(
     RescaleTests,
     ForkTests,
 ):
-    """What is not the same as in files."""
+    """The behaviour that differs from files."""
 
 
 @pytest.mark.slow

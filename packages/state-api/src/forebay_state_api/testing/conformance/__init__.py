@@ -1,10 +1,10 @@
-"""The conformance kit, one file per part of the contract.
+"""The conformance kit, one module per part of the contract.
 
-`StateBackendTests` is all that a backend has a part in. What the engine decides before a backend is
-asked is in `EngineTests`, which need to run on one backend only.
+`StateBackendTests` has all tests that involve a backend. `EngineTests` has the decisions that the
+engine makes before it calls a backend; it needs to run on one backend only.
 
-Its assertions are rewritten by pytest, as those of any test are, which has to be asked for before
-the files are imported.
+pytest rewrites the kit's assertions, as in any test; this must be requested before the modules are
+imported.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import pytest
 _PARTS = (
     "aliasing",
     "cleanup",
-    "clearing",
     "damage",
     "declaring",
     "forks",
@@ -22,6 +21,7 @@ _PARTS = (
     "generations",
     "histories",
     "iterators",
+    "janitor_pass",
     "kinds",
     "machine",
     "operator_state",
@@ -44,7 +44,6 @@ pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
 from forebay_state_api.testing.conformance.aliasing import AliasingTests
 from forebay_state_api.testing.conformance.cleanup import CleanupTests
-from forebay_state_api.testing.conformance.clearing import ClearingTests
 from forebay_state_api.testing.conformance.damage import DamageTests
 from forebay_state_api.testing.conformance.declaring import DeclarationTests
 from forebay_state_api.testing.conformance.forks import ForkTests
@@ -52,6 +51,7 @@ from forebay_state_api.testing.conformance.futures import FutureTests
 from forebay_state_api.testing.conformance.generations import GenerationTests
 from forebay_state_api.testing.conformance.histories import HistoryTests
 from forebay_state_api.testing.conformance.iterators import IteratorTests
+from forebay_state_api.testing.conformance.janitor_pass import ClearingTests
 from forebay_state_api.testing.conformance.kinds import (
     KeysOfMapsTests,
     KindRefusalTests,
@@ -83,10 +83,10 @@ from forebay_state_api.testing.conformance.versions import (
 
 
 class PropertyTests(ProgramTests, StateMachineTests, HistoryTests, TimerHistoryTests):
-    """What is tried with drawn examples, against models and against each other.
+    """Properties: drawn examples, compared with models and with each other.
 
-    Set ``example_seed`` and ``example_factor`` in a class that is not run by default, for a search
-    among examples that nobody has seen.
+    To search among new examples, set ``example_seed`` and ``example_factor`` in a class that is not
+    run by default.
     """
 
 
@@ -127,7 +127,7 @@ class EngineTests(
     OperatorStateTests,
     CheckpointListenerTests,
 ):
-    """What the engine decides whatever the backend: name it first, before `StateBackendTests`."""
+    """Decisions of the engine, on any backend; list it before `StateBackendTests`."""
 
     @pytest.fixture(params=list(MANNERS))
     def some_manner(self, request: pytest.FixtureRequest) -> Manner:

@@ -1,4 +1,4 @@
-"""SEMANTICS 4: what a state hands out or is given never aliases what is stored."""
+"""Copies (docs/reference/state.md): values passed to or from a state never alias stored ones."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from forebay_state_api.testing.scripts import Style, declared
 
 @attrs.define
 class Basket:
-    """A value that can be changed after it was stored."""
+    """A mutable value, which can be changed after it was stored."""
 
     items: list[str] = attrs.field(factory=list)
 
 
 class Collected(AggregateFunction[list[int], list[list[int]], list[list[int]]]):
-    """Keeps what was added, and changes the accumulator in place."""
+    """Keeps the added values, and changes the accumulator in place."""
 
     def create_accumulator(self) -> list[list[int]]:
         return []
@@ -46,15 +46,15 @@ class Collected(AggregateFunction[list[int], list[list[int]], list[list[int]]]):
 
 
 EXPECTED: list[Any] = [Basket(["apple"]), [[1], [2]], {"q": {"p": [1]}}, [1], [[1]]]
-"""What the five states hold after `_pass_and_change`."""
+"""The contents of the five states after `_pass_and_change`."""
 
 
 class AliasingTests(BackendSubject):
-    """What a state hands out or is given never aliases what is stored."""
+    """Values passed to or from a state never alias stored ones."""
 
     @pytest.fixture
     def mutable(self, new_job: NewJob, engine_settings: EngineSettings) -> KeyedJob:
-        """A job whose states hold values that can be changed."""
+        """A job whose states hold mutable values."""
         return new_job(
             ValueStateDescriptor("v", Basket),
             ListStateDescriptor("l", list[int]),

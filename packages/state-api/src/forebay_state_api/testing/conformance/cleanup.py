@@ -1,4 +1,4 @@
-"""SEMANTICS 6, clean-up: what has expired leaves the storage, in the ways a backend claims."""
+"""Clean-up (docs/reference/state.md): expired cells leave the storage, as a backend claims."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 KEYS: Final = [f"key {n}" for n in range(20)]
 GONE: Final = [ABSENT, [], {}, ABSENT, ABSENT]
 ENOUGH: Final = 80
-"""Micro-batches after which every backend has folded, compacted and written a snapshot."""
+"""The number of micro-batches in which every backend folds, compacts and writes a snapshot."""
 _MANY: Final = 40
-"""Micro-batches that do a part of that on every backend."""
+"""The number of micro-batches that do a part of that on every backend."""
 _LOOKS: Final = (4, 8, 12, 16, 24, 32, 48, 64)
-"""Micro-batches after which it is looked whether it has come earlier."""
+"""The number of micro-batches after which a test checks whether it is already done."""
 
 WAYS: Final[Mapping[str, tuple[Cleanup, Capability]]] = {
     "full snapshot": (CleanupFullSnapshot(), Capability.CLEANUP_FULL_SNAPSHOT),
@@ -48,11 +48,11 @@ WAYS: Final[Mapping[str, tuple[Cleanup, Capability]]] = {
     "in compaction": (CleanupInCompaction(), Capability.CLEANUP_IN_COMPACTION),
 }
 _EVERY_RECORD: Final = CleanupIncrementally(2, every_record=True)
-"""When cells are checked is the engine's business: of what a backend does it changes nothing."""
+"""The engine decides when cells are checked; the backend's work is the same."""
 
 
 class CleanupTests(BackendSubject):
-    """Twenty keys expire, and other keys are written until the clean-up has come by."""
+    """Twenty keys expire, and other keys are written until the clean-up has happened."""
 
     @pytest.fixture
     def cleaning(
@@ -60,7 +60,7 @@ class CleanupTests(BackendSubject):
         new_job: NewJob,
         backend_class: type[StateBackend],
     ) -> Any:
-        """Makes a job whose states are cleaned up in one way."""
+        """Return a factory of jobs whose states are cleaned up in one way."""
 
         def make(cleanup: Cleanup, needed: Capability, **config: Any) -> KeyedJob:
             skip_unless_claimed(backend_class, needed)
@@ -241,7 +241,7 @@ def _value(cleanup: Cleanup) -> StateDescriptor:
 
 
 def _write_until(job: KeyedJob, done: Callable[[], bool]) -> None:
-    """Make micro-batches that write other keys until what is waited for has come."""
+    """Run micro-batches that write other keys until the condition holds."""
     for number in range(ENOUGH):
         _write_others(job, number)
         if number + 1 in (*_LOOKS, ENOUGH) and done():
@@ -258,5 +258,5 @@ def _all_gone(job: KeyedJob) -> bool:
 
 
 def _count(job: KeyedJob) -> int:
-    """How many keys the only state of a job has."""
+    """Return the number of keys of the job's only state."""
     return sum(stored is not ABSENT for (stored,) in job.peek_all(KEYS))

@@ -1,4 +1,4 @@
-"""SEMANTICS 9: whatever lies in a file of the state directory, no value is wrong."""
+"""Damage: whatever a file of the state directory contains, no value is ever wrong."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _READS = [("v.value",), ("l.get",), ("m.items",)]
 _FLIPPED = (0.0, 0.5, 0.99)
 
 Damage = Mapping[str, bytes]
-"""Name → what lies there instead."""
+"""Name → the bytes that replace the object."""
 
 
 class Fussy(Codec[str]):
-    """A codec that writes what it cannot read later on."""
+    """A codec that writes bytes that it cannot read later on."""
 
     refuses = False
     id = "fussy"
@@ -67,7 +67,7 @@ def _states() -> list[StateDescriptor]:
 
 
 class DamageTests(BackendSubject):
-    """A state directory whose objects are exchanged, emptied, cut and altered one by one."""
+    """A state directory whose objects are swapped, emptied, truncated and altered one by one."""
 
     @pytest.fixture
     def names_files(self) -> bool:
@@ -79,7 +79,7 @@ class DamageTests(BackendSubject):
 
     @pytest.fixture
     def healthy(self, new_job: NewJob) -> KeyedJob:
-        """Three versions by two subtasks, and a savepoint."""
+        """Three versions of two subtasks, and a savepoint."""
         job = new_job(*_states(), parallelism=2)
         for number in range(3):
             writes = [("v.update", number), ("l.add", "x"), ("m.put", "a", number)]
@@ -91,7 +91,7 @@ class DamageTests(BackendSubject):
     def check(
         self, healthy: KeyedJob, new_job: NewJob, caplog: pytest.LogCaptureFixture
     ) -> Callable[[Iterable[Damage]], int]:
-        """Opens the state with each damage; returns how many there were."""
+        """Open the state with each damage, and return the number of damages."""
         objects = _objects(healthy.storage)
         expected = healthy.scripts([(key, _READS) for key in _KEYS])
 
@@ -111,7 +111,7 @@ class DamageTests(BackendSubject):
                 )
                 caplog.clear()
                 acts = _acts(job, fork, expected, partial(_is_logged, caplog, damage))
-                # Most pairs are with a file of cells, which all who open it check in the same way.
+                # Most pairs include a file of cells, which every reader checks in the same way.
                 of_cells = len(damage) > 1 and any(map(_is_of_cells, damage))
                 for act in islice(acts, 1 if of_cells else None):
                     _check_one(act, damage)
@@ -126,7 +126,7 @@ class DamageTests(BackendSubject):
         objects = _objects(healthy.storage, version=3, alike=2)
         some = combinations(_objects(healthy.storage, version=3, alike=1), 2)
         pairs = [pair for pair in some if not all(map(_is_of_cells, pair))]
-        if names_files:  # all files are refused in the same way: each with the next one will do
+        if names_files:  # all files are refused in the same way: one pair per file suffices
             pairs += pairwise(filter(_is_of_cells, objects))
         assert check({a: objects[b], b: objects[a]} for a, b in pairs)
 
@@ -193,10 +193,10 @@ def _is_of_cells(name: str) -> bool:
 def _objects(
     storage: ObjectStorage, version: int = 0, alike: int | None = None
 ) -> dict[str, bytes]:
-    """All objects by name.
+    """Return the objects by name.
 
-    From ``version`` on, without older versions and files; of files of one version and kind, which
-    differ in their cells alone, only so many as ``alike`` says.
+    Without versions and files older than ``version``. Of the files of one version and kind, which
+    differ only in their cells, at most ``alike``.
     """
     stored = sorted(storage.list(), key=lambda info: info.name)
     folders = sorted({i.name.split("/")[1] for i in stored if i.name.startswith("versions/")})
@@ -212,16 +212,16 @@ def _objects(
 
 
 def _kind_of(name: str) -> str:
-    """What a file's name says without its random part: its version, and what wrote it."""
+    """Return a file's name without its random part: its version, and what wrote it."""
     return re.sub("[0-9a-f]{24}", "", name)
 
 
 def _acts(
     job: KeyedJob, fork: KeyedJob, expected: Any, is_logged: Callable[[], bool]
 ) -> Iterator[Callable[[], None]]:
-    """What is done with a damaged directory; each is right, or fails by name.
+    """Yield uses of a damaged directory; each is correct, or fails and names the object.
 
-    Who asks for the newest version that is complete gets an older one with a warning.
+    A reader of the newest complete version gets an older one, with a warning.
     """
 
     def read() -> None:

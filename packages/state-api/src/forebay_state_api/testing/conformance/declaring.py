@@ -1,4 +1,4 @@
-"""SEMANTICS 4: declaring states, and using them where there is no key."""
+"""Declaring states (docs/reference/api.md), and using them where there is no key."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ VALUE: Final = ValueStateDescriptor("s", int)
 
 
 class Rounded(Mean):
-    """Another function than the one above it."""
+    """A function that differs from the one above it."""
 
 
 class DeclarationTests(BackendSubject):

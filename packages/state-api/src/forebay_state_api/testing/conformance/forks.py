@@ -1,4 +1,4 @@
-"""SEMANTICS 9: state that begins as another operator's version, by reference or cell by cell."""
+"""Forks (docs/how-to/savepoints.md): state that begins as another operator's version."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ AGAIN: list[Any] = [1, [1, 2, 1, 2], [("a", 1), ("b", 2)], 2, 1.0]
 
 
 class ForkTests(BackendSubject):
-    """A source of forty keys, and forks of it under other queries."""
+    """A source of forty keys, and forks of it under other queries, by reference or cell by cell."""
 
     @pytest.fixture
     def source(self, new_job: NewJob) -> KeyedJob:
@@ -42,7 +42,7 @@ class ForkTests(BackendSubject):
 
     @pytest.fixture
     def fork_of(self, new_job: NewJob) -> Any:
-        """Makes a fork of a job, at its newest version."""
+        """Return a function that forks a job at its newest version."""
 
         def make(source: KeyedJob, **more: Any) -> KeyedJob:
             more.setdefault("restore", RestoreFrom("source"))
@@ -226,6 +226,6 @@ def _of(one: Any) -> list[Any]:
 
 
 def _sweep(job: KeyedJob) -> None:
-    """A pass of the job's janitor that keeps next to nothing."""
+    """Run a pass of the job's janitor that keeps next to nothing."""
     janitor = Janitor(job.storage, run_key=job.run_key, retention=1, min_age=timedelta(0))
     janitor.sweep(job.batch_id)

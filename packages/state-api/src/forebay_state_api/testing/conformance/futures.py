@@ -1,4 +1,4 @@
-"""SEMANTICS 2: futures, whether the backend answers at once or later."""
+"""Futures (docs/reference/state.md), whether the backend answers at once or later."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class FutureTests(BackendSubject):
 
     @pytest.fixture
     def attempt(self, stored_five: KeyedJob) -> Try:
-        """Runs a function over one record of ``k``: what it gave out."""
+        """Return a function that runs another one over a record of ``k`` and returns its rows."""
 
         def run(process: Callable[..., Any], rows: Any = (("k",),)) -> list[Any]:
             return stored_five.run(Recorded(_opened, process), rows)
@@ -142,7 +142,7 @@ class FutureTests(BackendSubject):
 
     def test_a_none_among_the_futures(self, attempt: Try) -> None:
         with pytest.raises(FunctionError) as failure:
-            # What type checkers refuse is what is tested.
+            # The test needs what type checkers refuse.
             attempt(lambda f, row, ctx: combine_all([f.v.async_value(), None]))  # type: ignore[list-item]
         assert isinstance(failure.value.__cause__, ValueError)
 

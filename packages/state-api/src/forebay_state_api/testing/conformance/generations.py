@@ -1,4 +1,4 @@
-"""SEMANTICS 9: what several declarations in a row make of data that were not written meanwhile."""
+"""Generations of types (docs/how-to/change-a-job.md): data older than several declarations."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from forebay_state_api.versions import RestoreFrom
 from forebay_state_api.versions.reader import open_version
 
 Between = Callable[[KeyedJob, NewJob], KeyedJob]
-"""What happens to a job between two of its declarations; returns the job that goes on."""
+"""A change to a job between two of its declarations; returns the job that continues."""
 
 _READS = [("v.value",), ("l.get",), ("m.get", "a")]
 
 
 def record(**fields: Any) -> Any:
-    """A class of the one name that all have; a field is its type, or a pair with the default."""
+    """Make a class; all have the same name. A field is its type, or a pair with the default."""
     made = {
         name: attrs.field(type=declared[0], default=declared[1])
         if isinstance(declared, tuple)
@@ -66,7 +66,7 @@ def _same_process(job: KeyedJob, _: NewJob) -> KeyedJob:
 
 
 def _compacted(job: KeyedJob, new_job: NewJob) -> KeyedJob:
-    """After commits that have put all files together, twice if two dozen commits do so."""
+    """Run commits until all files have been merged, twice if two dozen commits suffice."""
     for _ in range(2):
         before = _files(job)
         for number in range(12):
@@ -77,7 +77,7 @@ def _compacted(job: KeyedJob, new_job: NewJob) -> KeyedJob:
 
 
 def _files(job: KeyedJob) -> set[str]:
-    """The names of the files of the newest version."""
+    """Return the names of the files of the newest version."""
     groups = KeyGroupRange(0, job.max_parallelism - 1)
     with open_version(job.storage, uid=job.uid, range=groups) as reader:
         return {file.name for parent in reader.parents for file in parent.files}
@@ -103,17 +103,17 @@ _BETWEEN: list[Between] = [_restarted, _same_process, _compacted, _rescaled, _fo
 
 
 class GenerationTests(BackendSubject):
-    """What a restart dropped does not come back, whatever happened to the files in between."""
+    """A field that a restart dropped does not come back, whatever happened to the files since."""
 
     @pytest.fixture(params=_BETWEEN, ids=lambda one: one.__name__[1:])
     def between(self, request: pytest.FixtureRequest) -> Between:
-        """What happens between two declarations, beside a restart."""
+        """The change between two declarations, in addition to a restart."""
         one: Between = request.param
         return one
 
     @pytest.fixture
     def declared_in_turn(self, new_job: NewJob, between: Between) -> Callable[..., KeyedJob]:
-        """Declares types one after another, each with a batch that does not touch ``old``."""
+        """Declare types one after another, each with a batch that does not touch ``old``."""
 
         def make(first: Any, value: Any, *later: Any) -> KeyedJob:
             job = new_job(*_states(first), ValueStateDescriptor("n", int))

@@ -1,4 +1,4 @@
-"""Histories of states with TTL: in whatever style a function is written, they come out the same.
+"""Histories of states with TTL: they are the same in whatever style a function is written.
 
 One job runs every batch synchronously, the other one in the styles and with the limits that were
 drawn. Both must read the same, and store the same times.
@@ -41,13 +41,13 @@ CONFIGS: Final = st.builds(
 
 
 class HistoryTests(BackendSubject):
-    """What expires, and when, does not depend on the style of the function."""
+    """Expiry does not depend on the style of the function."""
 
     history_examples = 10
 
     @pytest.fixture
     def pair(self, new_job: NewJob) -> Callable[..., tuple[KeyedJob, KeyedJob]]:
-        """Makes two jobs that differ in nothing, on one clock."""
+        """Return two identical jobs on one clock."""
 
         def make(config: StateTtlConfig) -> tuple[KeyedJob, KeyedJob]:
             clock = ManualClock()

@@ -1,4 +1,4 @@
-"""SEMANTICS 3: iterators over lists and maps, over several pages."""
+"""Iterators over lists and maps (docs/reference/state.md), over several pages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class IteratorTests(BackendSubject):
 
     @pytest.fixture
     def iterate(self, seven: KeyedJob) -> Iterate:
-        """Runs a function over one record: what it gave out."""
+        """Return a function that runs another one over a record and returns its rows."""
 
         def run(process: Callable[..., Any], key: str = "k") -> list[Any]:
             return seven.run(Recorded(_opened, process), [(key,)])

@@ -1,4 +1,4 @@
-"""SEMANTICS 4: the five kinds of state, in every style of caller."""
+"""The five kinds of state (docs/reference/state.md), in every style of caller."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ SWITCHES: Final = {
         datetime(2024, 10, 27, 1, 15, tzinfo=UTC),
     ),
 }
-"""Two instants each, before and after the clocks of Berlin are changed."""
+"""Pairs of instants, before and after the clocks of Berlin are changed."""
 EQUAL: Final = [
     (1, True),
     (1.0, 1),
@@ -63,11 +63,11 @@ EQUAL: Final = [
     (("w", 1), ("w", True)),
     (NEW_YEAR, NEW_YEAR.astimezone(timezone(timedelta(hours=1)))),
 ]
-"""Namespaces that are equal, though not the same."""
+"""Namespaces that are equal, but not identical."""
 
 
 class Latest(AggregateFunction[datetime, list[datetime], list[datetime]]):
-    """Keeps what was added, in the zone of Berlin."""
+    """Keeps the added instants, in the zone of Berlin."""
 
     def create_accumulator(self) -> list[datetime]:
         return []
@@ -101,7 +101,7 @@ class KindSubject(BackendSubject):
 
 
 class KindTests(KindSubject):
-    """What each kind does, within a micro-batch and over several."""
+    """The operations of each kind, within a micro-batch and across several."""
 
     # -- value --------------------------------------------------------------------------------
 
@@ -365,7 +365,7 @@ class KindTests(KindSubject):
 
 
 class KindRefusalTests(KindSubject):
-    """What the engine refuses before a backend is asked: on one backend, see `EngineTests`."""
+    """Refusals of the engine itself; they need one backend only, see `EngineTests`."""
 
     @pytest.mark.parametrize(
         ("kind", "access", "wanted"),
@@ -448,7 +448,7 @@ class KindRefusalTests(KindSubject):
 
 
 class KeysOfMapsTests(BackendSubject):
-    """User keys of every sort are kept apart."""
+    """User keys of every type are distinguished."""
 
     @pytest.mark.parametrize(
         ("key_type", "keys"),

@@ -61,7 +61,7 @@ ACCESSES: Final = st.one_of(
 
 
 def states_of_accesses(ttl: StateTtlConfig | None) -> list[StateDescriptor]:
-    """The states that `ACCESSES` are of, one of each kind."""
+    """The states that `ACCESSES` use, one of each kind."""
     return [
         ValueStateDescriptor("v", int, ttl=ttl),
         ListStateDescriptor("l", int, ttl=ttl),
@@ -85,13 +85,13 @@ ENGINES: Final = st.builds(
 
 
 class Model:
-    """What the states should hold: ``cells[namespace, key, state]``."""
+    """The expected contents of the states: ``cells[namespace, key, state]``."""
 
     def __init__(self) -> None:
         self.cells: dict[tuple[Any, str, str], Any] = {}
 
     def script(self, key: str, accesses: Sequence[Access]) -> list[Any]:
-        """Carry out a script; what it gives."""
+        """Carry out a script and return its results."""
         namespace: Any = None
         results: list[Any] = []
         for name, *arguments in accesses:
@@ -210,7 +210,7 @@ class StateMachineTests(BackendSubject):
 
     @pytest.fixture
     def new_machine(self, new_job: NewJob, forget: Callable[[], None]) -> Any:
-        """Makes a state machine of the subject."""
+        """Make a state machine of the subject."""
         return lambda: BatchMachine(new_job, forget)
 
     def test_any_history_reads_as_the_model(self, new_machine: Any, search: Search) -> None:
@@ -219,14 +219,14 @@ class StateMachineTests(BackendSubject):
 
 
 class BatchMachine(RuleBasedStateMachine):
-    """Micro-batches of one operator, and what may happen to it between them."""
+    """Micro-batches of one operator, and the events between them."""
 
     def __init__(self, new_job: NewJob, forget: Callable[[], None]) -> None:
         super().__init__()
         self._new_job = new_job
         self._forget = forget
         self._committed = [Model()]
-        """What each version holds; the index is the version."""
+        """The contents of each version; the index is the version."""
         self._since = 0
         """The batch at which the run began."""
 
@@ -241,28 +241,28 @@ class BatchMachine(RuleBasedStateMachine):
 
     @rule(calls=CALLS, style=st.sampled_from(Style), engine=ENGINES)
     def batch(self, calls: Any, style: Style, engine: EngineSettings) -> None:
-        """A micro-batch that is committed."""
+        """Run a micro-batch that is committed."""
         self._committed.append(self._check(calls, style, engine, crash=False))
 
     @rule(calls=CALLS, style=st.sampled_from(Style), engine=ENGINES)
     def batch_that_dies(self, calls: Any, style: Style, engine: EngineSettings) -> None:
-        """A micro-batch that runs to its end and is not committed."""
+        """Run a micro-batch to its end, and do not commit it."""
         self._check(calls, style, engine, crash=True)
 
     @rule(parallelism=st.integers(1, 8), same_process=st.booleans())
     def restart(self, parallelism: int, *, same_process: bool) -> None:
-        """A new run, in this process or in a fresh one, with another parallelism."""
+        """Start a new run, in this process or in a fresh one, with another parallelism."""
         self._job.restart(parallelism=parallelism, same_process=same_process)
         self._since = self._job.batch_id
 
     @rule()
     def fresh_process(self) -> None:
-        """The worker process is replaced within a run."""
+        """Replace the worker process within a run."""
         self._forget()
 
     @rule(data=st.data(), same_process=st.booleans())
     def go_back(self, data: Any, *, same_process: bool) -> None:
-        """A new run that begins at an older batch."""
+        """Start a new run at an older batch."""
         batch_id = data.draw(st.integers(0, self._job.batch_id))
         self._job.restart(batch_id=batch_id, same_process=same_process)
         self._since = batch_id
@@ -270,7 +270,7 @@ class BatchMachine(RuleBasedStateMachine):
 
     @rule()
     def last_batch_again(self) -> None:
-        """The run repeats a batch that it has committed."""
+        """Repeat a batch that the run has committed."""
         if self._job.batch_id > self._since:
             self._job.batch_id -= 1
             del self._committed[-1]

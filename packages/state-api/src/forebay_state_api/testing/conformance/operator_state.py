@@ -1,4 +1,4 @@
-"""SEMANTICS 7: state of subtasks, which belongs to no key, and who is told of versions."""
+"""Operator state (docs/reference/state.md), and notifications of committed versions."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ BROADCAST: MapStateDescriptor[str, int] = MapStateDescriptor("broadcast", str, i
 
 
 class Silent(KeyedProcessFunction[Any, Any, Any]):
-    """Gives nothing out and keeps nothing."""
+    """Emits nothing and keeps nothing."""
 
     def process_element(self, row: Any, ctx: Any) -> Any:
         """Do nothing."""
 
 
 class Kept(Silent, CheckpointedFunction):
-    """Tells what it took over, by subtask, and lets the test write in ``snapshot_state``."""
+    """Reports the restored state, by subtask, and lets the test write in ``snapshot_state``."""
 
     def __init__(
         self,
         declare: Callable[[Any], dict[str, Any]],
         write: Callable[[Any, int], None] = lambda _states, _subtask: None,
     ) -> None:
-        """``declare(store)`` gives states by name; ``write(states, subtask)`` changes them."""
+        """``declare(store)`` returns states by name; ``write(states, subtask)`` changes them."""
         self.declare = declare
         self.write = write
         self.seen: dict[int, dict[str, Any]] = {}
-        """Subtask → what each state held; shared by all copies."""
+        """Subtask → the contents of each state; shared by all copies."""
 
     def initialize_state(self, context: Any) -> None:
         subtask = context.keyed_state_store.subtask_index
@@ -70,7 +70,7 @@ class Kept(Silent, CheckpointedFunction):
 
 
 class Streams(Silent, CheckpointedFunction):
-    """Byte streams: one of each subtask, one of each key group."""
+    """Byte streams: one per subtask, one per key group."""
 
     def __init__(self, *, write: bool) -> None:
         self.write = write
@@ -95,7 +95,7 @@ class Streams(Silent, CheckpointedFunction):
 
 
 class Listed(Silent, ListCheckpointed):
-    """A list of its subtask's own."""
+    """A list that belongs to its subtask."""
 
     def __init__(self, own: Callable[[int], list[Any]]) -> None:
         self.own = own
@@ -119,7 +119,7 @@ def _content(state: Any) -> Any:
 
 
 def all_three(store: Any) -> dict[str, Any]:
-    """One state of each way to share out."""
+    """One state for each way of redistribution."""
     return {
         "list": store.get_list_state(LIST),
         "union": store.get_union_list_state(UNION),
@@ -135,7 +135,7 @@ def write_three(states: Any, subtask: int) -> None:
 
 
 def even(elements: list[Any], parallelism: int) -> list[list[Any]]:
-    """What each subtask is to get of ``elements``."""
+    """Return the share of ``elements`` that each subtask should get."""
     base, extra = divmod(len(elements), parallelism)
     sizes = [base + (n < extra) for n in range(parallelism)]
     starts = [sum(sizes[:n]) for n in range(parallelism)]
@@ -143,7 +143,7 @@ def even(elements: list[Any], parallelism: int) -> list[list[Any]]:
 
 
 class OperatorStateTests(BackendSubject):
-    """Stored by the manifest, so no backend has to do anything for it."""
+    """Operator state is stored by the manifest, without any work of a backend."""
 
     @pytest.fixture
     def three(self, new_job: NewJob) -> Callable[[int], KeyedJob]:
@@ -394,7 +394,7 @@ class OperatorStateTests(BackendSubject):
 
 
 class CheckpointListenerTests(BackendSubject):
-    """Who is told of a version, when, and in which order."""
+    """Notifications of committed versions: recipients, time and order."""
 
     def test_the_life_of_a_function(self, new_job: NewJob) -> None:
         calls: list[Any] = []

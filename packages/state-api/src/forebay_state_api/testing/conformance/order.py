@@ -1,4 +1,4 @@
-"""SEMANTICS 5: what takes effect when, and how much is under way at once."""
+"""Order (docs/reference/state.md): when accesses take effect, and how many are in flight."""
 
 from __future__ import annotations
 

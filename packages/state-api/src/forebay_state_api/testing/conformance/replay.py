@@ -1,4 +1,4 @@
-"""Micro-batches that run again hours later: their own time decides, not the worker's clock."""
+"""Replays hours later: the micro-batch's own time decides, not the worker's clock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from forebay_state_api.testing.job import MICROSECOND, KeyedJob
 
 LATER: Final = timedelta(hours=2)
 TTL: Final = timedelta(hours=1)
-"""Shorter than the replay is late: by the worker's clock everything would have expired."""
+"""Shorter than the replay's delay: by the worker's clock everything would have expired."""
 
 STEP: Final = timedelta(minutes=11)
 BATCHES: Final = 12
@@ -37,7 +37,7 @@ class ReplayTests(BackendSubject):
 
     @pytest.fixture
     def worker_clock(self, monkeypatch: pytest.MonkeyPatch) -> WorkerClock:
-        """Sets the clock of this machine to the time of a job's batch, and so much ahead."""
+        """Return a function that sets this machine's clock to a batch's time plus an offset."""
 
         def set_to(job: KeyedJob, ahead: timedelta) -> None:
             def time_ns() -> int:

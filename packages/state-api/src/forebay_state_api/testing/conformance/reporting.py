@@ -1,4 +1,4 @@
-"""What a failure of the kit says: the promise that was broken, and the history that shows it."""
+"""Reports of the kit's failures: the broken promise, and the history that shows it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from forebay_state_api.testing.scripts import Script
 JOBS: Final = pytest.StashKey[list["TracedJob"]]()
 """The jobs that a test has made."""
 SEED: Final = pytest.StashKey[int]()
-"""What its examples were drawn with, if they are fresh ones."""
+"""The seed of its examples, if they are fresh ones."""
 
 _NAME: Final = "forebay-kit"
 _LINES: Final = 30
@@ -36,7 +36,7 @@ class Event:
 
 
 class TracedJob(KeyedJob):
-    """A `KeyedJob` that can say what it has done."""
+    """A `KeyedJob` that records its history."""
 
     def __init__(
         self, backend_class: type[StateBackend], storage: ObjectStorage, **more: Any
@@ -85,13 +85,13 @@ class TracedJob(KeyedJob):
 
 
 class Reporter:
-    """The plugin that adds what it knows to the report of a failed test."""
+    """The plugin that adds promise and history to the report of a failed test."""
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Called by pytest for each phase of each test."""
+        """Extend the report; pytest calls this for each phase of each test."""
         report = yield
         jobs = item.stash.get(JOBS, None)
         if report.failed and jobs is not None:
@@ -105,13 +105,13 @@ class Reporter:
 
 
 def register(config: pytest.Config) -> None:
-    """Have failures of this session say what was promised."""
+    """Add the broken promise to the failures of this session."""
     if not config.pluginmanager.has_plugin(_NAME):
         config.pluginmanager.register(Reporter(), _NAME)
 
 
 def promise_of(item: Any) -> str:
-    """What the kit's row says, in words, and of which part of the contract it is."""
+    """Return the promise of a kit test in words, and the part of the contract it belongs to."""
     name = item.originalname
     part = next(one for one in inspect.getmro(item.cls) if name in vars(one))
     about = (part.__doc__ or "").partition("\n")[0]
@@ -120,7 +120,7 @@ def promise_of(item: Any) -> str:
 
 
 def _histories(jobs: list[TracedJob]) -> list[str]:
-    """Those of the last example: the jobs on the storage of the last one."""
+    """Return the histories of the last example: of the jobs on the storage of the last one."""
     last = jobs[-1].place
     return [line for job in jobs if job.place is last for line in job.told()]
 

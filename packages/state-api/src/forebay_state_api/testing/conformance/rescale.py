@@ -1,4 +1,4 @@
-"""SEMANTICS 8: a restart with another parallelism finds every key, in exactly one subtask."""
+"""Rescale (docs/how-to/rescale.md): a restart finds every key in exactly one subtask."""
 
 from __future__ import annotations
 

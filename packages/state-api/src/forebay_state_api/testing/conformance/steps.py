@@ -1,4 +1,4 @@
-"""The life of a record (decision 0008): steps, their order, and the namespace that they run in."""
+"""The life of a record (docs/decisions/0008-the-life-of-a-record.md): steps and their order."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _opened(f: Any, context: Any) -> None:
 
 
 class StepTests(BackendSubject):
-    """Each test runs on the backend as it is, and with answers that are late and out of order."""
+    """Each test runs on the unchanged backend, and with answers that are late and out of order."""
 
     @pytest.fixture(params=[*ENGINES, LATE])
     def every_kind(
@@ -74,7 +74,7 @@ class StepTests(BackendSubject):
 
     @pytest.fixture
     def one_record(self, every_kind: KeyedJob) -> Try:
-        """Runs a function over one record of ``k``: what it gave out."""
+        """Return a function that runs another one over a record of ``k`` and returns its rows."""
 
         def run(process: Callable[..., Any], rows: Any = (("k",),)) -> list[Any]:
             return every_kind.run(Recorded(_opened, process), rows)
@@ -362,7 +362,7 @@ class StepTests(BackendSubject):
 
 
 class ProgramTests(BackendSubject):
-    """Programs of a model, on a backend that answers as ever, or late and out of order."""
+    """Programs of a model, on a backend that answers normally, or late and out of order."""
 
     program_examples = 20
 
@@ -444,7 +444,7 @@ BATCHES: Final = st.lists(
 
 
 class _Plain(KeyedProcessFunction[Any, Any, Any]):
-    """Carries out programs; a coroutine is returned, not awaited."""
+    """Carries out programs; returns a coroutine without awaiting it."""
 
     def __init__(self, logs: dict[int, list[Any]]) -> None:
         self.logs = logs
@@ -466,7 +466,7 @@ class _Plain(KeyedProcessFunction[Any, Any, Any]):
 
 
 class _Async(_Plain):
-    """Carries out programs; a coroutine is awaited."""
+    """Carries out programs; awaits a coroutine."""
 
     async def process_element(self, row: Any, ctx: Any) -> Any:
         returned = self.start(row, ctx)
@@ -475,5 +475,5 @@ class _Async(_Plain):
 
 
 def _values(job: KeyedJob, *namespaces: Any) -> list[Any]:
-    """What ``v`` is under ``k``."""
+    """Return the value of ``v`` under ``k``."""
     return [job.do("k", ("namespace", one), ("v.value",))[1] for one in namespaces]

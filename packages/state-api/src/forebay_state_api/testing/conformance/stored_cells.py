@@ -1,4 +1,4 @@
-"""What a backend stores of an operator's cells, piece by piece: files, or rows of a server."""
+"""The pieces in which a backend stores an operator's cells: files, or rows of a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fixtures of the kit: what a backend's author overrides, and what the tests are made of."""
+"""The fixtures of the kit: those that a backend's author overrides, and those of the tests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ENGINES: Final = {
         read_ahead=False, in_flight_limit=2, batch_size=2, page_size=2, drain_timeout_s=5
     ),
 }
-"""Engines that every behaviour is tested with: the last one makes records and pages wait."""
+"""The engines that every behaviour is tested with; the last one makes records and pages wait."""
 
 
 class Manner(NamedTuple):
@@ -55,24 +55,24 @@ _numbers = itertools.count()
 
 
 def memory_storage() -> ObjectStorage:
-    """An empty storage of its own."""
+    """Return a new, empty storage."""
     return ObstoreStorage(MemoryStore(), f"memory://kit-{next(_numbers)}")
 
 
 def skip_unless_claimed(backend_class: type[StateBackend], needed: Capability) -> None:
-    """Skip a test of what not every backend does."""
+    """Skip a test of a capability that the backend does not claim."""
     if needed not in backend_class.capabilities:
         pytest.skip(f"{backend_class.name} does not claim {needed.name}")
 
 
 class BackendSubject:
-    """Which backend is tested, and in what surroundings: fixtures to override."""
+    """The backend under test and its environment: fixtures to override."""
 
     example_seed: ClassVar[int | None] = None
-    """What examples of properties are drawn by, as `fresh_seed` gives it; the same in each run if
+    """The seed for examples of properties, from `fresh_seed`; they are the same in each run if
     it is not set."""
     example_factor: ClassVar[int] = 1
-    """So many times as many examples are drawn."""
+    """The factor on the number of drawn examples."""
 
     @pytest.fixture(autouse=True)
     def _says_what_was_promised(self, request: pytest.FixtureRequest) -> None:
@@ -96,32 +96,32 @@ class BackendSubject:
 
     @pytest.fixture
     def stored_cells(self) -> StoredCells:
-        """What the backend stores of cells: files, unless a subclass overrides this."""
+        """The pieces in which the backend stores cells: files, unless a subclass overrides this."""
         return StoredCells()
 
     @pytest.fixture
     def forget(self) -> Callable[[], None]:
-        """What empties the backend's caches, as a new process would find them."""
+        """A function that empties the backend's caches, as in a new process."""
         return lambda: None
 
     @pytest.fixture(params=list(MANNERS))
     def manner(self, request: pytest.FixtureRequest) -> Manner:
-        """How the function under test is written."""
+        """The style of the function under test."""
         return MANNERS[request.param]
 
     @pytest.fixture(params=["synchronous", "tight"])
     def some_manner(self, request: pytest.FixtureRequest) -> Manner:
-        """The same, where a style is the engine's business: `EngineTests` has all of them."""
+        """The same where only the engine sees the style; `EngineTests` has all of them."""
         return MANNERS[request.param]
 
     @pytest.fixture(params=list(ENGINES))
     def engine_settings(self, request: pytest.FixtureRequest) -> EngineSettings:
-        """Limits of the engine."""
+        """The limits of the engine."""
         return ENGINES[request.param]
 
     @pytest.fixture
     def search(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Search:
-        """What properties are searched with; a failure has half a minute to become small."""
+        """The settings for properties; a failing example may shrink for half a minute."""
         limit = "hypothesis.internal.conjecture.engine.MAX_SHRINKING_SECONDS"
         monkeypatch.setattr(limit, SHRINKING_S, raising=False)
         if self.example_seed is not None:
@@ -137,11 +137,11 @@ class BackendSubject:
         storage: ObjectStorage,
         forget: Callable[[], None],
     ) -> NewJob:
-        """Makes a `KeyedJob` of some descriptors; keyword arguments are passed on."""
+        """Return a factory of `KeyedJob`s for descriptors; keyword arguments are passed on."""
         jobs: list[TracedJob] = request.node.stash.setdefault(JOBS, [])
 
         def options_of(name: str) -> Mapping[str, Any]:
-            """Settings of a backend whose state another one takes over."""
+            """The settings of a backend whose state another backend takes over."""
             own = name == backend_class.name
             return {**default_options(backend_class), **backend_options} if own else {}
 
@@ -173,7 +173,7 @@ class Recorded(KeyedProcessFunction[Any, Any, Any]):
 
 
 class Mean(AggregateFunction[float, tuple[int, float], float]):
-    """The mean of what was added; counts how often an accumulator was made."""
+    """The mean of the added values; counts the accumulators that it makes."""
 
     created = 0
 

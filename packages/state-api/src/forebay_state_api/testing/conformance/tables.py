@@ -1,4 +1,4 @@
-"""The contract of `forebay_state_api.contract.backend`, asked of the backend without the engine."""
+"""The contract of `forebay_state_api.contract.backend`, tested without the engine."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from forebay_state_api.testing.conformance.subject import BackendSubject, NewJob
 
 EVERYTHING = KeyGroupRange(0, 7)
 _DESCRIPTORS = Path("/dev/fd")
-"""Lists what this process has open."""
+"""The directory that lists the open descriptors of this process."""
 
 
 class TableTests(BackendSubject):
-    """What tables promise to the engine."""
+    """The guarantees of tables to the engine."""
 
     @pytest.fixture
     def empty(
@@ -134,7 +134,7 @@ class TableTests(BackendSubject):
         _write_list(table, "k", [4])
         assert [*first, *itertools.chain(*pages)] == [1, 2, 3]
         _write_list(table, "k", [9], replaced=True)
-        assert list(itertools.chain(*scan.pages(2))) == [1, 2, 3], "a second pass begins anew"
+        assert list(itertools.chain(*scan.pages(2))) == [1, 2, 3], "a second pass starts over"
         entries = _table(empty, MapStateDescriptor("m", str, int))
         _write_map(entries, "k", {"a": 1, "b": 2})
         view = entries.scan(None, 1, "k")
@@ -169,7 +169,7 @@ class TableTests(BackendSubject):
 
 
 class CommitTests(BackendSubject):
-    """What a commit writes."""
+    """The sizes and files of a commit."""
 
     def test_when_nothing_changed_no_file_is_written(self, new_job: NewJob) -> None:
         job = new_job(ValueStateDescriptor("v", int))
@@ -192,7 +192,7 @@ class CommitTests(BackendSubject):
             seen = now
 
     def test_what_a_commit_writes_does_not_add_up_over_the_commits(self, new_job: NewJob) -> None:
-        """Sixty values; each batch changes another one of them."""
+        """Sixty values; each batch changes a different one."""
         job = new_job(ValueStateDescriptor("v", str))
         keys = [f"key {n}" for n in range(60)]
         job.scripts([(key, [("v.update", "old" * 40)]) for key in keys])
@@ -210,11 +210,11 @@ class CommitTests(BackendSubject):
         job.do("k", ("v.update", random.Random(1).randbytes(50_000)))
         for name in stored_cells.pieces(job.storage):
             stored_cells.delete(job.storage, name)
-        with pytest.raises(CorruptStateError):  # nothing but what the process kept has the value
+        with pytest.raises(CorruptStateError):  # only the process's own copy has the value
             job.do("k", ("v.value",))
 
     def test_batches_leave_nothing_open(self, new_job: NewJob) -> None:
-        """Files, sockets and threads, of batches that were committed and of such that died."""
+        """Files, sockets and threads, of committed and of failed batches."""
         job = new_job(ValueStateDescriptor("v", int), parallelism=2)
         opened = []
         for number in range(30):
@@ -232,7 +232,7 @@ class CommitTests(BackendSubject):
         report = job.reports[0]
         assert report.keys in (None, 6)
         assert 0 < report.bytes_written <= report.bytes_total
-        # What a compaction writes belongs to the version that installs it.
+        # The outputs of a compaction belong to the version that installs them.
         sizes = [i.size for i in job.storage.list("data") if "/compaction-" not in i.name]
         if stored_cells.in_files:
             assert report.bytes_total == sum(sizes)

@@ -1,4 +1,4 @@
-"""Copies of a query's checkpoint on one state directory: each goes on with state of its own."""
+"""Copies of a query's checkpoint on one state directory: each continues with its own state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Stream:
         self.times_ms = dict(times_ms)
 
     def batch(self, values: dict[str, int]) -> list[Any]:
-        """One batch of a run of its own, which sets keys; what they were before."""
+        """Run one batch, as a separate run, that sets keys; return their previous values."""
         job, number = self.job, len(self.times_ms)
         job.checkpoint = Checkpoint(location=self.location, times_ms=dict(self.times_ms))
         job.clock.advance(SECOND)

@@ -76,7 +76,7 @@ CLEANUPS: Final = st.sampled_from(
 
 
 def follow_up(domain: TimeDomain, seconds: int) -> Sequence[tuple[str, TimeDomain, int]]:
-    """What a timer that fires does to others of its key."""
+    """The changes that a firing timer makes to other timers of its key."""
     found = []
     if seconds % 5 == 0:
         found.append(("register", domain, seconds + 7))
@@ -91,8 +91,8 @@ def follow_up(domain: TimeDomain, seconds: int) -> Sequence[tuple[str, TimeDomai
     return found
 
 
-class Following(KeyedProcessFunction[str, Any, Any]):
-    """Counts what happens to a key, and what happened to it within the TTL; tells both."""
+class EventCounts(KeyedProcessFunction[str, Any, Any]):
+    """Counts a key's events, and its events within the TTL; emits both counts."""
 
     def __init__(self, ttl: StateTtlConfig) -> None:
         self.ttl = ttl
@@ -115,7 +115,7 @@ class Following(KeyedProcessFunction[str, Any, Any]):
     def told(
         self, ctx: RuntimeContext, what: tuple[str, int], changes: Any, total: int, recent: int
     ) -> Any:
-        """Keep and tell the counts, and change timers."""
+        """Keep and emit the counts, and change timers."""
         self.total.update(total)
         self.recent.update(recent)
         for change, domain, when in changes:
@@ -123,8 +123,8 @@ class Following(KeyedProcessFunction[str, Any, Any]):
         return [(ctx.current_key, *what, total, recent)]
 
 
-class FollowingAsynchronously(Following):
-    """The same, waiting for state."""
+class AwaitedEventCounts(EventCounts):
+    """The same, with awaited state."""
 
     async def process_element(self, row: Any, ctx: RuntimeContext) -> Any:
         total = (await self.total.async_value() or 0) + 1
@@ -141,7 +141,7 @@ class FollowingAsynchronously(Following):
 
 
 class Model:
-    """What should happen; ``run`` is one micro-batch."""
+    """The expected behaviour; ``run`` is one micro-batch."""
 
     def __init__(self, max_parallelism: int) -> None:
         self.max_parallelism = max_parallelism
@@ -152,7 +152,7 @@ class Model:
         self.seen = [NOTHING] * max_parallelism
         """The latest event time that the subtask of each key group has ever seen."""
         self.told: list[int] = []
-        """That of the subtasks that had rows in the micro-batch before."""
+        """The same for the subtasks that had rows in the previous micro-batch."""
         self.now = 0
         self.out: list[Any] = []
         self.waiting: set[tuple[TimeDomain, int, str]] = set()
@@ -162,7 +162,7 @@ class Model:
         self.before_rows = False
 
     def run(self, now: int, rows: Sequence[Any], parallelism: int) -> list[Any]:
-        """What is given out."""
+        """The expected output rows."""
         self.watermark = max(self.watermark, min(self.told, default=NOTHING) - LATENESS)
         self.now, self.out, self.waiting = now, [], set()
         self.before_rows = True
@@ -176,7 +176,7 @@ class Model:
         return self.out
 
     def fire(self) -> None:
-        """Everything that is due, and does not wait."""
+        """Fire every timer that is due and does not wait."""
         for domain in itertools.cycle(DOMAINS):
             if not any(self.due(one) for one in DOMAINS):
                 return
@@ -187,7 +187,7 @@ class Model:
                 self.happen(key, domain.value, seconds, changes, (domain, seconds))
 
     def due(self, domain: TimeDomain) -> list[tuple[TimeDomain, int, str]]:
-        """What fires now, of one kind."""
+        """Return the timers of one domain that fire now."""
         until = self.watermark if domain is EVENT else self.now
         ready = self.timers - self.waiting - self.deferred
         return [timer for timer in ready if timer[0] is domain and timer[1] <= until]
@@ -195,7 +195,7 @@ class Model:
     def happen(
         self, key: str, what: str, seconds: int, changes: Any, own: Any = (None, NOTHING)
     ) -> None:
-        """One record or timer."""
+        """Handle one record or timer."""
         self.totals[key] += 1
         time, recent = self.recents.get(key, (NOTHING, 0))
         recent = 1 if time + TTL <= self.now else recent + 1
@@ -221,7 +221,7 @@ class Model:
             self.timers.add(timer)
 
     def see(self, rows: Sequence[Any], subtask: int, parallelism: int) -> int:
-        """Take in the event times of one subtask; the latest one ever, if it had rows."""
+        """Record the event times of one subtask; return the latest one ever, if it had rows."""
         groups = key_group_range_of(subtask, parallelism, self.max_parallelism)
         own = [s for key, s, _ in rows if key_group_of(key, self.max_parallelism) in groups]
         latest = max([*own, *(self.seen[group] for group in groups)])
@@ -261,7 +261,7 @@ class TimerHistoryTests(BackendSubject):
                 job.settings = engine
                 if parallelism is not None:
                     job.restart(parallelism=parallelism)
-                function = (Following if style == "plain" else FollowingAsynchronously)(ttl)
+                function = (EventCounts if style == "plain" else AwaitedEventCounts)(ttl)
                 if crashes:
                     job.run(function, rows, crash=True)
                 found = _run(job, function, rows)
@@ -275,7 +275,7 @@ def _run(job: KeyedJob, function: Any, rows: Sequence[Any]) -> Mapping[str, list
 
 
 def _by_key(told: Sequence[Any]) -> Mapping[str, list[Any]]:
-    """What happened to each key, in its order."""
+    """Return the events of each key, in order."""
     found: dict[str, list[Any]] = {}
     for key, *rest in told:
         found.setdefault(key, []).append(rest)

@@ -1,4 +1,4 @@
-"""Timers: kept as state, fired in the order of times, by the rules that records keep."""
+"""Timers (docs/reference/state.md): stored, and fired in the order of their times."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from forebay_state_api.testing.scripts import Style
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST: Final = datetime.min.replace(tzinfo=UTC)
 START: Final = datetime(2024, 1, 1, tzinfo=UTC)
-"""Where a manual clock begins."""
+"""The initial time of a manual clock."""
 PROCESSING: Final = TimeDomain.PROCESSING_TIME
 EVENT: Final = TimeDomain.EVENT_TIME
 DOMAINS: Final = (EVENT, PROCESSING)
 
 Row = tuple[str, int, list[tuple[str, TimeDomain, int]]]
-"""Key, event time and (``register`` or ``delete``, domain, time), in seconds after `START`."""
+"""Key, event time and (``register`` or ``delete``, domain, time); times in s after `START`."""
 
 
 def at(seconds: float) -> datetime:
-    """The time so many seconds after the start."""
+    """Return the time ``seconds`` after the start."""
     return START + seconds * SECOND
 
 
@@ -57,7 +57,7 @@ def change_timer(ctx: RuntimeContext, what: str, domain: TimeDomain, seconds: in
 
 
 class TimerFunction(KeyedProcessFunction[str, Row, Any]):
-    """Carries out what rows say; gives ``(key, time)`` for each timer.
+    """Carries out the actions of rows; emits ``(key, time)`` for each timer.
 
     A timer at a time that ends in 9 registers the time ten seconds later.
     """
@@ -78,7 +78,7 @@ class TimerFunction(KeyedProcessFunction[str, Row, Any]):
 
 
 class TimersAndTtl(TimerFunction):
-    """Gives with each timer the event time of the key's last row, for 100 s."""
+    """Emits with each timer the event time of the key's last row, kept for 100 s."""
 
     def open(self, context: RuntimeContext) -> None:
         super().open(context)
@@ -94,7 +94,7 @@ class TimersAndTtl(TimerFunction):
 
 
 class CoroutineTimers(TimerFunction):
-    """As a coroutine that waits for state."""
+    """The same as a coroutine that awaits state."""
 
     async def process_element(self, row: Row, ctx: RuntimeContext) -> Any:
         for change in row[2]:
@@ -108,7 +108,7 @@ class CoroutineTimers(TimerFunction):
 
 
 class CallbackTimers(TimerFunction):
-    """With callbacks of futures."""
+    """The same with callbacks of futures."""
 
     def process_element(self, row: Row, ctx: RuntimeContext) -> Any:
         def go_on(_: Any) -> None:
@@ -140,7 +140,7 @@ class TimerTests(BackendSubject):
 
     @pytest.fixture
     def timed(self, new_job: NewJob, some_manner: Manner) -> Any:
-        """Makes a job with event times, and what runs a micro-batch of it at some second."""
+        """Return a factory of a job with event times and a function that runs one micro-batch."""
 
         def make(**more: Any) -> tuple[KeyedJob, Callable[..., list[Any]]]:
             more.setdefault("event_time", lambda row: at(row[1]))
@@ -552,7 +552,7 @@ class TimerTests(BackendSubject):
 
 
 class TimerRefusalTests(BackendSubject):
-    """What the engine refuses before a backend is asked: on one backend, see `EngineTests`."""
+    """Refusals of the engine itself; they need one backend only, see `EngineTests`."""
 
     def test_a_function_without_on_timer_has_no_timers(self, new_job: NewJob) -> None:
         def register(function: Any, row: Any, ctx: RuntimeContext) -> None:
@@ -594,7 +594,7 @@ class TimerRefusalTests(BackendSubject):
 
 
 class Timeless(ManualClock):
-    """What a subtask without rows knows of the time on Spark."""
+    """The clock of a subtask without rows, which gets no time from Spark."""
 
     @property
     def now_us(self) -> int:
@@ -602,19 +602,19 @@ class Timeless(ManualClock):
 
 
 class Watching(TimerFunction):
-    """Gives the watermark out."""
+    """Emits the watermark."""
 
     def process_element(self, row: Row, ctx: RuntimeContext) -> Any:
         return [ctx.timers.watermark]
 
 
 def _watermark_of(job: KeyedJob) -> Any:
-    """What the next micro-batch would see."""
+    """Return the watermark that the next micro-batch would see."""
     return job.run(Watching(), [row("any")], crash=True)[0]
 
 
 def _keys_of_subtasks(job: KeyedJob) -> Iterable[str]:
-    """A key of each subtask."""
+    """Return a key of each subtask."""
     found: dict[int, str] = {}
     for number in range(100):
         group = key_group_of(f"k{number}", job.max_parallelism)

@@ -1,4 +1,4 @@
-"""SEMANTICS 6, as far as the state objects do it: all kinds, clean-up on read."""
+"""Time to live in the state objects (docs/reference/state.md): all kinds, clean-up on read."""
 
 from __future__ import annotations
 
@@ -328,7 +328,7 @@ class TtlTests(BackendSubject):
 
 
 class TtlDeclarationTests(BackendSubject):
-    """What of TTL is refused, and when."""
+    """Refused TTL configurations, and the time of the refusal."""
 
     @pytest.mark.parametrize("ttl", [timedelta(0), timedelta(seconds=-1)])
     def test_a_ttl_is_positive(self, ttl: timedelta) -> None:

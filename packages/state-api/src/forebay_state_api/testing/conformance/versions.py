@@ -1,4 +1,4 @@
-"""SEMANTICS 9: versions, failures, what is read is verified, migration."""
+"""Versions: failures, verified reads, migration (docs/explanation/exactly-once.md)."""
 
 from __future__ import annotations
 
@@ -182,9 +182,9 @@ class VersionTests(BackendSubject):
     def test_a_write_that_fails_commits_all_or_nothing(
         self, new_job: NewJob, storage: ObjectStorage, kind: FaultKind
     ) -> None:
-        """Every put of a batch fails once: before it, after it, or half-way through it.
+        """Every put of a batch fails once: before it, after it, or half-way through.
 
-        A commit that says nothing of it has to have stored everything all the same.
+        A commit that reports no failure must have stored everything nevertheless.
         """
         for position in range(20):
             faulty = FaultyStorage(storage.child(f"{kind.value}-{position}"))
@@ -200,7 +200,7 @@ class VersionTests(BackendSubject):
             faulty.faults.clear()
             job.restart()
             assert job.do("k", *READ) == [2, [1, 1], 1]
-            if fault.count == 1:  # it has not struck
+            if fault.count == 1:  # it has not happened
                 return
         pytest.fail("a batch put more than twenty objects")
 
@@ -252,7 +252,7 @@ class VersionTests(BackendSubject):
 
 
 class _LosesAnswers(WrappedStorage):
-    """Carries out every put, and reports the first one of each name as failed."""
+    """Carries out every put, and reports the first put of each name as failed."""
 
     def __init__(self, inner: ObjectStorage) -> None:
         super().__init__(inner)
@@ -267,7 +267,7 @@ class _LosesAnswers(WrappedStorage):
 
 
 class VerificationTests(BackendSubject):
-    """What is read is verified: an error names file and version; wrong values never come out."""
+    """Reads are verified: an error names file and version; no wrong value is ever returned."""
 
     @pytest.mark.parametrize("damage", ["truncated", "altered", "missing", "empty"])
     def test_damaged_files_are_found(
@@ -324,7 +324,7 @@ class Point(NamedTuple):
 
 
 class Text(Codec[str]):
-    """A codec of the user's own."""
+    """A user codec."""
 
     id = "text"
     version = 1
@@ -357,7 +357,7 @@ class Tall:
 
     @attrs.define
     class Position:
-        """A record with a field more."""
+        """A record with one more field."""
 
         x: int
         height: float = 1.5
@@ -451,7 +451,7 @@ class MigrationTests(BackendSubject):
         job.do("newer", *_written(4))
         migrated = Annotated[Flat.Position, MigratedFrom(int, Flat.Position)]
         job.descriptors = _positions(migrated)
-        for _ in range(3):  # what was not written again is migrated again
+        for _ in range(3):  # values that were not rewritten are migrated again
             job.restart()
             reads = [("s.value",), ("l.get",), ("m.get", "a")]
             assert job.do("old", *reads) == [Flat.Position(3), [Flat.Position(3)], Flat.Position(3)]
@@ -498,7 +498,7 @@ class MigrationTests(BackendSubject):
         for number in range(3):
             job.restart(parallelism=number + 1)
             job.scripts([(key, [("v.update", number)]) for key in "abc"])
-        for number in range(24):  # until every backend has put files together
+        for number in range(24):  # until every backend has merged files
             job.scripts([(key, [("v.update", number)]) for key in keys])
         job.descriptors = everything
         job.restart(parallelism=2)
@@ -518,7 +518,7 @@ class MigrationTests(BackendSubject):
 
 
 class MigrationRefusalTests(BackendSubject):
-    """What the engine refuses before a backend is asked: on one backend, see `EngineTests`."""
+    """Refusals of the engine itself; they need one backend only, see `EngineTests`."""
 
     @pytest.mark.parametrize(
         ("stored", "declared", "write", "told"),

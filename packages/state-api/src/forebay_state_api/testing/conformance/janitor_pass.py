@@ -1,4 +1,4 @@
-"""Clearing: what nobody can open any more goes, in files and elsewhere, and nothing else."""
+"""Clearing deletes exactly the state that nobody can open any more, in files and elsewhere."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class ClearingTests(BackendSubject):
 def _clear(
     job: KeyedJob, backend_class: type[StateBackend], backend_options: Mapping[str, Any]
 ) -> None:
-    """One pass over all that is older than the version before the newest."""
+    """Run one pass over everything older than the version before the newest."""
     janitor = Janitor(job.storage, run_key=job.run_key, retention=1, min_age=timedelta(0))
     janitor.sweep(job.batch_id)
     backend_class.clear(job.storage, backend_options, retry_budget_s=0.0)
