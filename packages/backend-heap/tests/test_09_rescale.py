@@ -62,8 +62,7 @@ def chains(job: KeyedJob) -> list[list[str]]:
 
 
 def check(job: KeyedJob, model: Model, keys: list[str]) -> None:
-    found = {key: [job.peek(state, key) for state in STATES] for key in keys}
-    assert found == {key: model.holds(key) for key in keys}
+    assert job.peek_all(keys) == [model.holds(key) for key in keys]
 
 
 @pytest.mark.parametrize("steps", [(1, 2, 1), (2, 1, 2), (1, 3, 2)])

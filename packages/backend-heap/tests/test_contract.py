@@ -152,7 +152,6 @@ def test_any_history_reads_as_plain_dicts_would(machine):
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=100,
             stateful_step_count=25,
             deadline=None,
             suppress_health_check=list(HealthCheck),

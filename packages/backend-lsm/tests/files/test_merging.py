@@ -6,7 +6,7 @@ import math
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay_backend_lsm.compactor import LsmCompactor
@@ -108,7 +108,6 @@ def unpacked(value):
 
 @pytest.mark.parametrize("ttl", [False, True])
 @pytest.mark.parametrize("kind", ["value", "list", "map"])
-@settings(deadline=None, max_examples=100)
 @given(data=st.data())
 def test_a_compaction_changes_no_answer(model, kind, ttl, data):
     storage, h = model.new_storage(), model.header(kind=kind, ttl=ttl)

@@ -183,6 +183,4 @@ def apply(cells, rows):
 @pytest.mark.hypothesis
 def test_files_say_what_rocksdb_says(model):
     machine = type("Bound", (Machine,), {"model": model})
-    run_state_machine_as_test(
-        machine, settings=settings(max_examples=100, stateful_step_count=30, deadline=None)
-    )
+    run_state_machine_as_test(machine, settings=settings(stateful_step_count=30, deadline=None))

@@ -474,7 +474,7 @@ LEASE_S = submission().job.lease_s
 pytestmark = pytest.mark.timeout(600)  # of which a failure needs much, to be made short
 
 TestGatewayAndOwners = GatewayAndOwners.TestCase
-TestGatewayAndOwners.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestGatewayAndOwners.settings = settings(stateful_step_count=40, deadline=None)
 
 
 def test_an_owner_does_itself_what_too_many_workers_died_of():

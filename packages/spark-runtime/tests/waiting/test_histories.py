@@ -137,7 +137,6 @@ def check(driven, player, history, policy, *, exact):
 
 
 quickly = settings(
-    max_examples=150,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

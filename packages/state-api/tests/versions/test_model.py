@@ -315,7 +315,6 @@ def test_what_is_opened_is_what_spark_committed(make_query, toy_state):
     run_state_machine_as_test(
         Model,
         settings=settings(
-            max_examples=60,
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=list(HealthCheck),
