@@ -1,1 +1,1 @@
-"""Benchmarks: this project and its peers on the same work, ours and the peer in turn."""
+"""Benchmarks: this project and its peers on the same work, alternating ours and the peer."""

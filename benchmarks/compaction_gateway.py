@@ -1,8 +1,8 @@
-"""What the compaction service costs: ``python -m benchmarks.compaction_gateway`` (two minutes).
+"""Costs of the compaction service: ``python -m benchmarks.compaction_gateway`` (two minutes).
 
-Round trips of empty jobs through gateway and worker, jobs per second, the gateway's memory, and how
-fast one and two workers merge sorted files against a merge in this process. Everything runs on one
-machine: client, gateway and workers share its cores.
+Measures round trips of empty jobs through gateway and worker, jobs per second, the gateway's
+memory, and how fast one and two workers merge sorted files compared with a merge in this process.
+Everything runs on one machine: client, gateway and workers share its cores.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def submission(job: CompactionJob) -> Submission:
 
 
 def done(gateway: Gateway, job: CompactionJob) -> None:
-    """One job, as the client of a query sees it through: until it is known to be done."""
+    """Run one job as the client of a query does, until it is known to be done."""
     view = gateway.submit(submission(job), 10.0, forget=True)
     while not view.phase.ended:
         view = gateway.poll(job.id, 10.0, forget=True)
@@ -96,7 +96,7 @@ def jobs_per_second(address: str, count: int, threads: int) -> float:
 
 
 def runs_of(state_dir: str, name: str, cells: int) -> list[StateFile]:
-    """Sorted files of one operator, which overlap by half."""
+    """The sorted files of one operator, which overlap by half."""
     storage = open_storage(state_dir, {}).child(OPERATOR)
     kinds = {"kind": "value", "key": "bytes", "value": "bytes", "user_key": None, "ttl": False}
     header = TableHeader("t", {"name": "t", **kinds}, ttl=False)
@@ -133,15 +133,15 @@ def merged_there(gateway: Gateway, inputs: list[StateFile], at_once: int, each: 
 
 
 def mebibytes_of(pid: int) -> float:
-    """Memory of a process, its share of what it has in common with others."""
+    """Return the memory of a process, with its share of the memory shared with others."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8").splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) / 1024
-    raise RuntimeError(f"/proc tells no memory of process {pid}")
+    raise RuntimeError(f"/proc does not show the memory of process {pid}")
 
 
 def measure_trips(gateway: Gateway, trips: int) -> Line:
-    """Empty jobs, one after the other."""
+    """Measure empty jobs, one after the other."""
     round_trips(gateway, min(50, trips))
     times = [1e3 * seconds for seconds in round_trips(gateway, trips)]
     return Line(
@@ -155,7 +155,7 @@ def measure_trips(gateway: Gateway, trips: int) -> Line:
 
 
 def measure_rate(address: str, jobs: int, repetitions: int) -> Line:
-    """Empty jobs from many threads at once."""
+    """Measure empty jobs from many threads at once."""
     few = jobs_per_second(address, jobs, 4)
     return Line(
         what="empty jobs, 16 threads submit",
@@ -170,7 +170,7 @@ def measure_rate(address: str, jobs: int, repetitions: int) -> Line:
 def measure_merges(
     gateway: Gateway, state_dir: str, cells: int, merges: int, repetitions: int
 ) -> list[Line]:
-    """Here, by one worker, by two at once, in turn."""
+    """Measure merges in this process, by one worker, and by two at once, in turn."""
     inputs = runs_of(state_dir, "runs", cells)
     mebibytes = sum(file.size for file in inputs) / 2**20
     here, one, two = [], [], []
@@ -181,7 +181,7 @@ def measure_merges(
     mine, single, double = (statistics.median(column) for column in (here, one, two))
     return [
         Line(
-            what=f"merge of {mebibytes:.0f} MiB: a worker's speed ÷ that of this process",
+            what=f"merge of {mebibytes:.0f} MiB: a worker's speed ÷ this process's speed",
             values=[a / b for a, b in zip(here, one, strict=True)],
             bound=0.9,
             at_least=True,
@@ -198,7 +198,7 @@ def measure_merges(
 
 
 def measure(state_dir: str, *, trips: int, jobs: int, cells: int, merges: int) -> list[Line]:
-    """All of it, on a Ray of its own."""
+    """Run all measurements on a separate Ray."""
     import ray
 
     limits = GatewayLimits(queue=1000, jobs_per_client=1000)

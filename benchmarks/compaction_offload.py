@@ -1,9 +1,9 @@
 """The FLIP's experiment: ``python -m benchmarks.compaction_offload`` (ten minutes, 10 GB of disk).
 
 A write-heavy job runs with local and with remote compaction in turn, pinned to one core in both
-runs; the service is pinned to the other. CPU is sampled per process tree; threads that compact, or
-that talk to the service, report theirs. The chart is an SVG: the job with remote compaction, the
-same with the service added, and the job with local compaction.
+runs; the service is pinned to the other core. CPU is sampled per process tree. Threads that compact
+or talk to the service report their own CPU time. The SVG chart shows the job with remote
+compaction, the job with the service added, and the job with local compaction.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ os.register_at_fork(after_in_child=begin)
 
 @attrs.frozen(kw_only=True)
 class Load:
-    """What the job does."""
+    """The work of the job."""
 
     keys: int
     rows: int
@@ -112,30 +112,30 @@ class Load:
 
 @attrs.frozen(kw_only=True)
 class Run:
-    """What one run took."""
+    """The figures of one run."""
 
     name: str
     batch_ms: Sequence[int]
     job_cpu_s: float
     service_cpu_s: float
     thread_cpu_s: Mapping[str, float]
-    """Of the job's processes: threads that compact, or that talk to the service, by name."""
+    """CPU seconds of the job's threads that compact or talk to the service, by thread name."""
     state_bytes: int
     samples: Samples
 
     @property
     def compaction_cpu_s(self) -> float:
-        """What compaction takes of the job's own processes."""
+        """CPU seconds of compaction in the job's processes."""
         return sum(self.thread_cpu_s.values())
 
     @property
     def p50_ms(self) -> float:
-        """Of the micro-batches."""
+        """The median time of a micro-batch."""
         return statistics.median(self.batch_ms)
 
     @property
     def p99_ms(self) -> float:
-        """Of the micro-batches."""
+        """The time that 99 % of the micro-batches do not exceed."""
         ordered = sorted(self.batch_ms)
         return ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
 
@@ -146,7 +146,7 @@ def pinned(core: int) -> list[str]:
 
 @contextmanager
 def service(state_dir: Path, folder: Path) -> Iterator[tuple[int, str]]:
-    """A service of one worker on a core of its own; gives its process and its address."""
+    """Run a service of one worker on a separate core; yield its process and its address."""
     address = folder / "address"
     command = [*pinned(SERVICE_CORE), sys.executable, "-c"]
     command += ["from forebay_state_api.commands.main import main; main()"]
@@ -166,7 +166,7 @@ def service(state_dir: Path, folder: Path) -> Iterator[tuple[int, str]]:
 
 
 def run_job(name: str, load: Load, folder: Path, gateway: str | None, service_pid: int) -> Run:
-    """One run in a process of its own; ``service_pid`` is 0 where there is no service."""
+    """Make one run in a separate process; ``service_pid`` is 0 if there is no service."""
     site, threads = folder / "site", folder / "threads"
     site.mkdir()
     threads.mkdir()
@@ -197,7 +197,7 @@ def run_job(name: str, load: Load, folder: Path, gateway: str | None, service_pi
 
 
 def cpu_by_thread(folder: Path) -> dict[str, float]:
-    """Add up what all processes of a run wrote down."""
+    """Add up the figures that all processes of a run recorded."""
     found: Counter[str] = Counter()
     for file in folder.glob("*.json"):
         for thread, seconds in json.loads(file.read_text(encoding="utf-8")).items():
@@ -206,7 +206,7 @@ def cpu_by_thread(folder: Path) -> dict[str, float]:
 
 
 def live_bytes(state_dir: Path) -> int:
-    """What the newest version of the operator names."""
+    """Return the bytes of the files in the operator's newest version."""
     from forebay_state_api.storage.opening import open_storage
     from forebay_state_api.versions.reader import open_version
 
@@ -216,7 +216,7 @@ def live_bytes(state_dir: Path) -> int:
 
 
 def lines(pairs: Sequence[tuple[Run, Run]]) -> list[Line]:
-    """What is to be reached."""
+    """Return the measured lines with their targets."""
     local, remote = pairs[0]
     falls = [100 * (1 - there.compaction_cpu_s / here.compaction_cpu_s) for here, there in pairs]
     totals = [(there.job_cpu_s + there.service_cpu_s) / here.job_cpu_s for here, there in pairs]
@@ -247,7 +247,7 @@ def lines(pairs: Sequence[tuple[Run, Run]]) -> list[Line]:
 
 
 def runs_table(runs: Iterable[Run]) -> str:
-    """Lay out what each run took."""
+    """Format the figures of each run as a table."""
     rows = [
         [
             run.name,
@@ -276,7 +276,7 @@ def drawn(local: Run, remote: Run) -> str:
 
 
 def run_pair(load: Load, folder: Path | None) -> tuple[Run, Run]:
-    """With local, then with remote compaction, each in an empty directory."""
+    """Run with local, then with remote compaction, each in an empty directory."""
     work = Path(tempfile.mkdtemp(prefix="offload-", dir=folder))
     try:
         here, there = work / "local", work / "remote"
@@ -299,14 +299,14 @@ def run_pair(load: Load, folder: Path | None) -> tuple[Run, Run]:
 @click.option("--folder", type=click.Path(path_type=Path), help="Where to work [default: /tmp].")
 @click.option("--picture", type=click.Path(path_type=Path), help="Draw the chart here (SVG).")
 def main(*, pairs: int, folder: Path | None, picture: Path | None, **of_load: int) -> Result:
-    """Measure what remote compaction takes off a job; --write-readme writes to the docs too."""
+    """Measure the load that remote compaction takes off a job; --write-readme updates the docs."""
     load = Load(**of_load)
     found = [run_pair(load, folder) for _ in range(pairs)]
     runs = [run for pair in found for run in pair]
     about = (
         f"{load.batches} micro-batches of {load.rows:,} random keys of {load.keys:,}, values of "
-        f"{load.value_bytes} bytes. The job has one core, the service the other; what is said of "
-        "micro-batches holds for that."
+        f"{load.value_bytes} bytes. The job has one core, the service the other; "
+        "the times of micro-batches are for that setup."
     )
     if picture is not None:
         picture.write_text(drawn(*found[0]), encoding="utf-8")

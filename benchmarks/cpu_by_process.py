@@ -1,4 +1,4 @@
-"""CPU seconds of process trees, sampled from /proc while something runs (Linux)."""
+"""CPU seconds of process trees, sampled from /proc during a measurement (Linux)."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ INTERVAL_S: Final = 0.5
 
 
 class CpuOfTrees(Sampler):
-    """Samples what each of several process trees has used, until its block ends.
+    """Samples the CPU time of several process trees until its block ends.
 
-    ``samples`` are (seconds since the beginning, name → CPU seconds until then). What a process
-    used between its last sample and its end is missing, half a second at most for each.
+    ``samples`` are (seconds since the beginning, name → CPU seconds until then). The CPU time of a
+    process between its last sample and its end is missing, at most half a second for each process.
     """
 
     def __init__(self, roots: Mapping[str, int]) -> None:
-        """``roots``: a name for each tree, and the process at its top."""
+        """Take the trees in ``roots``: the name of each, and its root process."""
         super().__init__()
         self.samples: list[tuple[float, dict[str, float]]] = []
         self._roots: Final = dict(roots)
         self._seen: Final[dict[str, dict[tuple[int, int], float]]] = {n: {} for n in roots}
 
     def total(self, name: str) -> float:
-        """CPU seconds of one tree between the first sample and the last one."""
+        """Return the CPU seconds of one tree between the first sample and the last one."""
         if not self.samples:
             return 0.0
         return self.samples[-1][1][name] - self.samples[0][1][name]
 
     def sample(self) -> None:
-        """Add to ``samples``, once at least."""
+        """Add to ``samples``, at least once."""
         began_s = time.monotonic()
         while True:
             running = processes()

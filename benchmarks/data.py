@@ -1,4 +1,4 @@
-"""The events that the benchmarks read: parquet files, one per micro-batch, made once and kept."""
+"""The events that the benchmarks read: Parquet files, one per micro-batch, made once and kept."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ SCHEMA: Final = "user string, amount long, seq long"
 """Spark's schema of the files."""
 
 TTL: Final = timedelta(days=1)
-"""Of the states that have one: nothing expires while a job runs."""
+"""The TTL of states that have one: nothing expires while a job runs."""
 
 FIRST_MODIFIED_S: Final = 1_700_000_000
-"""Modification time of the first file, seconds since the epoch; the file source reads in order."""
+"""Modification time of the first file in seconds since the epoch; Spark reads in their order."""
 
 
 class Event(NamedTuple):
@@ -34,7 +34,7 @@ class Event(NamedTuple):
 
 @attrs.frozen(kw_only=True)
 class Dataset:
-    """Which events: the same values give the same bytes on every machine."""
+    """The parameters of a data set: the same values give the same bytes on every machine."""
 
     keys: int
     """Users are drawn uniformly from this many."""
@@ -45,24 +45,24 @@ class Dataset:
 
     @property
     def name(self) -> str:
-        """The folder's name; it tells every value that decides the content."""
+        """The folder's name, with every value that determines the content."""
         return f"events-k{self.keys}-r{self.rows_per_file}-f{self.files}-s{self.seed}"
 
     @property
     def rows(self) -> int:
-        """All events."""
+        """The number of events."""
         return self.rows_per_file * self.files
 
 
 def default_folder() -> Path:
-    """Where data is kept when the user names no folder."""
+    """Return the folder for data if the user names none."""
     return Path(tempfile.gettempdir()) / "forebay-benchmarks"
 
 
 def materialise(dataset: Dataset, folder: Path) -> Path:
-    """Return the folder that holds the files of ``dataset``, made now if it is not there.
+    """Return the folder with the files of ``dataset``, and make it if it does not exist.
 
-    A half-made folder is never seen under its final name.
+    An incomplete folder never has the final name.
     """
     final = folder / dataset.name
     if final.is_dir():

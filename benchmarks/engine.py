@@ -1,4 +1,4 @@
-"""The engine alone, without Spark: one read and one write per record, against a bare loop.
+"""The engine alone, without Spark: one read and one write per record, compared with a bare loop.
 
 ``python -m benchmarks.engine``. Rows are named tuples in memory, state is on the heap backend,
 nothing is committed.
@@ -23,7 +23,7 @@ KEYS: Final = (100_000, 1_000)
 ROWS: Final = 83_334
 """Rows of one micro-batch, as on Spark."""
 BOUNDS: Final = {"sync": 2.5, "coroutine": 4.0, "chained": 12.0}
-"""Form of the function → the multiple of the bare loop's time that it may take."""
+"""Form of the function → the largest allowed multiple of the bare loop's time."""
 
 
 @attrs.frozen
@@ -39,7 +39,7 @@ Drive = Callable[[Batch], list[Any]]
 
 
 def bare_loop() -> Drive:
-    """Do by hand what the functions do: a loop over the rows, a dict, a list of output rows."""
+    """Do the functions' work by hand: a loop over the rows, a dict, a list of output rows."""
     state: dict[str, tuple[int, int]] = {}
 
     def drive(batch: Batch) -> list[Any]:
@@ -56,7 +56,7 @@ def bare_loop() -> Drive:
 
 
 def seconds(drive: Drive, batches: Sequence[Batch]) -> float:
-    """Drive all batches; the output of one is dropped when the next is done."""
+    """Run all batches; the output of each is dropped when the next batch is done."""
     started = time.perf_counter()
     for batch in batches:
         drive(batch)
@@ -88,7 +88,7 @@ def compare(keys: int, pairs: int, count: int) -> list[Line]:
 
 
 def _warm_and_check(drives: Mapping[str, Drive], batches: Sequence[Batch]) -> None:
-    """Give all the same rows, so that every key exists; all must answer the same."""
+    """Run all forms on the same rows, so that every key exists, and compare their output."""
     for batch in batches:
         expected = sorted(drives["bare"](batch))
         for form in BOUNDS:

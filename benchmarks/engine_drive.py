@@ -1,4 +1,4 @@
-"""A subtask on the heap backend without Spark, as the other benchmarks drive it."""
+"""Runs a subtask on the heap backend without Spark, for the other benchmarks."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ MAX_PARALLELISM: Final = 128
 
 
 class EngineDrive:
-    """One function in one subtask; the rows of a micro-batch at a time.
+    """Runs one function in one subtask, one micro-batch of rows at a time.
 
-    ``url`` is the state directory, of which ``versions`` were committed before.
+    ``url`` is the state directory, in which ``versions`` versions have been committed.
     """
 
     def __init__(self, function: Any, url: str, versions: int = 0) -> None:
@@ -30,7 +30,7 @@ class EngineDrive:
         self._groups: dict[str, int] = {}
 
     def columns_of(self, rows: Sequence[Event]) -> tuple[list[str], list[int]]:
-        """Give the keys and key groups of rows, which on Spark arrive as columns."""
+        """Return the keys and key groups of rows, which on Spark arrive as columns."""
         keys = [row.user for row in rows]
         groups = self._groups
         for key in keys:
@@ -41,7 +41,7 @@ class EngineDrive:
     def __call__(
         self, rows: Sequence[Event], keys: Sequence[str], groups: Sequence[int]
     ) -> list[Any]:
-        """Process a micro-batch to its end and give its output; nothing is committed."""
+        """Process a micro-batch completely and return its output, without a commit."""
         self.subtask.process(rows, keys, groups)
         self.subtask.drain()
         return self.subtask.take_rows()

@@ -1,4 +1,4 @@
-"""Our side of the comparisons, as keyed functions: running count and sum, and dedup."""
+"""Our keyed functions for the comparisons: running count and sum, and dedup."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from forebay_state_api import (
 )
 
 CountRow = tuple[str, int, int, int]
-"""User, amount, count, sum."""
+"""An output row: user, amount, count, sum."""
 FirstRow = tuple[str, int]
-"""User, amount."""
+"""An output row: user, amount."""
 
 
 class CountSync(KeyedProcessFunction[str, Event, CountRow]):
-    """A plain function: one read and one write per event."""
+    """Counts in a plain function, with one read and one write per event."""
 
     def open(self, context: Any) -> None:
         """Declare the state."""
@@ -36,7 +36,7 @@ class CountSync(KeyedProcessFunction[str, Event, CountRow]):
 
 
 class CountTtl(CountSync):
-    """The same with a time to live, cleaned up as by default."""
+    """Counts in the same way with a TTL and the default clean-up."""
 
     def open(self, context: Any) -> None:
         """Declare the state."""
@@ -45,7 +45,7 @@ class CountTtl(CountSync):
 
 
 class CountCoroutine(KeyedProcessFunction[str, Event, CountRow]):
-    """A coroutine: the same read and write, asynchronous and chained."""
+    """Counts in a coroutine: the same read and write, asynchronous and chained."""
 
     def open(self, context: Any) -> None:
         """Declare the state."""
@@ -61,7 +61,7 @@ class CountCoroutine(KeyedProcessFunction[str, Event, CountRow]):
 
 
 class CountChained(KeyedProcessFunction[str, Event, CountRow]):
-    """A plain function with a callback: the same read, and the write in the callback."""
+    """Counts in a plain function with a callback: the same read, and the write in the callback."""
 
     def open(self, context: Any) -> None:
         """Declare the state."""
@@ -81,7 +81,7 @@ class CountChained(KeyedProcessFunction[str, Event, CountRow]):
 
 
 class DedupTtl(KeyedProcessFunction[str, Event, FirstRow]):
-    """A plain function: lets the first event of each user through, and none after it in a day."""
+    """Emits the first event of each user, and no further event within a day."""
 
     def open(self, context: Any) -> None:
         """Declare the state."""

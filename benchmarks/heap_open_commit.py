@@ -1,8 +1,8 @@
 """Commit and open of large heap states: ``python -m benchmarks.heap_open_commit`` (a minute).
 
-The backend alone, on local files, without Spark and without a function: what a micro-batch pays
-for making 10,000 changed keys durable, in a state of 100,000 and of 1,000,000 keys; what opening
-the large one costs a fresh process; and what a process that holds an ancestor of it reads.
+Measures the backend alone, on local files, without Spark and without a function: the time in which
+a micro-batch makes 10,000 changed keys durable, in a state of 100,000 and of 1,000,000 keys; the
+time to open the large state in a fresh process, and in a process that holds an earlier version.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ CACHE_BYTES: Final = 8 << 30
 
 @attrs.frozen
 class Version:
-    """A committed version: what its manifest would say."""
+    """A committed version: the contents of its manifest."""
 
     number: int
     manifest_id: str
     state: CommittedState
 
     def opening(self, folder: str, storage: ObjectStorage | None = None) -> Opening:
-        """How to open it."""
+        """Return the request to open it."""
         parents = [
             ParentState(
                 manifest_id=self.manifest_id,
@@ -74,7 +74,7 @@ class Version:
 
 
 class State:
-    """A state of so many keys, of which each commit changes some, drawn at random."""
+    """A state of a number of keys, of which each commit changes some."""
 
     def __init__(self, folder: str, keys: int) -> None:
         self.folder = folder
@@ -84,15 +84,15 @@ class State:
 
     @classmethod
     def of(cls, folder: str, keys: int) -> Self:
-        """Make it, in one commit."""
+        """Make the state in one commit."""
         state = cls(folder, keys)
         state.commit(range(keys))
         return state
 
     def commit(self, numbers: Any) -> tuple[float, bool]:
-        """Change these keys; seconds that it took to make it durable, and whether in a snapshot.
+        """Change these keys; return the seconds to make it durable, and whether in a snapshot.
 
-        The garbage collector is treated as in a worker of PySpark, which calls it after the task.
+        The garbage collector runs as in a worker of PySpark, which calls it after the task.
         """
         begin_task()
         backend = HeapBackend.open(self.version.opening(self.folder))
@@ -114,11 +114,11 @@ class State:
         return seconds, len(state.files) == 1
 
     def draw(self, count: int) -> list[int]:
-        """Some of its keys."""
+        """Return some of its keys, chosen at random."""
         return self._random.sample(range(self.keys), count)
 
     def cycle(self, changed: int) -> tuple[list[float], float]:
-        """Commits up to the next snapshot: seconds of those that wrote a delta, and of that one."""
+        """Commit up to the next snapshot; return the seconds of the deltas and of the snapshot."""
         deltas: list[float] = []
         while True:
             seconds, is_snapshot = self.commit(self.draw(changed))
@@ -128,12 +128,12 @@ class State:
 
 
 def hash_group(key: str) -> int:
-    """A key group, cheaply: which one does not matter here."""
+    """Return a key group at little cost; which one does not matter here."""
     return int(key[-4:]) % len(GROUPS)
 
 
 def open_seconds(folder: str, version: Version) -> float:
-    """Open a version that this process knows nothing of, with its table ready for reading."""
+    """Open a version of which this process has nothing cached, until its table can be read."""
     opening = version.opening(folder)
     start = time.perf_counter()
     backend = HeapBackend.open(opening)
@@ -145,7 +145,7 @@ def open_seconds(folder: str, version: Version) -> float:
 
 
 def measure_commits(small: State, large: State, changed: int, cycles: int) -> list[Line]:
-    """Ratios of the large to the small one, in turn."""
+    """Measure commits in the large and the small state in turn; return the ratios."""
     plain: list[float] = []
     amortised: list[float] = []
     figures: list[list[float]] = []
@@ -168,13 +168,13 @@ def measure_commits(small: State, large: State, changed: int, cycles: int) -> li
 
 
 def commit_line(what: str, values: list[float], times_ms: list[float]) -> Line:
-    """A ratio of commits, which must not exceed 2."""
+    """Return the line of a ratio of commits, which must not exceed 2."""
     detail = f"{times_ms[1]:.1f} / {times_ms[0]:.1f} ms"
     return Line(what=what, values=values, bound=2.0, at_least=False, detail=detail)
 
 
 def measure_opening(large: State, repetitions: int) -> Line:
-    """Keys per second in a fresh process."""
+    """Measure the keys per second that a fresh process opens."""
     taken = [
         in_fresh_process(open_seconds, large.folder, large.version) for _ in range(repetitions)
     ]
@@ -191,13 +191,13 @@ def measure_opening(large: State, repetitions: int) -> Line:
 
 
 def measure_catching_up(large: State, changed: int, repetitions: int) -> Line:
-    """Milliseconds to open a version of which this process holds the parent."""
+    """Measure the milliseconds to open a version whose parent this process holds."""
     taken = []
     for _ in range(repetitions):
         held = large.version
         large.commit(large.draw(changed))
         newest, large.version = large.version, held
-        large.commit(large.draw(1))  # the cache now holds a lost attempt: it must not be used
+        large.commit(large.draw(1))  # the cache now holds a lost attempt, which must not be used
         large.version = newest
         HeapBackend.open(held.opening(large.folder)).close()
         taken.append(catch_up(large, held, newest))
@@ -236,7 +236,7 @@ def main(*, keys: int, changed: int, cycles: int) -> list[Line]:
         small = State.of(f"{folder}/small", keys // 10)
         large = State.of(f"{folder}/large", keys)
         lines = measure_commits(small, large, changed, cycles)
-        for _ in range(20):  # a chain of deltas behind the snapshot, as it usually is
+        for _ in range(20):  # a chain of deltas after the snapshot, as usual
             large.commit(large.draw(changed))
         lines.append(measure_opening(large, cycles))
         lines.append(measure_catching_up(large, changed, cycles))

@@ -1,6 +1,6 @@
-"""The measured jobs: running count and sum per user, and dedup with TTL, ours and its peers.
+"""The measured jobs: running count and sum per user, and dedup with TTL, ours and the peers'.
 
-Those that count, but for `jvmagg`, give one row out for each row in: ``user, amount, cnt, total``.
+Except `jvmagg`, the jobs that count emit one row for each input row: ``user, amount, cnt, total``.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ PARTITIONS: Final = 2
 ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 _dicts: dict[int, dict[str, list[int]]] = {}
-"""The `dict` job's state, one dict per partition, as long as the worker process lives."""
+"""The `dict` job's state: one dict per partition, which lives as long as the worker process."""
 
 
 class CountTransformWithState(StatefulProcessor):  # type: ignore[misc]  # pyspark is untyped
-    """Spark's transformWithState, Row API, as its guide writes it: one get and update per key."""
+    """Spark's transformWithState, Row API, as in its guide: one get and one update per key."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the state."""
@@ -46,7 +46,7 @@ class CountTransformWithState(StatefulProcessor):  # type: ignore[misc]  # pyspa
         rows: Iterator[Row],
         timerValues: Any,  # noqa: N803 - Spark's name
     ) -> Iterator[Row]:
-        """Count and add all rows that a key has in the micro-batch."""
+        """Count and add all rows of a key in the micro-batch."""
         stored = self.acc.get()
         count, total = stored if stored is not None else (0, 0)
         for row in rows:
@@ -60,7 +60,7 @@ class CountTransformWithState(StatefulProcessor):  # type: ignore[misc]  # pyspa
 
 
 class DedupTransformWithState(StatefulProcessor):  # type: ignore[misc]  # pyspark is untyped
-    """Spark's transformWithState, Row API: lets the first row of each key through."""
+    """Spark's transformWithState, Row API: emits the first row of each key."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the state."""
@@ -73,7 +73,7 @@ class DedupTransformWithState(StatefulProcessor):  # type: ignore[misc]  # pyspa
         rows: Iterator[Row],
         timerValues: Any,  # noqa: N803 - Spark's name
     ) -> Iterator[Row]:
-        """Look once for all rows that a key has in the micro-batch."""
+        """Read once for all rows of a key in the micro-batch."""
         if not self.seen.exists():
             self.seen.update((1,))
             yield Row(user=key[0], amount=next(rows).amount)
@@ -83,7 +83,7 @@ class DedupTransformWithState(StatefulProcessor):  # type: ignore[misc]  # pyspa
 
 
 def count_in_dict(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Count in a plain dict that nothing makes durable: the ceiling of this pipeline in Python."""
+    """Count in a plain dict that is not durable: the upper limit for this pipeline in Python."""
     context = TaskContext.get()
     assert context is not None
     state = _dicts.setdefault(context.partitionId(), {})
@@ -110,7 +110,7 @@ def count_in_dict(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 
 def rows_without_state(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Turn Arrow into Python values and back, and do nothing else: the floor under `dict`."""
+    """Convert Arrow to Python values and back, and nothing else: the fixed cost of `dict`."""
     for batch in batches:
         users, amounts = batch.column(0).to_pylist(), batch.column(1).to_pylist()
         arrays = [pa.array(users, pa.string())] + [pa.array(amounts, pa.int64())] * 3
@@ -118,7 +118,7 @@ def rows_without_state(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordB
 
 
 def arrow_without_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Hand Arrow on untouched: what Spark and the socket alone cost."""
+    """Pass Arrow on unchanged: the cost of Spark and the socket alone."""
     for batch in batches:
         amounts = batch.column(1)
         yield pa.RecordBatch.from_arrays([batch.column(0), amounts, amounts, amounts], COLUMNS)
@@ -126,12 +126,12 @@ def arrow_without_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordB
 
 @attrs.frozen(kw_only=True)
 class Job:
-    """One way to do the work."""
+    """One implementation of the work."""
 
     name: str
     about: str
     build: Callable[[DataFrame, Path], DataFrame]
-    """The events and a directory for state → the output."""
+    """A function of the events and a state directory; it returns the output."""
     output_mode: str = "append"
     conf: Mapping[str, str] = attrs.field(factory=dict)
     """Session settings that only this job has."""
@@ -139,7 +139,7 @@ class Job:
 
 def _ours(form: str, output: str = OUTPUT) -> Callable[[DataFrame, Path], DataFrame]:
     def build(events: DataFrame, state_dir: Path) -> DataFrame:
-        # Imported here, so that the peers' processes hold nothing of ours.
+        # Imported here, so that the peers' processes do not load our packages.
         from benchmarks import functions
         from forebay_spark_runtime import keyed
 
@@ -176,7 +176,7 @@ def _jvm_aggregation(events: DataFrame, _state_dir: Path) -> DataFrame:
 _WITH_LSM: Final = {"spark.forebay.state.backend": "lsm"}
 _WITH_ROCKSDB: Final = {"spark.sql.streaming.stateStore.providerClass": ROCKSDB}
 _TO_ITS_END: Final = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
-"""With TTL, transformWithState goes on making micro-batches without data."""
+"""With TTL, transformWithState keeps running micro-batches without data."""
 
 JOBS: Final[Mapping[str, Job]] = {
     job.name: job

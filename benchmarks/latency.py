@@ -1,7 +1,7 @@
-"""One record on a quiet stream: how long until its read and its write, chained, are done.
+"""Latency of one record on a quiet stream, until its read and its chained write are done.
 
-``python -m benchmarks.latency``. Through the engine on the heap backend; each record is alone in
-the engine, and nothing comes after it that could push it on.
+``python -m benchmarks.latency``. It uses the engine on the heap backend. Each record is alone in
+the engine, so that no later record can make it progress.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
 KEYS: Final = 100_000
 BOUND_MS: Final = 2.0
 PAUSE_S: Final = 0.005
-"""Between two records, so that the stream is quiet."""
+"""The pause between two records, so that the stream is quiet."""
 
 
 class CountCallbacks(KeyedProcessFunction[str, Event, CountRow]):
-    """The count as callbacks on futures: the write begins when the read has ended."""
+    """Counts with callbacks on futures: the write begins when the read has ended."""
 
     def open(self, context: Any) -> None:
         self.acc = context.get_state(ValueStateDescriptor("acc", tuple[int, int]))
@@ -42,7 +42,7 @@ class CountCallbacks(KeyedProcessFunction[str, Event, CountRow]):
 
 
 def latencies_ms(function: Any, runs: int) -> list[float]:
-    """Time ``runs`` single records, from being handed to the engine until their output is there."""
+    """Time ``runs`` single records, from passing them to the engine until their output."""
     rows = rows_in_memory(KEYS, KEYS + runs)
     took = []
     with EngineDrive(function, "memory://bench-latency") as drive:
@@ -59,12 +59,12 @@ def latencies_ms(function: Any, runs: int) -> list[float]:
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """The value that ``percent`` of all do not exceed."""
+    """Return the value that ``percent`` of all values do not exceed."""
     return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
 
 
 def line_of(form: str, took: Sequence[float]) -> Line:
-    """One form of the function."""
+    """Measure one form of the function."""
     half, most = percentile(took, 50), percentile(took, 90)
     return Line(
         what=f"one record, read then write: {form}, 99 % within",

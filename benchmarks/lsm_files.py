@@ -1,8 +1,8 @@
-"""The lsm backend's files against RocksDB: ``python -m benchmarks.lsm_files`` (two minutes).
+"""The lsm backend's files compared with RocksDB: ``python -m benchmarks.lsm_files`` (two minutes).
 
-Writing a memtable, merging ten runs, looking up a batch of keys: keys of 14 bytes and values of 64
-bytes, on local files, in one process. RocksDB runs through rocksdict, with LZ4, a Bloom filter, a
-cache that holds everything and no write-ahead log.
+Measures writing a memtable, merging ten runs and looking up a batch of keys, with keys of 14 bytes
+and values of 64 bytes, on local files, in one process. RocksDB runs through rocksdict, with LZ4, a
+Bloom filter, a cache that holds everything and no write-ahead log.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def key_of(number: int) -> str:
 
 
 def asked_of(numbers: Sequence[int]) -> list[tuple[int, str]]:
-    """What the engine hands to the backend: key groups and keys."""
+    """The argument of the backend's reads: key groups and keys."""
     return [(n % len(GROUPS), key_of(n)) for n in numbers]
 
 
@@ -59,7 +59,7 @@ def value_of(number: int) -> bytes:
 
 @attrs.frozen
 class Ours:
-    """State of so many keys, interleaved over some runs."""
+    """A state of a number of keys, interleaved over some runs."""
 
     folder: str
     files: Sequence[StateFile]
@@ -80,7 +80,7 @@ class Ours:
         return cls(folder, files)
 
     def table(self) -> Table:
-        """The state, opened."""
+        """Open the state."""
         return LsmBackend.open(opening(self.folder, self.files)).table(SPEC)
 
 
@@ -107,7 +107,7 @@ def opening(folder: str, files: Sequence[StateFile]) -> Opening:
 
 
 def rocks(folder: str, keys: int, runs: int) -> rocksdict.Rdict:
-    """The same in RocksDB: as many files on level 0, none of them compacted."""
+    """Make the same state in RocksDB: as many files on level 0, not compacted."""
     options = rocksdict.Options(raw_mode=True)
     options.set_disable_auto_compactions(True)
     options.set_compression_type(rocksdict.DBCompressionType.lz4())
@@ -130,7 +130,7 @@ def rocks(folder: str, keys: int, runs: int) -> rocksdict.Rdict:
 
 
 def measure_flush(entries: int, repetitions: int, folder: str) -> Line:
-    """Milliseconds from lists of keys and values to a durable file."""
+    """Measure the milliseconds from lists of keys and values to a durable file."""
     header = TableHeader(SPEC.name, SPEC.description())
     numbers = random.Random(1).sample(range(1 << 40), entries)
     keys = [key_of(n).encode() for n in numbers]
@@ -172,11 +172,11 @@ def compact_rocks(folder: str, keys: int) -> float:
 
 
 def measure_compaction(keys: int, pairs: int, folder: str) -> Line:
-    """Entries per second against RocksDB's full compaction, in turn.
+    """Measure entries per second against RocksDB's full compaction, in turn.
 
     RocksDB compacts with one thread, its default; ours merges in one, reads in two, writes in one
-    and puts in one. On a machine with other work a million entries took ours 0.65 to 1.05 s of
-    CPU, RocksDB 0.38 to 0.57 s: ours is no faster per core, and reaches RocksDB's time only where
+    and uploads in one. On a machine with other work a million entries took ours 0.65 to 1.05 s of
+    CPU, and RocksDB 0.38 to 0.57 s: ours is not faster per core, and reaches RocksDB's time only if
     a second core is free.
     """
     ours = Ours.of(f"{folder}/ours", keys, 10)
@@ -208,7 +208,7 @@ def run_of(folder: str, keys: int, run: int) -> StateFile:
 
 
 def measure_memory(keys: int, folder: str) -> Line:
-    """Memory of a process that merges ten runs, interpreter and libraries included."""
+    """Measure the memory of a process that merges ten runs, with interpreter and libraries."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
         files = [pool.submit(run_of, folder, keys, run).result() for run in range(10)]
@@ -236,7 +236,7 @@ def seconds_per_key(read: Callable[[Sequence[int]], Any], asked: Sequence[list[i
 
 
 def seconds_of_lookups(table: Table, asked: Sequence[list[int]]) -> float:
-    """As `seconds_per_key`, without the time in which keys are made for it."""
+    """Measure as `seconds_per_key`, without the time in which the keys are made."""
     seconds = 0.0
     for numbers in asked:
         pairs = asked_of(numbers)
@@ -247,7 +247,7 @@ def seconds_of_lookups(table: Table, asked: Sequence[list[int]]) -> float:
 
 
 def measure_lookups(keys: int, pairs: int, folder: str) -> list[Line]:
-    """Batches of 1,000 keys, everything in memory; ours unpacks keys and values besides."""
+    """Measure batches of 1,000 keys in memory; ours also packs keys and unpacks values."""
     table = Ours.of(f"{folder}/ours-5", keys, 5).table()
     database = rocks(f"{folder}/rocks-5", keys, 5)
 
@@ -283,7 +283,7 @@ def measure_lookups(keys: int, pairs: int, folder: str) -> list[Line]:
             bound=0.5,
             at_least=False,
             unit="µs a key",
-            detail="from pairs of key group and key, which the engine has at hand",
+            detail="from pairs of key group and key, as the engine has them",
         ),
     ]
 
@@ -293,7 +293,7 @@ def measure_lookups(keys: int, pairs: int, folder: str) -> list[Line]:
 @click.option("--memory-keys", default=10_000_000, show_default=True)
 @click.option("--pairs", default=5, show_default=True)
 def main(*, keys: int, memory_keys: int, pairs: int) -> list[Line]:
-    """Measure sorted files against RocksDB."""
+    """Compare sorted files with RocksDB."""
     with tempfile.TemporaryDirectory() as folder:
         return [
             measure_flush(keys // 10, pairs, f"{folder}/flush"),

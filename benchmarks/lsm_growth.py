@@ -1,8 +1,9 @@
 """State that is updated a thousand times: ``python -m benchmarks.lsm_growth`` (a minute).
 
-The lsm backend alone, on local files, with the local compaction service, without Spark: each
-version updates random keys of a fixed set. What a version's files take up, how many of them a read
-may have to look into, and whether the thousandth commit costs more than the tenth.
+Measures the lsm backend alone, on local files, with the local compaction service, without Spark.
+Each version updates random keys of a fixed set. The figures are the size of a version's files, the
+number of runs that a read may have to search, and the time of the thousandth commit compared with
+the tenth.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from benchmarks.report import Line, benchmark
 from forebay_backend_lsm.layers import layers_of
 
 AROUND: Final = 10
-"""Commits around the tenth and the last one whose median counts."""
+"""Number of commits, around the tenth and at the end, whose median is taken."""
 
 
 @attrs.define
 class Course:
-    """What was seen after each version."""
+    """The figures after each version."""
 
     seconds: list[float] = attrs.field(factory=list)
     runs: list[int] = attrs.field(factory=list)
     sizes: list[int] = attrs.field(factory=list)
     written: int = 0
-    """Bytes by commits, those that had to compact among them."""
+    """Total bytes written by the commits, including commits that had to compact."""
 
 
 def grow(state: Served, keys: int, changed: int, versions: int, pause_s: float) -> Course:
@@ -51,7 +52,7 @@ def grow(state: Served, keys: int, changed: int, versions: int, pause_s: float) 
 
 
 def lines(course: Course, live: int) -> list[Line]:
-    """The targets."""
+    """Return the measured lines with their targets."""
     early = statistics.median(course.seconds[:AROUND])
     late = [seconds / early for seconds in course.seconds[-AROUND:]]
     detail = f"{1e3 * statistics.median(course.seconds[-AROUND:]):.1f} / {1e3 * early:.1f} ms"

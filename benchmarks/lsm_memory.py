@@ -1,9 +1,9 @@
 """State larger than the cache: ``python -m benchmarks.lsm_memory`` (five minutes).
 
-A function that reads and rewrites 64 bytes under uniformly random keys, on the lsm backend with a
-cache of 128 MiB and the local compaction service, on local files, through the engine, without
-Spark: rows per second over ten million keys, about a gigabyte, against one million, and the most
-memory that the process ever takes.
+A function reads and rewrites 64 bytes under uniformly random keys, on the lsm backend with a cache
+of 128 MiB and the local compaction service, on local files, through the engine, without Spark. The
+figures are rows per second over ten million keys, about a gigabyte, compared with one million, and
+the peak memory of the process.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from forebay_state_api.job.context import RuntimeContext
 
 CACHE: Final = {"block-cache-bytes": 128 << 20}
 ROWS: Final = 83_333
-"""In a micro-batch."""
+"""Rows of a micro-batch."""
 SLICE: Final = 1_000
-"""Rows that the engine is given at once, as on Spark."""
+"""Rows that the engine gets at a time, as on Spark."""
 
 
 class Rewrite(KeyedProcessFunction[bytes, int, int]):
@@ -48,7 +48,7 @@ class Rewrite(KeyedProcessFunction[bytes, int, int]):
 
 
 def built(folder: str, keys: int) -> Served:
-    """A state of so many keys."""
+    """A state of a number of keys."""
     state = Served(folder, options=CACHE)
     step = 500_000
     for start in range(0, keys, step):
@@ -57,7 +57,7 @@ def built(folder: str, keys: int) -> Served:
 
 
 def micro_batch(state: Served, numbers: list[int]) -> float:
-    """Seconds from the opening to the commit."""
+    """Run a micro-batch; return the seconds from the opening to the commit."""
     context = RuntimeContext(
         operator_uid="bench",
         subtask_index=0,
@@ -87,7 +87,7 @@ def micro_batch(state: Served, numbers: list[int]) -> float:
 
 
 def run(state: Served, keys: int, batches: int) -> tuple[float, int]:
-    """Rows per second, without the first two micro-batches, and the process's largest size."""
+    """Return rows per second without the first two micro-batches, and the process's peak size."""
     rng = random.Random(5)
     taken = [micro_batch(state, rng.choices(range(keys), k=ROWS)) for _ in range(batches)]
     check = rng.sample(range(keys), 1_000)
@@ -101,7 +101,7 @@ def run(state: Served, keys: int, batches: int) -> tuple[float, int]:
 
 
 def measure(folder: str, keys: int, batches: int) -> tuple[float, int, int]:
-    """Build in one process, run in another: rows per second, peak bytes, bytes of the state."""
+    """Build in one process and run in another; return rows/s, peak bytes and the state's bytes."""
     state = in_fresh_process(built, folder, keys)
     rate, peak = in_fresh_process(run, state, keys, batches)
     return rate, peak, state.state.bytes_total

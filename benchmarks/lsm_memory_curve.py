@@ -1,8 +1,8 @@
 """Memory of a process as an lsm state grows: ``python -m benchmarks.lsm_memory_curve`` (15 min).
 
-New keys only, 100,000 in a micro-batch, one subtask in the harness, on local files, with a memtable
-of 32 MiB and the local compaction service; each run in a process of its own. The target is the sum
-that the page of forebay-backend-lsm gives, its first two terms taken from the first micro-batch.
+One subtask in the harness gets 100,000 new keys in each micro-batch, on local files, with a
+memtable of 32 MiB and the local compaction service; each run has its own process. The target is the
+sum on the page of forebay-backend-lsm, with its first two terms taken from the first micro-batch.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ BATCH: Final = 100_000
 MEMTABLE_MIB: Final = 32
 COMPACTING_MB: Final = 100
 BYTES_PER_KEY: Final = 2
-"""Of filters and indexes."""
+"""The cache of filters and indexes."""
 ARENAS_MB: Final = 200
-"""What glibc may hold besides on two cores, unless it has one arena for all threads."""
+"""Memory that glibc may keep in addition on two cores, unless it has one arena for all threads."""
 ARENAS: Final = "MALLOC_ARENA_MAX"
 
 
@@ -39,7 +39,7 @@ class Row(NamedTuple):
 
 
 class Sum(KeyedProcessFunction[str, Row, Any]):
-    """Adds up."""
+    """Sums the rows of each key."""
 
     def open(self, context: Any) -> None:
         """Declare the state."""
@@ -51,7 +51,7 @@ class Sum(KeyedProcessFunction[str, Row, Any]):
 
 
 def peaks(cache_mib: int, keys: Sequence[int]) -> list[float]:
-    """The largest size of this process, in MB, when the state has so many keys."""
+    """Return the peak size of this process, in MB, at each number of keys."""
     options = {"block-cache-bytes": cache_mib << 20, "memtable-bytes": MEMTABLE_MIB << 20}
     found = []
     with (
@@ -69,7 +69,7 @@ def peaks(cache_mib: int, keys: Sequence[int]) -> list[float]:
 
 @contextmanager
 def arenas(most: int | None) -> Iterator[None]:
-    """Let processes that begin meanwhile have so many arenas of glibc; its default for ``None``."""
+    """Set glibc's number of arenas for processes started in this context; ``None``: its default."""
     kept = os.environ.pop(ARENAS, None)
     if most is not None:
         os.environ[ARENAS] = str(most)
@@ -82,7 +82,7 @@ def arenas(most: int | None) -> Iterator[None]:
 
 
 def curve(cache_mib: int, keys: Sequence[int], most: int | None) -> Line:
-    """One curve."""
+    """Measure one curve."""
     with arenas(most):
         first, *found = in_fresh_process(peaks, cache_mib, [BATCH, *keys])
     told = cache_mib * 1.048576 + MEMTABLE_MIB * 1.048576 + COMPACTING_MB

@@ -1,7 +1,7 @@
-"""Merges sorted files in a process that holds nothing else: ``python -m benchmarks.lsm_merge``.
+"""Merges sorted files in a process of its own: ``python -m benchmarks.lsm_merge``.
 
 `benchmarks.lsm_files` starts it, with the folder as its argument and the files as JSON on standard
-input. It prints its resident memory at its highest, in MB.
+input. It prints its peak resident memory in MB.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from forebay_state_api.storage.opening import open_storage
 
 
 def job_of(files: Sequence[StateFile], prefix: str, groups: KeyGroupRange) -> CompactionJob:
-    """A merge of all there is."""
+    """Return the job that merges all files."""
     return CompactionJob(
         id=prefix,
         operator="",
@@ -36,7 +36,7 @@ def job_of(files: Sequence[StateFile], prefix: str, groups: KeyGroupRange) -> Co
 
 
 def peak_mb(folder: str, job: CompactionJob) -> float:
-    """What a process needs for a job, interpreter and libraries included."""
+    """Return the memory that a process needs for a job, with interpreter and libraries."""
     command = [sys.executable, "-m", "benchmarks.lsm_merge", folder]
     done = subprocess.run(
         command,
@@ -50,7 +50,7 @@ def peak_mb(folder: str, job: CompactionJob) -> float:
 
 
 def main(folder: str) -> None:
-    """Do the job of standard input."""
+    """Run the job that standard input describes."""
     job = CompactionJob.from_plain(json.load(sys.stdin))
     if LsmCompactor().compact(job, open_storage(folder), lambda: False) is None:
         raise SystemExit("the job was not done")

@@ -1,7 +1,8 @@
-"""The lsm backend where every request takes 5 ms: ``python -m benchmarks.lsm_remote`` (3 minutes).
+"""The lsm backend if every request takes 5 ms: ``python -m benchmarks.lsm_remote`` (3 minutes).
 
-A cold batch of random keys, opening a large state in a fresh process, and what asynchrony is worth
-where no read can be foreseen: map entries chosen by a value that was just read. No Spark.
+Measures a cold batch of random keys, opening a large state in a fresh process, and the gain from
+asynchronous reads that cannot be predicted: map entries chosen by a value that was just read. It
+does not use Spark.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ from forebay_state_api.testing import CountingStorage, KeyedJob
 
 COLD_KEYS: Final = 1_000
 LIMITS: Final = (1, 10, 100, 1_000, 6_000)
-"""Records in flight for which the throughput is shown."""
+"""Numbers of records in flight for which the throughput is shown."""
 ENTRIES: Final = 50
-"""Of each map."""
+"""Entries of each map."""
 
 
 def cold_batch(state: State, keys: int, seed: int) -> tuple[float, float]:
-    """Wall and CPU seconds of reading random keys of which nothing is in memory."""
+    """Measure wall and CPU seconds of reading random keys that are not in memory."""
     CACHE.clear()
     backend = LsmBackend.open(state.opening(SlowStorage(open_storage(state.folder))))
     table = backend.table(SPEC)
@@ -62,7 +63,7 @@ def cold_batch(state: State, keys: int, seed: int) -> tuple[float, float]:
 
 
 def measure_cold(folder: str, keys: int, repetitions: int) -> list[Line]:
-    """Random keys out of five runs."""
+    """Measure random keys in five runs."""
     state = five_runs(folder, keys)
     cold_batch(state, keys, 99)
     taken = [cold_batch(state, keys, seed) for seed in range(repetitions)]
@@ -81,7 +82,7 @@ def measure_cold(folder: str, keys: int, repetitions: int) -> list[Line]:
 
 
 def open_once(opening: Opening) -> tuple[float, int, int]:
-    """Seconds of opening with the table ready for reading, bytes read and bytes of the state."""
+    """Open until the table can be read; return seconds, bytes read and bytes of the state."""
     storage = CountingStorage(opening.storage)
     start = time.perf_counter()
     backend = LsmBackend.open(attrs.evolve(opening, storage=storage))
@@ -93,12 +94,12 @@ def open_once(opening: Opening) -> tuple[float, int, int]:
 
 
 def open_in_process(folder: str, state: State) -> tuple[float, int, int]:
-    """`open_once` where nothing is known of the state."""
+    """Run `open_once` in a fresh process, which has nothing of the state cached."""
     return open_once(State(folder, state.options, state.version, state.state).opening())
 
 
 def measure_opening(folder: str, keys: int, repetitions: int) -> Line:
-    """A state in ten files, as compaction leaves it."""
+    """Measure opening a state in ten files, as compaction leaves it."""
     state = State(folder, options=UNCOMPACTED)
     for run in range(10):
         state.commit(range(run * keys // 10, (run + 1) * keys // 10), slice_cells=200_000)
@@ -115,7 +116,7 @@ def measure_opening(folder: str, keys: int, repetitions: int) -> Line:
 
 
 class Chosen(KeyedProcessFunction[bytes, Any, int]):
-    """Reads a value, then the map entry that it names; one row out per row in."""
+    """Reads a value, then the map entry that it names; emits one row for each row."""
 
     def open(self, context: Any) -> None:
         """Declare the states."""
@@ -124,7 +125,7 @@ class Chosen(KeyedProcessFunction[bytes, Any, int]):
 
 
 class ChosenSync(Chosen):
-    """With synchronous calls."""
+    """Makes the reads with synchronous calls."""
 
     def process_element(self, row: Any, ctx: Any) -> list[int]:
         """Read twice."""
@@ -132,7 +133,7 @@ class ChosenSync(Chosen):
 
 
 class ChosenCoroutine(Chosen):
-    """As a coroutine."""
+    """Makes the reads in a coroutine."""
 
     async def process_element(self, row: Any, ctx: Any) -> list[int]:
         """Read twice."""
@@ -140,7 +141,7 @@ class ChosenCoroutine(Chosen):
 
 
 class Filled(Chosen):
-    """Writes what the others read."""
+    """Writes the state that the others read."""
 
     def process_element(self, row: Any, ctx: Any) -> list[int]:
         """Write a value and a map."""
@@ -150,7 +151,7 @@ class Filled(Chosen):
 
 
 def job_on(storage: ObjectStorage, limit: int) -> KeyedJob:
-    """A job with so many records in flight, which keeps no blocks in memory."""
+    """A job with a limit of records in flight, which keeps no blocks in memory."""
     return KeyedJob(
         LsmBackend,
         storage,
@@ -162,7 +163,7 @@ def job_on(storage: ObjectStorage, limit: int) -> KeyedJob:
 
 
 def feed(running: Subtask, numbers: list[int]) -> None:
-    """Run records to their end."""
+    """Process records completely."""
     keys, groups = [key_of(number) for number in numbers], list(map(group_of, numbers))
     running.process(numbers, keys, groups)
     running.drain()
@@ -171,7 +172,7 @@ def feed(running: Subtask, numbers: list[int]) -> None:
 def measure_asynchrony(
     folder: str, keys: int, repetitions: int
 ) -> tuple[list[Line], dict[int, float]]:
-    """Coroutine against synchronous calls, in turn; and rates by the in-flight limit."""
+    """Compare coroutine and synchronous calls, in turn; return rates by the in-flight limit too."""
     with job_on(open_storage(folder), 6_000).subtask(Filled()) as running:
         feed(running, list(range(keys)))
         running.commit()

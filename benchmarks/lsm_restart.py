@@ -1,10 +1,10 @@
 """Restarts with other parallelism: ``python -m benchmarks.lsm_restart`` (a minute).
 
-A committed state of a million keys on the lsm backend, on local files, made by four subtasks and
-without Spark. Each restart is a new run in a fresh process, which opens all subtasks one after
-another: with as many as before, and in turn with fewer and with more, whose key-group ranges meet
-the files of several. Its time is what the subtasks take until each has processed a record; that of
-the process's imports, which take longer, is not in it.
+Four subtasks commit a state of a million keys on the lsm backend, on local files, without Spark.
+Each restart is a new run in a fresh process, which opens all subtasks one after another: the same
+number as before, and in turn fewer and more, whose key-group ranges span the files of several old
+subtasks. Its time is the sum of the subtasks' times until each has processed a record. The
+process's imports, which take longer, are not included.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ MAX_PARALLELISM: Final = 128
 BEFORE: Final = 4
 AFTER: Final = (3, 6)
 VERSIONS: Final = 10
-"""Each adds a part of the keys, so that subtasks have several files."""
+"""Micro-batches that make the state. Each adds a part of the keys, so that subtasks have several
+files."""
 BOUND: Final = 2.0
 SMALL: Final = 1_000
-"""Keys of another state, on which a fresh process imports what it needs."""
+"""Keys of another state, with which a fresh process imports its modules."""
 
 Row = tuple[bytes, int]
-"""Key and number."""
+"""A row: key and number."""
 
 
 class Fill(KeyedProcessFunction[bytes, Row, Any]):
@@ -50,14 +51,14 @@ class Fill(KeyedProcessFunction[bytes, Row, Any]):
 
 
 class Look(Fill):
-    """Gives out the value of a key."""
+    """Emits the value of a key."""
 
     def process_element(self, row: Row, ctx: Any) -> Any:
         return [self.value.value()]
 
 
 def job_on(folder: str, parallelism: int) -> KeyedJob:
-    """A new run on what is in ``folder``."""
+    """Make a new run on the state in ``folder``."""
     return KeyedJob(
         LsmBackend,
         open_storage(folder),
@@ -75,13 +76,16 @@ def fill(folder: str, keys: int) -> None:
 
 
 def restart_in_process(folder: str, parallelism: int, keys: int) -> float:
-    """`restart` where nothing is known of the state."""
+    """Run `restart` in a fresh process, which has nothing of the state cached."""
     restart(f"{folder}/small", BEFORE, SMALL)
     return restart(f"{folder}/large", parallelism, keys)
 
 
 def restart(folder: str, parallelism: int, keys: int) -> float:
-    """Seconds until each subtask of a new run has processed a record; commits nothing."""
+    """Return the total seconds until each subtask of a new run has processed a record.
+
+    Nothing is committed.
+    """
     job = job_on(folder, parallelism)
     job.batch_id = VERSIONS
     return sum(
@@ -91,7 +95,7 @@ def restart(folder: str, parallelism: int, keys: int) -> float:
 
 
 def one_key_each(parallelism: int, keys: int) -> Iterator[int]:
-    """For each subtask the number of a key of its own."""
+    """Return, for each subtask, the number of a key that belongs to it."""
     for subtask in range(parallelism):
         yield next(
             number
@@ -105,7 +109,7 @@ def _group_of(number: int) -> int:
 
 
 def first_record(job: KeyedJob, subtask: int, number: int) -> float:
-    """Seconds from the beginning of the version until a key was read."""
+    """Return the seconds from the beginning of the version until a key was read."""
     key, group = key_of(number), _group_of(number)
     start = time.perf_counter()
     with job.subtask(Look(), subtask) as running:
@@ -118,7 +122,7 @@ def first_record(job: KeyedJob, subtask: int, number: int) -> float:
 
 
 def measure(folder: str, keys: int, pairs: int) -> list[Line]:
-    """One line for each other parallelism."""
+    """Return one line for each changed parallelism."""
     in_fresh_process(fill, f"{folder}/small", SMALL)
     in_fresh_process(fill, f"{folder}/large", keys)
     taken: dict[int, list[float]] = {parallelism: [] for parallelism in (BEFORE, *AFTER)}

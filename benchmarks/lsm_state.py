@@ -1,4 +1,4 @@
-"""What the benchmarks of the lsm backend share: a state on local files, and slow storage."""
+"""Shared parts of the lsm backend's benchmarks: a state on local files, and slow storage."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SPEC: Final = TableSpec(
 )
 CACHE_BYTES: Final = 8 << 30
 UNCOMPACTED: Final[Mapping[str, Any]] = {"max-runs": 1_000, "space-amplification": 1e9}
-"""Runs stay as they were written, for benchmarks that want so many."""
+"""Options that prevent compaction, for benchmarks that need several runs."""
 REQUEST_S: Final = 0.005
 _FETCHED_AT_ONCE: Final = 10
 """Ranges of one call that obstore fetches concurrently."""
@@ -40,12 +40,12 @@ _POOL: Final = random.Random(7).randbytes(1 << 20)
 
 
 def key_of(number: int) -> bytes:
-    """Fifteen bytes."""
+    """Return a key of fifteen bytes."""
     return b"user-%010d" % number
 
 
 def value_of(number: int) -> bytes:
-    """Sixty-four bytes, half of them random."""
+    """Return a value of sixty-four bytes, half of them random."""
     start = number * 40_503 % ((1 << 20) - 40)
     return (
         number.to_bytes(8, "big") + _POOL[start : start + 24] + b'{"count":1,"state":"abcdefghijk"'
@@ -53,7 +53,7 @@ def value_of(number: int) -> bytes:
 
 
 def group_of(number: int) -> int:
-    """A key group, cheaply: which one does not matter here."""
+    """Return a key group at little cost; which one does not matter here."""
     return (number * 2_654_435_761 & 0xFFFF_FFFF) % len(GROUPS)
 
 
@@ -67,7 +67,7 @@ class State:
     state: CommittedState = attrs.field(factory=lambda: CommittedState(files=()))
 
     def opening(self, storage: ObjectStorage | None = None, **options: Any) -> Opening:
-        """How to open the newest version."""
+        """Return the request to open the newest version."""
         parent = ParentState(
             manifest_id=str(self.version),
             range=GROUPS,
@@ -89,7 +89,7 @@ class State:
         )
 
     def commit(self, numbers: Iterable[int], slice_cells: int = 1_000_000) -> float:
-        """Write these keys; seconds from the first `apply` until the manifest may be written."""
+        """Write these keys; return the seconds in `apply` and `commit`."""
         backend = LsmBackend.open(self.opening())
         table = backend.table(SPEC)
         found = list(numbers)
@@ -114,11 +114,11 @@ class Served(State):
 
     @property
     def service(self) -> CompactionService:
-        """The process's own."""
+        """The process's compaction service."""
         return service_of("local", open_storage(self.folder))
 
     def opening(self, storage: ObjectStorage | None = None, **options: Any) -> Opening:
-        """How to open the newest version, and where its jobs run."""
+        """Return the request to open the newest version, with the service of its jobs."""
         root = open_storage(self.folder)
         return attrs.evolve(
             super().opening(storage or root.child(OPERATOR), **options),
@@ -128,7 +128,7 @@ class Served(State):
 
 
 def points(numbers: Sequence[int]) -> Changes:
-    """Put the values of these keys."""
+    """Return the changes that write the values of these keys."""
     keys = [key_of(number) for number in numbers]
     groups = [group_of(number) for number in numbers]
     values = [value_of(number) for number in numbers]
@@ -136,12 +136,12 @@ def points(numbers: Sequence[int]) -> Changes:
 
 
 def asked(numbers: Iterable[int]) -> list[tuple[int, bytes]]:
-    """What `Table.get_many` takes."""
+    """Return the arguments of `Table.get_many`."""
     return [(group_of(number), key_of(number)) for number in numbers]
 
 
 def five_runs(folder: str, keys: int) -> State:
-    """A state of so many keys whose cells are in five files, each with a fifth of them."""
+    """Make a state whose keys are in five files, with a fifth of the keys each."""
     state = State(folder, options=UNCOMPACTED)
     for run in range(5):
         state.commit(range(run, keys, 5))
@@ -149,7 +149,7 @@ def five_runs(folder: str, keys: int) -> State:
 
 
 class SlowStorage(WrappedStorage):
-    """Every request takes 5 ms, and so does every range of a call, ten of them at once."""
+    """Storage that takes 5 ms for each request, and for every ten ranges of a call."""
 
     def __init__(self, inner: ObjectStorage) -> None:
         super().__init__(inner)

@@ -1,4 +1,4 @@
-"""Whether somebody else used the machine while a run was measured (Linux; elsewhere unknown)."""
+"""Detects other load on the machine during a measured run (on Linux only)."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ INTERVAL_S = 1.0
 
 
 class ForeignLoad(Sampler):
-    """Samples, while its block runs, the processor time that was not our process tree's.
+    """Samples the processor time of other process trees while its block runs.
 
-    ``cores`` is the mean number of cores that others kept busy, or ``None`` where /proc is absent.
+    ``cores`` is the mean number of cores that others kept busy, or ``None`` without /proc.
     """
 
     cores: float | None = None
 
     def sample(self) -> None:
-        """Keep ``cores`` up to date."""
+        """Update ``cores`` until the block ends."""
         if not Path("/proc/stat").exists():
             return
         started = time.monotonic()
         busy, own, foreign = _busy_ticks(), _own_ticks(), 0
         while not self.ended_within(INTERVAL_S):
             busy_now, own_now = _busy_ticks(), _own_ticks()
-            # A process that ended takes its time along, so only those seen twice are counted.
+            # The time of an ended process is lost, so only processes seen twice are counted.
             ours = sum(ticks - own.get(pid, 0) for pid, ticks in own_now.items())
             foreign += max(0, busy_now - busy - ours)
             busy, own = busy_now, own_now
@@ -42,6 +42,6 @@ def _busy_ticks() -> int:
 
 
 def _own_ticks() -> dict[int, int]:
-    """Processor time of this process and all its descendants, by process id."""
+    """Return the processor time of this process and its descendants, by process id."""
     running = processes()
     return {pid: running[pid].used for pid in tree_of(os.getpid(), running)}

@@ -1,4 +1,4 @@
-"""Memory of a heap state against a plain dict of the same values: ``python -m benchmarks.memory``.
+"""Memory of a heap state and of a dict with the same values: ``python -m benchmarks.memory``.
 
 Each figure is the growth of the resident memory of a fresh process: one builds the dict, the other
 opens a committed version.
@@ -26,26 +26,26 @@ SLICE: Final = 50_000
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process (Linux)."""
+    """Return the resident memory of this process (Linux)."""
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def user(number: int) -> str:
-    """The key of one user."""
+    """Return the key of one user."""
     return f"user_{number:07d}"
 
 
 def dict_bytes(keys: int) -> int:
-    """Resident bytes of ``{user: (count, sum)}``."""
+    """Return the resident bytes of ``{user: (count, sum)}``."""
     before = resident_bytes()
     state = {user(number): (1, 1_000 + number) for number in range(keys)}
     return resident_bytes() - before if state else 0
 
 
 def make_version(url: str, keys: int) -> None:
-    """Commit a version that holds what `dict_bytes` holds."""
+    """Commit a version with the values of `dict_bytes`."""
     from benchmarks.engine_drive import EngineDrive
     from benchmarks.functions import CountSync
 
@@ -58,7 +58,7 @@ def make_version(url: str, keys: int) -> None:
 
 
 def heap_bytes(url: str, keys: int) -> int:
-    """Resident bytes of the opened version, with its table ready for reading."""
+    """Return the resident bytes of the opened version when its table can be read."""
     from benchmarks.engine_drive import EngineDrive
     from benchmarks.functions import CountSync
 
@@ -72,7 +72,7 @@ def heap_bytes(url: str, keys: int) -> int:
 
 
 def in_fresh_process(work: Callable[..., Any], *arguments: Any) -> Any:
-    """Run ``work`` in a process that has done nothing before."""
+    """Run ``work`` in a fresh process."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
         return pool.submit(work, *arguments).result()

@@ -11,18 +11,18 @@ LEFT: Final = 60
 BOTTOM: Final = 56
 TOP: Final = 16
 CORES: Final = 2.0
-"""The top of the scale."""
+"""The upper end of the scale."""
 COLOURS: Final = ("#c0392b", "#7f8c8d", "#2471a3")
 SMOOTH_S: Final = 4.0
 
 Samples = Sequence[tuple[float, Mapping[str, float]]]
-"""Seconds since the beginning, and what each process tree has used until then."""
+"""Seconds since the beginning, and the CPU seconds of each process tree until then."""
 Curve = Sequence[tuple[float, float]]
 """Seconds since the beginning, and cores in use."""
 
 
 def rates(samples: Samples, names: Sequence[str]) -> Curve:
-    """Cores that some process trees use together, each point the mean of some seconds."""
+    """Return the cores that some process trees use together, as means of some seconds."""
     points, first = [], 0
     totals = [(at, sum(now.get(name, 0.0) for name in names)) for at, now in samples]
     for at, total in totals:
@@ -35,7 +35,7 @@ def rates(samples: Samples, names: Sequence[str]) -> Curve:
 
 
 def chart(curves: Mapping[str, Curve]) -> str:
-    """Draw the curves over one another, with a legend below."""
+    """Draw the curves in one chart, with a legend below."""
     end = max((at for points in curves.values() for at, _ in points), default=1.0)
     view = f'viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12"'
     parts = [

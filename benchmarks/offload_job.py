@@ -1,7 +1,7 @@
 """One run of the write-heavy job of `benchmarks.compaction_offload`; prints JSON.
 
-Every micro-batch overwrites random keys with random bytes, so that nothing compresses and most of
-what is written hides something older: compaction has much to do.
+Every micro-batch overwrites random keys with random bytes, so that nothing can be compressed and
+most writes replace an older value: compaction has much to do.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SCHEMA: Final = "user long"
 
 
 class Overwrite(KeyedProcessFunction[Any, Any, Any]):
-    """Puts fresh bytes under the key of each row; gives out nothing."""
+    """Stores new random bytes under the key of each row; emits nothing."""
 
     def __init__(self, value_bytes: int) -> None:
         self._value_bytes = value_bytes
@@ -39,7 +39,7 @@ class Overwrite(KeyedProcessFunction[Any, Any, Any]):
 
 
 def write_input(folder: Path, *, keys: int, rows: int, batches: int) -> None:
-    """One file of random keys per micro-batch, the same in each run."""
+    """Write one file of random keys per micro-batch, the same in each run."""
     folder.mkdir(parents=True)
     generator = random.Random(7)
     for batch in range(batches):
@@ -50,7 +50,7 @@ def write_input(folder: Path, *, keys: int, rows: int, batches: int) -> None:
 
 
 def session_with(settings: dict[str, str]) -> SparkSession:
-    """One core, for the job is pinned to one."""
+    """Start Spark with one core, because the job is pinned to one."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     conf = {
         "spark.driver.memory": "2g",
@@ -76,7 +76,7 @@ def session_with(settings: dict[str, str]) -> SparkSession:
 @click.option("--value-bytes", type=int, required=True)
 @click.option("--gateway", default=None)
 def main(*, folder: Path, value_bytes: int, gateway: str | None, **of_input: int) -> None:
-    """Run the job, and say how long its micro-batches took."""
+    """Run the job, and print how long its micro-batches took."""
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     write_input(folder / "input", **of_input)
     settings = {

@@ -1,6 +1,6 @@
-"""One run of one job in a process of its own: ``python -m benchmarks.one_run``; prints JSON.
+"""One run of one job in a separate process: ``python -m benchmarks.one_run``; prints JSON.
 
-`benchmarks.streaming` starts it; run it by hand to look at a single job.
+`benchmarks.streaming` starts it; run it by hand to examine a single job.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from benchmarks.jobs import JOBS, PARTITIONS, Job
 
 @attrs.frozen(kw_only=True)
 class Warm:
-    """What the warm micro-batches of one run took."""
+    """The times of the warm micro-batches of one run."""
 
     job: str
     rows: int
     trigger_ms: int
     """Sum of `triggerExecution`."""
     add_batch_ms: int
-    """Sum of `addBatch`: without Spark's own log of offsets and commits."""
+    """Sum of `addBatch`, which excludes Spark's own log of offsets and commits."""
     events_per_s: float
-    """Events over `triggerExecution`."""
+    """Events divided by `triggerExecution`."""
     phases_ms: dict[str, float]
     """Mean of each phase that Spark reports, per warm micro-batch."""
     per_batch: list[float]
-    """Events/s of every micro-batch, the skipped ones too."""
+    """Events/s of every micro-batch, including the skipped ones."""
 
 
 def start_session(job: Job, memory: str) -> SparkSession:
@@ -120,7 +120,7 @@ def main(
     data_dir: Path,
     memory: str,
 ) -> None:
-    """Run JOBS one after the other in one JVM; print what the warm batches took, JSON lines."""
+    """Run JOBS one after the other in one JVM; print the times of warm batches as JSON lines."""
     dataset = Dataset(keys=keys, rows_per_file=rows, files=made or files)
     for name in jobs:
         progress = run(JOBS[name], dataset, data_dir, files=files, memory=memory)

@@ -1,8 +1,7 @@
-"""The ordered wait against the ideal and against peers: ``python -m benchmarks.ordered_wait``.
+"""The ordered wait, the ideal and the peers compared: ``python -m benchmarks.ordered_wait``.
 
-The ideal is the time that the calls themselves take with the capacity always used, and nothing
-else. What is written by hand, and PyFlink's operator if an environment that has it is named, do
-the same calls in the same run.
+The ideal is the time of the calls alone with the capacity always in use. Hand-written versions, and
+PyFlink's operator if an environment that has it is named, make the same calls in the same run.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ PEERS: Final[dict[str, Way]] = {
 
 
 class Measured:
-    """Runs each thing so many times, and holds the lines and the peers' figures."""
+    """Runs each subject several times, and holds the lines and the peers' figures."""
 
     def __init__(self, repeat: int) -> None:
         self.repeat = repeat
@@ -60,11 +59,11 @@ class Measured:
         self.peers: list[list[str]] = []
 
     def times(self, way: Way, fn: Any, rows: int, capacity: int, *, uv: bool) -> list[float]:
-        """Seconds of each run."""
+        """Return the seconds of each run."""
         return [seconds(way, fn, rows, capacity, uv=uv) for _ in range(self.repeat)]
 
     def per_record(self, what: str, bound: float, **policy: Any) -> None:
-        """A function that answers at once: what a record costs besides."""
+        """Measure a function that answers at once, which gives the cost per record."""
         took = self.times(ours(**policy), at_once, 200_000, 100, uv=UV)
         values = [one / 200_000 * 1e6 for one in took]
         self.lines.append(
@@ -72,7 +71,7 @@ class Measured:
         )
 
     def against_ideal(self, what: str, fn: Any, capacity: int, ideal: float, bound: float) -> None:
-        """Our time over the ideal, and the peers' on the same calls."""
+        """Measure our time divided by the ideal, and the peers' on the same calls."""
         took = self.times(ours(), fn, ROWS, capacity, uv=UV)
         self.lines.append(
             Line(
@@ -93,7 +92,7 @@ class Measured:
         self.peers.append([what, name, f"{took:.3f}", f"{took / ideal:.2f}"])
 
     def flink(self, python: str, what: str, capacity: int, ideal: float) -> None:
-        """PyFlink's operator with a timeout, in its own environment, in turn with ours."""
+        """Measure PyFlink's operator with a timeout, in its environment, in turn with ours."""
         ratios, theirs = [], []
         for _ in range(self.repeat):
             found = _flink(python, ROWS, 10, capacity, 30)
@@ -123,7 +122,7 @@ def _fresh(rows: int) -> dict[str, int]:
 
 
 def memory_line() -> tuple[Line, str]:
-    """The peak at a million rows over the peak at a hundred thousand, and what else was there."""
+    """Measure the peak at a million rows divided by the peak at a hundred thousand."""
     small, large = _fresh(100_000), _fresh(1_000_000)
     mib = [one["bytes"] / 2**20 for one in (large, small)]
     line = Line(
@@ -141,7 +140,7 @@ def memory_line() -> tuple[Line, str]:
 
 
 def spark_lines() -> tuple[list[Line], str]:
-    """The stream against the HTTP server, and what Spark itself takes for a micro-batch."""
+    """Measure the stream with the HTTP server, and Spark's own time for a micro-batch."""
     command = [sys.executable, "-m", "benchmarks.wait_spark"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=HERE.parent)
     found: Sequence[dict[str, float]] = json.loads(done.stdout.splitlines()[-1])
@@ -157,7 +156,7 @@ def spark_lines() -> tuple[list[Line], str]:
     )
     note = (
         f"Spark's own part of a micro-batch was {statistics.median(fixed):.2f} s (median; of the "
-        f"first one, which starts the worker, {fixed[0]:.2f} s) beside "
+        f"first one, which starts the worker, {fixed[0]:.2f} s) in addition to "
         f"{statistics.median(works):.2f} s of work; a call took {found[-1]['p50_s'] * 1e3:.0f} ms "
         f"at 50 % and {found[-1]['p99_s'] * 1e3:.0f} ms at 99 %."
     )
@@ -180,15 +179,15 @@ def main(*, repeat: int, flink_python: str | None, spark: bool) -> Result:
         measured.flink(flink_python, "10 ms, capacity 100", 100, 1.0)
         measured.flink(flink_python, "10 ms, capacity 1,000", 1_000, 0.1)
     memory, notes = memory_line()
-    lines, told = [*measured.lines, memory], [notes]
+    lines, remarks = [*measured.lines, memory], [notes]
     if spark:
         more, note = spark_lines()
         lines += more
-        told.append(note)
+        remarks.append(note)
     header = ["10,000 calls", "by", "seconds", "÷ ideal"]
     loop = "uvloop" if UV else "asyncio's own loop"
-    about = f"On {loop} unless it says otherwise; those written by hand ran once. "
-    notes = [table(measured.peers, header), about + " ".join(told)]
+    about = f"On {loop} unless stated otherwise; the hand-written versions ran once. "
+    notes = [table(measured.peers, header), about + " ".join(remarks)]
     return Result(lines=lines, notes=notes, data={"peers": measured.peers})
 
 

@@ -1,6 +1,6 @@
-"""PyFlink's own ordered wait, driven without its JVM: what the operator alone costs.
+"""PyFlink's own ordered wait, run without its JVM, to measure the operator alone.
 
-Runs in an environment that has ``apache-flink``; needs nothing of this project. Prints seconds as
+Runs in an environment that has ``apache-flink``, and does not need this project. Prints seconds as
 JSON. `benchmarks.ordered_wait` starts it with ``--flink-python``.
 """
 
@@ -18,7 +18,7 @@ from pyflink.fn_execution.datastream.process.async_function.queue import Ordered
 
 
 class Collected:
-    """Takes what the operator emits."""
+    """Receives the operator's output."""
 
     def __init__(self) -> None:
         self.rows: list[object] = []
@@ -28,7 +28,7 @@ class Collected:
 
 
 class Wait(flink.AsyncOperation):
-    """The operator with its fields set by hand instead of from a message of the JVM."""
+    """Make the operator with its fields set by hand instead of from a message of the JVM."""
 
     def __init__(self, fn: object, capacity: int, timeout: float) -> None:
         self.class_name = "Wait"
@@ -46,7 +46,7 @@ class Wait(flink.AsyncOperation):
 
 
 def run(rows: int, latency_s: float, capacity: int, timeout: float) -> float:
-    """Seconds for all rows; 0 for no timeout."""
+    """Return the seconds for all rows; ``timeout`` 0 means none."""
 
     async def fn(row: int) -> list[int]:
         if latency_s:

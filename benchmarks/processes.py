@@ -1,4 +1,4 @@
-"""Processes as /proc shows them (Linux), and a thread that looks at them while something runs."""
+"""Processes as /proc shows them (Linux), and a thread that samples them during a measurement."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 
 
 class Process(NamedTuple):
-    """One of them; times are in ticks."""
+    """One process; times are in ticks."""
 
     parent: int
     began: int
@@ -18,7 +18,7 @@ class Process(NamedTuple):
 
 
 def processes() -> dict[int, Process]:
-    """Those that run, by process id."""
+    """Return the running processes, by process id."""
     found = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -34,7 +34,7 @@ def processes() -> dict[int, Process]:
 
 
 def tree_of(root: int, running: Mapping[int, Process]) -> set[int]:
-    """A process and all its descendants, as far as they run."""
+    """Return the running processes among a process and all its descendants."""
     children: dict[int, list[int]] = {}
     for pid, process in running.items():
         children.setdefault(process.parent, []).append(pid)
@@ -48,18 +48,18 @@ def tree_of(root: int, running: Mapping[int, Process]) -> set[int]:
 
 
 class Sampler:
-    """Calls `sample` on a thread of its own for as long as its block runs."""
+    """Calls `sample` on a separate thread while its block runs."""
 
     def __init__(self) -> None:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self.sample, daemon=True)
 
     def sample(self) -> None:
-        """Look again and again until `ended_within` says so."""
+        """Sample repeatedly until `ended_within` returns true."""
         raise NotImplementedError
 
     def ended_within(self, seconds: float) -> bool:
-        """Wait; whether the block has ended meanwhile."""
+        """Wait; return whether the block has ended in the meantime."""
         return self._stop.wait(seconds)
 
     def __enter__(self) -> Self:

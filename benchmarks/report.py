@@ -1,4 +1,4 @@
-"""What all benchmarks share: targets, medians with their spread, tables, JSON, the README."""
+"""Shared output of all benchmarks: targets, medians with their spread, tables, JSON, README."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ PACKAGES: Final = (
 
 @attrs.frozen(kw_only=True)
 class Line:
-    """One measured ratio, or one measured time, beside the target it has to meet."""
+    """One measured ratio or time, with its target."""
 
     what: str
-    """What is compared, as the table says it."""
+    """The compared subjects, as shown in the table."""
     values: Sequence[float]
-    """One for each pair or repetition."""
+    """One value for each pair or repetition."""
     bound: float
     at_least: bool
     """The median must not fall below ``bound``; otherwise it must not rise above it."""
     unit: str = "x"
     detail: str = ""
-    """The figures behind the ratio."""
+    """The figures from which the ratio is computed."""
 
     @property
     def median(self) -> float:
-        """What is held against the target."""
+        """The median, which is compared with the target."""
         return statistics.median(self.values)
 
     @property
     def met(self) -> bool:
-        """Whether the target is met."""
+        """Return whether the target is met."""
         return self.median >= self.bound if self.at_least else self.median <= self.bound
 
     def cells(self) -> list[str]:
-        """Give the line's cells in the table."""
+        """Return the line's cells in the table."""
         sign = "≥" if self.at_least else "≤"
         return [
             self.what,
@@ -71,23 +71,23 @@ HEADER: Final = ["what", "median", "spread", "target", "", "figures behind it"]
 
 
 def table(rows: Iterable[Sequence[str]], header: Sequence[str]) -> str:
-    """Lay out a Markdown table."""
+    """Format a Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
 def lines_table(lines: Iterable[Line]) -> str:
-    """Lay out measured lines with their targets."""
+    """Format measured lines with their targets as a table."""
     return table((line.cells() for line in lines), HEADER)
 
 
 def as_data(line: Line) -> dict[str, Any]:
-    """Give a line as plain data for the JSON file."""
+    """Return a line as plain data for the JSON file."""
     return {**attrs.asdict(line), "median": line.median, "met": line.met}
 
 
 def environment() -> dict[str, str]:
-    """Say on what the figures were measured."""
+    """Return the machine and the versions on which the figures were measured."""
     found = {"Python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -98,29 +98,29 @@ def environment() -> dict[str, str]:
 
 
 def environment_text() -> str:
-    """Give `environment` as one sentence."""
+    """Return `environment` as one sentence."""
     parts = [f"{name} {value}" for name, value in environment().items()]
     return "Measured on: " + ", ".join(parts) + "."
 
 
 @attrs.frozen(kw_only=True)
 class Result:
-    """What a command has measured."""
+    """The figures of one command."""
 
     lines: Sequence[Line]
     notes: Sequence[str] = ()
     """Tables and text below the lines."""
     data: Mapping[str, Any] = attrs.field(factory=dict)
-    """What goes into the JSON file besides."""
+    """Additional data for the JSON file."""
     elsewhere: Callable[[str], None] | None = None
-    """Puts the text into other pages, with ``--write-readme``."""
+    """Writes the text into other pages, with ``--write-readme``."""
 
 
 def benchmark(section: str) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a command of a function that measures and gives lines, or a `Result`.
+    """Make a command of a function that measures and returns lines, or a `Result`.
 
-    It shows them, writes the JSON file and the README's ``section`` if asked, and ends with status
-    1 if a target is missed. What gives ``None`` has shown something else.
+    It prints them, writes the JSON file and the README's ``section`` on request, and exits with
+    status 1 if a target is missed. A function that returns ``None`` has printed its own output.
     """
 
     def command_of(measure: Callable[..., Any]) -> click.Command:
@@ -134,7 +134,7 @@ def benchmark(section: str) -> Callable[[Callable[..., Any]], click.Command]:
         @functools.wraps(measure)
         def command(*, json_path: Path | None, write_readme: bool, **options: Any) -> None:
             if write_readme and options.get("quick"):
-                message = "--quick gives no figures to quote: leave out --write-readme"
+                message = "--quick makes no figures to quote: leave out --write-readme"
                 raise click.UsageError(message)
             found = measure(**options)
             if found is None:
@@ -162,7 +162,7 @@ def benchmark(section: str) -> Callable[[Callable[..., Any]], click.Command]:
 
 
 def write_section(path: Path, section: str, text: str) -> None:
-    """Replace what stands between the markers of ``section``; a missing marker is an error."""
+    """Replace the text between the markers of ``section``; a missing marker is an error."""
     begin, end = f"<!-- {section}: begin -->\n", f"<!-- {section}: end -->\n"
     before, found, rest = path.read_text().partition(begin)
     _, found_end, after = rest.partition(end)

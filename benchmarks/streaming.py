@@ -1,8 +1,8 @@
-"""Events per second on Structured Streaming, against the peers: ``python -m benchmarks.streaming``.
+"""Events per second on Structured Streaming, ours and peers: ``python -m benchmarks.streaming``.
 
 The jobs of a scenario run in turn, round after round, and each round gives one ratio for each pair
-of jobs; the order is reversed in every other round, so that a machine that slows down or speeds up
-favours nobody.
+of jobs. The order is reversed in every other round, so that a machine that slows down or speeds up
+does not favour any job.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OURS: Final = ("ours-sync", "ours-coroutine")
 WITH_TTL: Final = "ours-sync-ttl"
 LSM: Final = "ours-lsm-sync"
 FOREIGN_LIMIT: Final = 0.25
-"""Cores that others may use before a run is marked as disturbed."""
+"""Cores used by others above which a run is marked as disturbed."""
 
 
 @attrs.frozen(kw_only=True)
@@ -41,7 +41,7 @@ class Target:
 
 @attrs.frozen(kw_only=True)
 class Length:
-    """How many micro-batches a job runs, and how many of them count as cold."""
+    """The number of micro-batches that a job runs, and how many of them count as cold."""
 
     files: int
     skip: int
@@ -49,7 +49,7 @@ class Length:
 
 @attrs.frozen(kw_only=True)
 class Scenario:
-    """One data set, the jobs that run on it, and what is expected of ours."""
+    """One data set, the jobs that run on it, and the targets of ours."""
 
     name: str
     dataset: Dataset
@@ -60,11 +60,11 @@ class Scenario:
     """Jobs so slow that they run fewer micro-batches."""
 
     def length_of(self, job: str) -> Length:
-        """How long ``job`` runs here."""
+        """Return the length of a run of ``job`` in this scenario."""
         return self.short.get(job, self.length)
 
     def quick(self) -> Scenario:
-        """Give the same scenario with few batches: a check that all works, no figures to quote."""
+        """Return the scenario with few batches: a check that everything works, not for figures."""
         cut = Length(files=4, skip=2)
         short = {job: Length(files=2, skip=1) for job in self.short}
         return attrs.evolve(self, length=cut, short=short)
@@ -131,24 +131,24 @@ SCENARIOS: Final = (
 
 @attrs.frozen(kw_only=True)
 class Measured:
-    """One run, with the load that others put on the machine meanwhile."""
+    """One run, with the load of others on the machine during the run."""
 
     scenario: str
     round: int
     job: str
     events_per_s: float
     warm: Mapping[str, Any]
-    """What `benchmarks.one_run` printed."""
+    """The output of `benchmarks.one_run`."""
     foreign_cores: float | None
 
     @property
     def disturbed(self) -> bool:
-        """Whether others used so much of the machine that the figure is doubtful."""
+        """Whether others used the machine so much that the figure is doubtful."""
         return self.foreign_cores is not None and self.foreign_cores > FOREIGN_LIMIT
 
 
 def run_once(scenario: Scenario, job: str, number: int, folder: Path) -> Measured:
-    """Run ``job`` in a process of its own: a fresh JVM and fresh Python workers."""
+    """Run ``job`` in a separate process, with a fresh JVM and fresh Python workers."""
     length = scenario.length_of(job)
     command = [sys.executable, "-m", "benchmarks.one_run", job]
     for option, value in {
@@ -186,7 +186,7 @@ def run_rounds(scenario: Scenario, rounds: int, folder: Path) -> Iterator[Measur
 
 
 def judge(scenario: Scenario, runs: Sequence[Measured]) -> list[Line]:
-    """Hold each round's ratios against the scenario's targets."""
+    """Compare each round's ratios with the scenario's targets."""
     speed = {(run.round, run.job): run.events_per_s for run in runs}
     rounds = sorted({run.round for run in runs})
     medians = {job: statistics.median(_speeds(runs, job)) for job in {run.job for run in runs}}
@@ -204,7 +204,7 @@ def judge(scenario: Scenario, runs: Sequence[Measured]) -> list[Line]:
 
 
 def absolute(runs: Sequence[Measured]) -> str:
-    """Lay out the events/s of every job and what a micro-batch takes, as a table."""
+    """Format the events/s of every job, and its time for a micro-batch, as a table."""
     rows = []
     for scenario, job in dict.fromkeys((run.scenario, run.job) for run in runs):
         of_job = [run for run in runs if (run.scenario, run.job) == (scenario, job)]
@@ -264,7 +264,7 @@ def main(
     data_dir: Path,
     earlier: tuple[Path, ...],
 ) -> Result:
-    """Measure ours and the peers in turn."""
+    """Measure our jobs and the peers in turn."""
     before = [Measured(**run) for path in earlier for run in json.loads(path.read_text())["runs"]]
     known = {run.scenario for run in before}
     runs: list[Measured] = []

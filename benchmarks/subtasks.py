@@ -1,8 +1,9 @@
-"""What a subtask costs by the number of subtasks: ``python -m benchmarks.subtasks`` (two minutes).
+"""Cost of a subtask by the number of subtasks: ``python -m benchmarks.subtasks`` (two minutes).
 
-The harness runs micro-batches of five rows a subtask at 16 and at 1,024 subtasks: the protocol and
-a backend on local files, one subtask after another. With ``--spark`` micro-batches of 100 rows run
-on Spark beside a dict that keeps nothing and ``transformWithState``: half an hour more.
+The harness runs micro-batches of five rows per subtask at 16 and at 1,024 subtasks: the protocol
+and a backend on local files, one subtask after another. With ``--spark``, micro-batches of 100 rows
+also run on Spark, compared with a dict that is not durable and ``transformWithState``, which takes
+half an hour more.
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ MANY: Final = 1_024
 GROUPS: Final = 4_096
 ROWS_EACH: Final = 5
 MEASURED: Final = 2_048
-"""Subtask-batches behind one figure, about."""
+"""Approximate number of subtask-batches for one figure."""
 WARM: Final = 4
 
 BATCHES: Final = {128: 14, 512: 8}
 """Number of subtasks → micro-batches of a job."""
 SHORT: Final = 6
-"""Micro-batches of `transformWithState`, which take too long for more of them."""
+"""Micro-batches of `transformWithState`, which takes too long for more."""
 COLD: Final = 3
 ROWS: Final = 100
 USERS: Final = 1_000
 SPARK_BOUNDS: Final = {128: 1.10, 512: 1.15}
-"""Number of subtasks → how much of a dict's time ours may take."""
+"""Number of subtasks → the largest allowed multiple of a dict's time."""
 
 
 class Row(NamedTuple):
@@ -53,7 +54,7 @@ class Row(NamedTuple):
 
 
 class Count(KeyedProcessFunction[Any, Any, Any]):
-    """A running count: one read and one write for each row."""
+    """Counts rows: one read and one write for each row."""
 
     def open(self, context: Any) -> None:
         """Declare the count."""
@@ -67,7 +68,7 @@ class Count(KeyedProcessFunction[Any, Any, Any]):
 
 
 def harness_ms(backend: str, subtasks: int) -> float:
-    """CPU time of one subtask of a warm micro-batch, in ms."""
+    """Return the CPU time of one subtask of a warm micro-batch, in ms."""
     from forebay_state_api.testing import FunctionHarness
 
     rows = [Row(str(number)) for number in range(ROWS_EACH * subtasks)]
@@ -92,7 +93,7 @@ def harness_ms(backend: str, subtasks: int) -> float:
 
 
 def flatness(backend: str, rounds: int) -> Line:
-    """Many subtasks against few, in turn, each in a fresh process."""
+    """Compare many subtasks with few, in turn, each in a fresh process."""
     pairs = []
     for number in range(rounds):
         order = (FEW, MANY) if number % 2 else (MANY, FEW)
@@ -109,7 +110,7 @@ def flatness(backend: str, rounds: int) -> Line:
 
 
 def on_spark(job: str, subtasks: int) -> float:
-    """Median of a warm micro-batch's `addBatch` in ms: one job in a process of its own."""
+    """Run one job in a separate process; return the median `addBatch` of warm batches, in ms."""
     command = [sys.executable, "-m", "benchmarks.subtasks", "--job", job]
     done = subprocess.run(
         [*command, "--subtasks", str(subtasks)], stdout=subprocess.PIPE, check=True, text=True
@@ -118,7 +119,7 @@ def on_spark(job: str, subtasks: int) -> float:
 
 
 def small_batches(subtasks: int, rounds: int) -> Line:
-    """Ours against a dict, beside transformWithState."""
+    """Compare ours with a dict and with transformWithState."""
     runs: dict[str, list[float]] = {"dict": [], "ours": []}
     for number in range(rounds):
         for job in sorted(runs, reverse=bool(number % 2)):
@@ -180,7 +181,7 @@ def _output(job: str, events: Any, subtasks: int, state_dir: Path) -> Any:
 
 
 def run_job(job: str, subtasks: int) -> float:
-    """Run one job on Spark; the median of the warm micro-batches in ms."""
+    """Run one job on Spark; return the median of the warm micro-batches in ms."""
     from benchmarks.jobs import JOBS
     from benchmarks.one_run import start_session
 
@@ -204,11 +205,11 @@ def run_job(job: str, subtasks: int) -> float:
 
 @benchmark("subtasks")
 @click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True)
-@click.option("--spark", "with_spark", is_flag=True, help="Micro-batches on Spark besides.")
+@click.option("--spark", "with_spark", is_flag=True, help="Also run micro-batches on Spark.")
 @click.option("--job", type=click.Choice(["ours", "dict", "tws"]), help="One run; prints its ms.")
 @click.option("--subtasks", type=click.Choice(list(BATCHES)), default=128, show_default=True)
 def main(*, rounds: int, with_spark: bool, job: str | None, subtasks: int) -> list[Line] | None:
-    """Measure what a subtask costs by the number of subtasks."""
+    """Measure the cost of a subtask by the number of subtasks."""
     if job is not None:
         click.echo(json.dumps(run_job(job, subtasks)))
         return None

@@ -1,8 +1,8 @@
-"""Timers, and what TTL costs and keeps small: ``python -m benchmarks.timers_and_ttl`` (a minute).
+"""Timers, and the cost and effect of TTL: ``python -m benchmarks.timers_and_ttl`` (a minute).
 
-The engine over the heap backend, without Spark: a million timers registered by as many records and
-fired by the next micro-batch; the memory of a state whose keys turn over ten times against that of
-one generation; and what a record of the running count takes with TTL and without.
+Measures the engine on the heap backend, without Spark: a million timers registered by as many
+records and fired by the next micro-batch; the memory of a state after ten generations of keys
+compared with one generation; and the time of a record of the running count with TTL and without.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ GENERATIONS: Final = 10
 _numbers = itertools.count()
 
 Columns = tuple[list[Any], list[str], list[int]]
-"""Rows, keys and key groups of a micro-batch, as they come on Spark."""
+"""Rows, keys and key groups of a micro-batch, as on Spark."""
 
 
 class Timed(KeyedProcessFunction[str, Any, Any]):
@@ -46,11 +46,11 @@ class Timed(KeyedProcessFunction[str, Any, Any]):
         ctx.timers.register_processing_time(row[1])
 
     def on_timer(self, at: datetime, ctx: Any) -> Any:
-        """As the contract has it."""
+        """Do nothing; the contract requires the method."""
 
 
 class Count(KeyedProcessFunction[str, Any, Any]):
-    """The running count per key."""
+    """Counts the rows of each key."""
 
     def __init__(self, ttl: StateTtlConfig | None) -> None:
         self.descriptor = ValueStateDescriptor("count", int, ttl=ttl)
@@ -65,18 +65,18 @@ class Count(KeyedProcessFunction[str, Any, Any]):
 
 
 def new_job() -> KeyedJob:
-    """A job with nothing in it."""
+    """Make a job with empty state."""
     storage = MemoryStorage(f"memory://benchmark-{next(_numbers)}")
     return KeyedJob(HeapBackend, storage, max_parallelism=MAX_PARALLELISM, key_type=str)
 
 
 def columns(keys: list[str], rows: list[Any]) -> Columns:
-    """Rows with their key groups."""
+    """Return rows with their keys and key groups."""
     return rows, keys, [key_group_of(key, MAX_PARALLELISM) for key in keys]
 
 
 def micro_batch(job: KeyedJob, function: Any, batch: Columns) -> float:
-    """Run and commit a micro-batch; seconds from its first to its last record."""
+    """Run and commit a micro-batch; return the seconds from its first to its last record."""
     with job.subtask(function) as subtask:
         seconds = _records(subtask, batch)
         subtask.commit()
@@ -98,7 +98,7 @@ def _records(subtask: Subtask, batch: Columns) -> float:
 
 
 def timers_per_second(count: int) -> float:
-    """Timers that were registered and fired, by the time that both took."""
+    """Register and fire timers; return the timers per second of both micro-batches."""
     keys = [user(number) for number in range(count)]
     times = [START + timedelta(milliseconds=37 * (number % 1_000_003)) for number in range(count)]
     job = new_job()
@@ -110,7 +110,7 @@ def timers_per_second(count: int) -> float:
 
 
 def turned_over_bytes(keys: int, generations: int) -> int:
-    """Resident bytes after so many generations of keys, each expired when the next one comes."""
+    """Return the resident bytes after generations of keys, each expired when the next comes."""
     ttl = StateTtlConfig(HOUR, cleanup=(CleanupIncrementally(5),))
     job, function = new_job(), Count(ttl)
     before = resident_bytes()
@@ -124,12 +124,12 @@ def turned_over_bytes(keys: int, generations: int) -> int:
 
 
 def _stored_bytes(job: KeyedJob) -> int:
-    """What the storage in memory holds, which is not the backend's memory."""
+    """Return the bytes of the in-memory storage, which are not the backend's memory."""
     return sum(info.size for info in job.storage.list(""))
 
 
 def seconds_without_and_with_ttl(keys: int, batches: int) -> tuple[float, float]:
-    """What a micro-batch of a running count takes without TTL, and with it, in turn."""
+    """Measure a micro-batch of a running count without TTL and with it, in turn."""
     batch = columns([user(n % keys) for n in range(keys)], [(user(n),) for n in range(keys)])
     functions = [Count(None), Count(StateTtlConfig(HOUR))]
     jobs = [new_job(), new_job()]
@@ -189,10 +189,10 @@ def _ttl_note(keys: int, repetitions: int) -> str:
     )
     ratios = [after / before for before, after in found]
     return (
-        f"In the engine alone, where a count of {keys:,} keys is all that is done and each record "
-        f"commits one, a record takes {plain:.2f} µs without TTL and {with_ttl:.2f} µs with it: "
-        f"{statistics.median(ratios):.2f} x ({min(ratios):.2f} to {max(ratios):.2f}). What that is "
-        "in a job, `ours-sync-ttl` of [Streaming](#streaming) says, which is held against a target."
+        f"In the engine alone, with a count over {keys:,} keys and one committed change per "
+        f"record, a record takes {plain:.2f} µs without TTL and {with_ttl:.2f} µs with it: "
+        f"{statistics.median(ratios):.2f} x ({min(ratios):.2f} to {max(ratios):.2f}). The cost "
+        "in a job is `ours-sync-ttl` of [Streaming](#streaming), which has a target."
     )
 
 

@@ -1,4 +1,4 @@
-"""Runs the ordered wait without Spark, and what people write by hand, on the same calls."""
+"""Runs the ordered wait without Spark, and common hand-written versions, on the same calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEGMENT: Final = 1_024
 
 Function: TypeAlias = Callable[[Any, Any], Awaitable[Any]]
 Way: TypeAlias = Callable[[Function, int, int], Coroutine[Any, Any, list[Any]]]
-"""From the function, the number of rows and the capacity to the answers."""
+"""A function of the user function, the number of rows and the capacity; returns the answers."""
 
 
 async def at_once(row: Any, _client: Any) -> Any:
@@ -35,13 +35,13 @@ async def ten_ms(row: Any, _client: Any) -> Any:
 
 
 async def heavy_tail(row: Any, _client: Any) -> Any:
-    """One call in a hundred takes 20 times as long."""
+    """Make a function of which one call in a hundred takes 20 times as long."""
     await asyncio.sleep(0.2 if row % 100 == 50 else 0.01)
     return row
 
 
 def ours(**policy: Any) -> Way:
-    """Our engine under a policy."""
+    """Return our engine with a policy."""
 
     async def run(fn: Function, rows: int, capacity: int) -> list[Any]:
         out: list[Any] = []
@@ -59,7 +59,7 @@ def ours(**policy: Any) -> Way:
 
 
 async def semaphore_and_gather(fn: Function, rows: int, capacity: int) -> list[Any]:
-    """What most pages on the web tell."""
+    """Run a semaphore and ``gather``, as most pages on the web advise."""
     semaphore = asyncio.Semaphore(capacity)
 
     async def one(row: int) -> Any:
@@ -70,7 +70,7 @@ async def semaphore_and_gather(fn: Function, rows: int, capacity: int) -> list[A
 
 
 async def one_queue(fn: Function, rows: int, capacity: int) -> list[Any]:
-    """A task for each row, in a queue in which finished ones count, as in Flink's operator."""
+    """Run a task for each row, in a queue that counts finished tasks, as Flink's operator does."""
     queue: deque[asyncio.Task[Any]] = deque()
     out: list[Any] = []
     for row in range(rows):
@@ -82,7 +82,7 @@ async def one_queue(fn: Function, rows: int, capacity: int) -> list[Any]:
 
 
 def seconds(way: Way, fn: Function, rows: int, capacity: int, *, uv: bool) -> float:
-    """Time one run; the answers have to be right."""
+    """Time one run; check its answers."""
     factory = None
     if uv:
         import uvloop
@@ -102,7 +102,7 @@ def seconds(way: Way, fn: Function, rows: int, capacity: int, *, uv: bool) -> fl
 
 
 class Peaks:
-    """A function whose every 10,000th row is slow, and what was there at most while it ran."""
+    """A function whose every 10,000th row is slow; it records the most tasks and threads."""
 
     def __init__(self) -> None:
         self.threads = self.tasks = self.calls = 0
@@ -117,7 +117,7 @@ class Peaks:
 
 
 def batches(rows: int) -> Iterator[Any]:
-    """Arrow batches as Spark sends them, of rows of about a kilobyte."""
+    """Yield Arrow batches as Spark sends them, with rows of about a kilobyte."""
     for start in range(0, rows, 10_000):
         numbers = range(start, min(rows, start + 10_000))
         columns = [list(numbers), [f"{number:01000d}" for number in numbers], [0] * len(numbers)]
@@ -126,7 +126,7 @@ def batches(rows: int) -> Iterator[Any]:
 
 
 def peaks_of(rows: int, resident_bytes: Callable[[], int]) -> dict[str, int]:
-    """Run a worker's task over so many rows; its peaks above what was there before."""
+    """Run a worker's task over a number of rows; return its peaks above the initial values."""
     fn = Peaks()
     spec = WaitSpec(
         name="peaks",

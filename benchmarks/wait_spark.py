@@ -1,4 +1,4 @@
-"""The ordered wait on a stream, against an HTTP server on loopback: one run in its own process.
+"""The ordered wait on a stream with an HTTP server on loopback: one run in its own process.
 
 ``python -m benchmarks.wait_spark``; prints JSON. `benchmarks.ordered_wait` starts it.
 """
@@ -41,12 +41,12 @@ async def _serve(latency_s: float, told: Connection) -> None:
 
 
 def serve(latency_s: float, told: Connection) -> None:
-    """Answer until the process is ended."""
+    """Answer requests until the process is killed."""
     asyncio.run(_serve(latency_s, told))
 
 
 def asking(port: int) -> Any:
-    """The function that asks the server."""
+    """Return the function that calls the server."""
 
     async def ask(row: Any, client: Any) -> str:
         async with client.get(f"http://127.0.0.1:{port}/{row.n}") as response:
@@ -56,7 +56,7 @@ def asking(port: int) -> Any:
 
 
 def session() -> SparkSession:
-    """Start local[2], quiet."""
+    """Start ``local[2]`` with little log output."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[2]").appName("benchmark ordered_wait")
     for key, value in {
@@ -71,7 +71,7 @@ def session() -> SparkSession:
 
 
 def stream(port: int, batches: int, rows: int, capacity: int) -> list[dict[str, float]]:
-    """Ask about all rows; for each micro-batch Spark's time and the time of its work."""
+    """Make the calls of all rows; return Spark's time and the work's time of each micro-batch."""
     spark = session()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -114,7 +114,7 @@ def stream(port: int, batches: int, rows: int, capacity: int) -> list[dict[str, 
 @click.option("--capacity", default=100, show_default=True)
 @click.option("--latency", default=0.1, show_default=True, help="Seconds of an answer.")
 def main(*, batches: int, rows: int, capacity: int, latency: float) -> None:
-    """Run one stream; print what each micro-batch took."""
+    """Run one stream; print the times of each micro-batch."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     server = context.Process(target=serve, args=(latency, there), daemon=True)
