@@ -1,21 +1,21 @@
-"""What authors of jobs test with, `FunctionHarness`, and authors of backends, the conformance kit.
+"""Test tools: `FunctionHarness` for authors of jobs, the conformance kit for authors of backends.
 
-A backend passes when this does::
+A backend conforms when this class passes::
 
     class TestMyBackend(StateBackendTests):
         @pytest.fixture
         def backend_class(self):
             return MyBackend
 
-Further fixtures to override, where the defaults do not fit: ``backend_options`` (its settings),
+Other fixtures to override, if the defaults do not fit: ``backend_options`` (its settings),
 ``storage`` (the state directory, in memory unless overridden) and ``forget`` (a callable that
 empties what the backend keeps between batches in this process, as a new process would find it).
-What is drawn is the same in each run: ``example_seed`` and ``example_factor`` of a class that is
-not run by default make it search further. `StateBackend.capabilities` decides what more is asked of
-a backend. A failure says which promise was broken, and the history that shows it.
+Each run draws the same examples; set ``example_seed`` and ``example_factor`` in a class that is not
+run by default to search further. `StateBackend.capabilities` decides which optional tests run. A
+failure names the broken promise, and prints the history that shows it.
 
-The kit needs pytest and hypothesis, `FunctionHarness` cloudpickle (``forebay-state-api[testing]``);
-everything else here needs neither.
+The kit needs pytest and hypothesis, and `FunctionHarness` needs cloudpickle
+(``forebay-state-api[testing]``); everything else here needs none of them.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the kit when it is asked for: harnesses of jobs come without pytest."""
+    """Import the kit on demand, because harnesses of jobs do not need pytest."""
     if name != "StateBackendTests":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from forebay_state_api.testing.conformance import StateBackendTests

@@ -1,4 +1,4 @@
-"""A clock that stands still until a test moves it."""
+"""A clock that only a test advances."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class ManualClock:
-    """Time as a test sets it."""
+    """A clock that a test sets."""
 
     def __init__(self, now: datetime | None = None) -> None:
-        """Begin at ``now`` (aware), or at the beginning of 2024 UTC."""
+        """Start at ``now`` (aware); default: the beginning of 2024 UTC."""
         self._now = datetime(2024, 1, 1, tzinfo=UTC)
         if now is not None:
             self.set(now)
 
     @property
     def now(self) -> datetime:
-        """The time, in UTC."""
+        """Return the time, in UTC."""
         return self._now
 
     @property
     def now_us(self) -> int:
-        """The time in microseconds since 1970."""
+        """Return the time in microseconds since 1970."""
         return (self._now - _EPOCH) // _MICROSECOND
 
     def advance(self, by: timedelta) -> None:
@@ -35,7 +35,7 @@ class ManualClock:
         self._now += by
 
     def set(self, now: datetime) -> None:
-        """Set the time, also backwards; a naive one is a `ValueError`."""
+        """Set the time, also backwards; a naive ``now`` raises `ValueError`."""
         if now.tzinfo is None:
             raise ValueError("a time without zone is ambiguous: pass an aware datetime")
         self._now = now.astimezone(UTC)

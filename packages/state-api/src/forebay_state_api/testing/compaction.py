@@ -1,4 +1,4 @@
-"""A compaction service without a thread: what a test submits is done when ``submit`` returns."""
+"""A compaction service without a thread: a job is done when ``submit`` returns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ImmediateCompaction(CompactionService):
-    """Runs each job within `submit`, or holds it until `run`, so that a test is repeatable."""
+    """Runs each job within `submit`, or holds it until `run`, so that tests are repeatable."""
 
     name: ClassVar[str] = "immediate"
     contract_version: ClassVar[int] = CONTRACT_VERSION
@@ -33,7 +33,7 @@ class ImmediateCompaction(CompactionService):
         *,
         hold: bool = False,
     ) -> None:
-        """Run jobs of ``storage``, the state directory; with ``hold``, only when told to."""
+        """Run jobs in ``storage``, the state directory; with ``hold`` only when `run` is called."""
         self._storage: Final = storage
         self._find_compactor = find_compactor
         self.hold = hold
@@ -58,11 +58,11 @@ class ImmediateCompaction(CompactionService):
             self.run(job)
 
     def run(self, job: CompactionJob) -> None:
-        """Do a job here and now, whatever became of it before."""
+        """Run a job now, whatever its phase was."""
         find = self._find_compactor or plugins().compactor
         try:
             done = perform(job, find(job.format), self._storage, lambda: False)
-        except Exception as fault:  # noqa: BLE001 - whatever a compactor raises is its outcome
+        except Exception as fault:  # noqa: BLE001 - any error of a compactor is the job's outcome
             failed = CompactionStatus(
                 job.id, CompactionPhase.FAILED, fault_of(fault), str(fault) or repr(fault)
             )
@@ -71,7 +71,7 @@ class ImmediateCompaction(CompactionService):
             self._set(job, CompactionPhase.DONE if done else CompactionPhase.ABORTED)
 
     def poll(self, job_id: str, timeout_s: float = 0.0) -> CompactionStatus:
-        """Return where a job stands, at once: nothing goes on while a caller waits."""
+        """Return the status of a job at once: nothing happens while a caller waits."""
         del timeout_s
         return self._statuses.get(job_id, CompactionStatus(job_id, CompactionPhase.UNKNOWN))
 
@@ -88,7 +88,7 @@ class ImmediateCompaction(CompactionService):
         self.release(job_id)
 
     def forget(self) -> None:
-        """Know of no job any more, as the service of another process does."""
+        """Forget all jobs, like the service of a new process."""
         self._statuses.clear()
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""`FunctionHarness`: runs a keyed function micro-batch by micro-batch, as Spark would.
+"""`FunctionHarness`: run a keyed function micro-batch by micro-batch, as Spark would.
 
-Each `FunctionHarness.process` is one micro-batch: rows go to their subtasks by key group, each
-subtask works on a fresh copy of the function, and all commit. Restarts, other parallelism and older
-versions go through the same protocol as on Spark.
+Each `FunctionHarness.process` is one micro-batch: rows are routed to their subtasks by key group,
+each subtask works on a fresh copy of the function, and all commit. Restarts, changes of parallelism
+and older versions use the same protocol as on Spark.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ QUERY: Final = "harness"
 
 
 class Clock(Protocol):
-    """Where a harness takes the time of a micro-batch from."""
+    """The source of a harness's micro-batch times."""
 
     @property
     def now_us(self) -> int:
@@ -57,38 +57,40 @@ class Clock(Protocol):
 class FunctionHarness:
     """A keyed function on a real backend, without Spark.
 
-    :param fn: what ``keyed(...).process`` takes: a function class, of one or two inputs, or a
+    :param fn: as for ``keyed(...).process``: a function class, with one or two inputs, or a
         callable ``fn(row, ctx)``; `MapFunction` and `FlatMapFunction` work as well.
     :param key_by: a column name, several, or a callable from a row to its key.
-    :param schema: what ``process`` takes: rows given out are checked against it, and come as rows
-        with its names, which another harness can take. Without it they come as the function made
-        them. For the harness of ``forebay_spark_runtime.testing``, which knows Spark's types.
-    :param key_type: the type of keys, as descriptors take types; a tuple type for several columns.
-        Keys of any type are taken if not given. State that a job on Spark stored has typed keys.
-    :param state_dir: where state is kept; in memory if not given. A directory that holds state is
+    :param schema: as for ``process``: emitted rows are checked against it, and returned as rows
+        with its names, which another harness can take. Without it rows are returned as the function
+        made them. Only for the harness of ``forebay_spark_runtime.testing``, which knows Spark's
+        types.
+    :param key_type: the type of keys, as in descriptors; a tuple type for several columns. Default:
+        keys of any type. State that a job on Spark stored has typed keys.
+    :param state_dir: the state directory; default: in memory. A directory that contains state is
         opened at its newest version.
-    :param query: the query id under which state is kept.
-    :param restore_from: what the first version is made of, as ``keyed`` takes it; another harness
-        on the same ``state_dir`` makes it.
-    :param allow_non_restored: let ``restore_from`` leave states that the function does not declare.
+    :param query: the query id under which state is stored.
+    :param restore_from: the state that the first version begins with, as for ``keyed``; another
+        harness on the same ``state_dir`` makes it.
+    :param allow_non_restored: with ``restore_from``, accept stored states that the function does
+        not declare; default: an error.
     :param backend_options: settings of the backend, by their names without ``spark.forebay.`` and
         the backend's name. Settings of another backend, which stored what ``restore_from`` names,
-        keep that name: ``{"server.dsn": ...}``.
+        keep its name: ``{"server.dsn": ...}``.
     :param compaction: name of the compaction service, for a backend that compacts.
-    :param clock: what micro-batches take their time from; a `ManualClock` if not given. All
-        subtasks are told it, also those without rows. Operators in a chain share one.
-    :param order_by: columns by which each subtask sorts the rows of a micro-batch before it runs
-        them, those of both inputs together.
+    :param clock: the source of micro-batch times; default: a `ManualClock`. All subtasks get the
+        time, even without rows. Operators in a chain should share one clock.
+    :param order_by: columns by which each subtask sorts the rows of a micro-batch, of both inputs
+        together, before it processes them.
     :param event_time: a column name, or a callable from a row to its event time.
-    :param allowed_lateness: how long the watermark stays behind the latest event time, as a
-        timedelta or in seconds; nothing if not given.
-    :param late_answers: a seed. Nothing is read ahead, and each read of a cell that the micro-batch
-        has neither read nor written yet is answered late, in an order that the seed decides:
-        records of several keys overlap, and callbacks run when they would on slow storage. One
-        seed always gives the same run.
+    :param allowed_lateness: how far the watermark stays behind the latest event time, as a
+        timedelta or in seconds; default: 0.
+    :param late_answers: a seed. With it nothing is read ahead, and each read of a cell that the
+        micro-batch has neither read nor written yet is answered late, in an order that depends on
+        the seed: records of several keys overlap, and callbacks run as on slow storage. A seed
+        always gives the same run.
 
-    The other arguments are the settings of the same names; see ``forebay config``. Raises
-    `ConfigurationError` for whatever cannot work, as ``keyed`` does.
+    The other arguments are settings with the same names; see ``forebay config``. Raises
+    `ConfigurationError` for invalid arguments, as ``keyed`` does.
     """
 
     def __init__(
@@ -183,13 +185,15 @@ class FunctionHarness:
     # -- running ------------------------------------------------------------------------------
 
     def process(self, rows: Iterable[Any], other: Iterable[Any] | None = None) -> list[Any]:
-        """Run one micro-batch and commit it; the rows given out, subtask by subtask.
+        """Run one micro-batch and commit it; return the emitted rows, subtask by subtask.
 
-        Rows are NamedTuples, ``Row``s or dicts; the function gets their datetimes in UTC, as on
-        Spark. ``other`` are those of the second input, which come
-        after those of the first; without it the second input has none in this micro-batch. A
-        failure raises `FunctionError` with the user's error as its cause, and commits nothing; so
-        does what cannot be a key, which is a `ConfigurationError`.
+        :param rows: NamedTuples, ``Row``s or dicts; the function gets their datetimes in UTC, as on
+            Spark.
+        :param other: rows of the second input, which are processed after ``rows``; default: none.
+
+        A failure raises `FunctionError` with the user's error as its cause, an invalid key raises
+        `ConfigurationError`; both commit nothing. Raises `StateAccessError` if the harness is
+        closed.
         """
         if self._closed:
             raise StateAccessError("the harness is closed")
@@ -210,9 +214,10 @@ class FunctionHarness:
         parallelism: int | None = None,
         version: int | None = None,
     ) -> Self:
-        """Go on as a new run would: from the newest version, or from an older one.
+        """Continue as a new run, from the newest version or from an older one; return the harness.
 
-        ``function`` and ``parallelism`` stay as they are if not given. Returns the harness.
+        ``function``, ``parallelism`` and ``version`` are the new run's; by default the function and
+        the parallelism do not change.
         """
         if version is not None:
             if not 0 <= version <= self.version:
@@ -225,7 +230,7 @@ class FunctionHarness:
         return self
 
     def close(self) -> None:
-        """End the harness; what is in ``state_dir`` stays."""
+        """Close the harness; ``state_dir`` keeps its state."""
         self._closed = True
         self._job.compaction.close()
 
@@ -239,15 +244,19 @@ class FunctionHarness:
 
     @property
     def version(self) -> int:
-        """The version that the next micro-batch starts from: as many batches were made."""
+        """The version from which the next micro-batch starts; equal to the number of batches."""
         return self._job.batch_id
 
     def state(self, descriptor: StateDescriptor, key: Any, namespace: Any = None) -> Any:
-        """The committed value, list or dict of a state under ``key``, at the current version.
+        """Return the committed value, list or dict of a state under ``key``, at this version.
 
-        What is not set reads as it does in the function, before the first micro-batch as well: a
-        value as its default, a list or a map as an empty one, anything else as ``None``. With
-        ``restore_from``, the version before the first micro-batch is the one that it names.
+        :param descriptor: the descriptor that the function declares.
+        :param key: the key.
+        :param namespace: the namespace; default: the default namespace.
+
+        Unset state reads as in the function, also before the first micro-batch: a value as its
+        default, a list or a map as empty, anything else as ``None``. With ``restore_from``, the
+        version before the first micro-batch is the one that it names.
         """
         if not isinstance(descriptor, StateDescriptor):
             raise ConfigurationError(
@@ -277,10 +286,10 @@ class FunctionHarness:
         )
 
     def operator_state(self, descriptor: OperatorDescriptor | None = None) -> list[Any]:
-        """What each subtask has committed of an operator state, at the current version.
+        """Return each subtask's committed part of an operator state, at the current version.
 
-        A list for each subtask, or a dict if the state is broadcast; without a descriptor that of
-        a `ListCheckpointed`. Empty before the first micro-batch, without ``restore_from``.
+        The parts are lists, or dicts if the state is broadcast; without a descriptor, the state of
+        a `ListCheckpointed`. Empty before the first micro-batch, unless ``restore_from`` is given.
         """
         stored = self._stored()
         if stored.version == 0:
@@ -289,7 +298,7 @@ class FunctionHarness:
 
     @property
     def metrics(self) -> EngineMetrics:
-        """The engine's metrics of the last micro-batch that was committed, of all subtasks."""
+        """The engine's metrics of the last committed micro-batch, for all subtasks together."""
         found = [report.metrics for report in self._job.reports]
         if not found:
             raise ConfigurationError("metrics are those of the last micro-batch; none has run yet")
@@ -315,7 +324,7 @@ class FunctionHarness:
         self._job.restart(parallelism=parallelism, same_process=True)
 
     def _pickle(self, fn: Any) -> bytes:
-        """``fn`` as it would travel to the workers."""
+        """Pickle ``fn`` as for sending it to the workers."""
         try:
             from cloudpickle import dumps
         except ImportError as error:
@@ -325,7 +334,7 @@ class FunctionHarness:
         return pickled_function(fn, self._uid, dumps)
 
     def _schema_check(self, schema: Any) -> Callable[[list[Any]], list[Any]]:
-        """What checks rows given out, and gives them the schema's names and types."""
+        """Return a function that checks emitted rows and applies the schema's names and types."""
         raise ConfigurationError(
             f"schema={schema!r:.300} is checked with the types of Spark: import FunctionHarness "
             "from forebay_spark_runtime.testing (pip install forebay-spark-runtime)"
@@ -337,12 +346,12 @@ class FunctionHarness:
         return rows
 
     def _newest(self) -> int:
-        """The newest version of the directory; 0 also where no micro-batch has succeeded yet."""
+        """Return the newest version in the directory; 0 if no micro-batch has succeeded yet."""
         newest = newest_complete(self._storage, list_epochs(self._storage))
         return 0 if newest is None else newest.version
 
     def _stored(self) -> Stored:
-        """What the next micro-batch begins with."""
+        """Return the stored version that the next micro-batch begins with."""
         if self.version == 0 and self._job.restore is not None:
             return Stored.source_of(self._storage, self._job.restore, self._uid)
         return Stored(storage=self._storage, uid=self._uid, version=self.version)
@@ -355,7 +364,7 @@ def _lateness(event_time: Any, allowed_lateness: Any, uid: str) -> timedelta:
 
 
 def _settings(backend: Any, options: Mapping[str, Any], given: Mapping[str, Any]) -> Settings:
-    """Check what is given as `keyed` does; ``options`` without a backend's name are its own."""
+    """Check settings as `keyed` does; ``options`` without a backend's name are ``backend``'s."""
     known = {**plugins().backends(), backend.name: backend}
     others = {name for name in options if name.partition(".")[0] in known.keys() - {backend.name}}
     own = {n if n in others else f"{backend.name}.{n}": value for n, value in options.items()}

@@ -1,4 +1,4 @@
-"""The rows that a test gives to a harness, as the function and its subtasks get them."""
+"""Convert the rows that a test passes to a harness for the function and its subtasks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from forebay_state_api.testing.job import KeyedRow
 
 @attrs.frozen(kw_only=True)
 class InputRows:
-    """How rows are read, sorted, and taken for keys and event times."""
+    """Reads, sorts and routes rows, and extracts keys and event times."""
 
     uid: str
     max_parallelism: int
@@ -27,10 +27,10 @@ class InputRows:
     event_time_of: Callable[[Any], Any] | None
     order_by: Sequence[str]
     _kinds: dict[Any, Any] = attrs.field(factory=dict, init=False)
-    """A key of each kind that rows had."""
+    """An example key for each kind of key seen in rows."""
 
     def keyed(self, rows: Iterable[Any], side: int) -> list[KeyedRow]:
-        """All rows of one input, with their keys, key groups and event times."""
+        """Return all rows of one input, with their keys, key groups and event times."""
         if isinstance(rows, (str, Mapping)) or hasattr(rows, "_fields") or rows is None:
             raise ConfigurationError(
                 f"operator {self.uid!r}: process takes a list of rows, not {rows!r:.300}"
@@ -52,7 +52,7 @@ class InputRows:
         return keyed
 
     def check_alike(self, key: Any) -> None:
-        """Refuse a key such as no row had; where none came yet, any may be stored."""
+        """Refuse a key of a kind that no row had; without rows so far, accept any."""
         kind = _kind(canonical_key(self.key_codec.admit(key)))
         if self._kinds and kind not in self._kinds:
             had = ", ".join(f"{one!r:.100}" for one in self._kinds.values())
@@ -61,7 +61,7 @@ class InputRows:
             )
 
     def ordered(self, rows: list[KeyedRow]) -> list[KeyedRow]:
-        """Rows in the order in which their subtasks run them."""
+        """Return rows in the order in which their subtasks process them."""
         if not self.order_by:
             return rows
         try:
@@ -76,7 +76,7 @@ class InputRows:
         return [column_of(row, name, "to order by", self.uid) for name in self.order_by]
 
     def _time_of(self, row: Any) -> int | None:
-        """The event time in µs; a null tells nothing."""
+        """Return the event time in µs; ``None`` for a null."""
         if self.event_time_of is None or (at := self.event_time_of(row)) is None:
             return None
         if not isinstance(at, datetime) or at.tzinfo is None:
@@ -88,7 +88,7 @@ class InputRows:
 
 
 def named_rows(rows: Iterable[Any]) -> list[Any]:
-    """``rows``, with dicts as the rows that a DataFrame of them would have, and times in UTC."""
+    """Return ``rows`` with dicts converted as in a DataFrame, and with times in UTC."""
     rows = list(rows)
     dicts = [row for row in rows if isinstance(row, Mapping)]
     names = tuple(dict.fromkeys(name for row in dicts for name in row))
@@ -97,7 +97,7 @@ def named_rows(rows: Iterable[Any]) -> list[Any]:
 
 
 def _in_utc(value: Any) -> Any:
-    """A row, or a part of one, with its instants in UTC."""
+    """Return a row, or a part of one, with its instants in UTC."""
     if isinstance(value, datetime):
         return value if value.tzinfo is None else _instant(value)
     if type(value) is dict:
@@ -124,9 +124,9 @@ def _instant(value: datetime) -> datetime:
 
 
 def extractor(given: Any, what: str, purpose: str, uid: str) -> Callable[[Any], Any]:
-    """From a row to a column's value, to a tuple of several, or to what a callable gives.
+    """Return a function from a row to a column's value, to a tuple of several, or ``given`` itself.
 
-    ``what`` names the argument, and ``purpose`` says what the columns are for.
+    ``what`` names the argument, and ``purpose`` the use of the columns, in errors.
     """
     if callable(given):
         return given  # type: ignore[no-any-return]  # as the user wrote it
@@ -139,7 +139,7 @@ def extractor(given: Any, what: str, purpose: str, uid: str) -> Callable[[Any], 
 
 
 def column_names(given: Any, what: str, uid: str) -> tuple[str, ...]:
-    """The names of one column or several, each once."""
+    """Return the names of one column or several, each once."""
     names = (given,) if isinstance(given, str) else given
     if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
         raise ConfigurationError(
@@ -154,7 +154,7 @@ def column_names(given: Any, what: str, uid: str) -> tuple[str, ...]:
 
 
 def column_of(row: Any, name: str, purpose: str, uid: str) -> Any:
-    """A column's value in a row."""
+    """Return a column's value in a row."""
     try:
         return getattr(row, name)
     except AttributeError:
@@ -166,12 +166,12 @@ def column_of(row: Any, name: str, purpose: str, uid: str) -> Any:
 
 
 def _kind(key: Any) -> Any:
-    """What keys have in common that one of them may equal."""
+    """Return a value that is the same for all keys that may be equal to each other."""
     return tuple(map(_kind, key)) if isinstance(key, tuple) else type(key)
 
 
 def _rank(value: Any) -> tuple[bool, Any]:
-    """Nulls come last, as on Spark's workers."""
+    """Return a sort key that puts nulls last, as Spark's workers do."""
     return value is None, value
 
 

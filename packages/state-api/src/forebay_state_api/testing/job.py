@@ -61,7 +61,7 @@ _Tables = Callable[[StateDescriptor], tuple[TableSpec, Table]]
 
 @attrs.frozen
 class KeyedRow:
-    """A row, and where it belongs."""
+    """A row with its key, input and event time."""
 
     row: Any
     key: Any
@@ -73,7 +73,7 @@ class KeyedRow:
 
 
 class KeyedJob:
-    """Makes micro-batches of one operator, its subtasks one after another, on this thread."""
+    """Runs micro-batches of one operator, its subtasks one after another, on this thread."""
 
     def __init__(
         self,
@@ -102,11 +102,11 @@ class KeyedJob:
     ) -> None:
         """``storage`` is the state directory; ``forget`` empties the caches of the process.
 
-        ``compaction`` runs the backend's jobs, each as soon as it is submitted if not given;
-        ``restore`` is what the first version is made of, ``find_backend`` finds what stored it,
-        and ``options_of`` gives the settings of that backend by its name.
-        ``event_time`` gives the event time of a row, ``lateness`` how late rows may be; ``fresh``
-        makes a subtask's copy of the function. ``cache_bytes`` is what the backend may keep
+        ``compaction`` runs the backend's jobs; by default each runs as soon as it is submitted.
+        ``restore`` is the state that the first version begins with, ``find_backend`` finds the
+        backend that stored it, and ``options_of`` returns that backend's settings by its name.
+        ``event_time`` returns the event time of a row, ``lateness`` is how late rows may be;
+        ``fresh`` makes a subtask's copy of the function. ``cache_bytes`` is the backend's budget
         between micro-batches.
         """
         self.backend_class = backend_class
@@ -129,10 +129,10 @@ class KeyedJob:
         self.lateness = lateness
         self.cache_bytes = cache_bytes
         self.checkpoint: Checkpoint | None = None
-        """What the query's checkpoint says: set it for a job that runs like a stream."""
+        """The query's checkpoint: set it for a job that runs like a stream."""
         self.batch_id = 0
         self.reports: list[SubtaskReport] = []
-        """What the subtasks of the last micro-batch reported."""
+        """The reports of the last micro-batch's subtasks."""
         self._fresh = fresh
         self._forget = forget
         self._attempts = itertools.count()
@@ -143,10 +143,10 @@ class KeyedJob:
     def run(
         self, function: Any, rows: Iterable[Any], other: Iterable[Any] = (), *, crash: bool = False
     ) -> list[Any]:
-        """The rows that one micro-batch gives out; each row's key is its first field.
+        """Run one micro-batch and return the emitted rows; each row's key is its first field.
 
-        When it fails, nothing that was done can be seen by the next one, which is the same batch
-        again. With ``crash`` every subtask dies after its last record, before its commit.
+        If it fails, nothing is visible to the next one, which repeats the same batch. With
+        ``crash`` every subtask dies after its last record, before its commit.
         """
         records = [*self.keyed(rows), *self.keyed(other, 1)]
         return self.process(function, records, crash=crash)
@@ -159,7 +159,7 @@ class KeyedJob:
         given_out: Callable[[list[Any]], list[Any]] = list,
         crash: bool = False,
     ) -> list[Any]:
-        """As `run`, of rows that have their keys; ``given_out`` checks what a subtask gives out."""
+        """As `run`, for rows with keys; ``given_out`` checks the rows that a subtask emits."""
         out, reports = [], []
         for number, mine in enumerate(self._routed(records)):
             with self.subtask(function, number) as running:
@@ -174,7 +174,7 @@ class KeyedJob:
         return out
 
     def keyed(self, rows: Iterable[Any], side: int = 0) -> Iterator[KeyedRow]:
-        """Rows of one input that begin with their key."""
+        """Yield the rows of one input, whose first field is their key."""
         for row in rows:
             group = key_group_of(row[0], self.max_parallelism)
             at = None if self.event_time is None else self.event_time(row)
@@ -182,7 +182,7 @@ class KeyedJob:
             yield KeyedRow(row, canonical_key(row[0]), group, side, at_us)
 
     def feed(self, running: Subtask, records: Iterable[KeyedRow]) -> None:
-        """Hand rows to their subtask, in this order."""
+        """Pass rows to their subtask, in this order."""
         for side, some in itertools.groupby(records, key=lambda one: one.side):
             rows = list(some)
             times = [one.at_us for one in rows if one.at_us is not None]
@@ -192,7 +192,7 @@ class KeyedJob:
             running.process([one.row for one in rows], keys, groups, side)
 
     def subtask(self, function: Any, subtask: int = 0, *, new_state: bool = False) -> Subtask:
-        """A subtask of the next micro-batch, with a copy of ``function`` of its own."""
+        """Return a subtask of the next micro-batch, with its own copy of ``function``."""
         return Subtask(
             self._fresh(function),
             self.backend_class,
@@ -213,7 +213,7 @@ class KeyedJob:
         )
 
     def versions(self) -> OperatorVersions:
-        """The operator's versions, as a task sees them."""
+        """Return the operator's versions, as a task sees them."""
         return OperatorVersions(
             self.storage,
             uid=self.uid,
@@ -223,7 +223,7 @@ class KeyedJob:
 
     @property
     def run_key(self) -> str:
-        """Of the run that is going on."""
+        """The key of the current run."""
         return self._run.key
 
     def restart(
@@ -233,7 +233,7 @@ class KeyedJob:
         batch_id: int | None = None,
         same_process: bool = False,
     ) -> None:
-        """Begin a new run of the query, at ``batch_id`` if the checkpoint went back."""
+        """Start a new run of the query, at ``batch_id`` if the checkpoint went back."""
         self._run = _new_run()
         self._attempts = itertools.count()
         if parallelism is not None:
@@ -246,13 +246,13 @@ class KeyedJob:
     # -- scripts ------------------------------------------------------------------------------
 
     def do(self, key: Any, *accesses: Access, crash: bool = False) -> list[Any]:
-        """One micro-batch with one record; what each access gave."""
+        """Run one micro-batch with one record; return the result of each access."""
         return self.scripts([(key, accesses)], crash=crash)[0]
 
     def scripts(
         self, calls: Sequence[tuple[Any, Sequence[Access]]], *, crash: bool = False
     ) -> list[list[Any]]:
-        """One micro-batch with a record for each (key, accesses); the results in that order."""
+        """Run one micro-batch with a record for each (key, accesses); return results in order."""
         rows = [Script(key, number, accesses) for number, (key, accesses) in enumerate(calls)]
         function = script_function(self.style, self.descriptors)
         results = dict(self.run(function, rows, crash=crash))
@@ -261,16 +261,16 @@ class KeyedJob:
     # -- looking past the state objects -------------------------------------------------------
 
     def peek(self, descriptor: StateDescriptor, key: Any, namespace: Any = None) -> Any:
-        """What the newest version stores: a value or ``ABSENT``, a list, or a dict by address.
+        """Return the newest version's content: a value or ``ABSENT``, a list, or a dict by address.
 
-        With TTL, values, elements and map entries are ``(last access in µs, value)`` pairs. Asks
-        the backend's table, not the state objects, in a process that has cached nothing.
+        With TTL, values, elements and map entries are ``(last access in µs, value)`` pairs. Reads
+        the backend's table, not the state objects, as in a process that has cached nothing.
         """
         with self._newest([key]) as tables:
             return _content(*tables(descriptor), namespace, *self._placed(key))
 
     def peek_all(self, keys: Sequence[Any], namespace: Any = None) -> list[list[Any]]:
-        """For each key, what `peek` says of each of the job's descriptors; all in one opening."""
+        """Return, for each key, `peek` of each of the job's descriptors, with one opening."""
         with self._newest(keys) as tables:
             opened = [tables(descriptor) for descriptor in self.descriptors]
             return [
@@ -279,9 +279,9 @@ class KeyedJob:
             ]
 
     def stored_keys(self, descriptor: StateDescriptor, subtask: int = 0) -> list[tuple[Any, Any]]:
-        """The (namespace, key) pairs that the newest version stores for a subtask, as exported.
+        """Return the (namespace, key) pairs that the newest version exports for a subtask.
 
-        Asks as `peek` does; the backend has to claim `Capability.EXPORT`.
+        Reads as `peek` does; the backend must claim `Capability.EXPORT`.
         """
         groups = key_group_range_of(subtask, self.parallelism, self.max_parallelism)
         with self._newest_of(groups) as tables:
@@ -289,7 +289,7 @@ class KeyedJob:
             return [cell for page in table.export(1_000) for cell in _names(page)]
 
     def _placed(self, key: Any) -> tuple[int, Any]:
-        """The key group of a key, and the key as it is stored."""
+        """Return the key group of a key, and the key as it is stored."""
         return key_group_of(key, self.max_parallelism), canonical_key(key)
 
     def _newest(self, keys: Sequence[Any]) -> AbstractContextManager[_Tables]:
@@ -298,7 +298,7 @@ class KeyedJob:
 
     @contextmanager
     def _newest_of(self, groups: KeyGroupRange) -> Iterator[_Tables]:
-        """Opens states of the newest version in a process that has cached nothing."""
+        """Open states of the newest version as in a process that has cached nothing."""
         self._forget()
         with open_version(self.storage, uid=self.uid, range=groups) as reader:
             lineages = lineages_of(reader.manifests)
@@ -343,7 +343,7 @@ class KeyedJob:
         return {"checkpoint": self.checkpoint, "consecutive": True}
 
     def _routed(self, records: Iterable[KeyedRow]) -> list[list[KeyedRow]]:
-        """The rows of each subtask."""
+        """Return the rows of each subtask."""
         routed: list[list[KeyedRow]] = [[] for _ in range(self.parallelism)]
         for one in records:
             routed[subtask_of(one.group, self.parallelism, self.max_parallelism)].append(one)
@@ -355,7 +355,7 @@ def _new_run() -> RunIdentity:
 
 
 def _names(changes: Changes) -> Iterator[tuple[Any, Any]]:
-    """The (namespace, key) of everything in ``changes``."""
+    """Yield the (namespace, key) of everything in ``changes``."""
     for namespace, points in changes.points.items():
         yield from ((namespace, key) for key in points.keys)
     for contents in (changes.lists, changes.maps):

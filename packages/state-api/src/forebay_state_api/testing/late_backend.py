@@ -1,4 +1,4 @@
-"""`late_backend`: any backend, with reads that are answered late and in another order.
+"""`late_backend`: any backend, with reads that are answered late and out of order.
 
 ::
 
@@ -7,9 +7,9 @@
         def backend_class(self):
             return late_backend(MyBackend, seed=1)
 
-Nothing is resident: what a micro-batch has not read or written yet is asked of the backend, as it
-would be of one on slow storage. A seed decides which of the reads under way is answered next, and
-when. Reads run on the task thread, so one seed always gives the same run.
+Nothing is resident: cells that a micro-batch has not read or written yet are read from the backend,
+as from a backend on slow storage. A seed decides which pending read is answered next, and when.
+Reads run on the task thread, so a seed always gives the same run.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from forebay_state_api.job.futures import current_scheduler
 from forebay_state_api.keys import KeyGroupRange
 
 STILL_WAITING: Final = 0.5
-"""How often a look at the answers finds none, although reads are under way."""
+"""The share of polls that find no answer although reads are pending."""
 
 
 def late_backend(backend_class: type[StateBackend], seed: int = 0) -> type[StateBackend]:
-    """``backend_class``, its reads answered late and in an order that ``seed`` decides.
+    """Return ``backend_class`` with reads answered late, in an order that depends on ``seed``.
 
-    The class keeps its name, its settings and its files: state may move between the two.
+    The new class has the same name, settings and files, so state can move between the two.
     """
 
     class Late(LateBackend):
@@ -64,7 +64,7 @@ def late_backend(backend_class: type[StateBackend], seed: int = 0) -> type[State
 
 
 class LateBackend(StateBackend):
-    """A backend whose tables are `LateTable`; `late_backend` makes the class for one."""
+    """A backend whose tables are `LateTable`; `late_backend` makes a subclass for a backend."""
 
     inner_class: ClassVar[type[StateBackend]]
     inner_seed: ClassVar[int]
@@ -105,7 +105,7 @@ class LateBackend(StateBackend):
 
 
 class LateTable(Table):
-    """A table that is not resident, over one that may be."""
+    """A table that is not resident, around a table that may be."""
 
     def __init__(self, inner: Table) -> None:
         self._inner = inner
@@ -136,9 +136,9 @@ class LateTable(Table):
 
 
 class LateReads(Reads):
-    """The reads of one subtask: those under way, and the answers that have arrived.
+    """The reads of one subtask: pending reads, and answers that have arrived.
 
-    Stands in for the scheduler's threads and for the queue of what they answer.
+    It replaces the scheduler's threads and the queue of their results.
     """
 
     def __init__(self, random: Random) -> None:
@@ -158,23 +158,23 @@ class LateReads(Reads):
         return iter([fn(*arguments) for arguments in zip(*iterables, strict=False)])
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002, ARG002
-        """Forget what is under way."""
+        """Forget pending reads."""
         self._under_way.clear()
 
     # -- as a queue ---------------------------------------------------------------------------
 
     def put(self, action: Callable[[], object]) -> None:
-        """An answer, or what another thread wants done. Callable from any thread."""
+        """Add an answer, or an action of another thread. Callable from any thread."""
         self._arrived.put(action)
 
     def get_nowait(self) -> Callable[[], object]:
-        """What arrived next; `queue.Empty` also where a read under way takes its time."""
+        """Return what arrived next; raise `queue.Empty` also if a pending read is still slow."""
         if self._arrived.empty() and self._random.random() >= STILL_WAITING:
             self._carry_out()
         return self._arrived.get_nowait()
 
     def get(self, timeout: float | None = None) -> Callable[[], object]:
-        """What arrives next."""
+        """Return what arrives next."""
         if self._arrived.empty():
             self._carry_out()
         return self._arrived.get(timeout=timeout)
@@ -185,7 +185,7 @@ class LateReads(Reads):
 
 
 def _write(table: Table, changes: Changes) -> None:
-    """Bring the cells of a resident table along, which it expects before it hears of changes."""
+    """Update the cells of a resident table, which it expects before it is passed the changes."""
     for namespace, points in changes.points.items():
         _write_points(table.space(namespace).cells, points)
     for namespace, lists in changes.lists.items():
@@ -216,7 +216,7 @@ def _write_maps(cells: dict[Any, Any], maps: Mapping[Any, MapChange]) -> None:
 
 
 def _keep(cells: dict[Any, Any], key: Any, content: Any) -> None:
-    """Replace a content, never change it: a scan may be looking at it."""
+    """Replace a content, never change it in place: a scan may be reading it."""
     if content:
         cells[key] = content
     else:

@@ -1,11 +1,11 @@
-"""Record methods as data: requests, callbacks that make more of them, awaits, and their order.
+"""Record methods as data: requests, callbacks that make more requests, awaits, and their order.
 
-A program is a list of operations, carried out by `perform` over the states of an operator or over a
-`Model` of them. What happens in which order, and in which namespace, is the same in both: that is
-the life of a record (decision 0008).
+A program is a list of operations, which `perform` executes on the states of an operator or on a
+`Model` of them. The order of events and their namespaces are the same in both; this is the life of
+a record (docs/decisions/0008-the-life-of-a-record.md).
 
 ``("read", state)``, ``("write", state)``, ``("add",)``, ``("sum",)``, ``("append",)`` and
-``("completed",)`` make a future each, ``("combine", positions)`` one of those made before.
+``("completed",)`` each make a future; ``("combine", positions)`` combines futures made before.
 ``("then", position, body)`` and ``("compose", position, body)`` chain a program to one;
 ``("each", body)`` runs one for each element of the list. ``("await", position)`` is for coroutines:
 a program is one behind ``"async"``.
@@ -29,22 +29,22 @@ _REQUESTS: Final = frozenset({"read", "write", "add", "sum", "append", "complete
 
 
 class Performer:
-    """Carries out one program; what it saw is in ``log``."""
+    """Executes one program, and records its observations in ``log``."""
 
     def __init__(self, states: Any, combine_all: Callable[[list[Any]], Any], ctx: Any) -> None:
-        """``states`` has the states as attributes, ``ctx`` the namespaces."""
+        """``states`` has the states as attributes; ``ctx`` sets namespaces."""
         self.states = states
         self.combine_all = combine_all
         self.ctx = ctx
         self.log: list[Any] = []
         self.futures: list[Any] = []
         self.requests: list[Any] = []
-        """Those of them that need no callback to end: a callback may wait for them."""
+        """Futures that complete without a callback, so that a callback may wait for them."""
         self.steps = 0
 
     def perform(self, program: Program, *, in_callback: bool = False) -> Any:
-        """Carry it out, as a coroutine if it begins with ``"async"``; the last future it made."""
-        # A callback that waited for what hangs on its own end would wait for ever.
+        """Execute it, as a coroutine if it begins with ``"async"``; return the last future."""
+        # A callback that waited for a future that depends on its own end would wait for ever.
         known = self.requests if in_callback else self.futures
         if program and program[0] == "async":
             return self._perform_async(program[1:], known)
@@ -147,7 +147,7 @@ class Performer:
 
 
 def _shown(value: Any) -> Any:
-    """What of a result can be compared."""
+    """Return the comparable part of a result."""
     if isinstance(value, list):
         return [_shown(one) for one in value]
     return value if isinstance(value, int | None) else "?"
@@ -166,7 +166,7 @@ class ModelFuture:
         self.callbacks: list[tuple[Any, Callable[[Any], Any]]] = []
 
     def attach(self, callback: Callable[[Any], Any]) -> None:
-        """Have ``callback`` run in its turn, in the namespace of now."""
+        """Run ``callback`` when its turn comes, in the current namespace."""
         entry = (self.model.current_namespace, callback)
         if self.done:
             self.model.late.append((*entry, self.value))
@@ -174,7 +174,7 @@ class ModelFuture:
             self.callbacks.append(entry)
 
     def fulfil(self, value: Any) -> None:
-        """Complete it: all that hangs on it is next."""
+        """Complete it; everything that depends on it runs next."""
         self.value, self.done = value, True
         self.model.stack += [(*entry, value) for entry in reversed(self.callbacks)]
 
@@ -213,14 +213,14 @@ class ModelFuture:
 
 
 class Model:
-    """One record: every request waits for its turn, nothing is taken in passing."""
+    """One record, in which every request waits for its turn."""
 
     def __init__(self, cells: dict[Any, Any]) -> None:
-        """``cells`` are those of the key: (state, namespace) → content."""
+        """``cells`` are the key's cells: (state, namespace) → content."""
         self.cells = cells
         self.current_namespace: Any = None
         self.requests: deque[ModelFuture] = deque()
-        """In order; none of them has completed."""
+        """Pending requests, in order."""
         self.late: deque[tuple[Any, Callable[[Any], Any], Any]] = deque()
         self.stack: list[tuple[Any, Callable[[Any], Any], Any]] = []
         self.v, self.w, self.r, self.l = (ModelState(self, name) for name in "vwrl")
@@ -230,7 +230,7 @@ class Model:
         self.current_namespace = namespace
 
     def request(self, value: Any) -> ModelFuture:
-        """The next request."""
+        """Add the next request."""
         future = ModelFuture(self, value)
         self.requests.append(future)
         return future
@@ -238,14 +238,14 @@ class Model:
     completed = request
 
     def write(self) -> ModelFuture:
-        """A write that has taken effect; complete at once if nothing before it is unfinished."""
+        """Add a write that has taken effect; it completes at once if no earlier one is pending."""
         future = self.request(None)
         if not self.stack and not self.late and len(self.requests) == 1:
             self.requests.pop().done = True
         return future
 
     def passes(self, awaited: ModelFuture) -> bool:
-        """Whether an await goes on at once: nothing hangs on the future or before it."""
+        """Return whether an await resumes at once: nothing depends on the future or precedes it."""
         if self.stack or self.late:
             return False
         if awaited.done:
@@ -293,7 +293,7 @@ class Model:
         return after
 
     def run(self, performer: Performer, program: Program) -> None:
-        """The record, from its first step to its last."""
+        """Run the record from its first step to its last."""
         returned = performer.perform(program)
         if returned.__class__ is CoroutineType:
             self.drive(returned, lambda _: None)
@@ -312,7 +312,7 @@ class Model:
 
 
 class ModelState:
-    """Any of the states of a `Model`."""
+    """One of the states of a `Model`."""
 
     def __init__(self, model: Model, name: str) -> None:
         self.model = model
@@ -323,17 +323,17 @@ class ModelState:
         return self.name, self.model.current_namespace
 
     def value(self) -> Any:
-        """What is stored."""
+        """Return the stored value."""
         return self.model.cells.get(self._cell)
 
     get = value
 
     def async_value(self) -> ModelFuture:
-        """A future of that."""
+        """Return a future of the stored value."""
         return self.model.request(self.value())
 
     def async_get(self) -> ModelFuture:
-        """A future of that; of an iterator, for the list."""
+        """Return a future of the stored value; for the list, of an iterator."""
         if self.name == "l":
             return self.model.request(ModelIterator(self.model, [*(self.value() or ())]))
         return self.async_value()
@@ -361,7 +361,7 @@ class ModelIterator:
         self.elements = elements
 
     def on_next(self, fn: Callable[[Any], Any]) -> ModelFuture:
-        """As `StateIterator.on_next`: a request; its calls run beside each other in its turn."""
+        """As `StateIterator.on_next`: a request; its calls run concurrently when its turn comes."""
         result = ModelFuture(self.model)
         namespace = self.model.current_namespace
         futures: list[ModelFuture] = []
@@ -391,7 +391,7 @@ class ModelIterator:
 
 
 def expected(cells: dict[Any, Any], program: Program) -> tuple[list[Any], dict[Any, Any]]:
-    """What a program logs over ``cells``, which it changes, and what they are then."""
+    """Run a program on a model of ``cells``; return its log and the changed cells."""
     model = Model(cells)
     performer = Performer(model, model.combine_all, model)
     model.run(performer, program)
@@ -399,5 +399,5 @@ def expected(cells: dict[Any, Any], program: Program) -> tuple[list[Any], dict[A
 
 
 def no_cells() -> dict[Any, Any]:
-    """Nothing stored."""
+    """Return empty cells."""
     return defaultdict(lambda: None)

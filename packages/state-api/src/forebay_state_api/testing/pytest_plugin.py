@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class MakeHarness(Protocol):
-    """What ``harness`` gives: arguments as for `FunctionHarness`, but for ``backend``."""
+    """The type of ``harness``: it takes the arguments of `FunctionHarness` except ``backend``."""
 
     def __call__(self, fn: Any, key_by: Any, **options: Any) -> FunctionHarness:
         """Make a harness that is closed after the test."""
@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test that asks for ``harness`` once for each backend."""
+    """Run a test that uses ``harness`` once for each backend."""
     if "forebay_backend" in metafunc.fixturenames:
         from forebay_state_api.plugins import plugins
 
@@ -53,17 +53,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def forebay_backend(request: pytest.FixtureRequest) -> str:
-    """Name of the backend of this run of the test."""
+    """Return the name of the backend in this run of the test."""
     name: str = request.param
     return name
 
 
 @pytest.fixture
 def harness(forebay_backend: str, request: pytest.FixtureRequest) -> Iterator[MakeHarness]:
-    """Makes harnesses on the backend at hand."""
+    """Return a function that makes harnesses on the current backend."""
     made: list[FunctionHarness] = []
     late = request.config.getoption("--forebay-late")
-    # Where Spark is installed, the harness that takes a schema.
+    # If Spark is installed, use the harness that takes a schema.
     with_spark = find_spec("forebay_spark_runtime") is not None
     package = "forebay_spark_runtime" if with_spark else "forebay_state_api"
     harness_class = import_module(f"{package}.testing").FunctionHarness

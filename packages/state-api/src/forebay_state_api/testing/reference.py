@@ -1,8 +1,8 @@
-"""`ReferenceBackend`: the smallest backend that keeps the whole contract, to be read and copied.
+"""`ReferenceBackend`: the smallest backend that fulfils the whole contract, as an example to copy.
 
-Its tables are not resident: the engine holds what a micro-batch has touched, and asks for the rest
-with `get_many`, `get_entries` and `Scan.pages`, on worker threads. Each commit that changed
-something writes the whole range as one sealed object; nothing else makes it slow, or simple.
+Its tables are not resident: the engine holds the cells that a micro-batch has touched, and reads
+the rest with `get_many`, `get_entries` and `Scan.pages`, on worker threads. Each commit with
+changes writes the whole range as one sealed object, which is simple and slow.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ReferenceBackend(StateBackend):
     def __init__(self, opening: Opening, stored: dict[str, list[Block]]) -> None:
         self._opening = opening
         self._stored = stored
-        """Tables that were not asked for yet; of several parents, several blocks each."""
+        """Tables that were not declared yet; with several parents, several blocks each."""
         self._tables: dict[str, ReferenceTable] = {}
 
     @classmethod
@@ -103,7 +103,7 @@ class ReferenceBackend(StateBackend):
         return f"{files} of {_operator(self._opening)}, state {spec.name!r}"
 
     def _content(self) -> dict[str, list[Block]]:
-        """All tables; those that were not asked for as they were found."""
+        """Return all tables; undeclared tables are unchanged."""
         tables = {name: [table.dump()] for name, table in self._tables.items()}
         return self._stored | tables
 
@@ -160,7 +160,7 @@ class ReferenceTable(Table):
                 yield Changes.whole(self.spec.shape, namespace, rows)
 
     def load(self, cells: Sequence[Cell], reader: TableSpec, where: str) -> None:
-        """Take what is stored at ``where``; ``reader``'s codecs know how it was written."""
+        """Load the cells stored at ``where``; ``reader``'s codecs match how they were written."""
         key: Any = None
         with decoding(lambda _: f"{where}, key {key!r}"):
             for group, namespace, packed, content in cells:
@@ -169,7 +169,7 @@ class ReferenceTable(Table):
                 named[key] = (group, _unpacked(reader, content))
 
     def dump(self) -> Block:
-        """What `load` takes, and how it was packed."""
+        """Return the cells for `load`, with the description under which they were packed."""
         cells = [
             (group, name, self.spec.key.pack_one(key), _packed(self.spec, content))
             for namespace, cells in self._cells.items()
@@ -182,7 +182,7 @@ class ReferenceTable(Table):
         return self._cells.get(namespace, {}).get(key, (0, default))[1]
 
     def _set(self, namespace: Any, key: Any, group: int, content: Any) -> None:
-        """Replace a content, never change it: a scan may be looking at it."""
+        """Replace a content, never change it in place: a scan may be reading it."""
         cells = self._cells.setdefault(namespace, {})
         if content is ABSENT or (not content and self.spec.shape is not Shape.POINT):
             cells.pop(key, None)
@@ -191,7 +191,7 @@ class ReferenceTable(Table):
 
 
 class ReferenceScan(Scan):
-    """One content, as it was."""
+    """A snapshot of one content."""
 
     def __init__(self, elements: Any, delay_s: float) -> None:
         self._elements = list(elements)
@@ -232,7 +232,7 @@ def _unpair(data: bytes) -> tuple[bytes, bytes]:
 
 
 def _read(opening: Opening, file: StateFile) -> dict[str, list[Block]]:
-    """The tables in a file; an error names the file, the operator and the version."""
+    """Read the tables in a file; an error names the file, the operator and the version."""
     what = f"{file.name} of {_operator(opening)}"
     try:
         data = opening.storage.get(file.name)

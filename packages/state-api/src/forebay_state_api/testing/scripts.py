@@ -1,8 +1,8 @@
-"""State accesses as data, carried out in every style in which a function can be written.
+"""State accesses as data, executed in every style in which a function can be written.
 
 An access is a tuple: ``("counts.put", "a", 1)`` calls ``put("a", 1)`` of the state ``counts``;
 ``("namespace", "w1")`` makes a namespace current; a leading ``!`` expects a `ValueError` at the
-call. What a whole script gives is the same in all styles, on every backend: that is the contract.
+call. By contract, a script gives the same results in all styles, on every backend.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Access = tuple[Any, ...]
 """``("state.method", *arguments)`` or ``("namespace", value)``."""
 
 REFUSED = "ValueError"
-"""What an access with a leading ``!`` gives."""
+"""The result of an access with a leading ``!``."""
 
 
 class Style(enum.Enum):
@@ -31,7 +31,7 @@ class Style(enum.Enum):
     COROUTINE = "coroutine"
     CALLBACK = "callback"
     UNCHAINED = "unchained"
-    """All at once: each access is issued before the one before it has been answered."""
+    """All at once: each access is issued before the previous one has been answered."""
 
 
 class Script(NamedTuple):
@@ -43,9 +43,9 @@ class Script(NamedTuple):
 
 
 class ScriptFunction(KeyedProcessFunction[Any, Script, tuple[int, list[Any]]]):
-    """Carries out scripts; gives out ``(number, results)`` for each.
+    """Executes scripts; emits ``(number, results)`` for each.
 
-    Iterators become lists, those of maps sorted, so that results can be compared.
+    Iterators become lists, sorted for maps, so that results can be compared.
     """
 
     def __init__(self, descriptors: Sequence[StateDescriptor]) -> None:
@@ -56,7 +56,7 @@ class ScriptFunction(KeyedProcessFunction[Any, Script, tuple[int, list[Any]]]):
         self.states = {one.name: declared(context, one) for one in self.descriptors}
 
     def call(self, ctx: RuntimeContext, access: Access, prefix: str) -> Any:
-        """Issue one access; with ``prefix`` ``async_`` where the state has such a method."""
+        """Issue one access; ``prefix`` ``async_`` applies if the state has such a method."""
         name, *arguments = access
         if name == "namespace":
             return ctx.set_current_namespace(*arguments)
@@ -72,13 +72,13 @@ class ScriptFunction(KeyedProcessFunction[Any, Script, tuple[int, list[Any]]]):
         return "not refused"
 
     def answer(self, access: Access, result: Any) -> Any:
-        """The result in a form that can be compared."""
+        """Return the result in a comparable form."""
         if not isinstance(result, list) or access[0].rpartition(".")[2] in {"get", "add"}:
             return result
         return sorted(result, key=repr)
 
     def issue(self, ctx: RuntimeContext, access: Access) -> StateFuture[Any]:
-        """Issue an access asynchronously; a future of its comparable result."""
+        """Issue an access asynchronously; return a future of its comparable result."""
         issued = self.call(ctx, access, "async_")
         if not isinstance(issued, StateFuture):
             return completed_future(self.answer(access, issued))
@@ -109,7 +109,7 @@ class CoroutineScripts(ScriptFunction):
 
 
 class CallbackScripts(ScriptFunction):
-    """`Style.CALLBACK`: each access is issued in a callback of the one before it."""
+    """`Style.CALLBACK`: each access is issued in a callback of the previous one."""
 
     def process_element(self, row: Script, ctx: RuntimeContext) -> Any:
         results: list[Any] = []
@@ -133,7 +133,7 @@ class UnchainedScripts(ScriptFunction):
 
 
 def script_function(style: Style, descriptors: Sequence[StateDescriptor]) -> ScriptFunction:
-    """A function that carries out scripts in a style."""
+    """Return a function that executes scripts in a style."""
     classes: dict[Style, type[Any]] = {
         Style.SYNCHRONOUS: SynchronousScripts,
         Style.COROUTINE: CoroutineScripts,
@@ -145,7 +145,7 @@ def script_function(style: Style, descriptors: Sequence[StateDescriptor]) -> Scr
 
 
 def declared(context: RuntimeContext, descriptor: Any) -> Any:
-    """The state of a descriptor of any kind."""
+    """Declare and return the state of a descriptor of any kind."""
     return context._declare(descriptor)  # noqa: SLF001 - what all getters call
 
 

@@ -1,4 +1,4 @@
-"""Schedules of several threads that are the same every time: a test decides who goes next.
+"""Repeatable schedules of several threads: a test decides which thread runs next.
 
 ::
 
@@ -23,11 +23,11 @@ _PATIENCE_S = 30.0
 
 
 class ScheduleError(AssertionError):
-    """The threads did not do what the schedule says."""
+    """The threads did not follow the schedule."""
 
 
 class _Abandoned(BaseException):
-    """Ends a thread whose test is over."""
+    """Ends a thread whose test has ended."""
 
 
 @attrs.define(eq=False)
@@ -51,19 +51,19 @@ class Sequencer:
     """
 
     def __init__(self) -> None:
-        """Without threads; see `start`."""
+        """Create a sequencer without threads; see `start`."""
         self._changed = threading.Condition()
         self._actors: dict[str, _Actor] = {}
         self._local = threading.local()
 
     def start(self, name: str, work: Callable[[], object]) -> None:
-        """Add a thread that will do ``work``; it begins at the first `run_until` or `finish`."""
+        """Add a thread that will run ``work``; it starts at the first `run_until` or `finish`."""
         actor = _Actor(name)
         actor.thread = threading.Thread(target=self._run, args=(actor, work), daemon=True)
         self._actors[name] = actor
 
     def at(self, point: str) -> None:
-        """Say in a thread that it has come to ``point``; returns when the test lets it go on."""
+        """Announce that this thread has reached ``point``; return when the test continues it."""
         actor: _Actor | None = getattr(self._local, "actor", None)
         if actor is None or actor.target is None or not fnmatchcase(point, actor.target):
             return
@@ -76,9 +76,9 @@ class Sequencer:
             actor.stopped_at = None
 
     def run_until(self, name: str, pattern: str = "*") -> str:
-        """Let a thread go on to the next point that matches; return that point.
+        """Run a thread to the next point that matches; return that point.
 
-        `ScheduleError` when it ends before; what it raised is the cause.
+        Raises `ScheduleError` if the thread ends before; its exception is the cause.
         """
         actor = self._go(name, pattern)
         if actor.stopped_at is None:
@@ -86,7 +86,7 @@ class Sequencer:
         return actor.stopped_at
 
     def finish(self, name: str) -> Any:
-        """Let a thread run to its end; return what it returned, raise what it raised."""
+        """Run a thread to its end; return its result, or raise its exception."""
         actor = self._go(name, None)
         if actor.error is not None:
             raise actor.error
@@ -96,7 +96,7 @@ class Sequencer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End all threads that are still at a point."""
+        """End all threads that are stopped at a point."""
         with self._changed:
             for actor in self._actors.values():
                 actor.abandoned = True
@@ -125,7 +125,7 @@ class Sequencer:
         try:
             actor.result = work()
         except _Abandoned:
-            pass  # the test is over, and nobody asks for a result
+            pass  # the test has ended, and nobody needs a result
         except BaseException as error:  # noqa: BLE001 - handed to the test by finish
             actor.error = error
         with self._changed:

@@ -1,7 +1,7 @@
-"""Object storages for tests: one that fails as told, one that counts, one that lives by a clock.
+"""Object storages for tests: with planned faults, with counters, with a manual clock.
 
-Each wraps another storage; a `child` shares faults, counts and clock with the storage that it was
-taken from, and names in faults and counts are full names, as seen from the outermost wrapper.
+Each wraps another storage; a `child` shares faults, counts and clock with its parent, and names in
+faults and counts are full names, as seen from the outermost wrapper.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ T = TypeVar("T")
 
 
 class WrappedStorage(ForwardingStorage):
-    """Passes every request on to another storage; subclasses say what happens around it.
+    """Forwards every request to another storage; subclasses add behaviour.
 
-    It waits, so that several requests come from several threads whatever it wraps, and deletes one
-    object at a time.
+    Its `waits` is true, so that several requests come from several threads whatever it wraps, and
+    it deletes one object at a time.
     """
 
     def __init__(self, inner: ObjectStorage) -> None:
@@ -47,16 +47,16 @@ class WrappedStorage(ForwardingStorage):
 
 
 class FaultKind(enum.Enum):
-    """What goes wrong with a request."""
+    """The way in which a request goes wrong."""
 
     BEFORE = "before"
-    """The error comes and nothing has happened."""
+    """It raises, and nothing has happened."""
     AFTER = "after"
-    """The error comes although the request has taken effect."""
+    """It raises although the request has taken effect."""
     TORN = "torn"
-    """A put stores only the first half, and the error comes."""
+    """A put stores only the first half, and raises."""
     ALTERED = "altered"
-    """A get or get_ranges gives one byte changed; no error."""
+    """A get or get_ranges returns one changed byte, without an error."""
 
 
 class Crash(BaseException):
@@ -73,15 +73,15 @@ class Fault:
     """The full object name, or a pattern: ``versions/*/manifest-*``."""
     kind: FaultKind = FaultKind.BEFORE
     skip: int = 0
-    """So many matching requests go well first."""
+    """The number of matching requests that succeed first."""
     count: int | None = 1
-    """So many matching requests go wrong; ``None`` for all that follow."""
+    """The number of matching requests that go wrong; ``None`` for all later ones."""
     error: Callable[[], BaseException] = attrs.field(
         default=lambda: StorageError("injected by the test")
     )
 
     def strikes(self, operation: str, name: str) -> bool:
-        """Whether this request goes wrong; counts it if it matches."""
+        """Return whether this request goes wrong; counts it if it matches."""
         if not (fnmatchcase(operation, self.operation) and fnmatchcase(name, self.name)):
             return False
         if self.skip > 0:
@@ -94,10 +94,10 @@ class Fault:
 
 
 class FaultyStorage(WrappedStorage):
-    """Fails where its `faults` say so, and calls ``latency`` before every request.
+    """Fails according to its `faults`, and calls ``latency`` before every request.
 
-    ``latency(operation, name)`` may block, for example at a `Sequencer`'s point; it decides when
-    the request goes on. Faults are looked at one request at a time, in their order.
+    ``latency(operation, name)`` may block, for example at a `Sequencer`'s point, and so decides
+    when the request continues. Faults are checked for one request at a time, in their order.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class FaultyStorage(WrappedStorage):
 
 
 def _altered(answer: T) -> T:
-    """``answer`` with the lowest bit of its middle byte changed."""
+    """Return ``answer`` with the lowest bit of its middle byte changed."""
     if isinstance(answer, bytes) and answer:
         middle = len(answer) // 2
         changed = answer[:middle] + bytes([answer[middle] ^ 1]) + answer[middle + 1 :]
@@ -169,21 +169,21 @@ class CountingStorage(WrappedStorage):
 
     @property
     def counts(self) -> Counter[str]:
-        """How many requests of each operation."""
+        """Return the number of requests of each operation."""
         return Counter(operation for operation, _ in self.requests)
 
     @property
     def bytes_read(self) -> int:
-        """Bytes that get and get_ranges gave."""
+        """Bytes returned by get and get_ranges."""
         return self._bytes["read"]
 
     @property
     def bytes_written(self) -> int:
-        """Bytes that puts were given."""
+        """Bytes passed to puts."""
         return self._bytes["written"]
 
     def reset(self) -> None:
-        """Begin to count anew."""
+        """Reset all counts to zero."""
         self.requests.clear()
         self._bytes.clear()
 
@@ -210,7 +210,7 @@ def _size(answer: object) -> int:
 
 
 class ClockedStorage(WrappedStorage):
-    """Objects bear the time of a `ManualClock` instead of the store's own."""
+    """Objects get the time of a `ManualClock` instead of the store's time."""
 
     def __init__(self, inner: ObjectStorage, clock: ManualClock) -> None:
         """Wrap ``inner``; objects that were put past this wrapper keep the store's time."""

@@ -1,4 +1,4 @@
-"""What a harness looks at: its own newest version, or the one that it will begin with."""
+"""The stored version that a harness inspects: its own newest one, or the one it will begin with."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Stored:
     """Rooted at the operator's folder."""
     uid: str
     version: int | None
-    """The newest complete one if not given; 0 is empty."""
+    """Default: the newest complete version; 0 is the empty version."""
     run_key: str | None = None
-    """The run that made it, where that is known."""
+    """The run that made it, if it is known."""
 
     @classmethod
     def source_of(cls, storage: OperatorStorage, asked: RestoreFrom, uid: str) -> Stored:
-        """What an operator whose folder is ``storage`` begins with."""
+        """Return the version that an operator with the folder ``storage`` begins with."""
         found = find_source(storage, asked, batch_id=0, uid=uid, epochs=list_epochs(storage))
         return cls(
             storage=storage.sibling(found.folder),
@@ -46,11 +46,11 @@ class Stored:
         return {"uid": self.uid, "version": self.version, "run_key": self.run_key}
 
     def opened(self) -> VersionReader:
-        """The version, pinned."""
+        """Open the version, pinned."""
         return open_version(self.storage, **self.where())
 
     def check_key(self, declared: ValueCodec) -> None:
-        """Refuse keys of another type than those that are stored."""
+        """Refuse keys of a type other than the stored keys'."""
         if self.version == 0:
             return
         with self.opened() as reader:
