@@ -39,32 +39,28 @@ class OperatorStorage(ForwardingStorage):
         """Return the folder of another operator in the same state directory."""
         return self if folder == self.folder else OperatorStorage(self.root, folder)
 
-    # Requests that every micro-batch makes go straight to the operator's folder.
-
-    def put(self, name: str, data: bytes) -> None:
-        self.inner.put(name, data)
-
-    def put_if_absent(self, name: str, data: bytes) -> bool:
-        return self.inner.put_if_absent(name, data)
-
     def get(self, name: str) -> bytes:
-        if name.startswith(FOREIGN):
-            return self.root.get(name[len(FOREIGN) :])
-        return self.inner.get(name)
+        storage, below = self._located(name)
+        return storage.get(below)
 
     def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
-        if name.startswith(FOREIGN):
-            return self.root.get_ranges(name[len(FOREIGN) :], ranges)
-        return self.inner.get_ranges(name, ranges)
+        storage, below = self._located(name)
+        return storage.get_ranges(below, ranges)
 
     def list(self, prefix: str = "") -> builtins.list[ObjectInfo]:
-        if prefix.startswith(FOREIGN):
-            found = self.root.list(prefix[len(FOREIGN) :])
-            return [attrs.evolve(info, name=f"{FOREIGN}{info.name}") for info in found]
-        return self.inner.list(prefix)
+        storage, below = self._located(prefix)
+        if storage is self.inner:
+            return storage.list(below)
+        return [attrs.evolve(info, name=f"{FOREIGN}{info.name}") for info in storage.list(below)]
 
     def child(self, prefix: str) -> ObjectStorage:
         return self.inner.child(prefix)
+
+    def _located(self, name: str) -> tuple[ObjectStorage, str]:
+        """Return the storage that holds ``name``, and its name there."""
+        if name.startswith(FOREIGN):
+            return self.root, name[len(FOREIGN) :]
+        return self.inner, name
 
 
 def split(name: str, own: str) -> tuple[str, str]:
