@@ -13,13 +13,14 @@ from forebay_backend_lsm.files.checking import damage_of
 from forebay_backend_lsm.files.layout import MAGIC
 from forebay_backend_lsm.files.reading import SortedFile
 from forebay_backend_lsm.reports import FileReport, OperatorReport, Report
-from forebay_state_api.commands.conf_options import conf_options, settings_of
+from forebay_state_api.commands.conf_options import conf_options
 from forebay_state_api.commands.report import json_option, print_json
 from forebay_state_api.commands.state_directory import state_directory
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.contract.object_storage import ObjectInfo, ObjectNotFoundError, ObjectStorage
 from forebay_state_api.errors import ConfigurationError, ForebayError
 from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.settings import Settings
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.versions.folder import FOREIGN
 from forebay_state_api.versions.layout import version_of
@@ -37,14 +38,12 @@ def lsm() -> None:
 @click.argument("place", metavar="FILE|DIR")
 @json_option
 @conf_options
-def inspect(
-    place: str, conf: tuple[str, ...], properties_file: Path | None, *, as_json: bool
-) -> None:
+def inspect(place: str, settings: Settings, *, as_json: bool) -> None:
     """Print a file's footer, or the newest versions below a directory with their runs and sizes.
 
     DIR is an operator's directory, or one above it.
     """
-    options = settings_of(conf, properties_file).storage_options()
+    options = settings.storage_options()
     folder = None if Path(place).is_file() else _Folder.of(open_storage(place, options))
     if folder is not None and folder.objects:
         report = _of_folder(folder)
@@ -58,16 +57,9 @@ def inspect(
 @json_option
 @conf_options
 @click.pass_context
-def verify(
-    context: click.Context,
-    place: str,
-    conf: tuple[str, ...],
-    properties_file: Path | None,
-    *,
-    as_json: bool,
-) -> None:
+def verify(context: click.Context, place: str, settings: Settings, *, as_json: bool) -> None:
     """Read every file below DIR; report what is damaged, with exit status 1 if anything is."""
-    folder = _Folder.of(state_directory(place, conf, properties_file))
+    folder = _Folder.of(state_directory(place, settings))
     found = (one for manifests in folder.manifests().values() for one in manifests)
     damaged = [[fault] for fault in found if isinstance(fault, str)]
     checked = 0

@@ -10,10 +10,11 @@ import click
 from forebay_compaction_ray.client.endpoints import EndpointList, Endpoints
 from forebay_compaction_ray.commands import inspection
 from forebay_compaction_ray.commands.limits import limit_options
-from forebay_state_api.commands.conf_options import conf_options, settings_of
+from forebay_state_api.commands.conf_options import conf_options
 from forebay_state_api.commands.report import json_option, print_json
 from forebay_state_api.commands.state_directory import state_directory
 from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.settings import Settings
 
 _PORT: Final = 9461
 
@@ -74,13 +75,7 @@ def compaction() -> None:
 @click.option("--metrics-port", type=click.IntRange(1, 65535), help="Prometheus text here.")
 @click.option("--address-file", type=click.Path(path_type=Path), help="Write the address here too.")
 @conf_options
-def start(
-    conf: tuple[str, ...],
-    properties_file: Path | None,
-    ray: str,
-    address_file: Path | None,
-    **given: Any,
-) -> None:
+def start(settings: Settings, ray: str, address_file: Path | None, **given: Any) -> None:
     """Start a gateway and workers; the last line printed is the gateway's address.
 
     With `--address local` the command goes on until it is interrupted or the gateway is stopped;
@@ -89,7 +84,6 @@ def start(
     """
     from forebay_compaction_ray.commands import start
 
-    settings = settings_of(conf, properties_file)
     start.start(ray, address_file, settings.storage_options(), given)
 
 
@@ -151,47 +145,34 @@ _addresses = click.argument("addresses", nargs=-1, required=True, metavar="IP:PO
 @_addresses
 @json_option
 @conf_options
-def add(
-    conf: tuple[str, ...],
-    properties_file: Path | None,
-    addresses: tuple[str, ...],
-    *,
-    as_json: bool,
-) -> None:
+def add(settings: Settings, addresses: tuple[str, ...], *, as_json: bool) -> None:
     """Let running queries use these gateways too, within ten seconds."""
-    _show(_endpoints(conf, properties_file).add(*addresses), as_json=as_json)
+    _show(_endpoints(settings).add(*addresses), as_json=as_json)
 
 
 @endpoints.command("remove")
 @_addresses
 @json_option
 @conf_options
-def remove(
-    conf: tuple[str, ...],
-    properties_file: Path | None,
-    addresses: tuple[str, ...],
-    *,
-    as_json: bool,
-) -> None:
+def remove(settings: Settings, addresses: tuple[str, ...], *, as_json: bool) -> None:
     """Let running queries submit no more to these gateways, within ten seconds."""
-    _show(_endpoints(conf, properties_file).remove(*addresses), as_json=as_json)
+    _show(_endpoints(settings).remove(*addresses), as_json=as_json)
 
 
 @endpoints.command("list")
 @json_option
 @conf_options
-def list_endpoints(conf: tuple[str, ...], properties_file: Path | None, *, as_json: bool) -> None:
+def list_endpoints(settings: Settings, *, as_json: bool) -> None:
     """Show what was added and removed."""
-    _show(_endpoints(conf, properties_file).read(), as_json=as_json)
+    _show(_endpoints(settings).read(), as_json=as_json)
 
 
-def _endpoints(conf: tuple[str, ...], properties_file: Path | None) -> Endpoints:
-    settings = settings_of(conf, properties_file)
+def _endpoints(settings: Settings) -> Endpoints:
     if settings["state.dir"] is None:
         raise ConfigurationError(
             "which state directory? Give --conf spark.forebay.state.dir=URL, or a properties file"
         )
-    return Endpoints(state_directory(settings["state.dir"], conf, properties_file))
+    return Endpoints(state_directory(settings["state.dir"], settings))
 
 
 def _show(found: EndpointList, *, as_json: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,26 +13,36 @@ import click
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import Settings, resolve_settings
 
-F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 _KEY_AND_VALUE: Final = re.compile(r"(?P<key>[^\s=:]+)\s*[=:\s]\s*(?P<value>.*)")
 
 
-def conf_options(command: F) -> F:
-    """Add the parameters ``conf`` and ``properties_file`` of `settings_of` to a command."""
-    conf = click.option(
+def conf_options(command: Callable[..., T]) -> Callable[..., T]:
+    """Add ``--conf`` and ``--properties-file`` to a command.
+
+    The command receives the parameter ``settings``: the resolved `Settings`, where ``--conf``
+    overrides the file.
+    """
+
+    @functools.wraps(command)
+    def with_settings(
+        *args: Any, conf: Sequence[str], properties_file: Path | None, **given: Any
+    ) -> T:
+        return command(*args, settings=_settings(conf, properties_file), **given)
+
+    add_conf = click.option(
         "--conf", "conf", multiple=True, metavar="KEY=VALUE", help="A setting, as in spark-submit."
     )
-    properties_file = click.option(
+    add_properties_file = click.option(
         "--properties-file",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help="A file such as spark-defaults.conf; --conf overrides it.",
     )
-    return conf(properties_file(command))
+    return add_conf(add_properties_file(with_settings))
 
 
-def settings_of(conf: Sequence[str], properties_file: Path | None) -> Settings:
-    """Return the resolved settings; ``conf`` overrides the file."""
+def _settings(conf: Sequence[str], properties_file: Path | None) -> Settings:
     given = {} if properties_file is None else _properties(properties_file)
     given.update(_split(text) for text in conf)
     return resolve_settings(given, backends=_configurable())

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Final
 
 import attrs
 import click
 
-from forebay_state_api.commands.conf_options import conf_options, settings_of
+from forebay_state_api.commands.conf_options import conf_options
 from forebay_state_api.commands.recover import recover
 from forebay_state_api.commands.report import json_option, print_json
 from forebay_state_api.commands.savepoint import savepoint
@@ -57,18 +56,17 @@ def janitor(  # noqa: PLR0917 - click passes them by name
     uid: str,
     retention: int,
     min_age: timedelta,
-    conf: tuple[str, ...],
-    properties_file: Path | None,
+    settings: Settings,
     *,
     dry_run: bool,
     as_json: bool,
 ) -> None:
     """Delete the parts of one operator's state that nobody can open any more."""
-    root = state_directory(state_dir, conf, properties_file)
+    root = state_directory(state_dir, settings)
     storage = OperatorStorage(root, layout.operator_folder(query, uid))
     sweep = _swept(storage, uid, retention, min_age, dry_run=dry_run)
     if not dry_run:
-        _clear(storage, uid, settings_of(conf, properties_file))
+        _clear(storage, uid, settings)
     if as_json:
         plain = attrs.asdict(sweep)
         print_json({**plain, "names": list(sweep.names), "dry_run": dry_run})
@@ -112,17 +110,10 @@ def _clear(storage: ObjectStorage, uid: str, settings: Settings) -> None:
 @json_option
 @conf_options
 @click.pass_context
-def doctor(
-    context: click.Context,
-    state_dir: str,
-    conf: tuple[str, ...],
-    properties_file: Path | None,
-    *,
-    as_json: bool,
-) -> None:
+def doctor(context: click.Context, state_dir: str, settings: Settings, *, as_json: bool) -> None:
     """Probe whether a storage behaves as versions require; exit status 1 if it does not."""
     findings = []
-    for finding in examine(state_directory(state_dir, conf, properties_file)):
+    for finding in examine(state_directory(state_dir, settings)):
         findings.append(finding)
         if not as_json:
             _show(finding)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import attrs
 import click
 
-from forebay_state_api.commands.conf_options import conf_options, settings_of
+from forebay_state_api.commands.conf_options import conf_options
 from forebay_state_api.commands.report import json_option, print_json, print_table
 from forebay_state_api.errors import UnknownPluginError
 from forebay_state_api.plugins import plugins
@@ -33,9 +31,8 @@ def show_plugins(*, as_json: bool) -> None:
 @click.command("config")
 @json_option
 @conf_options
-def show_config(conf: tuple[str, ...], properties_file: Path | None, *, as_json: bool) -> None:
+def show_config(settings: Settings, *, as_json: bool) -> None:
     """Print every setting, its value, and where the value comes from."""
-    settings = settings_of(conf, properties_file)
     absent = _absent_default(settings)
     plugins().compaction_service(settings["compaction.service"])
     rows = settings.explain()

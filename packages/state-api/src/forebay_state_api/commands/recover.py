@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from forebay_state_api.commands.conf_options import conf_options, settings_of
+from forebay_state_api.commands.conf_options import conf_options
 from forebay_state_api.commands.report import json_option, print_json, print_table
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
 from forebay_state_api.engine.version_difference import differing_keys
@@ -34,13 +33,12 @@ _COLUMNS = ("run", "version", "batch", "made", "began at batch", "checkpoint", "
 @click.option("--choose", metavar="RUN", help="The run whose timeline continues.")
 @json_option
 @conf_options
-def recover(  # noqa: PLR0917 - click passes them by name
+def recover(
     state_dir: str,
     query: str,
     uid: str,
     choose: str | None,
-    conf: tuple[str, ...],
-    properties_file: Path | None,
+    settings: Settings,
     *,
     as_json: bool,
 ) -> None:
@@ -50,7 +48,7 @@ def recover(  # noqa: PLR0917 - click passes them by name
     Stop the query before you choose. An abandoned timeline stays stored until the janitor deletes
     it, and you can choose it again until then.
     """
-    root = state_directory(state_dir, conf, properties_file)
+    root = state_directory(state_dir, settings)
     storage = OperatorStorage(root, operator_folder(query, uid))
     epochs = list_epochs(storage)
     heads = list_heads(storage, epochs)
@@ -59,7 +57,6 @@ def recover(  # noqa: PLR0917 - click passes them by name
             f"no complete version of operator {uid!r} is stored in {storage.url}"
         )
     if choose is None:
-        settings = settings_of(conf, properties_file)
         _show(storage, uid, heads, epochs, settings, as_json=as_json)
         return
     head = _chosen(heads, choose)

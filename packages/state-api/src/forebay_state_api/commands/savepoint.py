@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -27,6 +26,7 @@ from forebay_state_api.versions.timeline import newest_complete
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
+    from forebay_state_api.settings import Settings
 
 _query = click.option("--query", required=True, help="The query's id, or its name.")
 _uids = click.option(
@@ -60,13 +60,12 @@ def create(  # noqa: PLR0917 - click passes them by name
     query: str,
     uids: tuple[str, ...],
     version: int | None,
-    conf: tuple[str, ...],
-    properties_file: Path | None,
+    settings: Settings,
     *,
     as_json: bool,
 ) -> None:
     """Keep one version of a query's operators as NAME. Nothing is copied."""
-    root = state_directory(state_dir, conf, properties_file)
+    root = state_directory(state_dir, settings)
     chosen = _chosen(root, query, uids)
     if version is None:
         version = min(_newest(storage, uid) for uid, storage in chosen)
@@ -92,16 +91,9 @@ def create(  # noqa: PLR0917 - click passes them by name
 @click.option("--query", help="Of this query only.")
 @json_option
 @conf_options
-def list_all(
-    state_dir: str,
-    query: str | None,
-    conf: tuple[str, ...],
-    properties_file: Path | None,
-    *,
-    as_json: bool,
-) -> None:
+def list_all(state_dir: str, query: str | None, settings: Settings, *, as_json: bool) -> None:
     """Print savepoints, and forks that hold files of a query."""
-    root = state_directory(state_dir, conf, properties_file)
+    root = state_directory(state_dir, settings)
     queries = root.list_folders() if query is None else [layout.escaped(query, "the query")]
     operators = [(folder, *one) for folder in queries for one in _operators(root, folder)]
     if not operators:
@@ -135,13 +127,12 @@ def _plain_fork(query: str, uid: str, holder: str) -> dict[str, Any]:
 @_uids
 @json_option
 @conf_options
-def delete(  # noqa: PLR0917 - click passes them by name
+def delete(
     name: str,
     state_dir: str,
     query: str,
     uids: tuple[str, ...],
-    conf: tuple[str, ...],
-    properties_file: Path | None,
+    settings: Settings,
     *,
     as_json: bool,
 ) -> None:
@@ -149,7 +140,7 @@ def delete(  # noqa: PLR0917 - click passes them by name
 
     "fork QUERY/UID", as in the list, releases the files of a fork whose folder was deleted.
     """
-    root = state_directory(state_dir, conf, properties_file)
+    root = state_directory(state_dir, settings)
     chosen = _chosen(root, query, uids)
     for uid, storage in chosen:
         if name.startswith(FORK):

@@ -11,7 +11,7 @@ import attrs
 import click
 
 from forebay_state_api.codecs import describe_type
-from forebay_state_api.commands.conf_options import conf_options, settings_of
+from forebay_state_api.commands.conf_options import conf_options
 from forebay_state_api.commands.report import json_option, print_json, print_table
 from forebay_state_api.commands.skew import show_skew
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
@@ -60,8 +60,7 @@ def show_schema(  # noqa: PLR0917 - click passes them by name
     version: int | None,
     function: str | None,
     key: str | None,
-    conf: tuple[str, ...],
-    properties_file: Path | None,
+    settings: Settings,
     *,
     as_json: bool,
 ) -> None:
@@ -70,8 +69,7 @@ def show_schema(  # noqa: PLR0917 - click passes them by name
     With --function, a function class or object in a module that can be imported here, check
     whether it can continue from that state; exit status 1 if not. Its ``open`` is called.
     """
-    settings = settings_of(conf, properties_file)
-    root = state_directory(state_dir, conf, properties_file)
+    root = state_directory(state_dir, settings)
     storage = OperatorStorage(root, operator_folder(query, uid))
     checked = None if function is None else _loaded(function)
     with open_version(storage, uid=uid, version=version) as reader:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
@@ -18,6 +17,7 @@ from forebay_state_api.versions.reader import open_version
 
 if TYPE_CHECKING:
     from forebay_state_api.keys import KeyGroupRange
+    from forebay_state_api.settings import Settings
     from forebay_state_api.versions.manifest import Manifest
 
 
@@ -74,18 +74,17 @@ def skew_of(shares: Sequence[Share]) -> float:
 @click.option("--version", type=click.IntRange(min=1), help="Default: the newest complete one.")
 @json_option
 @conf_options
-def show_skew(  # noqa: PLR0917 - click passes them by name
+def show_skew(
     state_dir: str,
     query: str,
     uid: str,
     version: int | None,
-    conf: tuple[str, ...],
-    properties_file: Path | None,
+    settings: Settings,
     *,
     as_json: bool,
 ) -> None:
     """Print each subtask's share of an operator's state, and the largest compared to the mean."""
-    root = state_directory(state_dir, conf, properties_file)
+    root = state_directory(state_dir, settings)
     storage = OperatorStorage(root, operator_folder(query, uid))
     with open_version(storage, uid=uid, version=version) as reader:
         shares, shown = shares_of(reader.manifests), reader.version

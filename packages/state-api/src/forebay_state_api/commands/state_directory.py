@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from forebay_state_api.commands.conf_options import settings_of
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.storage.urls import located, scheme_of
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
+    from forebay_state_api.settings import Settings
 
 state_dir_option: Final = click.option(
     "--state-dir", required=True, help="The state directory: a path or a URL."
 )
 
 
-def state_directory(
-    state_dir: str, conf: Sequence[str], properties_file: Path | None
-) -> ObjectStorage:
+def state_directory(state_dir: str, settings: Settings) -> ObjectStorage:
     """Open the state directory with the storage settings that a job would have.
 
     Raises `ConfigurationError` for a local directory that does not exist: commands create none.
@@ -34,4 +31,4 @@ def state_directory(
             f"there is no directory {text}: check the spelling. A job creates its state directory "
             "itself; commands do not"
         )
-    return open_storage(state_dir, settings_of(conf, properties_file).storage_options())
+    return open_storage(state_dir, settings.storage_options())
