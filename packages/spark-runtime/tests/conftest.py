@@ -1,4 +1,4 @@
-"""How tests wait for background work."""
+"""Waiting for background work in tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture
 def done():
-    """Waits until a pool of one thread has done what it was given until now."""
+    """Return a function that waits until a pool of one thread has done all its work so far."""
 
     def wait(pool):
         reached = threading.Event()

@@ -1,4 +1,4 @@
-"""What errors call the types of an output schema."""
+"""The names of an output schema's types in errors."""
 
 from __future__ import annotations
 

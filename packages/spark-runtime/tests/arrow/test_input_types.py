@@ -1,4 +1,4 @@
-"""Which columns cannot be read into Python objects, and what is said about them."""
+"""Columns that cannot be read into Python objects, and their errors."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_what_cannot_be_read_may_go_through_untouched(kind):
 
 
 class Refusing:
-    """A DataFrame whose schema pyspark does not give."""
+    """A DataFrame whose schema pyspark refuses to return."""
 
     def __init__(self, error):
         self.error = error

@@ -1,4 +1,4 @@
-"""Spark's own hash, in Python, and numbers that it sends where they are wanted."""
+"""Spark's hash in Python, and the numbers that it sends to each partition."""
 
 from __future__ import annotations
 

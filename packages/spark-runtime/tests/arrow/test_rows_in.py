@@ -1,4 +1,4 @@
-"""Rows out of Arrow batches: every type, nulls, slices, and columns of odd names."""
+"""Rows from Arrow batches: every type, nulls, slices, and columns with unusual names."""
 
 from __future__ import annotations
 

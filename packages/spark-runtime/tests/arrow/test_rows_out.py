@@ -1,4 +1,4 @@
-"""Rows into Arrow batches: every form and type, and errors that name column, value, function."""
+"""Rows to Arrow batches: every form and type, and errors that name column, value and function."""
 
 from __future__ import annotations
 

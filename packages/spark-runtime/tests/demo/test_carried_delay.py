@@ -1,4 +1,4 @@
-"""The demo's function gives what the plain loop gives, and both what was meant."""
+"""The demo's function and the plain loop both return the expected rows."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ FLIGHTS = [
     flight(3, 4, None, None),  # cancelled: does not count
     flight(4, 6, 70, 20),  # carries 50
     flight(5, 9, 14, 80),  # not late enough: the chain ends
-    flight(6, 13, 20, None, "N2"),  # too long after its flight before
-    flight(7, 14, 90, 10),  # carries 80, a chain of its own
+    flight(6, 13, 20, None, "N2"),  # too long after its previous flight
+    flight(7, 14, 90, 10),  # carries 80, in a separate chain
 ]
 CARRIED = [
     Carried("N1", 2, 30, 1, 30, 30),

@@ -1,4 +1,4 @@
-"""The demo's directory: what it may be, and what is forgotten."""
+"""The demo's directory: which directories are accepted, and which files are cleared."""
 
 from __future__ import annotations
 

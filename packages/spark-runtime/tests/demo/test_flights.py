@@ -1,4 +1,4 @@
-"""The flights: converted once, sorted, delivered month by month, again in later years."""
+"""The flights: converted once, sorted, delivered month by month, and repeated in later years."""
 
 from __future__ import annotations
 

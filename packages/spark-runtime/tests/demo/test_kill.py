@@ -1,4 +1,4 @@
-"""Killing, and only in the making of a version."""
+"""Kills of workers, only while they make a version."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_killer_takes_the_next_version_when_it_was_too_late(storage, monkeyp
     put_marker(storage, first)
 
     def late(pids):
-        """The first kill comes when the version has been made."""
+        """The first kill comes after the version has been made."""
         list(pids)
         if not list_version(storage, 2):
             commit(storage, first)

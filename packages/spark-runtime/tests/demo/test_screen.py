@@ -1,4 +1,4 @@
-"""What the demo shows, in words."""
+"""The texts that the demo prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a query is asked about its checkpoint, through stand-ins for Spark's classes."""
+"""Reading a query's checkpoint, with fakes of Spark's classes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOME = "file:/home/checkpoint"
 
 
 class Option:
-    """Scala's: something, or nothing."""
+    """Scala's ``Option``: a value or nothing."""
 
     def __init__(self, *content):
         self.content = content
@@ -27,7 +27,7 @@ class Option:
 
 
 class Entry:
-    """One batch in the log of offsets; also its metadata."""
+    """One batch in the offset log, and its metadata."""
 
     def __init__(self, batch_ms):
         self.batch_ms = batch_ms
@@ -40,7 +40,7 @@ class Entry:
 
 
 class Execution:
-    """A running query; its session is its own configuration too."""
+    """A running query, which is also its own session configuration."""
 
     def __init__(self, times_ms, **conf):
         self.times_ms = times_ms
@@ -122,7 +122,7 @@ def test_a_query_that_cannot_be_asked_goes_on(caplog):
 
 @pytest.fixture
 def batch():
-    """MicroBatch 2 of a run of its own."""
+    """Return micro-batch 2 of a separate run."""
     return MicroBatch(query="q", batch_id=2, run_id="the user's job group", spark_query="q")
 
 

@@ -1,4 +1,4 @@
-"""What the doctor makes of what driver and executors say; on real executors: ``tests/cluster``."""
+"""The doctor's findings from reports; ``tests/cluster`` has tests on real executors."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_another_python_and_other_plugins():
     ],
 )
 def test_a_clock_is_off_by_what_is_certain(now, shown):
-    """The task ran between 100 and 102, by the driver's clock."""
+    """The task ran between 100 and 102 on the driver's clock."""
     assert diagnosis._clock(100, 102, now) == shown
 
 

@@ -1,4 +1,4 @@
-"""What `keyed` was told: what two connected inputs must agree in, and what no message shows."""
+"""The options of `keyed`: agreement of two connected inputs, and secrets in messages."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_names_that_no_path_can_hold_are_refused_on_the_driver(name):
 
 
 class Bounded:
-    """A bounded DataFrame, as far as its options ask."""
+    """A bounded DataFrame, with the attributes that its options use."""
 
     isStreaming = False
     schema = SimpleNamespace(names=["user"])
@@ -89,7 +89,7 @@ class Bounded:
 
 
 class Settings:
-    getAll = {f"{PREFIX}state.dir": "/state"}  # noqa: RUF012 - as pyspark calls it
+    getAll = {f"{PREFIX}state.dir": "/state"}  # noqa: RUF012 - pyspark's name
 
 
 def bounded(**given):

@@ -1,4 +1,4 @@
-"""What is asked of the driver's session, where pyspark lists settings and where SQL has to."""
+"""Reading the session's settings, where pyspark lists them and where only SQL does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OURS = {key: value for key, value in SETTINGS.items() if key != "spark.app.name"
 
 
 class OldConf:
-    """The runtime configuration before pyspark 4: it has no ``getAll``."""
+    """The runtime configuration before pyspark 4, without ``getAll``."""
 
     def get(self, key):
         return SETTINGS[key]
@@ -27,7 +27,7 @@ class Conf(OldConf):
 
 
 def redacted(statement):
-    """What ``SET`` shows: no value that looks like a secret, by its key or by itself."""
+    """Return the rows of ``SET``, in which values that look like secrets are redacted."""
     assert statement == "SET"
     rows = [
         SimpleNamespace(

@@ -1,4 +1,4 @@
-"""Jobs on their way to workers that may lack Forebay."""
+"""Jobs for workers that may lack Forebay."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WORKER = textwrap.dedent(
 
 
 class Job:
-    """Needs Forebay where it is unpickled."""
+    """Needs Forebay when it is unpickled."""
 
     def __init__(self):
         self.kind = ConfigurationError

@@ -1,4 +1,4 @@
-"""What a query that starts has stored of operators that are not in its plan."""
+"""Reports of stored operators that are not in the plan of a starting query."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_new_checkpoint_beside_state_of_the_uid_is_a_warning(monkeypatch, told
     assert "'other'" in second
     assert "'another'" in second
     assert given == [first, second]
-    assert told(plan([made]), query=QUERY) != []  # nothing of others where it goes on
+    assert told(plan([made]), query=QUERY) != []  # no warning of others if it continues
     for chosen in ({"restore": RestoreFrom(QUERY)}, {"new_state": True}):
         said = attrs.evolve(options(state_dir), **chosen)
         stored_operators.remember(said)

@@ -1,4 +1,4 @@
-"""Which Python the workers of a session run."""
+"""The choice of the Python that a session's workers run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def session_of(master="local[2]", python="python3", **conf):
 
 @pytest.fixture
 def elsewhere(monkeypatch, tmp_path):
-    """A path with another python3, which is a link to this one, as in an environment."""
+    """A path with another ``python3``, which is a link to this one, as in an environment."""
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "python3").symlink_to(os.path.realpath(sys.executable))

@@ -1,4 +1,4 @@
-"""Arrow batches on their way into a subtask."""
+"""Reading Arrow batches into a subtask."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from forebay_state_api.versions.epochs import RunIdentity
 
 
 class Taken:
-    """Takes what a subtask would."""
+    """Records the calls that a subtask would get."""
 
     def __init__(self):
         self.calls = []
@@ -191,7 +191,7 @@ RIGHT = pa.struct([("id", pa.string())])
 
 
 def united(sides):
-    """Rows of two inputs, each a dict for its own side."""
+    """Return a batch of rows of two inputs; each row is a dict for its side."""
     rows = len(sides)
     return pa.RecordBatch.from_arrays(
         [

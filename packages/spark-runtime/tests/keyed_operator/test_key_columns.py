@@ -1,4 +1,4 @@
-"""Which columns can be keys, what Python makes of them, and what Spark is told to compute."""
+"""Columns that can be keys: their Python types, and Spark's expression of the key group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a keyed DataFrame is not: a DataFrame."""
+"""Errors for a keyed DataFrame that is used as a DataFrame."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The declared output: what an error of Spark's says about it."""
+"""Errors of the declared output schema, with Spark's reason."""
 
 from __future__ import annotations
 

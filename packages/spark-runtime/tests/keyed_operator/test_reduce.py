@@ -1,4 +1,4 @@
-"""The running reduction: its forms, its operator state, and whose name stands in errors."""
+"""The running reduction: its forms, its operator state, and the function's name in errors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Called:
 
 
 class Checkpointed(ReduceFunction, CheckpointedFunction):
-    """Adds how often it was called, over all micro-batches."""
+    """Adds the number of its calls, over all micro-batches."""
 
     def initialize_state(self, context):
         self.state = context.operator_state_store.get_list_state(CALLS)

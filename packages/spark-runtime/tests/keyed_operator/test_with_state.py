@@ -1,4 +1,4 @@
-"""The shortcuts for one value per key: what goes out, what stays, and what is refused."""
+"""The shortcuts for one value per key: their output, their state, and refused functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a harness is told: keys, schemas, orders, rows, and mistakes in all of them."""
+"""The arguments of a harness: keys, schemas, orders, rows, and mistakes in all of them."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_rows_of_two_inputs_are_sorted_together():
         assert harness.process([Click("a", 1)]) == [("first", 1)]
 
 
-# -- what is given out ----------------------------------------------------------------------------
+# -- output rows ----------------------------------------------------------------------------------
 
 
 def test_rows_given_out_have_the_schemas_names_and_types():
@@ -336,7 +336,7 @@ def test_lateness_is_a_timedelta_or_seconds():
             assert one.process([Click("a"), Click("a", at=None)]) == [("a", 1), ("a", 2)]
 
 
-# -- what is no row, no key, no descriptor --------------------------------------------------------
+# -- objects that are not rows, keys or descriptors -----------------------------------------------
 
 
 @pytest.mark.parametrize("row", ["abc", 1, None, [("a", 1)]])

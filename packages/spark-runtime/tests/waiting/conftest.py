@@ -1,4 +1,4 @@
-"""A loop whose time passes only when nothing else can happen, an engine on it, and a server."""
+"""An event loop with virtual time, an engine on it, and a fake server."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from forebay_spark_runtime.waiting.resources import KeptClient
 
 
 class HangError(Exception):
-    """Nothing will ever happen."""
+    """Every task waits, and no timer is set."""
 
 
 class _Selector(selectors.DefaultSelector):
-    """Does not wait: moves the time on to the next timer."""
+    """Advances the time to the next timer instead of waiting."""
 
     loop = None
 
@@ -44,17 +44,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class Driven:
-    """What a run of the engine gave."""
+    """The result of a run of the engine."""
 
     def __init__(self):
         self.out = []
-        """Answers as they went out."""
+        """Answers in the order in which they were emitted."""
         self.error = None
         self.took_s = None
         self.counts = None
         self.engine = None
         self.left = 0
-        """Tasks that were there when the engine had ended."""
+        """Tasks that still existed when the engine had ended."""
 
 
 def cut(rows, size, keys=None):
@@ -65,7 +65,7 @@ def cut(rows, size, keys=None):
 
 
 class Drive:
-    """Runs an engine over rows to its end, or to its failure."""
+    """Return a function that runs an engine over rows until it ends or fails."""
 
     def __call__(self, fn, rows, *, segment=7, gap=0.0, keys=None, engine=None, **policy):
         driven = Driven()
@@ -97,7 +97,7 @@ class Drive:
             await running
         except HangError:
             raise
-        except Exception as error:  # noqa: BLE001 - tests look at it
+        except Exception as error:  # noqa: BLE001 - tests check it
             driven.error = error
         driven.took_s = loop.time() - began
         if isinstance(kept, KeptClient):
@@ -107,7 +107,7 @@ class Drive:
 
 
 class Server:
-    """Answers after a second; what it is told to do for a row, it does at the row's tries first."""
+    """Answers after a second, but first does the actions that are set for a row's tries."""
 
     def __init__(self, **told):
         self.told = {int(row[1:]): list(actions) for row, actions in told.items()}
@@ -161,5 +161,5 @@ def server_of():
 
 @pytest.fixture
 def failed():
-    """An ``on_error`` whose answers tell of the row."""
+    """An ``on_error`` whose answers contain the row."""
     return _failed

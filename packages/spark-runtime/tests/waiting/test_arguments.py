@@ -1,4 +1,4 @@
-"""What operators are told is checked where it is made, and the error says what is wrong with it."""
+"""Arguments of the operators are checked when they are made; the error names the fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrow batches into rows, and answers into columns beside them; what is counted."""
+"""Arrow batches to rows, and answers to additional columns; and the counts."""
 
 from __future__ import annotations
 

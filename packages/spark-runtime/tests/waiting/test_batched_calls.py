@@ -14,7 +14,7 @@ from forebay_state_api.errors import ConfigurationError
 
 
 class Service:
-    """Answers a second after each call; rows in ``bad`` fail so many times."""
+    """Answers a second after each call; rows in ``bad`` fail that many times."""
 
     def __init__(self, bad=None, error=OSError):
         self.bad = dict(bad or {})
@@ -74,7 +74,7 @@ def test_rows_that_failed_are_tried_again_without_the_others(drive):
 
 
 def test_each_row_counts_its_own_failures(drive):
-    """Row 1 is asked to wait once, which is no failure; row 2 fails once too often."""
+    """Row 1 has to wait once, which is not a failure; row 2 fails once too often."""
 
     class Mixed(Service):
         def outcome(self, row):

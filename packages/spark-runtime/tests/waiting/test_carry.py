@@ -1,4 +1,4 @@
-"""Rows that are left for the next micro-batch: what the engine leaves, stores and calls again."""
+"""Rows left for the next micro-batch: how they are left, stored and called again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from forebay_state_api.settings import resolve_settings
 
 
 def leave(virtual_loop, fn, rows, keys=None, **policy):
-    """Answers that went out and rows left when the engine is left 5 s after all rows were taken."""
+    """Return the emitted answers and the rows left 5 s after all rows were taken."""
     out = []
     keys = keys or [None] * len(rows)
 
@@ -94,7 +94,7 @@ class TestLeaving:
 
 
 class TestLeavingWithMore:
-    """What has several calls under way, or rows that wait for their turn."""
+    """Policies with several calls under way, or rows that wait for their turn."""
 
     @pytest.mark.parametrize(("ordered", "answered"), [(True, [0]), (False, [0, 2])])
     def test_both_calls_of_a_hedged_row_end(self, virtual_loop, ordered, answered):
@@ -165,7 +165,7 @@ class TestLeavingWithMore:
 
 
 class Task:
-    """What the worker sees of Spark."""
+    """A fake of Spark's ``TaskContext``."""
 
     def __init__(self, batch, subtask, attempt, **properties):
         self._batch, self._subtask, self._attempt = batch, subtask, attempt
@@ -192,7 +192,7 @@ class Task:
 
 
 class Query:
-    """Micro-batches of a carrying wait without Spark; ``calls`` are the keys and rows called."""
+    """Runs micro-batches of a carrying wait without Spark; ``calls`` are their keys and rows."""
 
     def __init__(self, folder: Path, monkeypatch):
         self.folder = folder
@@ -262,12 +262,12 @@ class Query:
         )
 
     def run(self, ids, parallelism=1, kind=None, *, commit=True, properties=None, **more):
-        """The rows that go out of one micro-batch, subtask by subtask."""
+        """Run one micro-batch; return its output rows, subtask by subtask."""
         schema = pa.schema([("id", kind or pa.int64())])
         spec, job = self.job(schema, parallelism, **more)
         key = (lambda row: row.id % 2) if more.get("keyed") else None
         layout = InputLayout(names=("id",), shown=(0,), key=key)
-        # The function stays in this process, so that the test sees its calls.
+        # The function is not pickled, so that the test sees its calls.
         self.monkeypatch.setattr(CarryJob, "unpickled", lambda _: (spec, layout))
         out = []
         for subtask in range(parallelism):

@@ -1,4 +1,4 @@
-"""Order, capacity, buffer, keys and the end of the input; nothing here waits for real time."""
+"""Order, capacity, buffer, keys and the end of the input, in virtual time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from forebay_state_api.errors import FunctionError
 
 
 class Calls:
-    """A function that takes as long as told for each row, and what was under way when."""
+    """A function with a set duration for each row; it records the calls under way."""
 
     def __init__(self, latency):
         self.latency = latency
@@ -118,7 +118,7 @@ def test_a_heavy_tail_costs_little_with_a_buffer_and_much_without(drive):
 
 
 def test_input_that_comes_slowly_is_called_as_it_comes(drive):
-    """The loop is free meanwhile: calls end while the input has nothing."""
+    """The loop stays free: calls end while the input has no rows."""
     calls = Calls(lambda row: 0.5)
     driven = drive(calls, range(20), segment=1, gap=1.0)
     assert driven.out == doubled(range(20))
@@ -147,7 +147,7 @@ def test_a_function_that_never_waits_is_called_in_order(drive):
 
 
 def test_no_task_and_no_timer_for_each_record(drive):
-    """Of a thousand calls that wait, with all guards on."""
+    """A thousand calls wait, with all limits set."""
     most = [0, 0]
 
     async def fn(row, client):
@@ -242,7 +242,7 @@ def test_calls_of_one_key_run_one_after_another_in_order(drive, ordered):
 
 
 def test_rows_of_a_hot_key_take_no_capacity_from_others(drive):
-    """Half of the rows are of one key, 100 s in all; the others' 100 rows fit in beside them."""
+    """Half of the rows have one key and take 100 s; the others run at the same time."""
     ended = {}
 
     async def fn(row, client):
@@ -268,7 +268,7 @@ WINDOWS = [(1, 0), (2, 0), (2, 1), (3, 2), (7, 20), (10, 100)]
     "policy", [{}, {"hedge": 0.3}, {"retry": Retry(9, 0.2), "timeout": 1e6}], ids=str
 )
 def test_a_full_window_keeps_the_order_of_calls_of_a_key(drive, capacity, buffer, ordered, policy):
-    """A worker that the window lets in is behind others that take rows in the same moment."""
+    """A worker that the window admits comes after others that take rows at the same moment."""
     chance = random.Random(4)
     key_of = lambda row: row // 2 % 9 if row % 11 else "hot"
     log = {}
@@ -291,7 +291,7 @@ def test_a_full_window_keeps_the_order_of_calls_of_a_key(drive, capacity, buffer
 @pytest.mark.parametrize("buffer", [0, 3])
 @pytest.mark.parametrize("ordered", [True, False])
 def test_waiting_rows_of_a_key_are_bounded(drive, buffer, ordered):
-    """Rows taken and not answered are at most capacity and buffer."""
+    """Rows taken and not answered are at most capacity plus buffer."""
     keys = lambda row: "hot" if row < 150 else row
     begun = []
 
@@ -306,7 +306,7 @@ def test_waiting_rows_of_a_key_are_bounded(drive, buffer, ordered):
     assert begun.index(150) >= 150 - 4 - buffer
 
 
-# --- the call at hand ---------------------------------------------------------------------------
+# --- the current call ---------------------------------------------------------------------------
 
 
 def test_a_call_knows_its_key_through_waits_and_in_tasks(drive):
@@ -331,7 +331,7 @@ def test_outside_of_a_call_there_is_none():
 
 
 class Stubborn:
-    """Goes on as if nothing was when it is cancelled."""
+    """Ignores its cancellation."""
 
     def __init__(self, then):
         self.then = then

@@ -1,4 +1,4 @@
-"""A second call for a row whose first one takes long: which of them answers; in virtual time."""
+"""Second calls for rows whose first call takes long, in virtual time."""
 
 from __future__ import annotations
 

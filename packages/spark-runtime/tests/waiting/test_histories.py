@@ -1,4 +1,4 @@
-"""Random latencies, failures, time limits and settings against what must come out."""
+"""Random latencies, failures, time limits and settings, with the outcomes that must hold."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RETRIES = 2
 
 
 class Action(NamedTuple):
-    """What one try of a row does: after so long it answers, fails or asks for time."""
+    """One try of a row: after a time it answers, fails, or asks for a later call."""
 
     latency: float
     kind: str
@@ -24,7 +24,7 @@ class Action(NamedTuple):
 
 actions = st.builds(
     Action,
-    # Well off the limit, at it, and just beside it.
+    # Far from the limit, at it, and close to it.
     st.sampled_from([0.0, 0.5, 1.0, 4.999, 5.0, 5.001, 60.0]),
     st.sampled_from(["answer", "answer", "answer", "fail", "later", "stubborn"]),
 )
@@ -45,7 +45,7 @@ feeds = st.fixed_dictionaries(
 
 
 class Player:
-    """Plays the histories of the rows, and checks what holds at every moment."""
+    """Plays the histories of the rows, and checks invariants at every moment."""
 
     def __init__(self, histories, capacity, hedged):
         self.histories = histories
@@ -87,7 +87,7 @@ class Player:
 
 
 class Batched:
-    """The same for rows together."""
+    """Play the histories of several rows in one call."""
 
     def __init__(self, player):
         self.player = player
@@ -107,11 +107,11 @@ def row_of(answer):
 
 
 def possible(history, timeout):
-    """Whether a row with this history may answer, and whether it may fail, all limits aside."""
+    """Return whether a row with this history may answer, and may fail, without limits."""
     failures = 0
     for action in [*history, Action(1.0, "answer")]:
         if abs(action.latency - TRY_TIMEOUT) < 0.01:
-            return True, True  # a race: either will do
+            return True, True  # a race: both are correct
         late = action.latency > TRY_TIMEOUT
         if action.kind in ("answer", "stubborn") and not late:
             return True, False

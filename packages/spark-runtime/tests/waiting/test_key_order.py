@@ -1,4 +1,4 @@
-"""The order of the calls of a key, as a server on loopback sees them come in."""
+"""The order of a key's calls, as they arrive at a server on loopback."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ HEDGES = {"hedge": 0.005}
 
 
 class Server:
-    """Answers a row when it comes; some only when the window behind them is full."""
+    """Answers a row when it arrives; some rows only when the window behind them is full."""
 
     def __init__(self, rows, limit, *, refuses):
         self.rows = rows
         self.limit = limit
         self.refuses = refuses
         self.came = {}
-        """Key → rows, in the order in which their first calls came in."""
+        """Key → rows, in the order in which their first calls arrived."""
         self.seen = set()
         self.answered = 0
         self.moved = asyncio.Event()
@@ -37,7 +37,7 @@ class Server:
 
     async def serve(self, reader, writer):
         self.serving.add(asyncio.current_task())
-        with contextlib.suppress(ConnectionError):  # a second call that is cut off
+        with contextlib.suppress(ConnectionError):  # a second call whose connection is dropped
             await self.answer(reader, writer)
         await closed(writer)
 
@@ -64,7 +64,7 @@ class Server:
 
 
 class Connections:
-    """Takes a free connection to the server for each call, and drops those that were cut off."""
+    """Uses a free connection for each call, and drops the connections of cancelled calls."""
 
     def __init__(self, port):
         self.port = port
@@ -101,7 +101,7 @@ async def closed(writer):
 
 
 async def called(rows, capacity, buffer, policy):
-    """The server after the calls of all rows, and the answers in the order in which they left."""
+    """Make the calls of all rows; return the server, and the answers as they were emitted."""
     server = Server(rows, capacity + buffer, refuses="retry" in policy)
     answers = []
 

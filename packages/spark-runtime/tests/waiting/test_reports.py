@@ -1,4 +1,4 @@
-"""What tasks counted, on its way to the driver: which of it is kept, and which is read."""
+"""The tasks' reports to the driver: which are kept, and which are read."""
 
 from __future__ import annotations
 

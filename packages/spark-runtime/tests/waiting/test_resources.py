@@ -20,7 +20,7 @@ class Client:
 
 
 class Opener:
-    """Counts what it opened and closed."""
+    """Counts the clients that it opened and closed."""
 
     def __init__(self, takes_s=0):
         self.opened = []
@@ -160,7 +160,7 @@ def test_no_call_begins_while_a_broken_client_is_replaced(drive, policy):
 
 
 def test_calls_without_limits_have_the_former_client_until_the_new_one_is_open(run):
-    """They do not wait, and somebody else's call may have found it broken."""
+    """They do not wait, and another task's call may have found the client broken."""
     opener = Opener(takes_s=7)
 
     async def scenario():

@@ -1,4 +1,4 @@
-"""Plain functions on threads: real ones, which wait for each other and not for time."""
+"""Plain functions on real threads, which wait for each other instead of for time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from forebay_state_api.errors import FunctionError
 
 
 def run(fn, rows, *, patience=None, **policy):
-    """The answers of an engine whose function runs on threads."""
+    """Return the answers of an engine whose function runs on threads."""
     out = []
 
     async def main():
@@ -45,7 +45,7 @@ def test_so_many_calls_run_at_once():
 
     def fn(row, client):
         threads.add(threading.current_thread().ident)
-        barrier.wait()  # breaks unless four calls are there
+        barrier.wait()  # breaks unless four calls wait
         return row
 
     assert run(fn, range(40)) == list(range(40))
@@ -71,7 +71,7 @@ def test_the_call_at_hand_is_known_on_the_thread():
 
 
 def test_a_call_out_of_time_keeps_its_thread_and_no_more():
-    """Row 0 blocks a thread of two; the others are called on the other one."""
+    """Row 0 blocks one of two threads; the other thread makes the other calls."""
     gate, late = threading.Event(), []
 
     def fn(row, client):

@@ -46,7 +46,7 @@ def test_overall_time_is_over_all_tries(drive, server_of, failed):
     )
     assert driven.out == [(0, "OSError", 4)]
     assert server.times(0) == [0, 3, 6, 9]
-    assert driven.took_s == pytest.approx(9)  # no sense in waiting for a try that is too late
+    assert driven.took_s == pytest.approx(9)  # a try that would be too late is not waited for
 
 
 def test_the_last_try_has_the_time_that_is_left(drive, server_of, failed):
@@ -71,7 +71,7 @@ def test_a_function_that_makes_an_answer_of_its_cancellation_is_out_of_time_all_
     async def fn(row, client):
         try:
             await asyncio.sleep(60)
-        except asyncio.CancelledError:  # what is tested: a function that swallows it
+        except asyncio.CancelledError:  # the test: a function that swallows the cancellation
             return "late"
 
     driven = drive(fn, range(30), try_timeout=2.0, on_error=failed)
@@ -102,7 +102,7 @@ def test_timeouts_of_the_function_s_own_are_its_errors(drive, failed):
 
 @pytest.mark.parametrize("latency", [4.9999, 5.0, 5.0001, 5.0005, 5.002])
 def test_no_answer_is_lost_when_it_races_the_timeout(drive, server_of, failed, latency):
-    """Each row has one outcome, in its place, whatever comes first; nobody waits forever."""
+    """Each row has one outcome, in its position, whatever comes first; nothing waits forever."""
     server = server_of(**{f"r{row}": [latency, latency, 1] for row in range(40)})
     driven = drive(
         server,
@@ -117,7 +117,7 @@ def test_no_answer_is_lost_when_it_races_the_timeout(drive, server_of, failed, l
 
 
 def test_no_answer_is_lost_when_a_timeout_races_a_retry(drive, server_of, failed):
-    """The overall time ends in the very moment in which the next try would begin."""
+    """The overall time ends at the very moment at which the next try would begin."""
     server = server_of(r0=[OSError("no")] * 3, r1=[10 - 1e-9], r2=[10])
     driven = drive(
         server, range(3), timeout=10.0, retry=Retry(3, 10 / 3), on_error=failed, capacity=3
@@ -395,7 +395,7 @@ def test_a_loop_that_was_held_up_lets_no_turns_pile_up(drive):
 
 
 def test_turns_that_come_a_little_late_do_not_slow_the_rate_down(drive):
-    """As timers and busy loops have it; a pause is no turn that comes late."""
+    """As with timers and busy loops; a pause does not count as a late turn."""
     begun = []
 
     async def fn(row, client):
@@ -422,7 +422,7 @@ def test_a_total_is_split_over_the_partitions():
 
 
 class Clients:
-    """Numbered clients; a new one in place of a broken one."""
+    """Numbered clients; a broken client is replaced by a new one."""
 
     def __init__(self):
         self.current = 0

@@ -1,4 +1,4 @@
-"""Between tasks, a worker keeps up with its siblings, and breaks nothing if it cannot."""
+"""Cache warming: a worker catches up with siblings between tasks, and survives failures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from forebay_state_api.errors import StorageError
 
 
 class Siblings:
-    """They commit one after the other, each before a look at them."""
+    """Siblings that commit one after the other, each before a look."""
 
     def __init__(self, left, fault=None, path="operator"):
         self.left = left
@@ -84,7 +84,7 @@ def test_it_does_not_wait_for_ever(warmer, keep_warm, done):
 def test_the_subtasks_of_a_process_share_one_thread_and_the_last_one_counts(
     warmer, keep_warm, done
 ):
-    """Else each of n subtasks would list what all n have made."""
+    """Otherwise each of n subtasks would list the versions of all n."""
     first, second, last = Waiting(99), Siblings(99), Siblings(1)
     other = Siblings(1, path="another operator")
     keep_warm(first)

@@ -1,4 +1,4 @@
-"""Freezing as tasks begin: old objects are not looked at, and garbage is found all the same."""
+"""Freezing at the beginning of tasks: old objects are skipped, and garbage is still found."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from forebay_spark_runtime.worker_process.garbage_collection import (
 
 @pytest.fixture(autouse=True)
 def first_task(monkeypatch):
-    """As in a fresh process; the collector is left as it was."""
+    """Set the collector as in a fresh process, and restore it."""
     monkeypatch.setattr(garbage_collection, "_tasks", itertools.count(1))
     thresholds = gc.get_threshold()
     yield
@@ -29,7 +29,7 @@ def first_task(monkeypatch):
 
 
 class Node:
-    """Garbage that only the collector finds."""
+    """Make garbage that only the collector finds."""
 
 
 def cycle():

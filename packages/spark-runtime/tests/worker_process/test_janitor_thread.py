@@ -1,4 +1,4 @@
-"""The janitor's thread in a worker: when it starts, and that it breaks nothing."""
+"""The janitor's thread in a worker: when it starts, and how its failures are logged."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_failure_is_logged_and_the_next_pass_tries_again(clear, monkeypatch, c
 
 
 def test_a_storage_that_refuses_is_one_line(clear, monkeypatch, caplog, done):
-    """Where deleting is not permitted, for one: the error has a cause of many lines."""
+    """Such as a refused deletion, whose error has a cause of many lines."""
 
     def refused(self, version):
         message = "could not delete 'a':\nAccess Denied"

@@ -1,4 +1,4 @@
-"""Where a task stands, as its context and the driver tell it."""
+"""The identity of a task, from its context and the driver's options."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_query_names_the_state_of_a_stream():
 
 
 def test_elsewhere_the_batch_is_the_driver_s():
-    """Whatever job group the action that evaluates it has."""
+    """The action that evaluates it may have any job group."""
     batch = MicroBatch(query="q", batch_id=3, run_id="run at keyed()")
     found = TaskIdentity.of(
         options(batch), Task({**STREAM, "spark.jobGroup.id": "x"}), streaming=False
