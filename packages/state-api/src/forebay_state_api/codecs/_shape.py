@@ -10,6 +10,7 @@ import abc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from forebay_state_api.codecs.describe import describe_type
 from forebay_state_api.codecs.plain import TYPED, ByteLayout
 
 Function: TypeAlias = Callable[[Any], Any]
@@ -99,6 +100,17 @@ class TypeShape(abc.ABC):
 
         Raises `UnreadableError`.
         """
+
+    def check_type(self, stored: Description) -> None:
+        """Raise `UnreadableError` for data of another type, whatever its parameters."""
+        if stored["type"] != self.description["type"]:
+            raise self.unreadable(stored)
+
+    def unreadable(self, stored: Description) -> UnreadableError:
+        """Return the error for data of a type that cannot be read as this one."""
+        return UnreadableError(
+            f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"
+        )
 
     def layout_of(self, stored: Description) -> ByteLayout:  # noqa: ARG002 - as it must be
         """Return the layout of values that were stored when that was the whole type."""

@@ -48,7 +48,7 @@ class ListShape(TypeShape):
 
     def reader(self, stored: Description) -> Function | None:
         """Accept lists of elements that can be read."""
-        _same_type(self, stored)
+        self.check_type(stored)
         element = self._element.reader(stored["element"])
         return list if element is None else _list_of(element)
 
@@ -86,7 +86,7 @@ class TupleOfShape(TypeShape):
         if stored["type"] == "tuple":
             readers = [self._element.reader(element) for element in stored["elements"]]
             return by_position(readers)
-        _same_type(self, stored)
+        self.check_type(stored)
         return _tuple_of(self._element.reader(stored["element"]))
 
 
@@ -130,7 +130,7 @@ class TupleShape(TypeShape):
 
     def reader(self, stored: Description) -> Function | None:
         """Accept tuples of as many elements, each of which can be read."""
-        _same_type(self, stored)
+        self.check_type(stored)
         if len(stored["elements"]) != len(self._elements):
             raise UnreadableError(
                 f"{len(stored['elements'])} elements are stored, {len(self._elements)} declared"
@@ -178,7 +178,7 @@ class DictShape(TypeShape):
 
     def reader(self, stored: Description) -> Function | None:
         """Accept dicts whose keys and values can be read."""
-        _same_type(self, stored)
+        self.check_type(stored)
         return _items(self._key.reader(stored["key"]), self._value.reader(stored["value"]))
 
 
@@ -201,13 +201,6 @@ def _parts(element: TypeShape, values: Iterable[Any]) -> list[Any]:
 
 def _refuse(shape: TypeShape, value: Any) -> NoReturn:
     raise MisfitError("", f"{a_class(value)}, not {describe_type(shape.description)}")
-
-
-def _same_type(shape: TypeShape, stored: Description) -> None:
-    if stored["type"] != shape.description["type"]:
-        raise UnreadableError(
-            f"{describe_type(stored)} cannot be read as {describe_type(shape.description)}"
-        )
 
 
 def _not_a_key(shape: TypeShape) -> Function:

@@ -13,10 +13,8 @@ from forebay_state_api.codecs._shape import (
     Function,
     MisfitError,
     TypeShape,
-    UnreadableError,
     a_class,
 )
-from forebay_state_api.codecs.describe import describe_type
 from forebay_state_api.errors import StateMigrationError
 
 
@@ -42,10 +40,7 @@ class EnumShape(TypeShape):
 
     def reader(self, stored: Description) -> Function:
         """Accept enumerations; reading a member that was removed is an error."""
-        if stored["type"] != "enum":
-            raise UnreadableError(
-                f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"
-            )
+        self.check_type(stored)
         return _Members(self._cls).__getitem__
 
 

@@ -145,10 +145,7 @@ class _Record(_Plain):
 
     def reader(self, stored: Description) -> Function | None:
         """Read the fields as the record's own shape does."""
-        if stored["type"] != "record":
-            raise UnreadableError(
-                f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"
-            )
+        self.check_type(stored)
         positions = positions_of(self._fields, stored)
         for one, has_default in zip(self._fields, self._declared, strict=True):
             if has_default and one.default is None and one.name not in positions:
@@ -178,10 +175,7 @@ class _Enum(_Plain):
 
     def reader(self, stored: Description) -> Function | None:
         """Accept enumerations; whether the member still exists is checked when it is read."""
-        if stored["type"] != "enum":
-            raise UnreadableError(
-                f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"
-            )
+        self.check_type(stored)
         return None
 
 
@@ -193,10 +187,9 @@ class _Codec(_Plain):
 
     def reader(self, stored: Description) -> Function | None:
         """Accept data of a codec with this id: the restart has checked that it can read them."""
-        if stored["type"] != "codec" or stored["id"] != self.description["id"]:
-            raise UnreadableError(
-                f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"
-            )
+        self.check_type(stored)
+        if stored["id"] != self.description["id"]:
+            raise self.unreadable(stored)
         return None
 
 

@@ -22,7 +22,6 @@ from forebay_state_api.codecs._shape import (
     a_class,
     tuple_function,
 )
-from forebay_state_api.codecs.describe import describe_type
 from forebay_state_api.codecs.plain import dump_typed
 from forebay_state_api.errors import StateMigrationError
 
@@ -160,10 +159,7 @@ class RecordShape(TypeShape):
 
     def reader(self, stored: Description) -> Function | None:
         """Accept records that have all fields without a default, in any order."""
-        if stored["type"] != "record":
-            raise UnreadableError(
-                f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"
-            )
+        self.check_type(stored)
         positions = positions_of(self._fields, stored)
         readers = [field_reader(field, stored, positions) for field in self._fields]
         subjects = [f"v[{positions[f.name]}]" if f.name in positions else "o" for f in self._fields]

@@ -14,7 +14,6 @@ from forebay_state_api.codecs._shape import (
     Function,
     MisfitError,
     TypeShape,
-    UnreadableError,
     a_class,
 )
 from forebay_state_api.codecs.describe import describe_type
@@ -92,10 +91,7 @@ class ScalarShape(TypeShape):
 
     def reader(self, stored: Description) -> Function | None:
         """Accept the same type only."""
-        if stored["type"] != self.description["type"]:
-            raise UnreadableError(
-                f"{describe_type(stored)} cannot be read as {describe_type(self.description)}"
-            )
+        self.check_type(stored)
         return None
 
 
