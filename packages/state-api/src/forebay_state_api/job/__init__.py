@@ -1,5 +1,5 @@
-"""What jobs import: functions, states, descriptors, futures, timers, TTL.
+"""The API of jobs: functions, states, descriptors, futures, timers, TTL.
 
-Authors of jobs come here through the names at the package's root. Nothing in this room knows how
-the engine runs a job.
+Authors of jobs use these names from the package's root. Nothing in this package depends on the
+engine that runs a job.
 """

@@ -19,7 +19,7 @@ class ReduceFunction(Generic[T]):
 
     @abc.abstractmethod
     def reduce(self, first: T, second: T) -> T:
-        """``first`` is what was there, ``second`` is what comes."""
+        """Return the merged value; ``first`` is the stored value, ``second`` the new one."""
 
 
 class AggregateFunction(Generic[IN, ACC, OUT]):
@@ -27,23 +27,23 @@ class AggregateFunction(Generic[IN, ACC, OUT]):
 
     @abc.abstractmethod
     def create_accumulator(self) -> ACC:
-        """A fresh accumulator, made at the first `add` of a key."""
+        """Return a fresh accumulator; called at the first `add` of a key."""
 
     @abc.abstractmethod
     def add(self, value: IN, accumulator: ACC) -> ACC:
-        """The accumulator with ``value`` in it; may change and return the one it was given."""
+        """Return the accumulator with ``value`` added; it may change and return ``accumulator``."""
 
     @abc.abstractmethod
     def get_result(self, accumulator: ACC) -> OUT:
-        """What reading the state gives."""
+        """Return the value that reading the state gives."""
 
     def merge(self, first: ACC, second: ACC) -> ACC:
-        """Both accumulators in one; ``merge_namespaces`` needs it."""
+        """Return both accumulators merged; only ``merge_namespaces`` calls it."""
         raise NotImplementedError(f"{type(self).__qualname__} does not define merge(first, second)")
 
 
 def check_defined(function: object) -> None:
-    """Refuse a function that lacks a method which its class leaves to users, misspelled perhaps.
+    """Refuse a function without a method that its class requires; it may be misspelt.
 
     Raises `ConfigurationError`.
     """
@@ -58,9 +58,9 @@ def check_defined(function: object) -> None:
 
 
 def check_no_life(function: object, where: str) -> None:
-    """Refuse ``open`` and ``close`` on a function inside states or of ``.reduce(...)``, ``where``.
+    """Refuse ``open`` and ``close`` on a function inside states or of ``.reduce(...)``.
 
-    Nobody would call them. Raises `ConfigurationError`.
+    Nothing would call them. ``where`` names the use in the error. Raises `ConfigurationError`.
     """
     if not isinstance(function, ReduceFunction | AggregateFunction):
         return

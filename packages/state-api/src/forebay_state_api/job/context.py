@@ -1,4 +1,4 @@
-"""`RuntimeContext`: what ``open`` receives, and the ``ctx`` of each record.
+"""`RuntimeContext`: the argument of ``open``, and the ``ctx`` of each record.
 
 One object serves a whole subtask: the engine sets the current key before each piece of user code
 that belongs to a record, so the context is valid in every callback and after every ``await``.
@@ -38,7 +38,7 @@ OUT = TypeVar("OUT")
 
 
 class RuntimeContext:
-    """Where a function runs, which key is current, and the way to its states."""
+    """A function's access to its states, timers, current key and place of execution."""
 
     __slots__ = (
         "_attempt_number",
@@ -57,7 +57,7 @@ class RuntimeContext:
     )
 
     collect: Callable[[Any], None]
-    """``ctx.collect(row)`` gives a row out, from anywhere, callbacks included."""
+    """``ctx.collect(row)`` emits a row, from anywhere, including callbacks."""
     timers: Timers
     """The timers of the current key, for a function that has ``on_timer``."""
 
@@ -92,26 +92,26 @@ class RuntimeContext:
 
     @property
     def current_namespace(self) -> Any:
-        """The namespace of the accesses to come; ``None`` unless one was set for this record."""
+        """The namespace of later accesses; ``None`` unless one was set for this record."""
         return self._namespace
 
     def set_current_namespace(self, namespace: Any) -> None:
-        """Have the accesses that this record makes from now on belong to ``namespace``.
+        """Set the namespace of all later accesses of this record.
 
-        A namespace is a value of the plain kinds that can be hashed; two that are equal in Python
-        (``1`` and ``True``) are one. The next record starts in the default namespace, ``None``,
+        ``namespace`` is a hashable value of a plain kind; values that are equal in Python (``1``
+        and ``True``) are one namespace. The next record starts in the default namespace, ``None``,
         again. Raises `TypeError` for any other value.
         """
         self._set_namespace(namespace)
 
     @property
     def operator_uid(self) -> str:
-        """The ``uid`` that the job gave the operator."""
+        """The operator's ``uid``, as the job set it."""
         return self._operator_uid
 
     @property
     def subtask_index(self) -> int:
-        """Which of the parallel subtasks this is, from 0."""
+        """The number of this subtask among the parallel subtasks, from 0."""
         return self._subtask_index
 
     @property
@@ -126,38 +126,38 @@ class RuntimeContext:
 
     @property
     def attempt_number(self) -> int:
-        """How often Spark tried this task before, within the run of the query."""
+        """The number of earlier attempts of this task within the run of the query."""
         return self._attempt_number
 
     @property
     def batch_id(self) -> int:
-        """The micro-batch that is being made."""
+        """The id of the current micro-batch."""
         return self._batch_id
 
     def get_state(self, descriptor: ValueStateDescriptor[T]) -> ValueState[T]:
-        """The value state of ``descriptor``; call it in ``open``."""
+        """Declare and return the value state of ``descriptor``; call it in ``open``."""
         state: ValueState[T] = self._declared(descriptor, ValueStateDescriptor)
         return state
 
     def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
-        """The list state of ``descriptor``; call it in ``open``."""
+        """Declare and return the list state of ``descriptor``; call it in ``open``."""
         state: ListState[T] = self._declared(descriptor, ListStateDescriptor)
         return state
 
     def get_map_state(self, descriptor: MapStateDescriptor[K, V]) -> MapState[K, V]:
-        """The map state of ``descriptor``; call it in ``open``."""
+        """Declare and return the map state of ``descriptor``; call it in ``open``."""
         state: MapState[K, V] = self._declared(descriptor, MapStateDescriptor)
         return state
 
     def get_reducing_state(self, descriptor: ReducingStateDescriptor[T]) -> ReducingState[T]:
-        """The reducing state of ``descriptor``; call it in ``open``."""
+        """Declare and return the reducing state of ``descriptor``; call it in ``open``."""
         state: ReducingState[T] = self._declared(descriptor, ReducingStateDescriptor)
         return state
 
     def get_aggregating_state(
         self, descriptor: AggregatingStateDescriptor[IN, ACC, OUT]
     ) -> AggregatingState[IN, OUT]:
-        """The aggregating state of ``descriptor``; call it in ``open``."""
+        """Declare and return the aggregating state of ``descriptor``; call it in ``open``."""
         state: AggregatingState[IN, OUT] = self._declared(descriptor, AggregatingStateDescriptor)
         return state
 
@@ -178,4 +178,4 @@ _GETTERS: Final = {
     ReducingStateDescriptor: "get_reducing_state",
     AggregatingStateDescriptor: "get_aggregating_state",
 }
-"""Class of a descriptor → the method that takes it."""
+"""Class of descriptor → the method that takes it."""

@@ -1,4 +1,4 @@
-"""The key that is current where there is none."""
+"""The placeholder for the current key where no record runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from forebay_state_api.errors import StateAccessError
 
 
 class _NoKey:
-    """Stands for the key where there is none: looking anything up under it is an error."""
+    """The key while no record runs: every look-up with it raises an error."""
 
     def __hash__(self) -> NoReturn:
         raise StateAccessError(

@@ -1,7 +1,7 @@
-"""State descriptors: the name and the types of a state, and how its values come about.
+"""State descriptors: the name and the types of a state, and the functions that make its values.
 
-``type_info`` and its like accept a Python type or annotation, a Spark DDL string or ``DataType``,
-or a `Codec`; ``None`` means self-describing values of the plain kinds.
+``type_info`` and the other type arguments accept a Python type or annotation, a Spark DDL string or
+``DataType``, or a `Codec`; ``None`` means self-describing values of the plain kinds.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ OUT = TypeVar("OUT")
 
 
 class StateDescriptor:
-    """What all descriptors have: a name, unique in the operator, and an optional time to live."""
+    """Base of all descriptors: a name, unique in the operator, and an optional time to live."""
 
     kind: ClassVar[str]
-    """The name of the engine's row for it, stored in descriptions."""
+    """The kind of state, stored in descriptions."""
     key_type: Any = None
-    """The type of user keys, of kinds that are stored as maps."""
+    """The type of user keys, for kinds that are stored as maps."""
 
     def __init__(self, name: str, value_type: Any, ttl: StateTtlConfig | None) -> None:
         if not (name and isinstance(name, str)):
@@ -48,15 +48,15 @@ class StateDescriptor:
         return f"{type(self).__name__}({self.name!r})"
 
     def aspects(self) -> dict[str, object]:
-        """What two descriptors of one kind and name must agree in, by names for messages."""
+        """Return what two descriptors of one kind and name must agree on, by name for messages."""
         return {"type": self.value_type, "ttl": self.ttl}
 
 
 class ValueStateDescriptor(StateDescriptor, Generic[T]):
-    """Describes a `ValueState`. ``default`` is what an unset state reads as, without TTL.
+    """Describes a `ValueState`. An unset state reads as ``default``, unless it has a TTL.
 
-    ``T`` is what the state reads as: the type or ``None``, and the type alone if there is a
-    default.
+    ``T`` is the type of reads: the declared type or ``None``, or the declared type alone if there
+    is a default.
     """
 
     kind = "value"
@@ -208,7 +208,7 @@ class ReducingStateDescriptor(StateDescriptor, Generic[T]):
 
 
 class AggregatingStateDescriptor(StateDescriptor, Generic[IN, ACC, OUT]):
-    """Describes an `AggregatingState`; ``accumulator_type`` is the type of what is stored."""
+    """Describes an `AggregatingState`; ``accumulator_type`` is the stored type."""
 
     kind = "aggregating"
 

@@ -1,10 +1,11 @@
-"""What job authors subclass: functions over keyed rows, and the functions inside states.
+"""The base classes of jobs' functions over keyed rows.
 
 A fresh copy of a function lives for one micro-batch of one subtask: ``open`` → records → ``close``.
 Fields do not survive a batch; state does. The record methods may be a plain method, a generator, an
-``async def`` or an asynchronous generator; rows go out by ``yield``, by returning a list (or
-another iterable) of rows, or by ``ctx.collect(row)``. ``ReduceFunction`` and ``AggregateFunction``
-are plain inside states; a ``ReduceFunction`` that reduces rows may be an ``async def`` too.
+``async def`` or an asynchronous generator; they emit rows by ``yield``, by returning a list (or
+another iterable) of rows, or by ``ctx.collect(row)``. The methods of ``ReduceFunction`` and
+``AggregateFunction`` are plain inside states; a ``ReduceFunction`` that reduces rows may also use
+an ``async def``.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ RIGHT = TypeVar("RIGHT")
 
 
 class Function:
-    """The life of every function: `open` once before the first record, `close` at the end."""
+    """Base of all functions: `open` runs once before the first record, `close` at the end."""
 
     def open(self, context: RuntimeContext) -> None:
-        """Declare states here, with ``context.get_state(…)`` and its like. No key is current."""
+        """Declare states here, with ``context.get_state(…)`` and the like. No key is current."""
 
     def close(self) -> None:
-        """Release what `open` took; called after a failure too."""
+        """Release the resources that `open` acquired; also called after a failure."""
 
 
 class TimedFunction(Function):
@@ -41,9 +42,9 @@ class TimedFunction(Function):
     def on_timer(self, at: datetime, ctx: RuntimeContext) -> Any:
         """Handle a timer of ``ctx.current_key`` that was registered for ``at``, here in UTC.
 
-        Define it to use ``ctx.timers``; `forebay_state_api.job.timers` says when it is called. It
-        may be a plain method, a generator, ``async def`` or an asynchronous generator, and gives
-        rows out, as the record methods do.
+        Define it to use ``ctx.timers``; `forebay_state_api.job.timers` documents when it is called.
+        Like the record methods it may be a plain method, a generator, an ``async def`` or an
+        asynchronous generator, and may emit rows.
         """
 
 
@@ -68,23 +69,23 @@ class KeyedCoProcessFunction(TimedFunction, Generic[K, LEFT, RIGHT, OUT]):
 
 
 class MapFunction(Function, Generic[IN, OUT]):
-    """One row out for each row in."""
+    """Returns one row for each input row."""
 
     @abc.abstractmethod
     def map(self, row: IN) -> Any:
-        """The one row that ``row`` becomes."""
+        """Return the one row that replaces ``row``."""
 
 
 class FlatMapFunction(Function, Generic[IN, OUT]):
-    """Any number of rows out for each row in."""
+    """Returns any number of rows for each input row."""
 
     @abc.abstractmethod
     def flat_map(self, row: IN) -> Any:
-        """The rows that ``row`` becomes: yielded, or returned as a list."""
+        """Yield the rows that replace ``row``, or return them as a list."""
 
 
 def called(method: Any, *arguments: Any) -> Any:
-    """What a method returns that is no record method; it may neither be async nor yield."""
+    """Call a method that is not a record method; it may neither be async nor yield."""
     result = method(*arguments)
     if inspect.iscoroutine(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
         if not inspect.isasyncgen(result):

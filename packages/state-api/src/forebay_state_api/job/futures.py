@@ -1,10 +1,10 @@
 """Futures of state accesses: chained with ``then_*`` or awaited.
 
-Grown from FLIP-424's ``StateFuture``. Inside an operator callbacks are steps of their record: they
+Based on FLIP-424's ``StateFuture``. Inside an operator callbacks are steps of their record: they
 run on the task thread, after the step that attached them, in the order of the record's requests
-(decision 0008). Outside an operator a callback runs in the thread that completes the future, or at
-once where the future is done. There is no error callback and no blocking ``get``: an exception in
-a callback fails the micro-batch.
+(docs/decisions/0008-the-life-of-a-record.md). Outside an operator a callback runs in the thread
+that completes the future, or at once if the future is done. There is no error callback and no
+blocking ``get``: an exception in a callback fails the micro-batch.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ V = TypeVar("V")
 W = TypeVar("W")
 
 _SCOPE = threading.local()
-"""``_SCOPE.scheduler`` is the engine's scheduler that runs on this thread, if one does."""
+"""``_SCOPE.scheduler`` is the engine's scheduler that runs on this thread, if any."""
 
 _lock: Final = threading.Lock()
-"""Guards the futures that another thread may complete; held for a few instructions only."""
+"""Guards futures that another thread may complete; held for a few instructions only."""
 
 _YIELDING: Final = frozenset({AsyncGeneratorType, GeneratorType})
 
 LAST: Final = 1 << 62
-"""The position of what is attached behind all that hangs on a request already."""
+"""The position after everything that already depends on a request."""
 
 
 class WaitingRecord(Protocol):
-    """A record of an operator, as the futures of its requests see it."""
+    """A record of an operator, for the futures of its requests."""
 
     open: int
     """Steps and requests to come, plus one while the record method runs."""
@@ -117,28 +117,29 @@ class Waiter(Protocol):
 
 
 def current_scheduler() -> Waiter | None:
-    """The scheduler that runs on this thread now."""
+    """Return the scheduler that runs on this thread now."""
     return getattr(_SCOPE, "scheduler", None)
 
 
 def enter_scheduler(scheduler: Waiter | None) -> Waiter | None:
-    """Make ``scheduler`` the one of this thread; give back the one before."""
+    """Make ``scheduler`` this thread's scheduler; return the previous one."""
     before = current_scheduler()
     _SCOPE.scheduler = scheduler
     return before
 
 
 def _scheduler_of_a_record() -> Waiter | None:
-    """The scheduler of this thread, if it runs the code of a record."""
+    """Return this thread's scheduler, if it runs the code of a record."""
     scheduler: Waiter | None = getattr(_SCOPE, "scheduler", None)
     return None if scheduler is None or scheduler.context._key is NO_KEY else scheduler
 
 
 class StateFuture(Generic[T]):
-    """The result of an asynchronous state access, now or later.
+    """The result of an asynchronous state access, available now or later.
 
-    ``StateFuture()`` makes a pending future that `complete` or `fail` ends, from any thread: inside
-    an operator its callbacks then run on the task thread, elsewhere in the completing thread.
+    ``StateFuture()`` creates a pending future, which `complete` or `fail` ends, from any thread:
+    inside an operator its callbacks then run on the task thread, elsewhere in the completing
+    thread.
 
     A future is not its result: using one in a condition, a comparison, arithmetic, an iteration or
     a text is a `StateAccessError` that says so.
@@ -158,17 +159,17 @@ class StateFuture(Generic[T]):
 
     _value: T
     _callbacks: list[tuple[Any, Any, Callable[[T], object], StateFuture[Any] | None]] | None
-    """Attached and not yet run: (`WaitingRecord` or ``None``, namespace, callback, the future that
-    the callback completes; none for a coroutine that goes on). ``None`` once the future is done."""
+    """Callbacks not yet run: (`WaitingRecord` or ``None``, namespace, callback, the future that the
+    callback completes, or ``None`` for a coroutine to resume). ``None`` once the future is done."""
     _done: bool
-    """The value is there, and what is attached from now on does not wait for it."""
+    """Whether the value is available, so that later callbacks do not wait for it."""
     _claimed: bool
-    """The value is decided; nobody may complete the future any more."""
+    """Whether the result is decided; nobody may complete the future any more."""
     _record: Any
-    """The `WaitingRecord` whose request it is; of what the engine makes."""
+    """The `WaitingRecord` whose request it is; set on futures that the engine makes."""
     _number: int
     _position: int
-    """Where it is in the order of its record; see `Record.has_completed`."""
+    """Its position in the order of its record; see `Record.has_completed`."""
 
     def __init__(self) -> None:
         self._done = False
@@ -188,8 +189,8 @@ class StateFuture(Generic[T]):
         """Complete the future with ``value``.
 
         May be called from any thread. Callbacks of an operator's records run on its task thread,
-        after this has returned; all others run here, before it returns. Raises `StateAccessError`
-        for a future that is completed or failed already, and for one that the engine completes.
+        after this has returned; all others run in this call. Raises `StateAccessError` for a future
+        that has already completed or failed, and for a future that the engine completes.
         """
         self._claim()
         self._value = value
@@ -198,10 +199,10 @@ class StateFuture(Generic[T]):
     def fail(self, error: BaseException) -> None:
         """Fail the future with ``error``.
 
-        May be called from any thread. ``await`` raises ``error``. What is chained to the future
-        does not run: in an operator it fails the micro-batch, with ``error`` as the cause;
-        elsewhere the chained futures fail with it. Raises `StateAccessError` as `complete` does,
-        and `TypeError` where ``error`` is not an exception.
+        May be called from any thread. ``await`` raises ``error``. Functions chained to the future
+        do not run: in an operator the micro-batch fails, with ``error`` as the cause; elsewhere the
+        chained futures fail with it. Raises `StateAccessError` as `complete` does, and `TypeError`
+        if ``error`` is not an exception.
         """
         if not isinstance(error, BaseException):
             raise TypeError(f"StateFuture.fail takes an exception, not {error!r:.200}")
@@ -223,7 +224,7 @@ class StateFuture(Generic[T]):
         self._end()
 
     def _end(self) -> None:
-        """Have the callbacks run: here, or on the task thread of an operator."""
+        """Run the callbacks, here or on an operator's task thread."""
         scheduler = self._scheduler
         if scheduler is not None and not scheduler.is_task_thread():
             scheduler.post(self._deliver)
@@ -231,7 +232,7 @@ class StateFuture(Generic[T]):
             self._deliver()
 
     def _deliver(self) -> None:
-        """Run the callbacks in order, those that come in meanwhile included."""
+        """Run the callbacks in order, including those that are attached in the meantime."""
         position = 0
         while self._callbacks is not None:
             with _lock:
@@ -260,11 +261,11 @@ class StateFuture(Generic[T]):
     def _outcome(
         self, callback: Callable[[T], object], after: StateFuture[Any] | None
     ) -> tuple[Callable[[Any], object], Any]:
-        """What to call, and with what, where ``callback`` was attached."""
+        """Return the function to call for ``callback``, and its argument."""
         call: Callable[[Any], object] = callback
         if self._error is None:
             return call, self._value
-        # A coroutine goes on: its ``await`` raises the error.
+        # A coroutine resumes: its ``await`` raises the error.
         return (call, None) if after is None else (_raise, self._error)
 
     def _run_here(self, callback: Callable[[T], object], after: StateFuture[Any] | None) -> None:
@@ -302,7 +303,7 @@ class StateFuture(Generic[T]):
     def then_apply(
         self, fn: Callable[[T], Coroutine[Any, Any, U]] | Callable[[T], U]
     ) -> StateFuture[U]:
-        """A future of ``fn(result)``; of what it returns, if ``fn`` is an ``async def``."""
+        """Return a future of ``fn(result)``; ``fn`` may be an ``async def``."""
 
         def apply(value: T) -> None:
             _give(after, fn(value))
@@ -314,7 +315,7 @@ class StateFuture(Generic[T]):
         return after
 
     def then_accept(self, fn: Callable[[T], object]) -> StateFuture[None]:
-        """A future of ``None``, done after ``fn(result)`` has run, to its end if it is async."""
+        """Return a future of ``None`` that completes after ``fn(result)``, which may be async."""
 
         def accept(value: T) -> None:
             returned = fn(value)
@@ -334,7 +335,7 @@ class StateFuture(Generic[T]):
     def then_compose(
         self, fn: Callable[[T], StateFuture[U]] | Callable[[T], Coroutine[Any, Any, U]]
     ) -> StateFuture[U]:
-        """A future of what the future, or the coroutine, returned by ``fn(result)`` gives."""
+        """Return a future of the result of the future or coroutine that ``fn(result)`` returns."""
 
         def compose(value: T) -> None:
             returned = fn(value)
@@ -350,7 +351,7 @@ class StateFuture(Generic[T]):
         return after
 
     def then_combine(self, other: StateFuture[U], fn: Callable[[T, U], V]) -> StateFuture[V]:
-        """A future of ``fn(this result, other result)``, run once both are done."""
+        """Return a future of ``fn(this result, other result)``, called once both are done."""
         if not isinstance(other, StateFuture):
             raise TypeError(f"then_combine takes a StateFuture, not {other!r:.200}")
         both: StateFuture[list[Any]] = combine_all([self, other])
@@ -362,7 +363,7 @@ class StateFuture(Generic[T]):
         if_true: Callable[[T], U],
         if_false: Callable[[T], U] | None = None,
     ) -> StateFuture[tuple[bool, U | None]]:
-        """A future of ``(condition held, result of the chosen function)``.
+        """Return a future of ``(condition held, result of the chosen function)``.
 
         Without ``if_false`` a false condition gives ``(False, None)``.
         """
@@ -381,7 +382,7 @@ class StateFuture(Generic[T]):
         if_true: Callable[[T], object],
         if_false: Callable[[T], object] | None = None,
     ) -> StateFuture[bool]:
-        """A future of whether the condition held, done after the chosen function has run."""
+        """Return a future of whether the condition held, done after the chosen function ran."""
         chosen = self.then_conditionally_apply(condition, if_true, if_false)
         return chosen.then_apply(lambda outcome: outcome[0])
 
@@ -391,7 +392,7 @@ class StateFuture(Generic[T]):
         if_true: Callable[[T], StateFuture[U]],
         if_false: Callable[[T], StateFuture[U]] | None = None,
     ) -> StateFuture[tuple[bool, U | None]]:
-        """A future of ``(condition held, result of the chosen future)``."""
+        """Return a future of ``(condition held, result of the chosen future)``."""
 
         async def choose(value: T) -> tuple[bool, U | None]:
             holds = bool(condition(value))
@@ -418,7 +419,7 @@ _NOT_OF_A_FUTURE: Final = (
     "radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow divmod rdivmod "
     "and rand or ror xor rxor"
 )
-"""Operations on a result; on its future they say that it was not awaited."""
+"""Operations on a result; on its future they raise an error that it was not awaited."""
 
 
 def _not_awaited(*_: object) -> NoReturn:
@@ -426,7 +427,7 @@ def _not_awaited(*_: object) -> NoReturn:
 
 
 for _name in _NOT_OF_A_FUTURE.split():
-    # Not in the class, where type checkers would take a future for an iterable, or for a number.
+    # Not in the class, because type checkers would treat a future as an iterable or a number.
     setattr(StateFuture, f"__{_name}__", _not_awaited)
 
 
@@ -436,14 +437,14 @@ for _name in _NOT_OF_A_FUTURE.split():
 class Answered(StateFuture[T]):
     """A request that memory answered, made while its record needs no explicit order.
 
-    Every earlier request of the record has completed. Awaited before the next request is made, as
-    coroutines do, it costs no more than its value; anything else makes it an `Ordered` one.
+    Every earlier request of the record has completed. If it is awaited before the next request is
+    made, as coroutines do, it costs no more than its value; otherwise it becomes an `Ordered` one.
     """
 
     __slots__ = ()
 
     if not TYPE_CHECKING:
-        # A call of the class takes no frame of Python's.
+        # Calling the class needs no Python frame.
         __init__ = object.__init__
 
     def _attach(
@@ -453,7 +454,7 @@ class Answered(StateFuture[T]):
         if scheduler is None:
             self._run_here(callback, after)
             return
-        record = scheduler.hold()  # which may have put this one in order
+        record = scheduler.hold()  # may have put this future in order
         self._done = True
         if isinstance(self, Ordered):
             number, position = self._number, self._position
@@ -472,7 +473,7 @@ class Answered(StateFuture[T]):
         return f"<StateFuture {self._value!r}>"
 
     def _use(self) -> None:
-        """Somebody wants the value."""
+        """Mark that the value is used."""
         self._done = True
 
     def __await__(self) -> Generator[Any, None, T]:
@@ -482,7 +483,7 @@ class Answered(StateFuture[T]):
         return self._value
 
     def _has_to_wait(self) -> bool:
-        """Whether a second await waits: for what hangs on requests that have completed."""
+        """Return whether a second await waits for steps that depend on completed requests."""
         scheduler = _scheduler_of_a_record()
         return scheduler is not None and not scheduler.passes(0, LAST)
 
@@ -493,7 +494,7 @@ class Answered(StateFuture[T]):
 
 
 class AnsweredRead(Answered[T]):
-    """A read that memory answered: to drop it without awaiting it is a mistake."""
+    """A read that memory answered; dropping it without awaiting it is a mistake."""
 
     __slots__ = ()
 
@@ -502,15 +503,15 @@ class AnsweredRead(Answered[T]):
         record.number(self)
 
 
-# Nothing but iteration is ever asked of it.
+# It is only ever iterated.
 _ENDED: Final[Generator[Any, None, None]] = iter(())  # type: ignore[assignment]
 
 
 class Done(Answered[None]):
-    """A write with nothing unfinished before it: complete at once, shared by many writes.
+    """A write with no pending request before it: complete at once, and shared by many writes.
 
-    Awaiting it makes no generator: every asynchronous write of a record comes by here. As soon as
-    a record keeps order, those that it may hold are `Ordered`, and wait for what they must.
+    Awaiting it creates no generator, because every asynchronous write of a record passes through
+    it. As soon as a record keeps order, its writes are `Ordered`, and wait where they must.
     """
 
     __slots__ = ()
@@ -523,7 +524,7 @@ class Done(Answered[None]):
         return _ENDED
 
     def _order(self, record: WaitingRecord) -> None:
-        """Be a request of ``record`` that has completed."""
+        """Become a completed request of ``record``."""
         self.__class__ = Ordered  # type: ignore[assignment] # the slots are the same
         self._record = record
         self._number, self._position = 0, LAST
@@ -560,11 +561,11 @@ class Ordered(Answered[T]):
         return self._value
 
     def _order(self, record: WaitingRecord) -> None:
-        """It is in order already."""
+        """Do nothing: it is already in order."""
 
 
 class OrderedRead(Ordered[T]):
-    """A numbered read: one that is dropped without being awaited or chained is counted."""
+    """A numbered read; it is counted if it is dropped without being awaited or chained."""
 
     __slots__ = ()
 
@@ -574,7 +575,7 @@ class OrderedRead(Ordered[T]):
 
 
 class Promise(StateFuture[T]):
-    """A future that the engine itself completes: no other thread touches it, so no lock does."""
+    """A future that the engine completes; no other thread uses it, so it needs no lock."""
 
     __slots__ = ()
 
@@ -605,7 +606,7 @@ class Promise(StateFuture[T]):
             scheduler.arrive(record, namespace, callback, self._value)
 
     def _use(self) -> None:
-        """Somebody wants the value."""
+        """Mark that the value is used."""
 
     def __await__(self) -> Generator[Any, None, T]:
         if self._callbacks is not None or not self._record.scheduler.passes(0, LAST):
@@ -614,14 +615,14 @@ class Promise(StateFuture[T]):
 
 
 class ReadPromise(Promise[T]):
-    """A request that storage answers; one that nobody has awaited or chained is counted."""
+    """A request that storage answers; it is counted if nobody has awaited or chained it."""
 
     __slots__ = ()
 
     def __init__(self, record: WaitingRecord) -> None:
         super().__init__(record)
         self._position = 0
-        """How often it was awaited or chained."""
+        """The number of times it was awaited or chained."""
 
     def _use(self) -> None:
         self._position += 1
@@ -642,12 +643,12 @@ class ReadPromise(Promise[T]):
 
 
 for _class in (Answered, AnsweredRead, Done, Ordered, OrderedRead, Promise, ReadPromise):
-    # What users see, in messages about types too.
+    # The name that users see, also in messages about types.
     _class.__name__ = _class.__qualname__ = "StateFuture"
 
 
 def pending() -> StateFuture[Any]:
-    """A future that only `StateFuture._fulfil` completes."""
+    """Return a future that only `StateFuture._fulfil` completes."""
     scheduler = _scheduler_of_a_record()
     if scheduler is not None:
         return Promise(scheduler.current_record())
@@ -657,7 +658,7 @@ def pending() -> StateFuture[Any]:
 
 
 def completed_future(value: T) -> StateFuture[T]:
-    """A future that is done with ``value``."""
+    """Return a completed future with the result ``value``."""
     scheduler = _scheduler_of_a_record()
     if scheduler is not None:
         return scheduler.answer(value)
@@ -667,11 +668,11 @@ def completed_future(value: T) -> StateFuture[T]:
 
 
 def completed_void_future() -> StateFuture[None]:
-    """A future that is done with ``None``."""
+    """Return a completed future with the result ``None``."""
     return completed_future(None)
 
 
-# A tuple is an iterable, too: the overloads overlap, and the first that fits counts.
+# A tuple is also an iterable: the overloads overlap, and the first match counts.
 @overload
 def combine_all(  # type: ignore[overload-overlap]
     futures: tuple[StateFuture[T], StateFuture[U]],
@@ -697,9 +698,9 @@ def combine_all(futures: Iterable[StateFuture[T]]) -> StateFuture[list[T]]: ...
 @overload
 def combine_all(futures: Iterable[StateFuture[Any]]) -> StateFuture[list[Any]]: ...
 def combine_all(futures: Iterable[StateFuture[Any]]) -> StateFuture[Any]:
-    """A future of all results, in the order of the arguments; ``[]`` is done at once.
+    """Return a future of all results, in the order of the arguments; for ``[]`` it is done.
 
-    The results are a tuple if the futures are, whose types a type checker knows one by one, and a
+    The results are a tuple if ``futures`` is a tuple, so that a type checker knows each type, and a
     list otherwise. Raises `ValueError` for a ``None`` among the futures and `TypeError` for
     anything else that is not a `StateFuture`.
     """
@@ -744,7 +745,7 @@ def _gathered(members: list[StateFuture[Any]]) -> StateFuture[list[Any]]:
 
 
 def drive(coroutine: Coroutine[Any, Any, U], result: StateFuture[U]) -> None:
-    """Run a coroutine that awaits state futures; ``result`` gets what it returns."""
+    """Run a coroutine that awaits state futures; complete ``result`` with its return value."""
 
     def step(_: object = None) -> None:
         try:
@@ -764,7 +765,7 @@ AWAIT_HELP: Final = (
 
 
 def check_awaited(awaited: object, coroutine: Any) -> StateFuture[Any]:
-    """The future that a driven coroutine waits for; a `TypeError` in it for anything else."""
+    """Return the future that a driven coroutine awaits; for others raise `TypeError` in it."""
     if isinstance(awaited, StateFuture):
         return awaited
     error = TypeError(f"awaited {awaited!r}: {AWAIT_HELP}")
@@ -774,7 +775,7 @@ def check_awaited(awaited: object, coroutine: Any) -> StateFuture[Any]:
 
 
 def _give(after: StateFuture[Any], returned: Any) -> None:
-    """Complete ``after`` with what a callback returned, or what its coroutine will return."""
+    """Complete ``after`` with a callback's result, or later with its coroutine's result."""
     if returned.__class__ is CoroutineType:
         drive(returned, after)
     else:

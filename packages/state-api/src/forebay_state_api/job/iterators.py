@@ -1,7 +1,7 @@
-"""Iterators over list and map states, loaded page by page as the consumer goes on.
+"""Iterators over list and map states, loaded page by page as they are consumed.
 
-Grown from FLIP-424's ``StateIterator``. The view is a snapshot: it shows the state as it stood when
-the iteration was requested, whatever is put or removed meanwhile, and it can be consumed twice.
+Based on FLIP-424's ``StateIterator``. An iterator is a snapshot: it shows the state at the time
+when the iteration was requested, whatever is put or removed later, and it can be consumed twice.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ class Cursor(Protocol):
     """One pass over the pages of a snapshot."""
 
     def next_page(self) -> StateFuture[tuple[list[Any], bool]]:
-        """The next page, and whether it is the last one. Asked for one page at a time."""
+        """Return the next page, and whether it is the last. Called for one page at a time."""
 
 
 class PageSource(Protocol):
-    """A snapshot that can be passed over more than once."""
+    """A snapshot that can be read more than once."""
 
     def after_first_page(self) -> Cursor:
-        """A cursor that gives the second page first."""
+        """Return a cursor that starts at the second page."""
 
 
 class StateIterator(Generic[T]):
     """The elements of a list state, or the entries, keys or values of a map state.
 
-    Its first page is loaded, the others come as it is consumed. It belongs to the record that
-    asked for it.
+    Its first page is loaded; the others are loaded as it is consumed. It belongs to the record that
+    requested it.
     """
 
     __slots__ = ("_first", "_first_is_last", "_shape", "_source")
@@ -55,28 +55,29 @@ class StateIterator(Generic[T]):
         first_is_last: bool,
         shape: Callable[[Any], T] | None = None,
     ) -> None:
-        """``shape`` makes of a stored element what the consumer gets, each time anew."""
+        """``shape`` converts a stored element for the consumer, a new object each time."""
         self._source = source
         self._first = first
         self._first_is_last = first_is_last
         self._shape = shape
 
-    if not TYPE_CHECKING:  # what type checkers say of it is theirs
+    if not TYPE_CHECKING:  # type checkers report its misuse themselves
 
         def __bool__(self) -> bool:
             raise StateAccessError("a StateIterator is neither true nor false: ask its is_empty()")
 
     def is_empty(self) -> bool:
-        """True only if the loaded page is empty and nothing more is to come."""
+        """Return true only if the loaded page is empty and no other page follows."""
         return not self._first and self._first_is_last
 
     def on_next(self, fn: Callable[[T], Any]) -> StateFuture[Any]:
         """Call ``fn`` with each element, in order.
 
-        The future ends when the iteration and every future that ``fn`` returned have ended. It
-        gives the list of those futures' results in iteration order, ``None`` returns left out;
-        ``None`` if there were elements and none of the calls returned a future; ``[]`` if there
-        were no elements. A coroutine ``fn`` is driven; any other return value is a `TypeError`.
+        The future completes when the iteration and every future that ``fn`` returned have
+        completed. Its result is the list of those futures' results in iteration order, without
+        calls that returned ``None``; or ``None`` if there were elements and no call returned a
+        future; or ``[]`` if there were no elements. ``fn`` may be a coroutine function; any other
+        return value is a `TypeError`.
         """
         return _Iteration(self, fn).start()
 
@@ -128,7 +129,7 @@ class _Iteration(Generic[T]):
             self._result._fulfil(None if self._saw_elements else [])
 
     def _take(self, elements: list[Any]) -> None:
-        """Call the function with each element, each time in the namespace of the iteration."""
+        """Call the function with each element, always in the namespace of the iteration."""
         fn, shape = self._fn, self._iterator._shape
         scheduler = current_scheduler()
         again = None if scheduler is None else scheduler.siblings()
@@ -155,7 +156,7 @@ def _as_future(returned: Any) -> StateFuture[Any]:
 
 
 def to_iterable(future: StateFuture[StateIterator[T]]) -> StateFuture[list[T]]:
-    """A future of all elements of the iterator that ``future`` gives, every page loaded."""
+    """Return a future of the list of all elements of the iterator that ``future`` returns."""
 
     def load(iterator: StateIterator[T]) -> StateFuture[list[T]]:
         elements: list[T] = []

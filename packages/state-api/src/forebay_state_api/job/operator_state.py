@@ -1,4 +1,4 @@
-"""Operator state: what a subtask keeps beside the state of its keys, and who is told of versions.
+"""Operator state, which belongs to a subtask and not to a key, and notifications of versions.
 
 Any function may be one of these as well::
 
@@ -43,25 +43,25 @@ class OperatorStateStore(abc.ABC):
 
     @abc.abstractmethod
     def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
-        """A list whose elements are split evenly when the parallelism changes.
+        """Return a list whose elements are split evenly when the parallelism changes.
 
-        The lists of all subtasks, one after another in their order, are cut into as many as there
-        are subtasks now; of ``n`` elements each gets ``n // parallelism``, the first
-        ``n % parallelism`` one more. With the same parallelism each subtask keeps its own list.
+        The lists of all subtasks are concatenated in order and split among the current subtasks; of
+        ``n`` elements each gets ``n // parallelism``, the first ``n % parallelism`` subtasks one
+        more. With the same parallelism each subtask keeps its own list.
         """
 
     @abc.abstractmethod
     def get_union_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
-        """A list of which every subtask sees the elements of all subtasks, as they were opened.
+        """Return a list in which every subtask sees all subtasks' elements, as they were opened.
 
-        What a subtask writes is its own part: ``clear`` and ``update`` replace it, ``add`` appends
-        to it, and a part that is not written stays. So the list does not multiply from batch to
-        batch unless a subtask writes what belongs to the others.
+        A subtask writes only its own part: ``clear`` and ``update`` replace it, ``add`` appends to
+        it, and a part that is not written stays. So the list does not multiply from batch to batch
+        unless a subtask writes elements that belong to others.
         """
 
     @abc.abstractmethod
     def get_broadcast_state(self, descriptor: MapStateDescriptor[K, V]) -> MapState[K, V]:
-        """A map that each subtask has a whole copy of.
+        """Return a map of which each subtask has a complete copy.
 
         Every subtask must make the same changes to it. When the parallelism changes, subtask ``i``
         gets the copy of the subtask ``i % (old parallelism)``.
@@ -69,50 +69,50 @@ class OperatorStateStore(abc.ABC):
 
 
 class InitializationContext(abc.ABC):
-    """What ``initialize_state`` receives."""
+    """The argument of ``initialize_state``."""
 
     is_restored: bool
-    """Whether an earlier version of this operator was opened: in every micro-batch but the first
-    one of its life."""
+    """Whether an earlier version of this operator was opened: true in every micro-batch but its
+    first."""
     operator_state_store: OperatorStateStore
     keyed_state_store: RuntimeContext
-    """Declares keyed states, as the context of ``open`` does, and is the same object."""
+    """Declares keyed states; the same object as the context of ``open``."""
 
     @property
     @abc.abstractmethod
     def raw_inputs(self) -> Sequence[BinaryIO]:
-        """The byte streams that this subtask takes over, in the order of the old subtasks.
+        """The byte streams assigned to this subtask, in the order of the old subtasks.
 
-        Each stream that an old subtask wrote goes to exactly one subtask: to its own with the same
-        parallelism, else as the elements of an evenly split list would.
+        Each stream of an old subtask goes to exactly one subtask: with the same parallelism to the
+        same subtask, otherwise like the elements of an evenly split list.
         """
 
     @property
     @abc.abstractmethod
     def raw_keyed_inputs(self) -> Mapping[int, BinaryIO]:
-        """Key group → the byte stream that was written for it, for the groups of this subtask."""
+        """Key group → the byte stream written for it, for the groups of this subtask."""
 
 
 class SnapshotContext(abc.ABC):
-    """What ``snapshot_state`` receives."""
+    """The argument of ``snapshot_state``."""
 
     version: int
-    """The version that is being made; 0 where nothing is stored."""
+    """The version that is being made; 0 if nothing is stored."""
 
     @property
     @abc.abstractmethod
     def raw_output(self) -> BinaryIO:
         """The byte stream of this subtask, for the next batch's ``raw_inputs``.
 
-        A function that neither reads nor writes such a stream keeps what was stored; one that only
-        reads them ends them.
+        A function that neither reads nor writes such streams keeps the stored bytes; a function
+        that only reads them removes them.
         """
 
     @abc.abstractmethod
     def raw_keyed_output(self, key_group: int) -> BinaryIO:
-        """The byte stream of one key group, for the next batch's ``raw_keyed_inputs``.
+        """Return the byte stream of one key group, for the next batch's ``raw_keyed_inputs``.
 
-        It ends and stays as ``raw_output`` does, all groups together. Raises `ValueError` for a key
+        The rule of ``raw_output`` applies to all groups together. Raises `ValueError` for a key
         group that the subtask does not own.
         """
 
@@ -122,13 +122,13 @@ class CheckpointedFunction(abc.ABC):
 
     @abc.abstractmethod
     def initialize_state(self, context: InitializationContext) -> None:
-        """Declare states and take over what they hold; called first, in every micro-batch."""
+        """Declare states and read their content; called first, in every micro-batch."""
 
     @abc.abstractmethod
     def snapshot_state(self, context: SnapshotContext) -> None:
-        """Put into the states what the version is to hold; called after the last record.
+        """Update the states for the version to be stored; called after the last record.
 
-        No row can be given out any more.
+        It cannot emit rows.
         """
 
 
@@ -137,25 +137,25 @@ class ListCheckpointed(abc.ABC):
 
     @abc.abstractmethod
     def snapshot_state(self, version: int) -> Sequence[Any]:
-        """The list to be stored in ``version``; ``None`` is no element."""
+        """Return the list to store in ``version``; ``None`` is not allowed as an element."""
 
     @abc.abstractmethod
     def restore_state(self, state: list[Any]) -> None:
-        """Take over this subtask's part; called first, if an earlier version was opened."""
+        """Restore this subtask's part; called first, if an earlier version was opened."""
 
 
 class CheckpointListener(abc.ABC):
-    """A function that is told when a version is final."""
+    """A function that is notified when a version is committed."""
 
     @abc.abstractmethod
     def notify_checkpoint_complete(self, version: int) -> None:
-        """The micro-batch that made ``version`` is committed, its output included.
+        """Handle that the micro-batch that made ``version`` is committed, including its output.
 
-        Spark starts a micro-batch only after it has committed the one before; no worker can know it
-        earlier. So this is called in every subtask of the next micro-batch, on that batch's copy of
-        the function, after ``open`` and before the first record. It is best effort: the last
-        version of a stopped query is told when the query goes on, and never if it does not; a batch
-        that is tried again tells the same version again; versions of batches that were skipped are
-        never told. Within a run of the query versions do not go down, and one that is told covers
-        the lower ones. What it raises fails the batch, and revokes nothing.
+        Spark starts a micro-batch only after it has committed the previous one; workers cannot know
+        it earlier. So this is called in every subtask of the next micro-batch, on that batch's copy
+        of the function, after ``open`` and before the first record. It is best effort: the last
+        version of a stopped query is reported when the query continues, and never if it does not; a
+        retried batch reports the same version again; versions of skipped batches are never
+        reported. Within a run of the query versions never decrease, and a version includes the
+        lower ones. An exception fails the batch, and revokes nothing.
         """

@@ -1,9 +1,9 @@
-"""The kinds of keyed state, as a function sees them.
+"""The interfaces of the kinds of keyed state.
 
-Every access belongs to the current key and namespace. Synchronous methods answer at once, waiting
-for storage if they must; their ``async_`` twins give a `StateFuture` and never wait. Per key all
-requests take effect in the order in which they were issued, whichever way. What a state hands out
-or is given never aliases what is stored.
+Every access belongs to the current key and namespace. Synchronous methods return the result,
+waiting for storage if they must; their ``async_`` twins return a `StateFuture` and never wait. Per
+key all requests take effect in the order in which they were issued, synchronous or not. Values
+passed to a state or returned by it never alias the stored ones.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ OUT = TypeVar("OUT")
 
 
 class State(abc.ABC):
-    """What every kind has. A state is not its content: to compare it is a `StateAccessError`."""
+    """Base of all kinds. A state is not its content: comparing it is a `StateAccessError`."""
 
     __slots__ = ()
 
-    if not TYPE_CHECKING:  # what type checkers say of it is theirs
+    if not TYPE_CHECKING:  # type checkers report its misuse themselves
 
         def __bool__(self) -> bool:
             raise StateAccessError(
@@ -43,7 +43,7 @@ class State(abc.ABC):
 
     @abc.abstractmethod
     def clear(self) -> None:
-        """Remove what is stored under the current key and namespace."""
+        """Remove the content under the current key and namespace."""
 
     @abc.abstractmethod
     def async_clear(self) -> StateFuture[None]:
@@ -51,9 +51,9 @@ class State(abc.ABC):
 
 
 class ValueState(State, Generic[T]):
-    """One value per key. Unset it reads as the descriptor's default, else as ``None``.
+    """One value per key. If unset, it reads as the descriptor's default, or ``None`` without one.
 
-    ``T`` is what it reads as: ``ValueState[int]`` if there is a default, else
+    ``T`` is the type of reads: ``ValueState[int]`` if there is a default, else
     ``ValueState[int | None]``.
     """
 
@@ -61,11 +61,11 @@ class ValueState(State, Generic[T]):
 
     @abc.abstractmethod
     def value(self) -> T:
-        """The current value."""
+        """Return the current value."""
 
     @abc.abstractmethod
     def update(self, value: T | None) -> None:
-        """Set the value; ``None`` clears."""
+        """Set the value; ``None`` clears it."""
 
     @abc.abstractmethod
     def async_value(self) -> StateFuture[T]:
@@ -77,21 +77,21 @@ class ValueState(State, Generic[T]):
 
 
 class ListState(State, Generic[T]):
-    """A list per key, in insertion order. ``None`` is no element: a `ValueError` at the call."""
+    """A list per key, in insertion order. ``None`` as an element raises `ValueError`."""
 
     __slots__ = ()
 
     @abc.abstractmethod
     def get(self) -> list[T]:
-        """A copy of the list; empty if unset."""
+        """Return a copy of the list; empty if unset."""
 
     @abc.abstractmethod
     def add(self, value: T) -> None:
-        """Append blindly: nothing is read."""
+        """Append without reading."""
 
     @abc.abstractmethod
     def add_all(self, values: Iterable[T]) -> None:
-        """Append each; ``[]`` does nothing."""
+        """Append each value; ``[]`` does nothing."""
 
     @abc.abstractmethod
     def update(self, values: Iterable[T]) -> None:
@@ -102,7 +102,7 @@ class ListState(State, Generic[T]):
 
     @abc.abstractmethod
     def async_get(self) -> StateFuture[StateIterator[T]]:
-        """An iterator over the list as it stands now; empty if unset, never ``None``."""
+        """Return an iterator over the current list; empty if unset, never ``None``."""
 
     @abc.abstractmethod
     def async_add(self, value: T) -> StateFuture[None]:
@@ -118,52 +118,52 @@ class ListState(State, Generic[T]):
 
     @abc.abstractmethod
     def merge_namespaces(self, target: object, sources: Iterable[object]) -> None:
-        """Append the lists of ``sources``, in order, to that of ``target``; sources end empty.
+        """Append the lists of ``sources``, in order, to ``target``'s; sources are empty afterwards.
 
-        Where no source holds anything, nothing changes.
+        If all sources are empty, nothing changes.
         """
 
 
 class MapState(State, Generic[K, V]):
-    """A map per key. ``None`` is a value that can be stored, and no user key."""
+    """A map per key. ``None`` can be stored as a value, but not used as a user key."""
 
     __slots__ = ()
 
     @abc.abstractmethod
     def get(self, key: K) -> V | None:
-        """The value under ``key``; ``None`` if there is none."""
+        """Return the value under ``key``; ``None`` if there is no entry."""
 
     @abc.abstractmethod
     def put(self, key: K, value: V) -> None:
-        """Store ``value`` under ``key``, also if it is ``None``."""
+        """Store ``value`` under ``key``, even if it is ``None``."""
 
     @abc.abstractmethod
     def put_all(self, entries: Mapping[K, V]) -> None:
-        """Put each entry; the others stay."""
+        """Put each entry; other entries stay."""
 
     @abc.abstractmethod
     def remove(self, key: K) -> None:
-        """Remove the entry; no error if there is none."""
+        """Remove the entry, if there is one."""
 
     @abc.abstractmethod
     def contains(self, key: K) -> bool:
-        """Whether there is an entry, its value being ``None`` or not."""
+        """Return whether there is an entry, even if its value is ``None``."""
 
     @abc.abstractmethod
     def items(self) -> list[tuple[K, V]]:
-        """A copy of all entries, in any order."""
+        """Return a copy of all entries, in any order."""
 
     @abc.abstractmethod
     def keys(self) -> list[K]:
-        """A copy of all user keys, in any order."""
+        """Return a copy of all user keys, in any order."""
 
     @abc.abstractmethod
     def values(self) -> list[V]:
-        """A copy of all values, in any order."""
+        """Return a copy of all values, in any order."""
 
     @abc.abstractmethod
     def is_empty(self) -> bool:
-        """Whether there is no entry."""
+        """Return whether there is no entry."""
 
     def __getitem__(self, key: K) -> V | None:
         return self.get(key)
@@ -202,15 +202,15 @@ class MapState(State, Generic[K, V]):
 
     @abc.abstractmethod
     def async_items(self) -> StateFuture[StateIterator[tuple[K, V]]]:
-        """An iterator over the entries as they stand now."""
+        """Return an iterator over the current entries."""
 
     @abc.abstractmethod
     def async_keys(self) -> StateFuture[StateIterator[K]]:
-        """An iterator over the user keys as they stand now."""
+        """Return an iterator over the current user keys."""
 
     @abc.abstractmethod
     def async_values(self) -> StateFuture[StateIterator[V]]:
-        """An iterator over the values as they stand now."""
+        """Return an iterator over the current values."""
 
     @abc.abstractmethod
     def async_is_empty(self) -> StateFuture[bool]:
@@ -218,17 +218,17 @@ class MapState(State, Generic[K, V]):
 
 
 class ReducingState(State, Generic[T]):
-    """One value per key, into which each added value is reduced; unset it reads as ``None``."""
+    """One value per key, into which added values are reduced; if unset, it reads as ``None``."""
 
     __slots__ = ()
 
     @abc.abstractmethod
     def get(self) -> T | None:
-        """The reduced value."""
+        """Return the reduced value."""
 
     @abc.abstractmethod
     def add(self, value: T) -> None:
-        """Reduce ``value`` in; the first one is stored as it is."""
+        """Reduce ``value`` into the stored value; the first value is stored as it is."""
 
     @abc.abstractmethod
     def async_get(self) -> StateFuture[T | None]:
@@ -240,24 +240,24 @@ class ReducingState(State, Generic[T]):
 
     @abc.abstractmethod
     def merge_namespaces(self, target: object, sources: Iterable[object]) -> None:
-        """Reduce the members of ``sources`` into ``target``; sources end empty.
+        """Reduce the values of ``sources`` into ``target``; sources are empty afterwards.
 
-        Where no source holds anything, nothing changes, the target's time to live included.
+        If all sources are empty, nothing changes, not even the target's time to live.
         """
 
 
 class AggregatingState(State, Generic[IN, OUT]):
-    """An accumulator per key; unset it reads as ``None``."""
+    """An accumulator per key; if unset, it reads as ``None``."""
 
     __slots__ = ()
 
     @abc.abstractmethod
     def get(self) -> OUT | None:
-        """The result of the accumulator."""
+        """Return the accumulator's result."""
 
     @abc.abstractmethod
     def add(self, value: IN) -> None:
-        """Fold ``value`` into the accumulator; the first one creates it."""
+        """Fold ``value`` into the accumulator; the first value creates it."""
 
     @abc.abstractmethod
     def async_get(self) -> StateFuture[OUT | None]:
@@ -269,7 +269,7 @@ class AggregatingState(State, Generic[IN, OUT]):
 
     @abc.abstractmethod
     def merge_namespaces(self, target: object, sources: Iterable[object]) -> None:
-        """Merge the accumulators of ``sources`` into ``target``; sources end empty.
+        """Merge the accumulators of ``sources`` into ``target``; sources are empty afterwards.
 
-        Where no source holds anything, nothing changes, the target's time to live included.
+        If all sources are empty, nothing changes, not even the target's time to live.
         """

@@ -1,7 +1,7 @@
-"""Time-to-live of keyed state: when cells expire, what a read sees, who cleans up.
+"""Time to live of keyed state: when cells expire, what reads see, and what removes them.
 
-The clock is the micro-batch's own time, so a replay gives the same state. A value expires when
-``last access + ttl <= now``; list elements and map entries expire one by one.
+The clock is the micro-batch's time, so a replay gives the same state. A value expires when
+``last access + ttl <= now``; list elements and map entries expire individually.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _ENDLESS_US: Final = 1 << 62
 
 
 class UpdateType(enum.Enum):
-    """What renews the time of last access."""
+    """The kinds of access that renew the time of last access."""
 
     ON_CREATE_AND_WRITE = "on_create_and_write"
     ON_READ_AND_WRITE = "on_read_and_write"
 
 
 class StateVisibility(enum.Enum):
-    """Whether a read may still hand out what has expired."""
+    """Whether a read may still return expired data."""
 
     NEVER_RETURN_EXPIRED = "never_return_expired"
     RETURN_EXPIRED_IF_NOT_CLEANED_UP = "return_expired_if_not_cleaned_up"
@@ -35,15 +35,15 @@ class StateVisibility(enum.Enum):
 
 @attrs.frozen
 class CleanupOnRead:
-    """An expired cell that is read is removed."""
+    """Reading an expired cell removes it."""
 
 
 @attrs.frozen
 class CleanupFullSnapshot:
-    """Expired cells are left out of a full snapshot.
+    """A full snapshot leaves out expired cells.
 
-    That is when the heap backend writes a snapshot in place of deltas, and when the lsm backend
-    merges all files of a subtask into one run. What was left out does not come back.
+    The heap backend does this when it writes a snapshot in place of deltas, the lsm backend when it
+    merges all files of a subtask into one run. Removed data do not come back.
     """
 
 
@@ -55,10 +55,10 @@ def _positive(instance: object, attribute: attrs.Attribute[int], value: int) -> 
 
 @attrs.frozen
 class CleanupIncrementally:
-    """Each access of the state checks ``entries`` of its cells, each record too if asked for.
+    """Each access of the state checks ``entries`` of its cells; optionally each record does too.
 
-    The checks that a micro-batch has earned are made when its last record has ended, all cells in
-    turn, and no cell twice. Lists and maps that lie in one piece count as one cell.
+    The checks of a micro-batch are made when its last record has ended, through all cells in turn,
+    no cell twice. Lists and maps that are stored in one piece count as one cell.
     """
 
     entries: int = attrs.field(validator=_positive)
@@ -67,13 +67,13 @@ class CleanupIncrementally:
 
 @attrs.frozen
 class CleanupInCompaction:
-    """Compaction drops what has expired by the job's clock.
+    """Compaction drops data that have expired by the job's clock.
 
-    On the heap backend that is when deltas are folded, into one another or into a snapshot; only
-    what is folded is looked at.
+    The heap backend does this when it folds deltas, into one another or into a snapshot, and checks
+    only the folded data.
 
-    ``clock_every=n`` adds the time that the job has run so far every ``n`` entries; ``None`` keeps
-    the time at which it was asked for, so that every attempt gives the same bytes.
+    ``clock_every=n`` adds, every ``n`` entries, the time for which the job has run so far; ``None``
+    keeps the time of its submission, so that every attempt writes the same bytes.
     """
 
     clock_every: int | None = attrs.field(
@@ -83,10 +83,10 @@ class CleanupInCompaction:
 
 @attrs.frozen
 class CleanupInBackground:
-    """The backend's own way, at little cost; leave it out to switch that off.
+    """The backend's own clean-up, at little cost; leave it out to switch it off.
 
-    The heap backend checks five cells for each record, as `CleanupIncrementally` does, the lsm
-    backend drops in compaction. A backend that has no way of its own does nothing.
+    The heap backend checks five cells for each record, as `CleanupIncrementally` does; the lsm
+    backend drops data in compaction. A backend without its own clean-up does nothing.
     """
 
 
@@ -130,7 +130,15 @@ def _in_order(cleanup: Iterable[Cleanup]) -> Sequence[Cleanup]:
 
 @attrs.frozen
 class StateTtlConfig:
-    """How long cells of a state live. Not part of a checkpoint: a job may restart with another."""
+    """A state's time to live. A job may restart with a different one.
+
+    :param ttl: the time to live, positive.
+    :param update_type: the accesses that renew it; see `UpdateType`.
+    :param visibility: whether reads may return expired data; see `StateVisibility`.
+    :param cleanup: the ways in which expired data are removed; see the ``Cleanup…`` classes.
+
+    Raises `TypeError` or `ValueError` for invalid arguments.
+    """
 
     ttl: timedelta = attrs.field(validator=_positive_duration)
     update_type: UpdateType = attrs.field(
@@ -142,20 +150,20 @@ class StateTtlConfig:
     cleanup: Sequence[Cleanup] = attrs.field(
         default=(CleanupOnRead(), CleanupInBackground()), converter=_in_order
     )
-    """When what has expired is removed. ``(CleanupOnRead(),)`` switches that of the background off,
-    ``()`` all of it: what has expired stays stored, though it is not seen."""
+    """When expired data are removed. ``(CleanupOnRead(),)`` switches the background clean-up off,
+    ``()`` switches all clean-up off: expired data stay stored, though reads do not see them."""
 
     @property
     def ttl_us(self) -> int:
-        """The time to live in µs, or a time that is never over."""
+        """The time to live in µs, at most a time that never ends."""
         return min(self.ttl // timedelta(microseconds=1), _ENDLESS_US)
 
     @property
     def expiry(self) -> Expiry:
-        """When what is stored is dead."""
+        """The rule by which stored data expire."""
         return Expiry(self.ttl_us)
 
     @property
     def cleans_on_read(self) -> bool:
-        """Whether an expired cell that is read is removed."""
+        """Whether reading an expired cell removes it."""
         return any(isinstance(one, CleanupOnRead) for one in self.cleanup)
