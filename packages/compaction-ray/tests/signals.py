@@ -77,7 +77,7 @@ def until(what, patience_s=PATIENCE_S):
         time.sleep(0.02)
 
 
-def told(number, do, signals, **given):
+def job_doing(number, do, signals, **given):
     made = job(number, now_us=time.time_ns(), **given)  # a time of its own: work of its own
     return attrs.evolve(made, options={"do": do, "dir": str(signals)})
 

@@ -121,10 +121,10 @@ class ScriptedWorker:
         if self.dies_at_once:
             self.die()
 
-    def end(self, job_id, phase=CompactionPhase.DONE, fault=None, **told):
+    def end(self, job_id, phase=CompactionPhase.DONE, fault=None, **reported):
         future = self.running.pop(job_id)
         if not future.done():
-            future.set_result(Outcome(phase=phase, fault=fault, bytes_in=7, **told))
+            future.set_result(Outcome(phase=phase, fault=fault, bytes_in=7, **reported))
 
     def die(self):
         self.life += 1

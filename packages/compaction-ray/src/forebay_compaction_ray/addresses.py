@@ -1,4 +1,4 @@
-"""Addresses of gateways, as people write them."""
+"""Parses addresses of gateways, as users write them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _LAST_PORT: Final = 65535
 
 
 def address_of(text: str) -> str:
-    """Check ``host:port``; raises `ConfigurationError`."""
+    """Check and return ``host:port``; raises `ConfigurationError`."""
     match = _ADDRESS.fullmatch(text.strip())
     if match is None or not 0 < int(match[2]) <= _LAST_PORT:
-        raise ConfigurationError(f"{text!r} is no address of a gateway: expected ip:port")
+        raise ConfigurationError(f"{text!r} is not the address of a gateway: expected ip:port")
     return match[0]
 
 
 def addresses_of(text: str) -> tuple[str, ...]:
-    """Check a comma-separated list; each address once, in the order given."""
+    """Check a comma-separated list; return each address once, in the given order."""
     found = dict.fromkeys(address_of(part) for part in text.split(",") if part.strip())
     if not found:
         raise ConfigurationError(f"{text!r} names no gateway: expected ip:port,ip:port")

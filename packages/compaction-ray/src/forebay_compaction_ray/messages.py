@@ -1,4 +1,4 @@
-"""What is said between client and gateway, and between gateway and workers."""
+"""Messages between client and gateway, and between gateway and workers."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ T = TypeVar("T")
 
 @attrs.frozen(kw_only=True)
 class Submission:
-    """A job, and whose it is."""
+    """A job and its owner."""
 
     job: CompactionJob
     storage: str
-    """Which of the storages that the gateway was started with holds the job's files."""
+    """Name of the gateway's storage that holds the job's files."""
     client: str
-    """Who submits: limits are counted per client."""
+    """The submitting client: limits are counted per client."""
 
     @property
     def work(self) -> str:
-        """What is to be done, whoever submits it for the how-many-th time."""
+        """Identifies the work, independently of the submitter and the attempt."""
         plain = self.job.to_plain()
         for name in ("id", "attempt", "output_prefix"):
             del plain[name]
@@ -37,7 +37,7 @@ class Submission:
 
     @property
     def bytes_in(self) -> int:
-        """What the inputs hold."""
+        """Bytes of all inputs."""
         return sum(file.size for file in self.job.inputs)
 
     def to_plain(self) -> dict[str, Any]:
@@ -51,32 +51,32 @@ class Submission:
             job = CompactionJob.from_plain(plain["job"])
             return cls(job=job, storage=str(plain["storage"]), client=str(plain["client"]))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise MalformedMessageError(f"a submission that is none: {error!r}") from error
+            raise MalformedMessageError(f"a malformed submission: {error!r}") from error
 
 
 @attrs.frozen(kw_only=True)
 class JobView:
-    """How a job stands at a gateway."""
+    """The state of a job at a gateway."""
 
     job_id: str
     attempt: int = 0
     phase: CompactionPhase
     started: bool = False
-    """Whether a worker was ever given the job: if not, nothing was written."""
+    """Whether a worker was ever given the job; if not, nothing was written."""
     position: int = 0
-    """Jobs before it in the queue."""
+    """Number of jobs before it in the queue."""
     worker: str = ""
     bytes_in: int = 0
-    """Read until now."""
+    """Bytes read so far."""
     bytes_out: int = 0
-    """Written until now."""
+    """Bytes written so far."""
     age_s: float = 0.0
-    """Since the last step that the worker is known to have made."""
+    """Seconds since the last known step of the worker."""
     fault: CompactionFault | None = None
     code: str = ""
     message: str = ""
     boot: str = ""
-    """Which life of the gateway this is: another one knows nothing of the jobs of this one."""
+    """Identifies the gateway's incarnation: another one knows none of its jobs."""
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain data for a message."""
@@ -90,7 +90,7 @@ class JobView:
 
 @attrs.frozen(kw_only=True)
 class Outcome:
-    """What became of a job on a worker that lived to tell it."""
+    """The outcome of a job on a worker that survived to report it."""
 
     phase: CompactionPhase
     """`DONE`, `FAILED` or `ABORTED`."""
@@ -100,11 +100,11 @@ class Outcome:
     bytes_out: int = 0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
-    """Of the worker's process meanwhile: a compactor may have threads of its own."""
+    """CPU time of the worker's process meanwhile: a compactor may use its own threads."""
     entries_in: int = 0
     entries_dropped: int = 0
     dropped: Mapping[str, int] = attrs.field(factory=dict)
-    """Why, as `CompactionResult.dropped` says."""
+    """Dropped entries by cause, as in `CompactionResult.dropped`."""
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain data for a message."""
@@ -118,37 +118,37 @@ class Outcome:
 
 @attrs.frozen(kw_only=True)
 class WorkerInfo:
-    """What a worker says of itself when it is up."""
+    """A worker's description of itself when it is up."""
 
     boot: str
-    """Differs for each life of a worker."""
+    """Differs for each incarnation of a worker."""
     pid: int
     node: str
     version: str
     formats: tuple[str, ...]
-    """File formats for which a compactor is installed there."""
+    """File formats for which a compactor is installed on the worker."""
 
 
 @attrs.frozen(kw_only=True)
 class JobProgress:
-    """How far a worker is with a job."""
+    """A worker's progress with a job."""
 
     bytes_in: int
     bytes_out: int
     age_s: float
-    """Since the compactor last asked whether to go on."""
+    """Seconds since the compactor last asked whether to continue."""
 
 
 @attrs.frozen(kw_only=True)
 class Pulse:
-    """What a worker answers when it is pinged."""
+    """A worker's answer to a ping."""
 
     boot: str
     jobs: Mapping[str, JobProgress]
 
 
 def _with_phase(kind: type[T], plain: Mapping[str, Any]) -> T:
-    """What has a phase and a fault, from a message."""
+    """Build a message class that has a phase and a fault."""
     try:
         known = _known(kind, plain)
         known["phase"] = CompactionPhase(known["phase"])
@@ -156,7 +156,7 @@ def _with_phase(kind: type[T], plain: Mapping[str, Any]) -> T:
             known["fault"] = CompactionFault(known["fault"])
         return kind(**known)
     except (KeyError, TypeError, ValueError) as error:
-        raise MalformedMessageError(f"a job's state that is none: {error!r}") from error
+        raise MalformedMessageError(f"a malformed job state: {error!r}") from error
 
 
 def _plain_with_phase(of: Any) -> dict[str, Any]:
@@ -167,6 +167,6 @@ def _plain_with_phase(of: Any) -> dict[str, Any]:
 
 
 def _known(kind: type[Any], plain: Mapping[str, Any]) -> dict[str, Any]:
-    """What this release knows of a message of a newer one."""
+    """Keep the fields that this release knows; a newer one may send more."""
     names = {field.name for field in attrs.fields(kind)}
     return {name: value for name, value in plain.items() if name in names}

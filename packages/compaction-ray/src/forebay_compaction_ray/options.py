@@ -40,11 +40,11 @@ ADDRESSES: Final = SettingType("a list such as ip:port,ip:port", _addresses, ","
 
 @attrs.frozen(kw_only=True)
 class ClientSecurity:
-    """How this side shows who it is, and learns who the other is."""
+    """The client's credentials, and how it verifies the gateway."""
 
     token: str | None = attrs.field(default=None, repr=False)
     ca: bytes | None = attrs.field(default=None, repr=False)
-    """PEM; with it, TLS."""
+    """PEM; enables TLS."""
     certificate: bytes | None = attrs.field(default=None, repr=False)
     key: bytes | None = attrs.field(default=None, repr=False)
 
@@ -61,7 +61,7 @@ class ClientSecurity:
         if (certificate is None) != (key is None):
             raise ConfigurationError("a certificate needs its key, and a key its certificate")
         if certificate is not None and ca is None:
-            raise ConfigurationError("a certificate is shown over TLS only: name the CA too")
+            raise ConfigurationError("a certificate is sent over TLS only: name the CA too")
         return cls(
             token=None if token_file is None else read_token(token_file),
             ca=read_bytes(ca),
@@ -72,7 +72,7 @@ class ClientSecurity:
 
 @attrs.frozen(kw_only=True)
 class RemoteOptions:
-    """The settings in force for one client; `SETTINGS` are the fields that are declared."""
+    """The settings of one client; `SETTINGS` declares those that users can set."""
 
     addresses: tuple[str, ...] = option(
         ADDRESSES, None, "The gateways to send compactions to.", name="address"
@@ -86,14 +86,14 @@ class RemoteOptions:
     request_retries: int = option(
         int,
         2,
-        "How often a compaction that failed is tried again.",
+        "Number of times that a failed compaction is tried again.",
         minimum=0,
         name="request.retries",
     )
     failure_strategy: str = option(
         one_of(FALLBACK, FAIL),
         FALLBACK,
-        "When the retries are used up: compact in the job itself, or fail the task.",
+        "When all retries have failed: compact in the job itself, or fail the task.",
         name="request.failure-strategy",
     )
     connect_timeout_s: float = option(DURATION, "2s", "Longest wait for a gateway's answer.")
@@ -105,13 +105,13 @@ class RemoteOptions:
     token_file: str | None = option(
         LOCATION, None, "File with the gateway's token, on every executor."
     )
-    tls_ca: str | None = option(LOCATION, None, "PEM file: who signed the gateway's certificate.")
+    tls_ca: str | None = option(LOCATION, None, "PEM file: CA of the gateway's certificate.")
     tls_cert: str | None = option(
-        LOCATION, None, "PEM file: this side's certificate, for mutual TLS."
+        LOCATION, None, "PEM file: the client's certificate, for mutual TLS."
     )
     tls_key: str | None = option(LOCATION, None, "PEM file: the key of tls-cert.")
     security: ClientSecurity = attrs.field()
-    """What the files hold; read here unless given."""
+    """Content of the files; read from them unless given."""
 
     @security.default
     def _read_files(self) -> ClientSecurity:
@@ -124,12 +124,12 @@ class RemoteOptions:
 
     @property
     def fall_back(self) -> bool:
-        """Whether what no gateway does is compacted here; else the task fails."""
+        """Whether jobs that no gateway takes are compacted here; otherwise the task fails."""
         return self.failure_strategy == FALLBACK
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> RemoteOptions:
-        """Take what is given by the names of settings, and the default of what is not.
+        """Resolve the ``given`` settings, with defaults for the others.
 
         Raises `ConfigurationError`, also for a file that cannot be read.
         """
@@ -146,11 +146,11 @@ class RemoteOptions:
 
 
 SETTINGS: Final = settings_of(RemoteOptions)
-"""Name → declaration, as `CompactionService.options` wants it."""
+"""Name → declaration, as `CompactionService.options` expects it."""
 
 
 def read_token(path: str) -> str:
-    """The token in a file, without white space around it."""
+    """Return the token in a file, without surrounding white space."""
     token = (read_bytes(path) or b"").decode("utf-8", "replace").strip()
     if not token or any(ord(c) < 0x21 or ord(c) > 0x7E for c in token):  # noqa: PLR2004 - ASCII
         raise ConfigurationError(f"{path} holds no token: one line of printable ASCII")
@@ -158,7 +158,7 @@ def read_token(path: str) -> str:
 
 
 def read_bytes(path: str | None) -> bytes | None:
-    """The content of a file that a setting names."""
+    """Return the content of a file that a setting names; ``None`` without a name."""
     if path is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What the entry point of the group ``forebay`` names."""
+"""The plugin module that the entry point of the group ``forebay`` names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def forebay_compaction_services() -> type[RemoteCompactionService]:
-    """Give the client."""
+    """Return the client."""
     from forebay_compaction_ray.client.service import RemoteCompactionService
 
     return RemoteCompactionService
@@ -23,7 +23,7 @@ def forebay_compaction_services() -> type[RemoteCompactionService]:
 
 @hookimpl
 def forebay_compactors() -> NoopCompactor:
-    """Give the compactor of empty jobs, with which a round trip is tried."""
+    """Return the compactor of empty jobs, which tests a round trip."""
     from forebay_compaction_ray.worker.noop_compactor import NoopCompactor
 
     return NoopCompactor()
@@ -31,7 +31,7 @@ def forebay_compactors() -> NoopCompactor:
 
 @hookimpl
 def forebay_commands() -> click.Command:
-    """Give ``forebay compaction``."""
+    """Return the command ``forebay compaction``."""
     from forebay_compaction_ray.commands.group import compaction
 
     return compaction

@@ -1,8 +1,8 @@
-"""How messages look between client and gateway: msgpack maps with versions, within bounds.
+"""The wire protocol of client and gateway: msgpack maps with versions, of bounded size.
 
-Every message says which version of the protocol its sender speaks (``v``) and the oldest that it
-still understands (``min_v``); keys that a peer does not know are ignored. Nothing is unpickled.
-What a gateway refuses is a gRPC status with a small map in the trailing metadata.
+Every message holds the version of the protocol that its sender speaks (``v``) and the oldest that
+it understands (``min_v``); a peer ignores unknown keys. Nothing is unpickled. A refusal is a gRPC
+status with a small map in the trailing metadata.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ VERSION: Final = 1
 OLDEST: Final = 1
 """The oldest version that it understands."""
 MESSAGE_BYTES: Final = 4 * 1024 * 1024
-"""A longer message is refused, unread."""
+"""Longer messages are refused unread."""
 REFUSAL_KEY: Final = "forebay-refusal-bin"
-"""The trailing metadata that says why a request was refused."""
+"""The trailing metadata with the reason for a refusal."""
 METHODS: Final = (
     "Hello",
     "Submit",
@@ -37,7 +37,7 @@ METHODS: Final = (
     "Drain",
     "Stop",
 )
-"""All methods; the last three ask for the administrator's token where there is one."""
+"""All methods; the last three require the administrator's token if there is one."""
 ADMIN_METHODS: Final = frozenset({"Scale", "Drain", "Stop"})
 
 _DEPTH_HINT: Final = 100_000
@@ -45,16 +45,16 @@ _DEPTH_HINT: Final = 100_000
 
 
 class MalformedMessageError(ForebayError):
-    """A message is no map of msgpack within the bounds.
+    """A message is not a msgpack map within the bounds.
 
-    Operator action: something else than Forebay listens or talks at the address.
+    Operator action: check the address; the peer there is not Forebay.
     """
 
 
 class RefusedError(ForebayError):
     """A gateway refused a request.
 
-    Who acts: see ``fault``; a transient refusal (a full queue, a drain) goes away by itself.
+    Who acts: see ``fault``; a transient refusal (a full queue, a drain) needs no action.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class RefusedError(ForebayError):
         self.retry_after_s = retry_after_s
 
     def to_plain(self) -> dict[str, Any]:
-        """Return what the trailing metadata hold."""
+        """Return the content of the trailing metadata."""
         return {
             "fault": self.fault.value,
             "code": self.code,
@@ -93,16 +93,16 @@ class RefusedError(ForebayError):
                 retry_after_s=float(plain.get("retry_after_s", 0.0)),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise MalformedMessageError(f"a refusal that is none: {error!r}") from error
+            raise MalformedMessageError(f"a malformed refusal: {error!r}") from error
 
 
 def permanent(code: str, message: str) -> RefusedError:
-    """A refusal that the same request will always meet."""
+    """Return a refusal that repeating the request cannot avoid."""
     return RefusedError(CompactionFault.PERMANENT, code, message)
 
 
 def transient(code: str, message: str, *, retry_after_s: float = 0.0) -> RefusedError:
-    """A refusal that will pass."""
+    """Return a refusal that is only temporary."""
     return RefusedError(CompactionFault.TRANSIENT, code, message, retry_after_s=retry_after_s)
 
 
@@ -115,13 +115,13 @@ def pack(message: Mapping[str, Any]) -> bytes:
 def unpack(data: bytes, *, limit: int = MESSAGE_BYTES) -> dict[str, Any]:
     """Decode a message and check that both sides understand each other.
 
-    Raises `MalformedMessageError` for what is no message, `RefusedError` for a peer of a version
-    that does not go with this one.
+    Raises `MalformedMessageError` for data that is not a message, `RefusedError` for a peer of an
+    incompatible version.
     """
     message = decode(data, limit=limit)
     theirs, their_oldest = message.get("v"), message.get("min_v")
     if not isinstance(theirs, int) or not isinstance(their_oldest, int):
-        raise MalformedMessageError("the message does not say its version")
+        raise MalformedMessageError("the message has no version")
     if theirs < OLDEST or their_oldest > VERSION:
         raise permanent(
             "version",

@@ -121,18 +121,18 @@ def test_a_gateway_that_is_back_is_told_what_happened_meanwhile(client_of, gatew
     client._endpoints._read_s = None
     for attempt in (1, 2):
         assert ended(client, job(2, attempt=attempt)).phase is CompactionPhase.DONE
-    told = gateway.on_loop(gateway.core.describe)["metrics"]
+    metrics = gateway.on_loop(gateway.core.describe)["metrics"]
     events = {
         name[len('client_events_total{event="') : -2]: n
-        for name, n in told.items()
+        for name, n in metrics.items()
         if name.startswith("client_events")
     }
-    assert told['client_fallbacks_total{cause="unreachable"}'] == 1
+    assert metrics['client_fallbacks_total{cause="unreachable"}'] == 1
     assert events["submitted"] == 3
     assert events["retries"] == 1
     assert events["unreachable"] >= 1
-    assert told["entries_in_total"] == 2
-    assert told['entries_dropped_total{why="expired"}'] == 0
+    assert metrics["entries_in_total"] == 2
+    assert metrics['entries_dropped_total{why="expired"}'] == 0
 
 
 def test_what_is_counted_is_declared(client_of):
@@ -151,9 +151,9 @@ def test_gauges_tell_of_jobs_under_way_and_of_gateways_that_answer(client_of, ga
     assert client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
     for number in range(2, 8):  # every other one asks the dead port first, until it is left alone
         assert ended(client, job(number)).phase is CompactionPhase.DONE
-    told = client.metrics()
-    assert (told["inflight"], told[up[0]], told[up[1]]) == (0, 1, 0)
-    assert told["done"] == 7
+    metrics = client.metrics()
+    assert (metrics["inflight"], metrics[up[0]], metrics[up[1]]) == (0, 1, 0)
+    assert metrics["done"] == 7
 
 
 def test_a_stale_result_is_counted_and_told(client_of, gateway):
@@ -163,8 +163,8 @@ def test_a_stale_result_is_counted_and_told(client_of, gateway):
     client.discard(given.id)
     assert client.poll(given.id).phase is CompactionPhase.UNKNOWN
     assert ended(client, job(2)).phase is CompactionPhase.DONE
-    told = gateway.on_loop(gateway.core.describe)["metrics"]
-    assert told['client_events_total{event="stale"}'] == 1
+    metrics = gateway.on_loop(gateway.core.describe)["metrics"]
+    assert metrics['client_events_total{event="stale"}'] == 1
 
 
 # -- a gateway that refuses ---------------------------------------------------------------------

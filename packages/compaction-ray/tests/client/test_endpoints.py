@@ -104,14 +104,14 @@ def test_what_cannot_be_read_changes_nothing(storage):
                 raise StorageError("no way")
             return super().read()
 
-    clock, endpoints, told = Clock(), Unreadable(storage), []
+    clock, endpoints, warnings = Clock(), Unreadable(storage), []
     endpoints.add(TWO)
-    known = KnownEndpoints(endpoints, [ONE], clock=clock, warn=told.append)
+    known = KnownEndpoints(endpoints, [ONE], clock=clock, warn=warnings.append)
     assert known.current() == (ONE, TWO)
     endpoints.broken = True
     clock.now += REREAD_S
     assert known.current() == (ONE, TWO)
-    assert told == ["no way"]
+    assert warnings == ["no way"]
 
 
 def test_a_breaker_opens_and_lets_one_try_again():

@@ -92,7 +92,7 @@ def test_doctor(there, gateway):
     gateway.on_loop(gateway.core.drain)
     result = forebay("doctor", *there)
     assert result.exit_code == 1
-    assert "it drains" in result.output
+    assert "it is draining" in result.output
     assert "Error" not in result.output
     assert "storage default: put" in result.output.replace("ok  ", ""), "storages are examined"
 
@@ -105,7 +105,7 @@ def test_doctor_goes_on_when_something_is_refused(there, gateway, monkeypatch):
     assert "BAD  storage default: it can be examined: no worker is up" in result.output
 
 
-class Told:
+class ScriptedDescriptions:
     """Answers `Describe` with one description after another, the last one again and again."""
 
     def __init__(self, *workers_up, workers=2):
@@ -118,23 +118,23 @@ class Told:
 
 
 @pytest.mark.parametrize(
-    ("told", "up", "asked"),
+    ("target", "up", "asked"),
     [
-        (Told(2), 2, 1),
-        (Told(0, 0, 1), 1, 3),
-        (Told(0, workers=0), 0, 1),
-        (Told(0), 0, 76),
+        (ScriptedDescriptions(2), 2, 1),
+        (ScriptedDescriptions(0, 0, 1), 1, 3),
+        (ScriptedDescriptions(0, workers=0), 0, 1),
+        (ScriptedDescriptions(0), 0, 76),
     ],
     ids=["all up", "just begun", "to be none", "never"],
 )
-def test_doctor_waits_for_workers_that_come_up(monkeypatch, told, up, asked):
+def test_doctor_waits_for_workers_that_come_up(monkeypatch, target, up, asked):
     now = [100.0]
     clock = SimpleNamespace(
         monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds)
     )
     monkeypatch.setattr(inspection, "time", clock)
-    assert inspection._described(told)["workers"] == up
-    assert told.asked == pytest.approx(asked, abs=1 if asked > 3 else 0)
+    assert inspection._described(target)["workers"] == up
+    assert target.asked == pytest.approx(asked, abs=1 if asked > 3 else 0)
 
 
 def test_as_json(there, gateway):
@@ -147,7 +147,7 @@ def test_as_json(there, gateway):
     assert {"nothing-1", "toy"} <= set(found["formats"])
     assert {one["problem"] for one in found["findings"]} == {""}
     both = forebay("status", *there, "--json", "--watch")
-    assert (both.exit_code, "--watch draws a screen" in both.output) == (2, True)
+    assert (both.exit_code, "--watch cannot print JSON" in both.output) == (2, True)
     assert json.loads(forebay("stop", *there, "--json").output)["stops"] is True
 
 

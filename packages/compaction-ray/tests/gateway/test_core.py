@@ -111,8 +111,8 @@ async def test_entries_that_jobs_dropped_are_counted_by_why():
         one = await stage.submit()
         worker.end(one, entries_in=9, entries_dropped=7, dropped=dropped)
         await settle()
-    told = stage.core.describe()["metrics"]
-    found = {name: n for name, n in told.items() if name.startswith("entries_dropped")}
+    metrics = stage.core.describe()["metrics"]
+    found = {name: n for name, n in metrics.items() if name.startswith("entries_dropped")}
     assert found == {
         'entries_dropped_total{why="deleted"}': 1,
         'entries_dropped_total{why="expired"}': 2,

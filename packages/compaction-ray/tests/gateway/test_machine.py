@@ -105,7 +105,7 @@ class Truth:
 
     results: dict[str, tuple[int, ...]] = attrs.field(factory=dict)
     """Prefix → entries of the output below it."""
-    told: dict[str, CompactionFault | None] = attrs.field(factory=dict)
+    reported: dict[str, CompactionFault | None] = attrs.field(factory=dict)
     """Job → how a worker said that it ended."""
     deaths: Counter[str] = attrs.field(factory=Counter)
     """Work → workers that died at it, in this life of the gateway."""
@@ -311,7 +311,7 @@ class GatewayAndOwners(RuleBasedStateMachine):
             assert view.fault is CompactionFault.TRANSIENT
             assert self.truth.deaths[pending.submission.work] >= LIMITS.deaths
         elif view.phase is CompactionPhase.FAILED:
-            assert view.fault is self.truth.told.get(job_id, "nobody said so")
+            assert view.fault is self.truth.reported.get(job_id, "nobody said so")
 
     @rule(number=NUMBERS, which=ANY)
     def install_anything(self, number, which):
@@ -371,7 +371,7 @@ class GatewayAndOwners(RuleBasedStateMachine):
             self._end(*running[which % len(running)], CompactionPhase.FAILED, fault)
 
     def _end(self, worker, job_id, phase, fault):
-        self.truth.told[job_id] = fault
+        self.truth.reported[job_id] = fault
         self.do(worker.end, job_id, phase, fault)
 
     def _write_result(self, given):
@@ -465,8 +465,8 @@ class GatewayAndOwners(RuleBasedStateMachine):
             self.submit(owner.number, again=True, way="straight")
 
     def _cannot_be_done(self, pending):
-        told = self.truth.told.get(pending.id)
-        return told in (CompactionFault.PERMANENT, CompactionFault.CORRUPTION)
+        fault = self.truth.reported.get(pending.id)
+        return fault in (CompactionFault.PERMANENT, CompactionFault.CORRUPTION)
 
 
 LEASE_S = submission().job.lease_s

@@ -124,8 +124,8 @@ def test_what_clients_tell_is_counted_if_it_is_known(serve):
         asked.hello({"retries": 1, "fallbacks:queue": 2, "fallbacks:of_a_later_release": 1})
         with pytest.raises(RefusedError):
             asked.call("Hello", {"events": {"lost": "many"}})
-        told = gateway.on_loop(gateway.core.describe)["metrics"]
-    assert {n: v for n, v in told.items() if n.startswith("client")} == {
+        metrics = gateway.on_loop(gateway.core.describe)["metrics"]
+    assert {n: v for n, v in metrics.items() if n.startswith("client")} == {
         'client_events_total{event="retries"}': 3,
         'client_fallbacks_total{cause="queue"}': 2,
     }

@@ -11,7 +11,7 @@ import urllib.request
 
 import attrs
 import pytest
-from compaction_ray_signals import Service, begun, go_on, install_plugin, told, until
+from compaction_ray_signals import Service, begun, go_on, install_plugin, job_doing, until
 from compaction_ray_toys import PATIENCE_S, job
 
 ray = pytest.importorskip("ray", reason="the extra [server] brings it")
@@ -90,7 +90,7 @@ def signals(tmp_path):
 
 def tried_again(service, signals):
     """What becomes of the next attempt at the job's work."""
-    again = told(1, "", signals, attempt=2)
+    again = job_doing(1, "", signals, attempt=2)
     service.client.submit(again)
     return service.client.poll(again.id, PATIENCE_S).phase
 
@@ -101,7 +101,7 @@ def has_result(service, given):
 
 
 def test_a_third_partys_format_is_compacted(service, signals):
-    given = told(1, "", signals)
+    given = job_doing(1, "", signals)
     service.client.submit(given)
     assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
     assert has_result(service, given)
@@ -109,14 +109,14 @@ def test_a_third_partys_format_is_compacted(service, signals):
 
 
 def test_corruption_is_told_as_what_it_is(service, signals):
-    given = told(1, "corrupt", signals)
+    given = job_doing(1, "corrupt", signals)
     service.client.submit(given)
     status = service.client.poll(given.id, PATIENCE_S)
     assert (status.phase, status.fault) == (CompactionPhase.FAILED, CompactionFault.CORRUPTION)
 
 
 def test_a_worker_that_is_killed_loses_its_job_and_comes_back(service, signals):
-    given = told(1, "wait", signals)
+    given = job_doing(1, "wait", signals)
     service.client.submit(given)
     pid = begun(signals, given)
     assert pid == service.pid_of(given.id)
@@ -129,7 +129,7 @@ def test_a_worker_that_is_killed_loses_its_job_and_comes_back(service, signals):
 def test_work_that_kills_two_workers_gets_no_third(service, signals):
     import attrs
 
-    first = told(1, "exit", signals)
+    first = job_doing(1, "exit", signals)
     statuses = []
     for attempt in (1, 2, 3):
         fresh = job(1, attempt=attempt)
@@ -143,7 +143,7 @@ def test_work_that_kills_two_workers_gets_no_third(service, signals):
 
 def test_a_stopped_worker_is_noticed_killed_and_its_late_end_changes_nothing(service, signals):
     """The zombie: it is declared lost, its process goes on later, and nothing of it goes live."""
-    given = told(1, "wait", signals)
+    given = job_doing(1, "wait", signals)
     service.client.submit(given)
     pid = begun(signals, given)
     os.kill(pid, signal.SIGSTOP)
@@ -154,7 +154,7 @@ def test_a_stopped_worker_is_noticed_killed_and_its_late_end_changes_nothing(ser
 
 
 def test_a_worker_that_makes_no_step_is_killed(service, signals):
-    given = told(1, "deaf", signals)
+    given = job_doing(1, "deaf", signals)
     service.client.submit(given)
     pid = begun(signals, given)
     assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.LOST
@@ -162,7 +162,7 @@ def test_a_worker_that_makes_no_step_is_killed(service, signals):
 
 
 def test_aborting_is_asked_for(service, signals):
-    given = told(1, "wait", signals)
+    given = job_doing(1, "wait", signals)
     service.client.submit(given)
     pid = begun(signals, given)
     service.client.abort(given.id)
@@ -172,7 +172,7 @@ def test_aborting_is_asked_for(service, signals):
 
 
 def test_a_job_that_does_not_listen_is_aborted_by_killing(service, signals):
-    given = told(1, "deaf", signals)
+    given = job_doing(1, "deaf", signals)
     service.client.submit(given)
     pid = begun(signals, given)
     service.client.abort(given.id)
@@ -181,7 +181,7 @@ def test_a_job_that_does_not_listen_is_aborted_by_killing(service, signals):
 
 
 def test_scaling_while_jobs_run(service, signals):
-    one, two = told(1, "wait", signals), told(2, "wait", signals)
+    one, two = job_doing(1, "wait", signals), job_doing(2, "wait", signals)
     service.client.submit(one)
     begun(signals, one)
     service.client.submit(two)
@@ -199,7 +199,7 @@ def test_scaling_while_jobs_run(service, signals):
 def test_more_workers_than_there_is_room_for(service, signals):
     service.gateway.call("Scale", {"workers": 5})
     service.workers_up(3)
-    given = told(1, "", signals)
+    given = job_doing(1, "", signals)
     service.client.submit(given)
     assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
     service.gateway.call("Scale", {"workers": 1})
@@ -228,7 +228,7 @@ def test_the_storages_can_be_checked(service):
 
 def test_rays_own_metrics_have_the_numbers(service, signals):
     pytest.importorskip("opencensus", reason="Ray exports metrics with ray[default] only")
-    given = told(1, "", signals)
+    given = job_doing(1, "", signals)
     service.client.submit(given)
     assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
     (node,) = ray.nodes()
@@ -246,12 +246,12 @@ def test_a_second_gateway_on_the_port_is_refused(service, cluster):
     port = int(service.address.rpartition(":")[2])
     with pytest.raises(ConfigurationError, match="listen"):
         start_gateway(attrs.evolve(service.spec, port=port), name="rival", detached=False)
-    with pytest.raises(ConfigurationError, match="runs already"):
+    with pytest.raises(ConfigurationError, match="is already running"):
         start_gateway(service.spec, name="tests", detached=False)
 
 
 def test_a_gateway_that_is_killed_comes_back_where_it_was(service, signals):
-    given = told(1, "wait", signals)
+    given = job_doing(1, "wait", signals)
     service.client.submit(given)
     begun(signals, given)
     boot = service.hello()["boot"]
@@ -268,7 +268,7 @@ def gateway_pid(service):
 
 def test_stopping_waits_for_jobs(service, signals):
     """The last test of this gateway."""
-    given = told(1, "wait", signals)
+    given = job_doing(1, "wait", signals)
     service.client.submit(given)
     begun(signals, given)
     service.gateway.call("Stop", {})

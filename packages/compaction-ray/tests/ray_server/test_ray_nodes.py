@@ -6,7 +6,7 @@ import os
 import signal
 
 import pytest
-from compaction_ray_signals import Service, begun, go_on, install_plugin, told, until
+from compaction_ray_signals import Service, begun, go_on, install_plugin, job_doing, until
 from compaction_ray_toys import PATIENCE_S
 
 ray = pytest.importorskip("ray", reason="the extra [server] brings it")
@@ -83,12 +83,12 @@ def result_of(service, given):
 def test_a_node_that_is_lost_and_another_that_comes(cluster, service, tmp_path):
     node = cluster.add_node(**NODE)
     until(lambda: service.hello()["workers"] == 1)
-    given = told(1, "wait", tmp_path)
+    given = job_doing(1, "wait", tmp_path)
     service.client.submit(given)
     begun(tmp_path, given)
     cluster.remove_node(node, allow_graceful=False)
     assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.LOST
-    again = told(1, "", tmp_path, attempt=2)
+    again = job_doing(1, "", tmp_path, attempt=2)
     service.client.submit(again)
     assert service.client.poll(again.id, 0.1).phase is CompactionPhase.QUEUED
     node = cluster.add_node(**NODE)
@@ -100,7 +100,7 @@ def test_a_node_that_is_lost_and_another_that_comes(cluster, service, tmp_path):
 def test_a_zombie_that_finishes_late_never_goes_live(cluster, service, tmp_path):
     node = cluster.add_node(**NODE)
     until(lambda: service.hello()["workers"] == 1, 60.0)
-    given = told(1, "wait", tmp_path)
+    given = job_doing(1, "wait", tmp_path)
     service.client.submit(given)
     zombie = begun(tmp_path, given)
     raylet = node.all_processes["raylet"][0].process.pid
@@ -109,7 +109,7 @@ def test_a_zombie_that_finishes_late_never_goes_live(cluster, service, tmp_path)
         assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.LOST
         os.kill(zombie, 0)  # it lives
         other = cluster.add_node(**NODE)
-        again = told(1, "", tmp_path, attempt=2)
+        again = job_doing(1, "", tmp_path, attempt=2)
         service.client.submit(again)
         assert service.client.poll(again.id, 60.0).phase is CompactionPhase.DONE
         live = result_of(service, again)

@@ -1,1 +1,1 @@
-"""The side of Spark: where jobs are sent, and what is done when that fails."""
+"""The client in Spark's processes: sends jobs to gateways and handles failures."""

@@ -1,4 +1,4 @@
-"""Keeps a client away from a gateway that does not answer."""
+"""A circuit breaker: keeps a client away from a gateway that does not answer."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Final
 
 FAILURES: Final = 3
-"""In a row, until a gateway is left alone."""
+"""Consecutive failures that open the breaker."""
 REST_S: Final = 10.0
-"""How long it is left alone before one caller may try again."""
+"""Seconds that it stays open before one caller may try again."""
 
 
 class Breaker:
-    """Open after `FAILURES` in a row, half open `REST_S` later. Used from several threads."""
+    """Open after `FAILURES` in a row, half open `REST_S` later. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock: Final = clock
@@ -23,11 +23,11 @@ class Breaker:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing speaks against a call."""
+        """Whether calls are allowed without restriction."""
         return self._failures < FAILURES
 
     def allows(self) -> bool:
-        """Whether to call now; of several who ask of a half open one, one is told yes."""
+        """Return whether to call now; a half-open breaker allows one of several callers."""
         with self._lock:
             if self.closed:
                 return True
@@ -37,12 +37,12 @@ class Breaker:
             return True
 
     def answered(self) -> None:
-        """A call was answered, with whatever."""
+        """Record that a call was answered, whatever the answer."""
         with self._lock:
             self._failures = 0
 
     def failed(self) -> None:
-        """A call was not answered, or not by a gateway."""
+        """Record that a call was not answered, or not by a gateway."""
         with self._lock:
             self._failures += 1
             if self._failures >= FAILURES:

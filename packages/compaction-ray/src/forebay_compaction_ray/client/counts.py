@@ -1,4 +1,4 @@
-"""What happened to the jobs of one process, and what of it no gateway has been told yet."""
+"""Counts events of one process's jobs, and which of them no gateway has received yet."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from forebay_compaction_ray.events import EVENTS
 
 
 class Counts:
-    """Counts events by name. Used from several threads."""
+    """Counts events by name. Thread-safe."""
 
     def __init__(self) -> None:
-        """Nothing has happened."""
+        """Begin with no events."""
         self._all: Final[Counter[str]] = Counter()
-        self._untold: Counter[str] = Counter()
+        self._unsent: Counter[str] = Counter()
         self._lock: Final = threading.Lock()
 
     def __getitem__(self, event: str) -> int:
-        """How often it has happened, for whatever cause."""
+        """Return how often an event has happened, for any cause."""
         return sum(n for name, n in self.all().items() if name.partition(":")[0] == event)
 
     def all(self) -> dict[str, int]:
-        """How often each has happened; those with a cause as ``event:cause``."""
+        """Return how often each event has happened; with a cause, as ``event:cause``."""
         with self._lock:
             return dict(self._all)
 
     def add(self, event: str, cause: str = "") -> None:
-        """It has happened once more; raises `KeyError` for what `EVENTS` does not have."""
+        """Count an event once more; raises `KeyError` for one that is not in `EVENTS`."""
         name = f"{event}:{cause}" if cause else event
         if name not in EVENTS:
             raise KeyError(name)
         with self._lock:
             self._all[name] += 1
-            self._untold[name] += 1
+            self._unsent[name] += 1
 
     def take(self) -> dict[str, int]:
-        """What no gateway was told, for somebody who tells one now."""
+        """Remove and return the counts that no gateway has received, to report them now."""
         with self._lock:
-            taken, self._untold = self._untold, Counter()
+            taken, self._unsent = self._unsent, Counter()
             return dict(taken)
 
     def give_back(self, taken: Mapping[str, int]) -> None:
-        """It was not told after all."""
+        """Take back counts that could not be reported."""
         with self._lock:
-            self._untold.update(taken)
+            self._unsent.update(taken)

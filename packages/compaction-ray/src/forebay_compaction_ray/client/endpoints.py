@@ -1,8 +1,8 @@
-"""Which gateways there are: what the settings say, and what was added or removed since.
+"""Determines the gateways: those of the settings, with later additions and removals.
 
-Changes are objects in the state directory, ``.compaction/endpoints-<number>``, each with the whole
-of what differs from the settings; the highest number counts. Nothing is overwritten: of two
-changes at once one is put, and the other is made again on top of it. The newest few are kept.
+Changes are objects in the state directory, ``.compaction/endpoints-<number>``, each with all
+differences from the settings; the highest number counts. Nothing is overwritten: of two concurrent
+changes one is put, and the other is repeated on top of it. The newest few are kept.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from forebay_state_api.errors import CorruptStateError, StorageError
 _log = logging.getLogger(__name__)
 
 FOLDER: Final = ".compaction"
-"""No query is called so: its folder has no dot."""
+"""Cannot be the folder of a query, which has no dot."""
 REREAD_S: Final = 10.0
-"""How old what a process knows of the changes may become."""
+"""Maximum age, in seconds, of a process's copy of the changes."""
 
 _NAME: Final = re.compile(r"endpoints-(\d{12})")
 _RIVALS: Final = 100
 _KEPT: Final = 8
-"""Lists before the newest one that stay: for who is reading one, and should the newest be torn."""
+"""Older lists that are kept: for concurrent readers, and in case the newest is torn."""
 
 
 @attrs.frozen
 class EndpointList:
-    """What was added to the addresses of the settings, and what was taken from them."""
+    """The addresses added to those of the settings, and the addresses removed from them."""
 
     number: int = 0
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
 
     def of(self, configured: Sequence[str]) -> tuple[str, ...]:
-        """The addresses in force."""
+        """Apply the changes to the ``configured`` addresses; return the effective ones."""
         kept = [address for address in configured if address not in self.removed]
         return tuple(dict.fromkeys([*kept, *self.added]))
 
     def with_added(self, addresses: Iterable[str]) -> EndpointList:
-        """The list after an addition."""
+        """Return the list after an addition."""
         new = [address_of(address) for address in addresses]
         return EndpointList(
             self.number + 1,
@@ -58,7 +58,7 @@ class EndpointList:
         )
 
     def with_removed(self, addresses: Iterable[str]) -> EndpointList:
-        """The list after a removal."""
+        """Return the list after a removal."""
         gone = [address_of(address) for address in addresses]
         return EndpointList(
             self.number + 1,
@@ -73,31 +73,39 @@ def _read_list(plain: Mapping[str, Any], number: int, where: str) -> EndpointLis
 
 
 class Endpoints:
-    """The changes of one state directory, to be read and made from anywhere."""
+    """Reads and makes the changes of one state directory, from any process."""
 
     def __init__(self, storage: ObjectStorage) -> None:
         """``storage`` is the state directory."""
         self._storage: Final = storage
 
     def read(self) -> EndpointList:
-        """What was changed until now; raises `StorageError`, and `CorruptStateError`."""
+        """Return all changes so far; raises `StorageError` or `CorruptStateError`."""
         found = self._stored()
         highest = max((number for number, _ in found), default=0)
         for _, name in sorted(found, reverse=True):
             where = f"{name} in {self._storage.url}"
             try:
                 plain = unseal(self._storage.get(name), where)
-            except TornObjectError:  # a change that did not come about; the one before it holds
+            except TornObjectError:  # an incomplete change; the previous one holds
                 continue
             return _read_list(plain, highest, where)
         return EndpointList(highest)
 
     def add(self, *addresses: str) -> EndpointList:
-        """Let all queries of the state directory use these gateways too, within `REREAD_S`."""
+        """Make all queries of the state directory use these gateways too, within `REREAD_S`.
+
+        Raises `ConfigurationError` for an address that is not ``host:port``, and `StorageError`.
+        Returns the changes in force.
+        """
         return self._change(lambda now: now.with_added(addresses))
 
     def remove(self, *addresses: str) -> EndpointList:
-        """Let no query of the state directory submit to these gateways any more."""
+        """Stop all queries of the state directory from submitting to these gateways.
+
+        Raises `ConfigurationError` for an address that is not ``host:port``, and `StorageError`.
+        Returns the changes in force.
+        """
         return self._change(lambda now: now.with_removed(addresses))
 
     def _change(self, change: Callable[[EndpointList], EndpointList]) -> EndpointList:
@@ -107,10 +115,10 @@ class Endpoints:
             name = f"{FOLDER}/endpoints-{changed.number:012d}"
             if self._storage.put_if_absent(name, seal(payload)) and self._holds(changed.number):
                 return changed
-        raise StorageError(f"the endpoints in {self._storage.url} are changed all the time")
+        raise StorageError(f"the endpoints in {self._storage.url} change too often")
 
     def _stored(self) -> list[tuple[int, str]]:
-        """Number and name of each list."""
+        """Return number and name of each list."""
         return [
             (int(match[1]), info.name)
             for info in self._storage.list(FOLDER)
@@ -118,9 +126,9 @@ class Endpoints:
         ]
 
     def _holds(self, number: int) -> bool:
-        """Whether a list that was put is the newest, or was changed since; clears old ones.
+        """Return whether a list that was put is the newest or was changed since; delete old ones.
 
-        One that was long on its way may have been put where a later one had been cleared.
+        A delayed put may have written a number whose original list was already deleted.
         """
         stored = dict(self._stored())
         highest = max(stored)
@@ -133,7 +141,7 @@ class Endpoints:
 
 
 class KnownEndpoints:
-    """The addresses in force, as one process knows them. Used from several threads."""
+    """One process's view of the effective addresses. Thread-safe."""
 
     def __init__(
         self,
@@ -143,7 +151,7 @@ class KnownEndpoints:
         clock: Callable[[], float] = time.monotonic,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``warn`` is told when the changes cannot be read; what was known stays in force."""
+        """``warn`` is called if the changes cannot be read; the known addresses stay in force."""
         self._endpoints: Final = endpoints
         self._configured: Final = tuple(configured)
         self._clock: Final = clock
@@ -153,11 +161,11 @@ class KnownEndpoints:
         self._known = EndpointList()
 
     def last_known(self) -> tuple[str, ...]:
-        """The addresses in force when they were last read; asks nobody."""
+        """Return the effective addresses as of the last read, without reading again."""
         return self._known.of(self._configured)
 
     def current(self) -> tuple[str, ...]:
-        """The addresses in force, read again if what is known is older than `REREAD_S`."""
+        """Return the effective addresses, read again if they are older than `REREAD_S`."""
         with self._lock:
             now = self._clock()
             if self._read_s is None or now - self._read_s >= REREAD_S:

@@ -1,4 +1,4 @@
-"""One gateway as a client sees it: a channel, opened at the first call, and a breaker."""
+"""A client's connection to one gateway: a channel, opened at the first call, and a breaker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from forebay_compaction_ray.protocol import (
 from forebay_state_api.errors import StorageError
 
 _OPTIONS: Final = [
-    ("grpc.enable_http_proxy", 0),  # an address is an ip:port, not something to look up
+    ("grpc.enable_http_proxy", 0),  # an address is ip:port, with nothing to resolve
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
@@ -35,7 +35,7 @@ _UNKNOWN: Final = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAUTHENTICATE
 
 
 class UnreachableError(StorageError):
-    """A gateway gave no answer, or one that no gateway gives.
+    """A gateway did not answer, or the answer was not a gateway's.
 
     Operator action: check the address, and that a gateway runs there
     (``forebay compaction status --gateway ip:port``).
@@ -56,7 +56,7 @@ class Gateway:
         timeout_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``timeout_s`` is the longest wait for an answer, on top of what a poll waits for."""
+        """``timeout_s`` is the longest wait for an answer, in addition to the wait of a poll."""
         self.address: Final = address
         self.breaker: Final = Breaker(clock)
         self._security: Final = security
@@ -67,21 +67,21 @@ class Gateway:
         self._closed = False
 
     def hello(self, events: Mapping[str, int] | None = None) -> dict[str, Any]:
-        """What the gateway says of itself; ``events`` are those that it is to count."""
+        """Return the gateway's description; it counts ``events``."""
         return self.call("Hello", {"events": dict(events)} if events else {})
 
     def submit(
         self, submission: Submission, wait_s: float = 0.0, *, forget: bool = False
     ) -> JobView:
-        """Hand a job over, and wait a little for its end, which saves a poll of a short one.
+        """Submit a job, and wait ``wait_s`` for its end, which saves polling a short one.
 
-        ``forget``: a job that the answer calls done is released with it.
+        With ``forget`` the gateway releases the job if its answer is that the job is done.
         """
         message = {**submission.to_plain(), "wait_s": wait_s, "forget": forget}
         return self._view("Submit", message, self._timeout_s + wait_s)
 
     def poll(self, job_id: str, wait_s: float = 0.0, *, forget: bool = False) -> JobView:
-        """How a job stands; ``forget`` as for `submit`."""
+        """Return the state of a job; ``forget`` as for `submit`."""
         asked = {"job_id": job_id, "wait_s": wait_s, "forget": forget}
         return self._view("Poll", asked, self._timeout_s + wait_s)
 
@@ -105,9 +105,9 @@ class Gateway:
             )
             answer = unpack(data)
         except grpc.RpcError as error:
-            raise self._told(error) from error
-        except ValueError as error:  # what gRPC raises for a channel that was closed meanwhile
-            raise UnreachableError(f"the way to {self.address} was closed") from error
+            raise self._call_error(error) from error
+        except ValueError as error:  # gRPC raises this for a channel that was closed meanwhile
+            raise UnreachableError(f"the connection to {self.address} was closed") from error
         except MalformedMessageError as error:
             self.breaker.failed()
             raise UnreachableError(
@@ -117,7 +117,7 @@ class Gateway:
         return answer
 
     def close(self) -> None:
-        """Give the channel up; calls, also those under way, end as unreachable."""
+        """Close the channel; all calls, including those in progress, fail as unreachable."""
         with self._lock:
             self._closed = True
             channel, self._channel, self._methods = self._channel, None, {}
@@ -136,7 +136,7 @@ class Gateway:
     def _method(self, name: str) -> Any:
         with self._lock:
             if self._closed:
-                raise UnreachableError(f"the way to the gateway {self.address} was closed")
+                raise UnreachableError(f"the connection to the gateway {self.address} was closed")
             if self._channel is None:
                 self._channel = self._open()
                 self._methods = {
@@ -159,8 +159,8 @@ class Gateway:
         token = self._security.token
         return () if token is None else (("authorization", f"Bearer {token}"),)
 
-    def _told(self, error: Any) -> RefusedError | UnreachableError:
-        """What a failed call says: refused by a gateway, or not answered by one."""
+    def _call_error(self, error: Any) -> RefusedError | UnreachableError:
+        """Return the error of a failed call: a gateway's refusal, or no answer from a gateway."""
         for key, value in error.trailing_metadata() or ():
             if key == REFUSAL_KEY:
                 self.breaker.answered()
@@ -168,7 +168,7 @@ class Gateway:
         code, details = error.code(), error.details()
         if code in _UNKNOWN:
             self.breaker.answered()
-            return permanent("protocol", f"{self.address} is no gateway of Forebay: {details}")
+            return permanent("protocol", f"{self.address} is not a gateway of Forebay: {details}")
         self.breaker.failed()
         return UnreachableError(
             f"the gateway {self.address} cannot be reached: {code.name}: {details}",

@@ -1,8 +1,8 @@
-"""The way of one job from here: to a gateway, through its queue, to its end, or back.
+"""Follows one job: to a gateway, through its queue, to its end, or back to this process.
 
-A job is sent under its id once. If it cannot be known whether it arrived, or what became of it, it
-counts as lost: its owner submits it again, under another id and prefix, so that no two workers
-ever write to the same place. Only a job that surely never began anywhere is done locally as it is.
+A job is sent only once under its id. If it is unknown whether it arrived, or how it ended, it
+counts as lost: its owner submits it again, under another id and prefix, so that no two workers ever
+write to the same prefix. A job runs locally unchanged only if it certainly never began anywhere.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _log = logging.getLogger(__name__)
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 2.0
 _POLL_S: Final = 10.0
-"""One long poll; a submission that waits for a thread waits no longer for one to end."""
+"""Duration of a long poll, the longest that a submission waits for a thread to be free."""
 _SHORT_S: Final = 0.2
-"""A job that is done within this is answered in one go."""
+"""A job that is done within this time needs a single call."""
 _SILENCE_S: Final = 10.0
-"""A gateway that had the job and does not answer for so long is given up."""
+"""A gateway that has the job and does not answer for this long is given up."""
 
 
 @attrs.frozen
@@ -46,49 +46,49 @@ class Given:
 
 @attrs.frozen
 class NotGiven:
-    """No gateway took the job, for certain."""
+    """Certainly no gateway took the job."""
 
     why: str
     cause: str
-    """As in `EVENTS` after ``fallbacks:``."""
+    """The cause as in `EVENTS`, after ``fallbacks:``."""
 
 
 @attrs.frozen
 class NoEndpoint:
-    """All gateways were taken away: it is an operator's wish that jobs run where they are."""
+    """All gateways were removed: an operator wants jobs to run in their own processes."""
 
 
 @attrs.frozen
 class Lost:
-    """What became of the job cannot be known."""
+    """The outcome of the job is unknown."""
 
     why: str
 
 
 @attrs.frozen
 class Failed:
-    """It failed, and would again."""
+    """The job failed, and would fail again."""
 
     fault: CompactionFault
     why: str
 
 
 Ending = NotGiven | NoEndpoint | Lost | Failed | None
-"""How a way ended; ``None``: as the job's status says."""
+"""How following a job ended; ``None``: see the job's status."""
 
 
 @attrs.frozen
 class _Round:
-    """No gateway took the job this time."""
+    """A round in which no gateway took the job."""
 
     why: str
     cause: str
     busy_s: float
-    """After how long a gateway that is full wants to be asked again; 0 if none is."""
+    """Seconds after which a full gateway may be asked again; 0 if no gateway is full."""
 
 
 class JobFollower:
-    """Takes one job along. Runs on a thread of its own; blocks."""
+    """Follows one job to its end. Blocks; runs on its own thread."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class JobFollower:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``gateways`` are those in force, in the order in which they are to be tried."""
+        """``gateways`` returns the effective gateways, in the order in which to try them."""
         self._tracked: Final = tracked
         self._options: Final = options
         self._gateways: Final = gateways
@@ -117,7 +117,7 @@ class JobFollower:
         return self.follow(given.gateway, given.view)
 
     def find(self) -> Given | None:
-        """Ask all gateways for a job that another process submitted; begin nothing."""
+        """Ask all gateways for a job that another process submitted; start nothing."""
         for gateway in self._gateways():
             if not gateway.breaker.allows():
                 continue
@@ -134,7 +134,7 @@ class JobFollower:
     # -- to a gateway -------------------------------------------------------------------------
 
     def _place(self, job: CompactionJob) -> Given | NotGiven | NoEndpoint | Lost | Failed:
-        """Ask one gateway after the other, in rounds with a pause between them."""
+        """Offer the job to one gateway after the other, in rounds with pauses in between."""
         submission = Submission(job=job, storage=self._options.storage, client=self._client)
         why, cause, rounds, pause_s = "", "", 0, _FIRST_PAUSE_S
         while rounds <= self._options.request_retries:
@@ -172,7 +172,7 @@ class JobFollower:
         return _Round(why, cause, busy_s)
 
     def _try(self, gateway: Gateway, submission: Submission) -> Given | Lost:
-        hello = self._greet(gateway)  # fails before anything was sent that could begin a job
+        hello = self._greet(gateway)  # fails before anything is sent that could start a job
         if hello.get("state") != "serving":
             raise RefusedError(CompactionFault.TRANSIENT, "draining", "it takes no more jobs")
         try:
@@ -183,23 +183,23 @@ class JobFollower:
         return Given(gateway, view)
 
     def _greet(self, gateway: Gateway) -> dict[str, Any]:
-        """Ask a gateway what it is, and tell it what happened since one was last told."""
-        told = self._counts.take()
+        """Get a gateway's description, and report the events that no gateway has received yet."""
+        unsent = self._counts.take()
         try:
-            return gateway.hello(told)
+            return gateway.hello(unsent)
         except UnreachableError:
-            self._counts.give_back(told)
+            self._counts.give_back(unsent)
             self._counts.add("unreachable")
             raise
         except RefusedError:
-            self._counts.give_back(told)
+            self._counts.give_back(unsent)
             self._counts.add("refused")
             raise
 
     # -- at a gateway -------------------------------------------------------------------------
 
     def follow(self, gateway: Gateway, view: JobView) -> Ending:
-        """Ask a gateway until the job has ended; give up in time."""
+        """Poll a gateway until the job has ended; give up at a timeout."""
         boot, heard_s = view.boot, self._clock()
         while not view.phase.ended:
             if view.boot != boot:
@@ -224,7 +224,7 @@ class JobFollower:
 
     @property
     def _is_own(self) -> bool:
-        """Whether this process submitted it; else another one may want to hear that it is done."""
+        """Return whether this process submitted the job; otherwise another may ask about it."""
         return self._tracked.job is not None
 
     def _wait_s(self) -> float:
@@ -263,7 +263,7 @@ class JobFollower:
         if phase is CompactionPhase.ABORTED and self._tracked.stop.is_set():
             return None
         if phase is CompactionPhase.UNKNOWN or not phase.ended:
-            return Lost(f"the gateway {gateway.address} has begun again, or forgotten it")
+            return Lost(f"the gateway {gateway.address} has restarted, or forgotten it")
         return Lost(f"{phase.value} {where}: {view.message}")
 
     def _show(self, view: JobView) -> None:

@@ -1,4 +1,4 @@
-"""The compaction service ``ray``: sends jobs to gateways, and does what is left to do here."""
+"""The compaction service ``ray``: sends jobs to gateways, and runs the others in this process."""
 
 from __future__ import annotations
 
@@ -48,23 +48,23 @@ _log = logging.getLogger(__name__)
 
 _THREADS: Final = "forebay-remote-compaction"
 _INFLIGHT: Final = 4
-"""Jobs that are followed at once; further ones wait for a thread."""
+"""Jobs that are followed concurrently; further ones wait for a thread."""
 _REMEMBERED: Final = 256
 _FIRST_ANSWER_S: Final = 0.25
-"""Longest that a task waits to learn of a job that another process submitted."""
+"""Longest wait of a task for the state of a job that another process submitted."""
 _FAILED_S: Final = 30.0
-"""How long a job that was given up fails each task that asks: Spark's retries are over by then, and
-a query that is started again in the same worker processes finds it open."""
+"""How long an abandoned job fails each task that asks about it. Spark's retries are over by then,
+and a query that is restarted in the same worker processes can submit it again."""
 _END_S: Final = 5.0
 
 
 class RemoteCompactionService(CompactionService):
     """Sends jobs to gateways. A call waits for the network at most a quarter of a second.
 
-    Jobs go on when this process ends; whoever opens the state next asks the gateways for them, and
-    finds their results in storage in any case. What no gateway takes, and what has failed as often
-    as the settings allow, is compacted by a thread of this process, or fails the task, as
-    ``request.failure-strategy`` says. A permanent fault and corruption are never hidden by that.
+    Jobs continue when this process ends. The next task that opens the state asks the gateways for
+    them, and finds their results in storage in any case. A job that no gateway takes, or that has
+    failed as often as the settings allow, is compacted by a thread of this process or fails the
+    task, according to ``request.failure-strategy``. Neither hides a permanent fault or corruption.
     """
 
     name: ClassVar[str] = "ray"
@@ -81,7 +81,7 @@ class RemoteCompactionService(CompactionService):
         find_compactor: Callable[[str], Compactor] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Send jobs of ``storage``, the state directory. Nothing is opened yet."""
+        """Send jobs of ``storage``, the state directory. Opens nothing yet."""
         self._find: Final = find_compactor or plugins().compactor
         self._options: Final = options
         self._clock: Final = clock
@@ -98,7 +98,7 @@ class RemoteCompactionService(CompactionService):
         self._job_threads: Final = DaemonPool(_THREADS, _INFLIGHT)
         self._call_threads: Final = DaemonPool(_THREADS)
         self.counters: Final = Counts()
-        """What happened so far, by name: see `EVENTS`. A gateway is told with each submission."""
+        """Events so far, by name: see `EVENTS`. Each submission reports them to its gateway."""
 
     @classmethod
     def open(cls, storage: ObjectStorage, options: Mapping[str, Any]) -> RemoteCompactionService:
@@ -139,7 +139,7 @@ class RemoteCompactionService(CompactionService):
             left_s = timeout_s - (self._clock() - began_s)
             return self._local.poll(job_id, max(0.0, left_s))
         if tracked.nowhere.is_set():
-            self._forget(job_id)  # the next question is asked of the gateways again
+            self._forget(job_id)  # the next poll asks the gateways again
         return status
 
     def abort(self, job_id: str) -> None:
@@ -182,10 +182,10 @@ class RemoteCompactionService(CompactionService):
             raise
 
     def metrics(self) -> Mapping[str, float]:
-        """What happened, as it is told to gateways, and the gauges ``inflight``, ``endpoint_up``.
+        """Return the events that gateways receive, and the gauges ``inflight``, ``endpoint_up``.
 
-        ``inflight`` are jobs on their way to a gateway or there; an endpoint is up while its
-        breaker is closed, as is one that nothing was sent to yet.
+        ``inflight`` counts jobs that are at a gateway or on their way to one. An endpoint is up
+        while its breaker is closed, which includes one that has not been used yet.
         """
         with self._lock:
             jobs = list(self._jobs.values())
@@ -197,7 +197,7 @@ class RemoteCompactionService(CompactionService):
         return {**self.counters.all(), "inflight": inflight, **up}
 
     def close(self) -> None:
-        """Let go of connections and threads. Jobs at gateways go on."""
+        """Release connections and threads. Jobs at gateways continue."""
         with self._lock:
             tracked, gateways = list(self._jobs.values()), list(self._gateways.values())
         self._call_threads.close(_END_S if self._gateways else 0.0)
@@ -209,7 +209,7 @@ class RemoteCompactionService(CompactionService):
         self._local.close()
 
     def addresses(self) -> tuple[str, ...]:
-        """The gateways in force, as far as this process has read."""
+        """The effective gateways, as this process last read them."""
         return self._endpoints.last_known()
 
     # -- job threads --------------------------------------------------------------------------
@@ -255,16 +255,16 @@ class RemoteCompactionService(CompactionService):
             self._check(tracked, job)
 
     def _check(self, tracked: TrackedJob, job: CompactionJob) -> None:
-        """The gateway says done: read the result, here, so that no task has to wait for that."""
+        """Verify a job that its gateway reports done, on this thread: no task waits for it."""
         try:
             self._read_outputs(job, job.stored_result(self._storage.child(job.operator)))
         except TornObjectError as torn:
-            self._lose(tracked, job, f"the gateway says done, but {torn}")
+            self._lose(tracked, job, f"the gateway reports it done, but {torn}")
         except CorruptStateError as corrupt:
             self.counters.add("verify_failures")
             tracked.set(CompactionPhase.FAILED, CompactionFault.CORRUPTION, str(corrupt))
         except ObjectNotFoundError as missing:
-            self._lose(tracked, job, f"the gateway says done, but {missing}")
+            self._lose(tracked, job, f"the gateway reports it done, but {missing}")
         except StorageError as error:
             _log.warning("compaction %s is verified when it is installed: %s", job.id, error)
             self._done(tracked)
@@ -273,7 +273,7 @@ class RemoteCompactionService(CompactionService):
             self._done(tracked)
 
     def _read_outputs(self, job: CompactionJob, result: CompactionResult) -> None:
-        """Raise `CorruptStateError` for an output that is not what the result says."""
+        """Raise `CorruptStateError` for an output that does not match the result."""
         compactor = self._find(job.format)
         if isinstance(compactor, VerifyingCompactor):
             here = self._storage.child(job.operator)
@@ -294,13 +294,13 @@ class RemoteCompactionService(CompactionService):
             tracked.set(CompactionPhase.LOST, None, why)
 
     def _stay(self, tracked: TrackedJob, job: CompactionJob) -> None:
-        """No gateway is in force, which somebody has ordered: no strategy is asked."""
+        """Run the job here: all gateways were removed on purpose, so the strategy is irrelevant."""
         self.counters.add("no_endpoint")
         _log.info("compaction %s runs in this process: all gateways were removed", job.id)
         self._compact_here(tracked, job)
 
     def _give_up(self, tracked: TrackedJob, job: CompactionJob, why: str, cause: str) -> None:
-        """No gateway has the job: do as the failure strategy says."""
+        """Apply the failure strategy to a job that no gateway has."""
         if not self._options.fall_back:
             self._fail(tracked, why)
             return
@@ -323,7 +323,7 @@ class RemoteCompactionService(CompactionService):
             tracked.turn_local()
 
     def _tell(self, address: str, what: Callable[[Gateway], object]) -> None:
-        """Tell the gateway that has the job, or all of them where that is not known."""
+        """Call the gateway that has the job, or all gateways if that is unknown."""
         gateways = [self._gateway(address)] if address else self._in_turn()
         for gateway in gateways:
             if not gateway.breaker.allows():
@@ -341,7 +341,7 @@ class RemoteCompactionService(CompactionService):
         )
 
     def _in_turn(self) -> Sequence[Gateway]:
-        """The gateways in force, beginning with another one each time."""
+        """Return the effective gateways, beginning with another one each time."""
         addresses = self._endpoints.current()
         if not addresses:
             return []
@@ -363,7 +363,7 @@ class RemoteCompactionService(CompactionService):
             return self._gateways[address]
 
     def _answering(self) -> dict[str, bool]:
-        """Of each gateway in force whether it answers, for all that this process knows."""
+        """Return, for each effective gateway, whether it answers, as far as this process knows."""
         with self._lock:
             known = dict(self._gateways)
         return {a: a not in known or known[a].breaker.closed for a in self.addresses()}
@@ -372,7 +372,7 @@ class RemoteCompactionService(CompactionService):
         _log.warning("the list of compaction gateways cannot be read: %s", why)
 
     def _remembered(self, job_id: str) -> TrackedJob | None:
-        """The job; one that was given up long ago is asked for anew."""
+        """Return the job; forget one given up long ago, so that gateways are asked again."""
         tracked = self._jobs.get(job_id)
         if tracked is None or tracked.gave_up_s is None:
             return tracked

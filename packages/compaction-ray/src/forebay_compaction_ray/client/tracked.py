@@ -1,4 +1,4 @@
-"""A job as the process that submitted it, or asked about it, knows it."""
+"""Tracks a job in a process that submitted it or asked about it."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from forebay_state_api.contract.compaction_service import (
 
 
 class TrackedJob:
-    """How a job stands. Written by one errand at a time, read by anyone."""
+    """The state of a job. Written by one follower at a time, read by any thread."""
 
     def __init__(self, job_id: str, job: CompactionJob | None) -> None:
-        """``job`` is ``None`` for one that another process submitted."""
+        """``job`` is ``None`` if another process submitted it."""
         self.id: Final = job_id
         self.job: Final = job
         self.stop: Final = threading.Event()
-        """Set when nobody here follows the job any more."""
+        """Set when this process no longer follows the job."""
         self.unwanted = False
-        """Nobody anywhere wants it any more."""
+        """Whether nobody needs the job any more."""
         self.address = ""
-        """The gateway that has it; empty before one has, and for good if it is done here."""
+        """The gateway that has it; empty until one has, and always if it runs here."""
         self.forgotten = False
-        """The gateway was told to forget it when it said that it is done."""
+        """Whether the gateway released it when it reported it done."""
         self.local = False
-        """Given to the local service."""
+        """Whether the local service has it."""
         self.verified = False
-        """Its outputs were read as the settings ask for, and are sound."""
+        """Whether its outputs were read, as configured, and are intact."""
         self.gave_up_s: float | None = None
-        """When it was failed because no gateway did it."""
+        """When it failed because no gateway took it."""
         self.asked = threading.Event()
-        """A gateway, or all of them, have been asked at least once."""
+        """Set when a gateway, or all of them, have been asked at least once."""
         self.nowhere: Final = threading.Event()
-        """No gateway knows of it."""
+        """Set when no gateway knows it."""
         self._changed: Final = threading.Condition()
         first = CompactionPhase.UNKNOWN if job is None else CompactionPhase.QUEUED
         self._status = CompactionStatus(job_id, first)
 
     @property
     def status(self) -> CompactionStatus:
-        """As it stands."""
+        """The current status."""
         return self._status
 
     def wait(self, timeout_s: float) -> CompactionStatus:
-        """As it stands when it has ended, or after ``timeout_s``."""
+        """Wait for the end, at most ``timeout_s`` seconds; return the status."""
         with self._changed:
             self._changed.wait_for(self._is_settled, timeout_s)
             return self._status
@@ -58,7 +58,7 @@ class TrackedJob:
         return self.local or self.nowhere.is_set() or (self._status.phase.ended and not unknown)
 
     def wake(self) -> None:
-        """All there is to learn from gateways has been learnt."""
+        """Wake waiting threads: gateways have given all the information they have."""
         self.asked.set()
         with self._changed:
             self._changed.notify_all()
@@ -69,7 +69,7 @@ class TrackedJob:
         fault: CompactionFault | None = None,
         message: str = "",
     ) -> None:
-        """Say how it stands; what has ended stays so."""
+        """Set the status; a job that has ended keeps its status."""
         with self._changed:
             ended = self._status.phase.ended and self._status.phase is not CompactionPhase.UNKNOWN
             if not ended:
@@ -77,12 +77,12 @@ class TrackedJob:
             self._changed.notify_all()
 
     def drop(self) -> None:
-        """Nobody wants it any more."""
+        """Mark the job as no longer needed."""
         self.unwanted = True
         self.stop.set()
 
     def turn_local(self) -> None:
-        """From now on the local service knows how it stands."""
+        """Hand the job over to the local service, which tracks it from now on."""
         with self._changed:
             self.local = True
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""``forebay compaction``: start a service, look at it, change it, and say which gateways to use."""
+"""The command group ``forebay compaction`` and its sub-commands."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def compaction() -> None:
     default="local",
     show_default=True,
     metavar="local|auto|ip:port",
-    help="A Ray of its own on this machine, for as long as the command runs, or a cluster.",
+    help="A private Ray on this machine for as long as the command runs (local), or a cluster.",
 )
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Interface to listen on.")
@@ -48,7 +48,7 @@ def compaction() -> None:
     multiple=True,
     required=True,
     metavar="[NAME=]URL",
-    help="A state directory, and the name by which jobs ask for it (`default` if left out).",
+    help="A state directory, and the name by which jobs request it (`default` if omitted).",
 )
 @click.option("--name", default="gateway", show_default=True, help="The gateway's name in Ray.")
 @click.option("--policy", type=click.Choice(["least-occupied", "round-robin"]), default=None)
@@ -57,29 +57,35 @@ def compaction() -> None:
     type=click.FloatRange(min=0),
     default=1.0,
     show_default=True,
-    help="What a worker takes of a cluster's CPUs.",
+    help="CPUs of the cluster that a worker takes.",
 )
 @click.option(
     "--worker-resource",
     "resources",
     multiple=True,
     metavar="NAME=NUMBER",
-    help="What else it takes of a cluster's resources.",
+    help="Other resources of the cluster that a worker takes.",
 )
 @limit_options
-@click.option("--token-file", type=click.Path(), help="File with the token that clients show.")
-@click.option("--admin-token-file", type=click.Path(), help="Its own token for scale, drain, stop.")
-@click.option("--tls-cert", type=click.Path(), help="PEM file; with it, TLS.")
+@click.option("--token-file", type=click.Path(), help="File with the token that clients send.")
+@click.option(
+    "--admin-token-file", type=click.Path(), help="File with the token for scale, drain, stop."
+)
+@click.option("--tls-cert", type=click.Path(), help="PEM file; enables TLS.")
 @click.option("--tls-key", type=click.Path(), help="PEM file.")
-@click.option("--tls-client-ca", type=click.Path(), help="PEM file; with it, mutual TLS.")
-@click.option("--metrics-port", type=click.IntRange(1, 65535), help="Prometheus text here.")
-@click.option("--address-file", type=click.Path(path_type=Path), help="Write the address here too.")
+@click.option("--tls-client-ca", type=click.Path(), help="PEM file; enables mutual TLS.")
+@click.option(
+    "--metrics-port", type=click.IntRange(1, 65535), help="Port for metrics in Prometheus' format."
+)
+@click.option(
+    "--address-file", type=click.Path(path_type=Path), help="File to write the address to."
+)
 @conf_options
 def start(settings: Settings, ray: str, address_file: Path | None, **given: Any) -> None:
     """Start a gateway and workers; the last line printed is the gateway's address.
 
-    With `--address local` the command goes on until it is interrupted or the gateway is stopped;
-    in a cluster it ends, and the service stays. Settings of storage are given as
+    With `--address local` the command runs until it is interrupted or the gateway is stopped; in a
+    cluster it ends, and the service stays. Pass settings of storage as
     `--conf spark.forebay.storage.…`.
     """
     from forebay_compaction_ray.commands import start
@@ -89,11 +95,11 @@ def start(settings: Settings, ray: str, address_file: Path | None, **given: Any)
 
 @compaction.command("status")
 @inspection.gateway_options
-@click.option("--watch", is_flag=True, help="Show it again every second, until interrupted.")
+@click.option("--watch", is_flag=True, help="Refresh every second, until interrupted.")
 def status(gateway: inspection.GatewayTarget, *, watch: bool, as_json: bool) -> None:
     """Show workers, queue and rates."""
     if watch and as_json:
-        raise click.UsageError("--watch draws a screen; ask again for JSON")
+        raise click.UsageError("--watch cannot print JSON: leave one of the two out")
     inspection.show(gateway, watch=watch, as_json=as_json)
 
 
@@ -101,7 +107,7 @@ def status(gateway: inspection.GatewayTarget, *, watch: bool, as_json: bool) -> 
 @click.argument("workers", type=click.IntRange(min=0))
 @inspection.gateway_options
 def scale(gateway: inspection.GatewayTarget, workers: int, *, as_json: bool) -> None:
-    """Have so many WORKERS, while jobs run."""
+    """Change the number of WORKERS while jobs run."""
     gateway.call("Scale", {"workers": workers})
     inspection.show(gateway, as_json=as_json)
 
@@ -109,7 +115,7 @@ def scale(gateway: inspection.GatewayTarget, workers: int, *, as_json: bool) -> 
 @compaction.command("drain")
 @inspection.gateway_options
 def drain(gateway: inspection.GatewayTarget, *, as_json: bool) -> None:
-    """Take no more jobs; those that it has come to their end."""
+    """Refuse new jobs, and let accepted jobs end."""
     gateway.call("Drain", {})
     inspection.show(gateway, as_json=as_json)
 
@@ -117,7 +123,7 @@ def drain(gateway: inspection.GatewayTarget, *, as_json: bool) -> None:
 @compaction.command("stop")
 @inspection.gateway_options
 def stop(gateway: inspection.GatewayTarget, *, as_json: bool) -> None:
-    """Drain, then end gateway and workers. Ray itself is left alone, but for `--address local`."""
+    """Drain, then end gateway and workers, but not Ray (except with `--address local`)."""
     gateway.call("Stop", {})
     if as_json:
         print_json({"address": gateway.address, "stops": True})
@@ -128,14 +134,14 @@ def stop(gateway: inspection.GatewayTarget, *, as_json: bool) -> None:
 @compaction.command("doctor")
 @inspection.gateway_options
 def doctor(gateway: inspection.GatewayTarget, *, as_json: bool) -> None:
-    """Check versions, every storage, and the way to a worker and back."""
+    """Check versions, every storage, and the round trip of a job."""
     if not inspection.report(gateway, as_json=as_json):
         raise click.exceptions.Exit(1)
 
 
 @compaction.group("endpoints")
 def endpoints() -> None:
-    """Which gateways the queries of a state directory use, beside those of their settings."""
+    """Change which gateways the queries of a state directory use, relative to their settings."""
 
 
 _addresses = click.argument("addresses", nargs=-1, required=True, metavar="IP:PORT…")
@@ -146,7 +152,7 @@ _addresses = click.argument("addresses", nargs=-1, required=True, metavar="IP:PO
 @json_option
 @conf_options
 def add(settings: Settings, addresses: tuple[str, ...], *, as_json: bool) -> None:
-    """Let running queries use these gateways too, within ten seconds."""
+    """Make running queries use these gateways too, within ten seconds."""
     _show(_endpoints(settings).add(*addresses), as_json=as_json)
 
 
@@ -155,7 +161,7 @@ def add(settings: Settings, addresses: tuple[str, ...], *, as_json: bool) -> Non
 @json_option
 @conf_options
 def remove(settings: Settings, addresses: tuple[str, ...], *, as_json: bool) -> None:
-    """Let running queries submit no more to these gateways, within ten seconds."""
+    """Stop running queries from submitting to these gateways, within ten seconds."""
     _show(_endpoints(settings).remove(*addresses), as_json=as_json)
 
 
@@ -163,14 +169,14 @@ def remove(settings: Settings, addresses: tuple[str, ...], *, as_json: bool) -> 
 @json_option
 @conf_options
 def list_endpoints(settings: Settings, *, as_json: bool) -> None:
-    """Show what was added and removed."""
+    """Show the added and the removed gateways."""
     _show(_endpoints(settings).read(), as_json=as_json)
 
 
 def _endpoints(settings: Settings) -> Endpoints:
     if settings["state.dir"] is None:
         raise ConfigurationError(
-            "which state directory? Give --conf spark.forebay.state.dir=URL, or a properties file"
+            "which state directory? Pass --conf spark.forebay.state.dir=URL, or a properties file"
         )
     return Endpoints(state_directory(settings["state.dir"], settings))
 

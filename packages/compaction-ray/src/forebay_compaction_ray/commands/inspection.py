@@ -1,4 +1,4 @@
-"""What the commands ask of a running gateway, and how they show it."""
+"""Queries a running gateway for the commands, and prints the answers."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ from forebay_state_api.keys import KeyGroupRange
 _TIMEOUT_S: Final = 10.0
 _ROUND_TRIP_S: Final = 10.0
 _START_S: Final = 15.0
-"""How long `examine` waits for the workers of a service that has just been started."""
+"""Seconds that `examine` waits for the workers of a service that has just started."""
 
 
 @attrs.frozen
 class GatewayTarget:
-    """The gateway that a command is about."""
+    """The gateway that a command addresses."""
 
     address: str
     gateway: Gateway
 
     def call(self, method: str, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask; raises what `Gateway.call` raises."""
+        """Call the gateway; raises the errors of `Gateway.call`."""
         return self.gateway.call(method, message)
 
 
 def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the parameter ``gateway``, from ``--gateway`` and how to get in there."""
+    """Add the parameter ``gateway`` to a command, from ``--gateway`` and the credentials."""
 
     @click.option("--gateway", "address", required=True, metavar="IP:PORT")
     @click.option("--token-file", type=click.Path(), help="File with the gateway's token.")
-    @click.option("--tls-ca", type=click.Path(), help="PEM file: who signed its certificate.")
-    @click.option("--tls-cert", type=click.Path(), help="PEM file: this side's certificate.")
-    @click.option("--tls-key", type=click.Path(), help="PEM file: the key of it.")
+    @click.option("--tls-ca", type=click.Path(), help="PEM file: CA of the gateway's certificate.")
+    @click.option("--tls-cert", type=click.Path(), help="PEM file: the client's certificate.")
+    @click.option("--tls-key", type=click.Path(), help="PEM file: key of the client's certificate.")
     @json_option
     @functools.wraps(command)
     def asked(
@@ -76,7 +76,7 @@ def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def show(asked: GatewayTarget, *, watch: bool = False, as_json: bool) -> None:
-    """Print workers, queue and rates; with ``watch`` again and again."""
+    """Print workers, queue and rates; with ``watch`` repeatedly."""
     before = asked.call("Describe", {})
     if as_json:
         print_json({"address": asked.address, **before})
@@ -119,7 +119,7 @@ def _table(now: Mapping[str, Any]) -> Table:
 def _summary(
     address: str, now: Mapping[str, Any], before: Mapping[str, Any], seconds: float
 ) -> Iterator[str]:
-    """Lines that fit a narrow terminal."""
+    """Yield lines that fit a narrow terminal."""
     numbers = now["metrics"]
     yield f"{address} {now['state']}   {now['queue']} waiting, {now['running']} running"
     read, written = (_bytes(numbers.get(name, 0)) for name in ("bytes_in_total", "bytes_out_total"))
@@ -146,18 +146,18 @@ def _bytes(size: float) -> str:
 
 @attrs.frozen
 class Finding:
-    """What was asked of the service, and what is wrong with the answer; empty if nothing is."""
+    """A promise of the service, and the problem with it; empty if there is no problem."""
 
     promise: str
     problem: str
 
 
 def examine(asked: GatewayTarget) -> Iterator[Finding]:
-    """Ask after versions, every storage, and the way to a worker and back."""
+    """Check versions, every storage, and the round trip of a job."""
     described = _described(asked)
     serving = described["state"] == "serving"
-    yield Finding("the gateway takes jobs", _unless(serving, "it drains"))
-    yield Finding("workers are up", _unless(described["workers"] > 0, "none is"))
+    yield Finding("the gateway takes jobs", _unless(serving, "it is draining"))
+    yield Finding("workers are up", _unless(described["workers"] > 0, "no worker is"))
     own = importlib.metadata.version("forebay-compaction-ray")
     for worker in described["worker_list"]:
         other = worker["version"]
@@ -172,7 +172,7 @@ def examine(asked: GatewayTarget) -> Iterator[Finding]:
 
 
 def _described(asked: GatewayTarget) -> dict[str, Any]:
-    """The gateway's description, once one of its workers is up or none comes up in time."""
+    """Wait for a worker to be up, at most `_START_S`; return the gateway's description."""
     deadline = time.monotonic() + _START_S
     described = asked.call("Describe", {})
     while described["worker_list"] and not described["workers"] and time.monotonic() < deadline:
@@ -206,7 +206,7 @@ def _round_trip(asked: GatewayTarget, storage: str) -> str:
 
 
 def _promises(asked: GatewayTarget, storage: str) -> dict[str, str]:
-    """What a worker found of a storage: promise → what is wrong with it."""
+    """Return a worker's check of a storage: promise → the problem with it."""
     try:
         found: dict[str, str] = asked.call("Check", {"storage": storage})["found"]
     except RefusedError as refused:
@@ -219,14 +219,14 @@ def _unless(well: bool, problem: str) -> str:  # noqa: FBT001 - a plain value
 
 
 def report(asked: GatewayTarget, *, as_json: bool) -> bool:
-    """Print what `examine` finds; returns whether all is well."""
+    """Print the findings of `examine`; return whether there is no problem."""
     findings = []
     for finding in examine(asked):
         findings.append(finding)
         if not as_json:
             problem = finding.problem
-            told = f"{finding.promise}: {problem}" if problem else finding.promise
-            click.echo(f"{'BAD ' if problem else 'ok  '} {told}")
+            line = f"{finding.promise}: {problem}" if problem else finding.promise
+            click.echo(f"{'BAD ' if problem else 'ok  '} {line}")
     formats = asked.call("Describe", {})["formats"]
     if as_json:
         found = [attrs.asdict(finding) for finding in findings]

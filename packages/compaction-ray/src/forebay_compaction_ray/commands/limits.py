@@ -1,4 +1,4 @@
-"""The options of ``forebay compaction start`` that bound what a gateway takes and waits for."""
+"""The options of ``forebay compaction start`` for a gateway's limits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LIMITS: Final = settings_of(GatewayLimits)
 
 
 def limit_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the parameter ``limits``, a `GatewayLimits`."""
+    """Add the parameter ``limits``, a `GatewayLimits`, to a command."""
 
     @functools.wraps(command)
     def limited(**given: Any) -> None:

@@ -1,4 +1,4 @@
-"""What ``forebay compaction start`` does; needs the extra ``server``."""
+"""Implements ``forebay compaction start``; needs the extra ``server``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def start(
     storage_options: Mapping[str, Any],
     given: Mapping[str, Any],
 ) -> None:
-    """Start a gateway; see the command for what the arguments mean."""
+    """Start a gateway; the command documents the arguments."""
     try:
         from forebay_compaction_ray.ray_server.cluster import LOCAL, connected, start_gateway
         from forebay_compaction_ray.ray_server.spec import GatewaySpec
@@ -61,15 +61,15 @@ def start(
 
 
 def without_demands(spec: GatewaySpec) -> GatewaySpec:
-    """For a Ray that has nothing but this gateway: there is room for as many workers as one asks.
+    """Drop the workers' resource demands, for a Ray that runs only this gateway.
 
-    What workers demand of Ray divides a cluster among those who share it.
+    Demands divide a cluster among its users; a private Ray has room for any number of workers.
     """
     return attrs.evolve(spec, worker_cpus=0.0, worker_resources={})
 
 
 def _wait(actor: Any) -> None:
-    """Until the gateway is stopped, or this process is asked to end: then the jobs come first."""
+    """Wait until the gateway is stopped; if this process is asked to end, let jobs end first."""
     import ray
 
     ended = threading.Event()
@@ -93,7 +93,7 @@ def _wait(actor: Any) -> None:
 
 
 def _is_answered(stopped: Any) -> bool:
-    """Whether it is the gateway that says it is stopped, and not that its process has ended."""
+    """Return whether the gateway reported that it stopped; false if its process died."""
     import ray
 
     try:
@@ -118,7 +118,7 @@ def _resources(given: Sequence[str]) -> dict[str, float]:
     try:
         return {name: float(number) for name, _, number in (text.partition("=") for text in given)}
     except ValueError as error:
-        raise ConfigurationError(f"--worker-resource wants NAME=NUMBER: {error}") from error
+        raise ConfigurationError(f"--worker-resource expects NAME=NUMBER: {error}") from error
 
 
 def _security(given: Mapping[str, Any]) -> ServerSecurity:

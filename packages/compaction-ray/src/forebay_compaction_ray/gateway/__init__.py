@@ -1,1 +1,1 @@
-"""The gateway: jobs, queue, workers, and the server in front of them. Knows nothing of Ray."""
+"""The gateway: jobs, queue, workers, and the server in front of them. Independent of Ray."""

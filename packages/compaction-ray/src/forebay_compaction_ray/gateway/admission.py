@@ -1,4 +1,4 @@
-"""What a gateway takes: names that stay below the storage's root, sizes within the limits."""
+"""Admits jobs whose names stay below the storage's root and whose sizes are within limits."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _check_names(submission: Submission) -> None:
         except ValueError as error:
             raise permanent("names", str(error)) from error
     if any(file.name.startswith(job.output_prefix) for file in job.inputs):
-        raise permanent("names", f"an input lies below the output prefix {job.output_prefix!r}")
+        raise permanent("names", f"an input is below the output prefix {job.output_prefix!r}")
 
 
 def _check_size(submission: Submission, limits: GatewayLimits) -> None:
@@ -50,7 +50,7 @@ def _check_size(submission: Submission, limits: GatewayLimits) -> None:
     if len(job.inputs) > limits.inputs:
         raise permanent("too_large", f"{len(job.inputs)} inputs, at most {limits.inputs}")
     if any(file.size < 0 for file in job.inputs):
-        raise permanent("malformed", "an input of a negative size")
+        raise permanent("malformed", "an input has a negative size")
     if submission.bytes_in > limits.job_bytes:
         raise permanent(
             "too_large", f"{submission.bytes_in} bytes of input, at most {limits.job_bytes}"

@@ -1,7 +1,7 @@
-"""The gateway itself: jobs, a queue, workers. No network and no Ray: an asyncio class over a pool.
+"""The gateway itself: jobs, queue, workers. An asyncio class over a pool, without network or Ray.
 
-Everything runs on one event loop. Time is a function, and whatever depends on it happens in `tick`,
-which the owner calls every `GatewayLimits.ping_every_s`.
+Everything runs on one event loop. The clock is a function, and all time-dependent work happens in
+`tick`, which the owner calls every `GatewayLimits.ping_every_s` seconds.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _BUSY_RETRY_S: Final = 1.0
 _DEATHS_REMEMBERED: Final = 4096
 _IDS_REMEMBERED: Final = 16384
 _FATAL: Final = frozenset({"died", "silent", "stalled"})
-"""Causes of a worker's end that the work may have to do with."""
+"""Causes of a worker's end that the work may have triggered."""
 _LATE_TICKS: Final = 2
-"""Periods of a tick that count when it comes later than that: the gateway was suspended."""
+"""Tick periods that count at most when a tick is late because the gateway was suspended."""
 _FORGOTTEN_AT_ONCE: Final = 32
-"""So that sorting them is not the price of every job."""
+"""Jobs that are forgotten together, so that not every job pays for sorting them."""
 
 
 class GatewayCore:
-    """Takes jobs, gives them to workers, and knows how they stand.
+    """Takes jobs, gives them to workers, and tracks their state.
 
     A job ends once: as done, failed, aborted, or lost with its worker. It is never given to a
-    second worker; whoever wants it done submits it again, under another id and prefix.
+    second worker; its owner may submit it again under another id and prefix.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class GatewayCore:
         policy: Policy = least_occupied,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Have no workers yet: see `scale`."""
+        """Begin without workers: see `scale`."""
         self.boot: Final = secrets.token_hex(8)
         self.limits: Final = limits
         self.storages: Final = tuple(sorted(storages))
@@ -65,15 +65,15 @@ class GatewayCore:
         self._policy: Final = policy
         self._clock: Final = clock
         self._awake: Final = WakingClock(clock, _LATE_TICKS * limits.ping_every_s)
-        """What workers are measured by."""
+        """The clock that measures workers."""
         self._jobs: dict[str, GatewayJob] = {}
         self._by_work: defaultdict[str, list[GatewayJob]] = defaultdict(list)
         self._active: Counter[str] = Counter()
-        """Jobs that have not ended, by client."""
+        """Number of jobs that have not ended, by client."""
         self._queue: list[GatewayJob] = []
         self._deaths: LRUCache[str, int] = LRUCache(_DEATHS_REMEMBERED)
         self._forgotten: FIFOCache[str, None] = FIFOCache(_IDS_REMEMBERED)
-        """Ids of jobs that were taken: a submission that comes late must not begin one again."""
+        """Ids of jobs that were taken: a late submission must not start one again."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining_s: float | None = None
         self._closed = False
@@ -89,10 +89,10 @@ class GatewayCore:
             lost=self._lose,
         )
 
-    # -- what clients ask ---------------------------------------------------------------------
+    # -- requests of clients ------------------------------------------------------------------
 
     def hello(self) -> dict[str, Any]:
-        """What a client wants to know before it submits."""
+        """Return the description that a client needs before it submits."""
         return {
             "boot": self.boot,
             "state": "serving" if self._draining_s is None else "draining",
@@ -102,16 +102,16 @@ class GatewayCore:
         }
 
     def hear(self, events: Mapping[str, Any]) -> None:
-        """Count what a client tells of its jobs; events that this release does not know are not."""
-        for told in EVENTS.keys() & events.keys():
-            event, _, cause = told.partition(":")
-            if (count := int(events[told])) > 0:
+        """Count the events that a client reports; ignore events that this release does not know."""
+        for key in EVENTS.keys() & events.keys():
+            event, _, cause = key.partition(":")
+            if (count := int(events[key])) > 0:
                 name = f"client_{event}_total" if cause else "client_events_total"
                 labels = {"cause": cause} if cause else {"event": event}
                 self.metrics.add(name, count, **labels)
 
     def submit(self, submission: Submission) -> JobView:
-        """Take a job; one that is known already is answered, not taken again.
+        """Take a job; for a job that is already known, only return its state.
 
         Raises `RefusedError`.
         """
@@ -126,9 +126,9 @@ class GatewayCore:
             raise
 
     async def poll(self, job_id: str, wait_s: float = 0.0, *, own: bool = True) -> JobView:
-        """How a job stands; waits for its end, at most ``wait_s`` seconds.
+        """Return the state of a job; wait for its end, at most ``wait_s`` seconds.
 
-        ``own``: the one who asks submitted it.
+        ``own``: the caller submitted the job.
         """
         entry = self._jobs.get(job_id)
         if entry is None:
@@ -140,33 +140,33 @@ class GatewayCore:
                 async with asyncio.timeout(min(wait_s, self.limits.poll_wait_s)):
                     await entry.ended.wait()
             except TimeoutError:
-                pass  # the job goes on: the answer says how it stands
+                pass  # the job continues: the answer holds its state
             entry.asked_s = self._clock()
         return self._view(entry)
 
     def abort(self, job_id: str, cause: str = "asked") -> JobView:
-        """Ask a job to stop; a job that nobody knows is stopped already."""
+        """Ask a job to stop; an unknown job counts as stopped."""
         entry = self._jobs.get(job_id)
         if entry is None:
             return JobView(job_id=job_id, phase=CompactionPhase.UNKNOWN, boot=self.boot)
         self._abort(entry, cause)
         return self._view(entry)
 
-    def told(self, job_id: str) -> None:
-        """Forget a job whose owner has heard that it is done, unless others want to hear it too."""
+    def acknowledge(self, job_id: str) -> None:
+        """Forget a job whose owner has learned that it is done, unless others ask about it too."""
         entry = self._jobs.get(job_id)
         if entry is not None and entry.phase is CompactionPhase.DONE and not entry.watched:
             self._forget(entry)
 
     def release(self, job_id: str) -> None:
-        """Forget a job; one that has not ended is aborted first. No object is deleted."""
+        """Forget a job, aborting it first if it has not ended. Deletes no object."""
         entry = self._jobs.get(job_id)
         if entry is not None:
             self._forget(entry)
             self._abort(entry, "released")
 
     def describe(self) -> dict[str, Any]:
-        """Everything there is to see."""
+        """Return everything there is to know about the gateway, its jobs and workers."""
         self._gauge()
         return {
             **self.hello(),
@@ -178,7 +178,7 @@ class GatewayCore:
         }
 
     async def check(self, storage: str) -> Mapping[str, str]:
-        """Let a worker probe a storage; raises `RefusedError` where none is up."""
+        """Let a worker probe a storage; raises `RefusedError` if no worker is up."""
         if storage not in self.storages:
             raise permanent("unknown_storage", f"this gateway has no storage {storage!r}")
         worker = self.worker_set.any_ready()
@@ -189,21 +189,21 @@ class GatewayCore:
         except WorkerLostError as lost:
             raise transient("no_worker", str(lost), retry_after_s=_BUSY_RETRY_S) from lost
 
-    # -- what its owner asks ------------------------------------------------------------------
+    # -- calls of the owner -------------------------------------------------------------------
 
     def scale(self, count: int) -> None:
-        """Have so many workers: begins some, or ends some as soon as their jobs have."""
+        """Change the number of workers: start some, or end some as soon as their jobs end."""
         self.worker_set.scale(count)
 
     def drain(self) -> None:
-        """Take no job any more; `drained` is set when the last one has ended."""
+        """Take no more jobs; `drained` is set when the last one has ended."""
         if self._draining_s is None:
             self._draining_s = self._clock()
             self.draining.set()
         self._check_drained()
 
     def tick(self) -> None:
-        """Look at the clock: leases, silent workers, drains."""
+        """Do time-dependent work: leases, silent workers, drains."""
         self._awake.tick()
         now = self._clock()
         for entry in list(self._jobs.values()):
@@ -221,7 +221,7 @@ class GatewayCore:
         self._gauge()
 
     async def close(self) -> None:
-        """End all workers; jobs that run are lost, and those that wait begin no more."""
+        """End all workers; running jobs are lost, and waiting jobs never start."""
         self._closed = True
         self.worker_set.close()
         for task in self._tasks:
@@ -290,7 +290,7 @@ class GatewayCore:
                 self._abort(entry, "superseded")
 
     def _dispatch(self) -> None:
-        """Give waiting jobs to workers, in the order in which they came."""
+        """Give waiting jobs to workers, in order of arrival."""
         if self._closed:
             return
         for entry in list(self._queue):
@@ -317,7 +317,7 @@ class GatewayCore:
         try:
             outcome = await worker.handle.run(entry.submission)
         except WorkerLostError as lost:
-            if entry.id in worker.jobs:  # else the worker was killed, and has begun again
+            if entry.id in worker.jobs:  # else the worker was killed and has restarted
                 self.worker_set.died(worker, f"died: {lost}")
         except Exception as fault:  # noqa: BLE001 - a job must end
             _log.exception("job %s on %s", entry.id, worker.id)
@@ -339,16 +339,16 @@ class GatewayCore:
         self.metrics.add("bytes_in_total", outcome.bytes_in)
         self.metrics.add("bytes_out_total", outcome.bytes_out)
         self.metrics.add("entries_in_total", outcome.entries_in)
-        untold = outcome.entries_dropped
+        unexplained = outcome.entries_dropped
         for why in DROPPED:
             count = outcome.dropped.get(why, 0)
             self.metrics.add("entries_dropped_total", count, why=why)
-            untold -= count
-        if untold > 0:
-            self.metrics.add("entries_dropped_total", untold, why="untold")
+            unexplained -= count
+        if unexplained > 0:
+            self.metrics.add("entries_dropped_total", unexplained, why="untold")
 
     def _lose(self, entry: GatewayJob, cause: str, message: str) -> None:
-        """The worker of a job is gone; the job may go on, or have been done, and nobody knows."""
+        """Mark a job as lost with its worker; whether it continues or is done is unknown."""
         if entry.phase.ended:
             return
         if entry.abort_asked_s is not None:
@@ -364,7 +364,7 @@ class GatewayCore:
 
     def _fail_crashed(self, entry: GatewayJob) -> None:
         deaths = self._deaths[entry.work]
-        what = f"{deaths} workers died at this work; it gets no further one"
+        what = f"{deaths} workers died at this work; it gets no further worker"
         fault = CompactionFault.TRANSIENT
         self._end(entry, CompactionPhase.FAILED, fault, "worker_crashed", what)
 

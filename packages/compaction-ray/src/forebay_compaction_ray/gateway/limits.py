@@ -1,4 +1,4 @@
-"""The bounds and periods of a gateway."""
+"""The limits and periods of a gateway."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _SOON_S = 0.001
 
 @attrs.frozen(kw_only=True)
 class GatewayLimits:
-    """What a gateway takes, and how long it waits.
+    """Limits on a gateway's jobs and on its waits.
 
-    Those that are settings are options of ``forebay compaction start``.
+    The declared settings are options of ``forebay compaction start``.
     """
 
-    slots: int = option(int, 1, "Jobs of a worker at once.", minimum=1)
+    slots: int = option(int, 1, "Concurrent jobs of a worker.", minimum=1)
     queue: int = option(
         int,
         64,
@@ -26,14 +26,14 @@ class GatewayLimits:
     job_bytes: int = option(
         BYTES,
         "8g",
-        "Input of one job; a larger one is refused for good, and the query stops.",
+        "Largest input of one job; a larger job is refused permanently, and the query stops.",
         minimum=1,
         name="max-job-bytes",
     )
     stall_timeout_s: float = option(
         DURATION,
         "60s",
-        "A worker that is silent for so long, or makes no step in a job, is killed.",
+        "A worker that is silent, or makes no step in a job, for this long is killed.",
         minimum=_SOON_S,
     )
     drain_timeout_s: float = option(
@@ -45,7 +45,7 @@ class GatewayLimits:
     deaths: int = option(
         int,
         2,
-        "Workers that may die at the same work until it gets no further one.",
+        "Workers that may die at the same work before it gets no further worker.",
         minimum=1,
         name="max-deaths",
     )
@@ -55,10 +55,10 @@ class GatewayLimits:
     """Input files of one job."""
     ping_every_s: float = 2.0
     ping_misses: int = 3
-    """After so many pings without an answer a worker gets no more jobs."""
+    """After this many unanswered pings a worker gets no more jobs."""
     abort_timeout_s: float = 10.0
-    """A job that does not stop within this is stopped by killing its worker."""
+    """A job that does not stop within this time is stopped by killing its worker."""
     poll_wait_s: float = 20.0
     """Longest wait of one poll."""
     remembered: int = 1024
-    """Ended jobs that are remembered at most; a lease may end earlier."""
+    """Most ended jobs that are remembered; a lease may end earlier."""

@@ -1,4 +1,4 @@
-"""Counters and gauges, and how Prometheus reads them."""
+"""Counters and gauges, and their text format for Prometheus."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ HELP: Final = {
     "jobs_submitted_total": "Jobs taken.",
     "jobs_finished_total": "Jobs ended, by outcome.",
     "jobs_rejected_total": "Jobs refused, by reason: `queue_full`, `client_full` and `draining` "
-    "pass, others are of a client that does not fit.",
+    "are temporary; other reasons mean that the client is incompatible or misconfigured.",
     "jobs_lost_total": "Jobs whose worker is gone, by cause: it `died`, was `silent`, `stalled`, "
     "did not `abort`, or was `removed`.",
-    "aborts_total": "Jobs that someone asked to stop, by cause.",
-    "queue_depth": "Jobs that wait.",
+    "aborts_total": "Jobs that were asked to stop, by cause.",
+    "queue_depth": "Waiting jobs.",
     "queue_seconds_total": "Seconds that jobs have waited.",
     "run_seconds_total": "Seconds that jobs have run.",
     "cpu_seconds_total": "CPU seconds of jobs.",
     "bytes_in_total": "Bytes that jobs have read.",
     "bytes_out_total": "Bytes that jobs have written.",
     "entries_in_total": "Entries that jobs have read.",
-    "entries_dropped_total": "Entries that jobs have left out, by why: `overwritten`, also by a "
-    "deletion, or joined to others; deletions with nothing left below them (`deleted`); `expired`; "
-    "`untold` by the compactor of a format that does not say.",
-    "client_events_total": "What clients tell of their jobs, by event.",
-    "client_fallbacks_total": "Jobs that clients compacted in the process after all, by cause.",
+    "entries_dropped_total": "Entries that jobs have dropped, by cause: `overwritten`, also by a "
+    "deletion, or joined to others; deletions with nothing older to hide (`deleted`); `expired`; "
+    "`untold` if the format's compactor does not report causes.",
+    "client_events_total": "Events that clients report of their jobs, by event.",
+    "client_fallbacks_total": "Jobs that clients compacted in their own process, by cause.",
     "workers": "Workers, by state.",
     "worker_restarts_total": "Workers that died or were killed.",
 }
-"""Name without prefix → what it says."""
+"""Name without prefix → meaning."""
 
 DROPPED: Final = ("overwritten", "deleted", "expired")
-"""Why compactors leave entries out; what they do not tell is ``untold``."""
+"""Causes for which compactors drop entries; ``untold`` counts those without a reported cause."""
 
 
 class Metrics:
@@ -45,7 +45,7 @@ class Metrics:
         self._values: dict[tuple[str, Labels], float] = {}
 
     def add(self, name: str, amount: float = 1.0, **labels: str) -> None:
-        """Let a counter grow."""
+        """Increase a counter."""
         key = self._key(name, labels)
         self._values[key] = self._values.get(key, 0.0) + amount
 
@@ -54,15 +54,15 @@ class Metrics:
         self._values[self._key(name, labels)] = value
 
     def value(self, name: str, **labels: str) -> float:
-        """The number as it stands; 0 where there is none yet."""
+        """Return the current number; 0 if it is not set yet."""
         return self._values.get(self._key(name, labels), 0.0)
 
     def to_plain(self) -> dict[str, float]:
-        """Name with labels, as Prometheus writes it → number."""
+        """Return name with labels, as Prometheus writes it → number."""
         return {shown(name, labels): v for (name, labels), v in sorted(self._values.items())}
 
     def to_text(self) -> str:
-        """The text format of Prometheus."""
+        """Return the numbers in Prometheus' text format."""
         lines: list[str] = []
         described = ""
         for (name, labels), value in sorted(self._values.items()):

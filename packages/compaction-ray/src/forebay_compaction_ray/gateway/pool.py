@@ -1,4 +1,4 @@
-"""What the gateway needs of its workers; Ray actors are one way to have them."""
+"""The interface between the gateway and its workers, which Ray actors implement."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from forebay_state_api.errors import ForebayError
 
 
 class WorkerLostError(ForebayError):
-    """The worker died, or its node, or nobody knows; what it was asked may or may not happen.
+    """The worker or its node died, or that is unknown; the request may or may not be carried out.
 
-    Operator action: none if it stays with one; see the logs of the worker if not.
+    Operator action: see the logs of the worker if it happens again.
     """
 
 
 class WorkerHandle(Protocol):
-    """One worker. Calls may be made at once, from the loop of the gateway.
+    """One worker. The gateway's loop may make concurrent calls.
 
-    Every call raises `WorkerLostError` when the worker has died; a worker that was not killed for
-    good comes back by itself, as another life of the same handle.
+    Every call raises `WorkerLostError` when the worker has died. A worker that was not killed
+    permanently restarts by itself, as another incarnation of the same handle.
     """
 
     async def describe(self) -> WorkerInfo:
         """Return once the worker is up."""
 
     async def run(self, submission: Submission) -> Outcome:
-        """Do a job; may take long."""
+        """Run a job; may take long."""
 
     async def ping(self) -> Pulse:
-        """Answer at once, also while a job runs."""
+        """Answer at once, even while a job runs."""
 
     async def abort(self, job_id: str) -> None:
-        """Ask a job to stop; also before it has begun."""
+        """Ask a job to stop, even before it has begun."""
 
     async def check(self, storage: str) -> Mapping[str, str]:
-        """Probe a storage: what it promises → what was found wrong with that, empty for nothing."""
+        """Probe a storage: return promise → the problem with it, empty without a problem."""
 
     def kill(self, *, restart: bool) -> None:
-        """End the process at once."""
+        """Kill the process at once."""
 
 
 class Pool(Protocol):
-    """Where workers come from."""
+    """Starts workers."""
 
     def start(self) -> WorkerHandle:
-        """Begin a worker; it may take any time, or for ever where nothing is free for it."""
+        """Start a worker; this may take any time, or for ever if no resources are free."""

@@ -1,4 +1,4 @@
-"""The gateway's numbers for Prometheus: one page over HTTP."""
+"""Serves the gateway's numbers to Prometheus: one page over HTTP."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def serve_metrics(metrics: Metrics, host: str, port: int) -> asyncio.Serve
     """Listen for ``GET /metrics``; raises `ConfigurationError` if the port is taken."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # A peer that goes away, is silent (a timeout is an OSError) or sends too much gets no page.
+        # A peer that leaves, is silent (a timeout is an OSError) or sends too much gets no page.
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             async with asyncio.timeout(_PATIENCE_S):
                 head = await reader.readuntil(b"\r\n\r\n")

@@ -1,4 +1,4 @@
-"""gRPC in front of a gateway: bytes in, bytes out, a token, TLS, and a health check."""
+"""The gRPC server of a gateway: messages as bytes, a token, TLS, and a health check."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class GatewayServer:
         stop: Callable[[], None],
         message_bytes: int = MESSAGE_BYTES,
     ) -> None:
-        """``stop`` is called when an administrator asks for the end of the gateway."""
+        """``stop`` is called when an administrator stops the gateway."""
         self._core: Final = core
         self._security: Final = security
         self._stop: Final = stop
@@ -97,7 +97,7 @@ class GatewayServer:
         return self.address
 
     async def close(self, grace_s: float = 1.0) -> None:
-        """Answer what is under way, then listen no more."""
+        """Answer requests in progress, at most ``grace_s`` seconds, then stop listening."""
         if self._drain_watch is not None:
             self._drain_watch.cancel()
         if self._server is not None:
@@ -169,17 +169,17 @@ class GatewayServer:
         view = self._core.submit(Submission.from_plain(request))
         if (wait_s := float(request.get("wait_s", 0.0))) > 0 and not view.phase.ended:
             view = await self._core.poll(view.job_id, wait_s)
-        return self._told(request, view)
+        return self._answer(request, view)
 
     async def _poll(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         job_id, wait_s = str(request["job_id"]), float(request.get("wait_s", 0.0))
         view = await self._core.poll(job_id, wait_s, own=bool(request.get("forget")))
-        return self._told(request, view)
+        return self._answer(request, view)
 
-    def _told(self, request: Mapping[str, Any], view: JobView) -> Mapping[str, Any]:
-        """The answer; to an owner, who says ``forget``, it is the last one if the job is done."""
+    def _answer(self, request: Mapping[str, Any], view: JobView) -> Mapping[str, Any]:
+        """Return the answer; forget a done job if the request, from its owner, has ``forget``."""
         if request.get("forget"):
-            self._core.told(view.job_id)
+            self._core.acknowledge(view.job_id)
         return view.to_plain()
 
     async def _abort(self, request: Mapping[str, Any]) -> Mapping[str, Any]:

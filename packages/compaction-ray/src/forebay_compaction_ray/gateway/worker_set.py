@@ -1,4 +1,4 @@
-"""The workers of a gateway: begun, described, pinged, killed, taken away."""
+"""Starts, describes, pings, kills and removes the workers of a gateway."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from forebay_compaction_ray.messages import Pulse, WorkerInfo
 _log = logging.getLogger(__name__)
 
 _STALLED_PULSES: Final = 2
-"""In a row: the first one after both were suspended tells of steps that could not be made."""
+"""Consecutive ones before a kill: after a suspension of both sides, the first one also counts the
+time in which no step was possible."""
 
 
 class WorkerSet:
-    """All workers. A worker counts as up only after it has said what it is."""
+    """All workers. A worker counts as up only after it has described itself."""
 
     def __init__(
         self,
@@ -48,34 +49,34 @@ class WorkerSet:
         self._numbers: Final = itertools.count()
         self.workers: Final[dict[str, Worker]] = {}
         self.formats: set[str] = set()
-        """File formats that some worker, of now or before, can compact."""
+        """File formats that some present or past worker can compact."""
 
     @property
     def ready(self) -> int:
-        """Workers that are up."""
+        """Number of workers that are up."""
         return sum(worker.phase is WorkerPhase.READY for worker in self.workers.values())
 
     def any_ready(self) -> Worker | None:
-        """A worker that is up, the least busy one."""
+        """Return the least busy worker that is up, or ``None``."""
         ready = [w for w in self.workers.values() if w.phase is WorkerPhase.READY]
         return min(ready, key=lambda w: len(w.jobs), default=None)
 
     def takers(self, file_format: str) -> Sequence[Worker]:
-        """Workers that can be given a job of this format now."""
+        """Return workers that can be given a job of this format now."""
         slots = self._limits.slots
         return [w for w in self.workers.values() if w.takes(file_format, slots)]
 
     def may_take(self, file_format: str) -> bool:
-        """Whether a job of this format has something to wait for."""
+        """Return whether a worker may ever take a job of this format."""
         return not self.formats or file_format in self.formats
 
     def counts(self) -> dict[str, int]:
-        """How many workers are in each state."""
+        """Return the number of workers in each state."""
         found = Counter(worker.phase for worker in self.workers.values())
         return {phase.value: found[phase] for phase in WorkerPhase}
 
     def to_plain(self) -> list[dict[str, Any]]:
-        """What is known of each worker, for those who look."""
+        """Describe each worker, for display."""
         now = self._clock()
         return [
             {
@@ -93,10 +94,10 @@ class WorkerSet:
             for worker in self.workers.values()
         ]
 
-    # -- more and fewer -----------------------------------------------------------------------
+    # -- scaling ------------------------------------------------------------------------------
 
     def scale(self, count: int) -> None:
-        """Have ``count`` workers that are not on their way out."""
+        """Start or drain workers until ``count`` are left that are not draining."""
         staying = [w for w in self.workers.values() if w.phase is not WorkerPhase.DRAINING]
         for _ in range(count - len(staying)):
             self._begin()
@@ -125,15 +126,15 @@ class WorkerSet:
         worker.handle.kill(restart=False)
         self._lose_jobs(worker, "removed", "its worker was taken away")
 
-    # -- life and death -----------------------------------------------------------------------
+    # -- liveness -----------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Ping all, and see who has not answered."""
+        """Ping all workers, and handle those that have not answered."""
         for worker in list(self.workers.values()):
             self._look_at(worker)
 
     def died(self, worker: Worker, why: str, *, alive: Collection[str] = ()) -> None:
-        """The worker's process has ended, and comes back by itself; it may have jobs ``alive``."""
+        """Handle the death of a worker's process, which restarts; it may have jobs ``alive``."""
         if worker.id not in self.workers:
             return
         _log.warning("worker %s %s", worker.id, why)
@@ -142,7 +143,7 @@ class WorkerSet:
         self._lose_jobs(worker, "died", f"its worker {worker.id} {why}", alive)
 
     def kill(self, worker: Worker, cause: str, why: str) -> None:
-        """End a worker's process; its jobs are lost, and it begins again."""
+        """Kill a worker's process; its jobs are lost, and it restarts."""
         if worker.id not in self.workers:
             return
         _log.warning("worker %s is killed: %s", worker.id, why)
@@ -211,7 +212,7 @@ class WorkerSet:
     def _seen(self, worker: Worker, pulse: Pulse) -> None:
         if pulse.boot != worker.boot:
             if worker.info is not None:
-                self.died(worker, "began again unnoticed", alive=pulse.jobs)
+                self.died(worker, "restarted unnoticed", alive=pulse.jobs)
             return
         worker.seen_s = self._clock()
         for job_id, progress in pulse.jobs.items():

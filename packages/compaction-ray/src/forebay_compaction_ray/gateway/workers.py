@@ -17,15 +17,15 @@ _NO_PROGRESS = JobProgress(bytes_in=0, bytes_out=0, age_s=0.0)
 
 
 class WorkerPhase(enum.Enum):
-    """What may be expected of a worker."""
+    """The state of a worker."""
 
     STARTING = "starting"
-    """It has not answered since it was begun, or since it died."""
+    """It has not answered since its start, or since it died."""
     READY = "ready"
     SUSPECT = "suspect"
-    """It does not answer pings; it gets no jobs, and is killed if that goes on."""
+    """It does not answer pings; it gets no jobs, and is killed if that continues."""
     DRAINING = "draining"
-    """It ends as soon as its jobs have."""
+    """It ends as soon as its jobs have ended."""
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -35,34 +35,34 @@ class Worker:
     id: str
     handle: WorkerHandle
     seen_s: float
-    """When it last answered, or was begun."""
+    """When it last answered, or was started."""
     phase: WorkerPhase = WorkerPhase.STARTING
     info: WorkerInfo | None = None
     jobs: dict[str, GatewayJob] = attrs.field(factory=dict)
     given: int = 0
-    """Jobs that it ever got."""
+    """Number of jobs that it ever got."""
     pinged: bool = False
-    """A ping is under way."""
+    """Whether a ping is in progress."""
     stalled: int = 0
-    """Answers in a row that told of a job without a step."""
+    """Consecutive answers that reported a job without progress."""
     killed_boot: str = ""
-    """The life that was told to end last; it may still answer for a while."""
+    """The incarnation that was killed last; it may still answer for a while."""
     describing: bool = False
-    """It has been asked what it is."""
+    """Whether a request for its description is in progress."""
     draining_s: float | None = None
 
     @property
     def boot(self) -> str:
-        """Which life of the worker this is; empty before its first answer."""
+        """Identifies the worker's incarnation; empty before its first answer."""
         return "" if self.info is None else self.info.boot
 
     @property
     def remaining(self) -> int:
-        """Input bytes that are still to be read in its jobs."""
+        """Input bytes of its jobs that are still to be read."""
         return sum(entry.remaining for entry in self.jobs.values())
 
     def takes(self, file_format: str, slots: int) -> bool:
-        """Whether it can be given a job of this format now."""
+        """Return whether it can be given a job of this format now."""
         return (
             self.phase is WorkerPhase.READY
             and len(self.jobs) < slots
@@ -73,13 +73,13 @@ class Worker:
 
 @attrs.define(eq=False, kw_only=True)
 class GatewayJob:
-    """A job that was taken. It ends once; whatever a worker tells later is ignored."""
+    """A job that the gateway has taken. It ends once; later reports of a worker are ignored."""
 
     submission: Submission
     work: str
     submitted_s: float
     asked_s: float
-    """When somebody last asked about it: the lease counts from here."""
+    """When a client last asked about it: the lease begins here."""
     watched: bool = False
     """Whether a client that did not submit it has asked about it."""
     phase: CompactionPhase = CompactionPhase.QUEUED
@@ -94,7 +94,7 @@ class GatewayJob:
 
     @property
     def id(self) -> str:
-        """The key under which it is known."""
+        """The job's id."""
         return self.submission.job.id
 
     @property
@@ -103,7 +103,7 @@ class GatewayJob:
         return max(0, self.submission.bytes_in - self.progress.bytes_in)
 
     def view(self, *, position: int, boot: str) -> JobView:
-        """What a poll answers."""
+        """Return the answer to a poll."""
         return JobView(
             job_id=self.id,
             attempt=self.submission.job.attempt,
@@ -126,12 +126,12 @@ Policy = Callable[[Sequence[Worker]], Worker]
 
 
 def least_occupied(workers: Sequence[Worker]) -> Worker:
-    """The one with the least input left to read; of equal ones, that with fewer files so far."""
+    """Pick the worker with the least input left to read, then with the fewest jobs."""
     return min(workers, key=lambda w: (w.remaining, len(w.jobs), w.given, w.id))
 
 
 def round_robin(workers: Sequence[Worker]) -> Worker:
-    """The one whose turn it is: that which has been given the fewest."""
+    """Pick the worker whose turn it is: the one that has been given the fewest jobs."""
     return min(workers, key=lambda w: (w.given, w.id))
 
 

@@ -1,1 +1,1 @@
-"""What carries gateway and workers on Ray. Imported by the server only; needs the extra."""
+"""Runs gateway and workers on Ray. Only the server imports it; needs the extra ``server``."""

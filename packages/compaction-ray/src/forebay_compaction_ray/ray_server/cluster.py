@@ -1,4 +1,4 @@
-"""Starts a gateway: in a Ray of its own on this machine, or in a cluster that runs already."""
+"""Starts a gateway: in a private Ray on this machine, or in a running cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from forebay_state_api.errors import ConfigurationError
 NAMESPACE: Final = "forebay"
 LOCAL: Final = "local"
 _STORE_BYTES: Final = 80 * 1024 * 1024
-"""Ray's shared memory; jobs and their outcomes are small."""
+"""Size of Ray's shared memory; jobs and their outcomes are small."""
 _PROBE_S: Final = 3.0
 _START_S: Final = 120.0
 
@@ -29,7 +29,7 @@ _START_S: Final = 120.0
 def connected(address: str, *, cpus: int) -> Iterator[None]:
     """Connect to Ray, or start one that ends with the block (``local``, with ``cpus``).
 
-    Raises `ConfigurationError` where nothing listens: Ray itself would wait for minutes.
+    Raises `ConfigurationError` if nothing listens there: Ray itself would wait for minutes.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     common: dict[str, Any] = {
@@ -59,10 +59,10 @@ def connected(address: str, *, cpus: int) -> Iterator[None]:
 
 
 def start_gateway(spec: GatewaySpec, *, name: str, detached: bool) -> tuple[Any, str]:
-    """Begin a gateway on this node; gives its actor and its address.
+    """Start a gateway on this node; return its actor and its address.
 
-    ``detached``: it stays when this process ends. Raises `ConfigurationError` if one of this name
-    runs, or if it cannot listen.
+    With ``detached`` it stays when this process ends. Raises `ConfigurationError` if a gateway of
+    this name is running, or if it cannot listen.
     """
     spec.security.check(spec.host)
     spec = attrs.evolve(spec, port=spec.port or free_port(spec.host), detached=detached)
@@ -81,7 +81,7 @@ def start_gateway(spec: GatewaySpec, *, name: str, detached: bool) -> tuple[Any,
         )
     except ValueError as error:
         raise ConfigurationError(
-            f"a gateway named {name!r} runs already: stop it, or choose another --name"
+            f"a gateway named {name!r} is already running: stop it, or choose another --name"
         ) from error
     try:
         return actor, ray.get(actor.address.remote(), timeout=_START_S)
@@ -91,12 +91,12 @@ def start_gateway(spec: GatewaySpec, *, name: str, detached: bool) -> tuple[Any,
 
 
 def actor_name(name: str) -> str:
-    """What Ray calls the gateway ``name``."""
+    """Return Ray's name for the gateway ``name``."""
     return f"forebay-compaction-{name}"
 
 
 def free_port(host: str) -> int:
-    """A port that nothing listens on now."""
+    """Return a port that is free now."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.bind((host, 0))

@@ -1,4 +1,4 @@
-"""The gateway as a Ray actor: core, server and clock in one process; comes back when it dies."""
+"""The gateway as a Ray actor: core, server and clock in one process; restarts when it dies."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from forebay_state_api.errors import ConfigurationError
 _log = logging.getLogger(__name__)
 
 _REBIND_S: Final = 60.0
-"""How long a gateway that begins again waits for its port."""
+"""Seconds that a restarted gateway waits for its port."""
 _LAST_WORDS_S: Final = 0.2
-"""For whoever waits in `stopped`."""
+"""Seconds left for the answer to callers that wait in `stopped`."""
 
 
 class GatewayActor:
-    """Serves until it is stopped. Its workers are its own: they end with it."""
+    """Serves until it is stopped. It owns its workers, which end with it."""
 
     def __init__(self, spec: GatewaySpec) -> None:
-        """Begin to serve; what goes wrong is told by `address`, for a constructor must not fail."""
+        """Start serving; `address` raises any error, because a constructor must not fail."""
         self._spec: Final = spec
         self._stopping: Final = asyncio.Event()
         self._stopped: Final = asyncio.Event()
@@ -52,20 +52,20 @@ class GatewayActor:
         self._life: Final = loop.create_task(self._live())
 
     async def address(self) -> str:
-        """Where it listens; raises `ConfigurationError` if it cannot."""
+        """Return the address it listens on; raises `ConfigurationError` if it cannot listen."""
         return await asyncio.shield(self._listening)
 
     async def stopped(self) -> bool:
-        """Wait until it has been stopped, and has no jobs any more."""
+        """Wait until it has been stopped and has no more jobs."""
         await self._stopped.wait()
         return True
 
     async def pid(self) -> int:
-        """Of its process."""
+        """Return the id of its process."""
         return os.getpid()
 
     async def stop(self) -> None:
-        """As the request `Stop`."""
+        """Do the same as the request `Stop`."""
         self._stopping.set()
 
     async def _listen(self) -> str:
@@ -92,7 +92,7 @@ class GatewayActor:
             try:
                 self._core.tick()
                 sink.show(self._core.metrics)
-            except Exception:  # noqa: BLE001 - it must go on
+            except Exception:  # noqa: BLE001 - the loop must continue
                 _log.exception("a tick failed")
             await asyncio.wait([waiting], timeout=self._spec.limits.ping_every_s)
         self._core.drain()
@@ -109,6 +109,6 @@ class GatewayActor:
 
 
 def gateway_class() -> Any:
-    """The actor class: nothing but a loop, which restarts for ever and is never asked twice."""
+    """Return the actor class: without CPUs, restarted for ever, its calls never retried."""
     kinds = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": 0, "max_concurrency": 1000}
     return ray.remote(**kinds)(GatewayActor)

@@ -1,4 +1,4 @@
-"""A gateway's numbers among Ray's own metrics, where Ray exports any (``ray[default]``)."""
+"""Exports a gateway's numbers with Ray's own metrics, if Ray exports any (``ray[default]``)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RayMetrics:
         self._gauges: dict[str, Any] = {}
 
     def show(self, metrics: Metrics) -> None:
-        """Set all of them as they stand; counters become gauges that only grow."""
+        """Export the current numbers; counters become gauges that only grow."""
         for shown, value in metrics.to_plain().items():
             name, _, inside = shown.partition("{")
             labels = dict(_LABEL.findall(inside))

@@ -1,4 +1,4 @@
-"""Workers as Ray actors: a process each, one job per slot, answering pings beside it."""
+"""Workers as Ray actors: a process each, with one job per slot, that answers pings meanwhile."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ _CONTROL_CALLS: Final = 4
 
 
 class WorkerActor:
-    """A `WorkerBody` in a process of its own. Never raises while it begins: it would not return."""
+    """A `WorkerBody` in its own process. Its constructor never raises: Ray would not restart it."""
 
     def __init__(self, storages: Mapping[str, WorkerStorage]) -> None:
         self._body: Final = WorkerBody(storages)
 
     def describe(self) -> WorkerInfo:
-        """As `WorkerHandle.describe`."""
+        """See `WorkerHandle.describe`."""
         return self._body.describe()
 
     def run(self, submission: bytes) -> bytes:
-        """As `WorkerHandle.run`; job and outcome travel as messages, which nobody need pickle."""
+        """See `WorkerHandle.run`; job and outcome travel as messages, without pickling."""
         outcome = self._body.run(Submission.from_plain(decode(submission)))
         return pack(outcome.to_plain())
 
     def ping(self) -> tuple[str, dict[str, tuple[int, int, float]]]:
-        """As `WorkerHandle.ping`."""
+        """See `WorkerHandle.ping`."""
         pulse = self._body.ping()
         return pulse.boot, {job: attrs.astuple(progress) for job, progress in pulse.jobs.items()}
 
     def abort(self, job_id: str) -> None:
-        """As `WorkerHandle.abort`."""
+        """See `WorkerHandle.abort`."""
         self._body.abort(job_id)
 
     def check(self, storage: str) -> dict[str, str]:
-        """As `WorkerHandle.check`."""
+        """See `WorkerHandle.check`."""
         return self._body.check(storage)
 
 
@@ -84,14 +84,14 @@ class RayWorker:
 
 
 class RayPool:
-    """Begins actors; implements `Pool`.
+    """Starts actors; implements `Pool`.
 
-    Ray's own retries are off: they would run a job twice. So is its log of calls, which costs each
-    job time; ``forebay compaction status`` tells of jobs.
+    Ray's own retries are off, because they would run a job twice. So is its log of calls, which
+    slows each job; ``forebay compaction status`` shows jobs.
     """
 
     def __init__(self, spec: GatewaySpec) -> None:
-        """Begin none yet."""
+        """Start no actor yet."""
         self._spec: Final = spec
         self._actor_class: Final = ray.remote(
             max_restarts=-1,
@@ -101,7 +101,7 @@ class RayPool:
         )(WorkerActor)
 
     def start(self) -> RayWorker:
-        """Begin an actor; it waits where no node has room for it."""
+        """Start an actor; it waits if no node has room for it."""
         spec = self._spec
         actor = self._actor_class.options(
             num_cpus=spec.worker_cpus,

@@ -1,4 +1,4 @@
-"""Everything that a gateway is started with; travels to its actor."""
+"""The complete configuration of a gateway, which is sent to its actor."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from forebay_compaction_ray.worker.body import WorkerStorage
 
 @attrs.frozen(kw_only=True)
 class GatewaySpec:
-    """How a gateway listens, and what workers it has."""
+    """A gateway's listening address, workers and limits."""
 
     host: str
     port: int
-    """Not 0: a gateway that begins again listens where it did."""
+    """Not 0: a restarted gateway listens on the same port."""
     workers: int
     storages: Mapping[str, WorkerStorage]
     worker_cpus: float = 1.0
-    """What a worker takes of Ray's CPUs."""
+    """CPUs that a worker takes from Ray."""
     worker_resources: Mapping[str, float] = attrs.field(factory=dict)
-    """What else it takes, such as ``{"ssd": 1}``."""
+    """Other resources that a worker takes, such as ``{"ssd": 1}``."""
     detached: bool = False
-    """Whether it ends itself when it is stopped: nobody waits for it."""
+    """Whether the gateway ends itself when it is stopped, because nobody waits for it."""
     policy: str = "least-occupied"
     metrics_port: int | None = None
-    """Prometheus text on the same host; ``None`` for none."""
+    """Port for Prometheus on the same host; ``None`` to serve no metrics."""
     limits: GatewayLimits = attrs.field(factory=GatewayLimits)
     security: ServerSecurity = attrs.field(factory=ServerSecurity)

@@ -1,1 +1,1 @@
-"""What runs a job: the inside of a worker. Knows nothing of Ray."""
+"""The inside of a worker, which runs jobs. Independent of Ray."""

@@ -1,4 +1,4 @@
-"""A worker without what carries it: runs jobs, tells how far they are, stops them."""
+"""The worker itself, without its Ray actor: runs jobs, reports progress, stops jobs."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.versions.storage_probe import examine
 
 EXAMINED: Final = ".compaction/doctor"
-"""Where ``forebay compaction doctor`` lets a job write its result; no query is called so."""
+"""Where ``forebay compaction doctor`` lets a job write its result; cannot be a query's name."""
 
 _ABORTED_REMEMBERED: Final = 256
 
 
 @attrs.frozen
 class WorkerStorage:
-    """A storage that jobs may name."""
+    """A storage that jobs may use by name."""
 
     url: str
     options: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
-    """As `open_storage` takes them; not in the repr, for they may be secret."""
+    """Options for `open_storage`; not in the repr, because they may be secret."""
 
 
 class _ActiveJob:
-    """A job under way."""
+    """A running job."""
 
     def __init__(self, submission: Submission) -> None:
         self.submission: Final = submission
@@ -53,12 +53,12 @@ class _ActiveJob:
         self.step_s = time.monotonic()
 
     def cancelled(self) -> bool:
-        """What the compactor asks once a block."""
+        """Return whether to stop; the compactor asks once per block."""
         self.step_s = time.monotonic()
         return self.stop.is_set()
 
     def progress(self) -> JobProgress:
-        """How far it is."""
+        """Return the job's progress."""
         return JobProgress(
             bytes_in=self.traffic.bytes_in,
             bytes_out=self.traffic.bytes_out,
@@ -67,7 +67,7 @@ class _ActiveJob:
 
 
 class _Counting:
-    """A compactor, and what the result of its one job says of entries."""
+    """A compactor that records the entry counts of its only job's result."""
 
     def __init__(self, compactor: Compactor) -> None:
         self.format: Final = compactor.format
@@ -78,7 +78,7 @@ class _Counting:
     def compact(
         self, job: CompactionJob, storage: ObjectStorage, cancelled: Callable[[], bool]
     ) -> CompactionResult | None:
-        """As `Compactor.compact`."""
+        """See `Compactor.compact`."""
         result = self._compactor.compact(job, storage, cancelled)
         if result is not None:
             self.entries_in, self.entries_dropped = result.entries_in, result.entries_dropped
@@ -87,7 +87,7 @@ class _Counting:
 
 
 class WorkerBody:
-    """Runs jobs on the threads that call `run`; everything else answers at once, on any thread."""
+    """Runs jobs on the threads that call `run`; all other calls return at once, on any thread."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class WorkerBody:
         compactors: Callable[[], Mapping[str, Compactor]] | None = None,
         open_: Callable[[str, Mapping[str, Any]], ObjectStorage] = open_storage,
     ) -> None:
-        """Run jobs on ``storages``, by the names under which jobs ask for them."""
+        """Run jobs on ``storages``, keyed by the names that jobs use."""
         self.boot: Final = secrets.token_hex(8)
         self._places: Final = storages
         self._compactors: Final = compactors or plugins().compactors
@@ -107,7 +107,7 @@ class WorkerBody:
         self._lock: Final = threading.Lock()
 
     def describe(self) -> WorkerInfo:
-        """What it is; raises `PluginError` for installed plugins that do not go together."""
+        """Describe the worker; raises `PluginError` for incompatible installed plugins."""
         return WorkerInfo(
             boot=self.boot,
             pid=os.getpid(),
@@ -117,7 +117,7 @@ class WorkerBody:
         )
 
     def run(self, submission: Submission) -> Outcome:
-        """Do a job, to its end or until it is aborted; whatever goes wrong is in the outcome."""
+        """Run a job to its end or until it is aborted; the outcome holds any error."""
         run = self._begin(submission)
         started_s, cpu_s = time.monotonic(), time.process_time()
         try:
@@ -137,26 +137,26 @@ class WorkerBody:
         )
 
     def ping(self) -> Pulse:
-        """That it lives, and how far its jobs are."""
+        """Report that the worker is alive, and the progress of its jobs."""
         with self._lock:
             runs = dict(self._runs)
         return Pulse(boot=self.boot, jobs={job_id: run.progress() for job_id, run in runs.items()})
 
     def abort(self, job_id: str) -> None:
-        """Ask a job to stop, also one that is still on its way here."""
+        """Ask a job to stop, even one that has not arrived yet."""
         with self._lock:
             self._aborted[job_id] = None
             if (run := self._runs.get(job_id)) is not None:
                 run.stop.set()
 
     def check(self, storage: str) -> dict[str, str]:
-        """Probe a storage: what it must promise → what is wrong with that.
+        """Probe a storage; return promise → the problem with it.
 
-        Clears what earlier examinations have left.
+        Deletes leftovers of earlier checks.
         """
         opened = self._storage(storage)
         left = opened.child(EXAMINED)
-        with suppress(StorageError):  # a finding names the reason
+        with suppress(StorageError):  # a finding reports the reason
             left.delete([info.name for info in left.list()])
         return {found.promise: found.problem for found in examine(opened)}
 

@@ -1,4 +1,4 @@
-"""Storage as a job may use it: reads anywhere below its root, writes under its own prefix only."""
+"""Restricts a job's storage: reads below its root, writes only under its own prefix."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from forebay_state_api.storage.forwarding import ForwardingStorage
 
 
 class Traffic:
-    """Bytes that a job has moved. Written on the job's thread, read on any."""
+    """Bytes that a job has transferred. Written on the job's thread, read on any thread."""
 
     def __init__(self) -> None:
         self.bytes_in = 0
@@ -19,13 +19,13 @@ class Traffic:
 
 
 class JobStorage(ForwardingStorage):
-    """A storage that refuses what is not the job's business, and counts.
+    """A storage that counts bytes and refuses writes outside the job's prefix, and deletes.
 
-    A compactor that writes elsewhere, or deletes, is at fault: `PluginError`.
+    A compactor that writes elsewhere or deletes gets a `PluginError`.
     """
 
     def __init__(self, inner: ObjectStorage, writable: str, traffic: Traffic) -> None:
-        """``writable`` is the prefix below which the job writes."""
+        """``writable`` is the prefix below which the job may write."""
         super().__init__(inner)
         self._writable: Final = writable
         self._traffic: Final = traffic
@@ -51,10 +51,10 @@ class JobStorage(ForwardingStorage):
         return found
 
     def delete(self, names: Iterable[str]) -> None:
-        raise PluginError(f"a compactor wants to delete {sorted(names)}: only the janitor deletes")
+        raise PluginError(f"a compactor tried to delete {sorted(names)}: only the janitor deletes")
 
     def _check(self, name: str) -> None:
         if not f"{self._above}{name}".startswith(self._writable):
             raise PluginError(
-                f"a compactor wants to write {name!r}, which is not below {self._writable!r}"
+                f"a compactor tried to write {name!r}, which is not below {self._writable!r}"
             )

@@ -1,4 +1,4 @@
-"""The compactor of empty jobs: what a round trip costs, and whether there is a way."""
+"""The compactor of empty jobs, which tests and measures a round trip."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from forebay_state_api.errors import CorruptStateError
 
 
 class NoopCompactor:
-    """Does jobs without inputs; their results name no outputs."""
+    """Runs jobs without inputs; their results name no outputs."""
 
     format: ClassVar[str] = "nothing-1"
     contract_version: ClassVar[int] = 2
@@ -19,7 +19,7 @@ class NoopCompactor:
     def compact(
         self, job: CompactionJob, storage: ObjectStorage, cancelled: Callable[[], bool]
     ) -> CompactionResult | None:
-        """As `forebay_state_api.contract.compactor.Compactor.compact` says."""
+        """Implement `forebay_state_api.contract.compactor.Compactor.compact`."""
         del storage
         if job.inputs:
             raise CorruptStateError(f"a job of format {self.format!r} has inputs")
