@@ -1,4 +1,4 @@
-"""``forebay demo`` as a user runs it: begun, rescaled and killed, with nothing left running."""
+"""``forebay demo`` as a user runs it: started, rescaled and killed; no process keeps running."""
 
 from __future__ import annotations
 

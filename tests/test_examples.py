@@ -1,4 +1,4 @@
-"""The examples, through the harness and on Spark."""
+"""The examples, in the harness and on Spark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def example(name):
-    """The module of an example, which is a script and not part of a package."""
+    """Import an example, which is a script and not part of a package."""
     known = sys.modules.get(f"forebay_example_{name}")
     if known is not None:
         return known
@@ -123,7 +123,7 @@ def session():
 
 
 def on_spark(name):
-    """An example whose functions travel to the workers, which cannot import it."""
+    """Import an example so that its functions are pickled by value: workers cannot import it."""
     from pyspark import cloudpickle
 
     module = example(name)
@@ -200,7 +200,7 @@ def test_offsets_and_state_are_committed_together(session, tmp_path):
 
 
 def positions(module, folder):
-    """Version → the next ticket, as the source's offsets and as the state tell it; they agree."""
+    """Return version → the next ticket; check that the source's offsets and the state agree."""
     import json
 
     from forebay_state_api.codecs import codec_for

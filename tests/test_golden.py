@@ -1,8 +1,8 @@
-"""State directories that were written once by each format: they stay readable for ever.
+"""State directories that each format has written once: they stay readable for ever.
 
 A directory ``tests/golden/<backend>-<format>`` holds what a query left: epochs, records, manifests
 and files, with state of every kind, timers, event times, a sweep that stopped halfway, and operator
-state. `write_golden` made them; a new format gets directories of its own beside the old ones.
+state. `write_golden` made them; a new format gets its own directories, and the old ones stay.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ SECOND = timedelta(seconds=1)
 LATENESS = 5 * SECOND
 KEYS = [f"key {number}" for number in range(12)]
 DELETED = "key 4"
-"""Its timers were deleted, those of the others wait or fired."""
+"""The key whose timers were deleted; the timers of other keys wait or have fired."""
 REGISTERED = 100_000
-"""So many seconds later a timer that fires in the first minute registers another one."""
+"""Seconds from a timer of the first minute to the timer that it registers when it fires."""
 WATERMARK = 115
-"""Of the last micro-batch that was written: 120 of the second input, less the lateness."""
+"""The watermark of the last written micro-batch: 120 of the second input, less the lateness."""
 NEXT_WATERMARK = 155
-"""Of the next one: 160 of the first subtask, less the lateness."""
+"""The next watermark: 160 of the first subtask, less the lateness."""
 SEEN = ValueStateDescriptor(
     "seen", int, ttl=StateTtlConfig(90 * SECOND, cleanup=(CleanupIncrementally(2),))
 )
 EXPIRED = ["key 7", "key 8"]
-"""Those of which `SEEN` had expired when the sweep stopped, which had passed none of them."""
+"""The keys whose `SEEN` had expired when the sweep stopped, before it reached any of them."""
 MIXED = MapStateDescriptor("mixed", tuple[date, int], tuple[Decimal, bytes | None])
-"""Types that are stored each in a way of its own, as keys and as values."""
+"""Types with different encodings, as keys and as values."""
 MIXED_CONTENT = {
     (date(2024, 2, 29), 1 << 70): (Decimal("1.50"), b"\x00"),
     (date(1, 1, 1), -1): (Decimal(-3), None),
@@ -76,7 +76,7 @@ class Account:
 class Row(NamedTuple):
     key: str
     second: int
-    """Its event time."""
+    """The row's event time."""
     what: str
     number: int = 0
 
@@ -94,12 +94,12 @@ def processing_timers(number: int) -> list[int]:
 
 
 def stream(subtask: int) -> bytes:
-    """More than stands in a manifest."""
+    """Return a value that is too large for a manifest."""
     return b"stream %d" % subtask + bytes(INLINE_BYTES)
 
 
 class Golden(KeyedCoProcessFunction, CheckpointedFunction):
-    """Does what rows say; gives key, kind and second of each timer that fires."""
+    """Follows the instructions of rows; emits key, kind and second of each timer that fires."""
 
     def initialize_state(self, context):
         store = context.operator_state_store
@@ -170,7 +170,7 @@ class Golden(KeyedCoProcessFunction, CheckpointedFunction):
             ctx.timers.delete_processing_time(at(second))
 
     def look(self, row, ctx):
-        """An access, which earns two checks."""
+        """Access a state, which allows two checks of the sweep."""
         self.seen.value()
         return [ctx.timers.watermark]
 
@@ -193,9 +193,9 @@ class Golden(KeyedCoProcessFunction, CheckpointedFunction):
 
 
 class Reading(Golden):
-    """Gives out all that a key has, and keeps all that the operator has."""
+    """Emits the whole state of a key, and records the whole operator state."""
 
-    operator: dict[int, Any] = {}  # noqa: RUF012 - one for all copies, to be looked at afterwards
+    operator: dict[int, Any] = {}  # noqa: RUF012 - shared by all copies, and examined afterwards
 
     def look(self, row, ctx):
         for namespace in (None, "late"):
@@ -224,7 +224,7 @@ class Reading(Golden):
 
 
 def write_golden(backend: str, folder: Path) -> None:
-    """Made the golden directories: three versions of two subtasks, the last of half of the keys."""
+    """Write a golden directory: three versions of two subtasks, the last one of half the keys."""
     job = golden_job(backend, folder, parallelism=2)
     for rows, second_input in (
         ([Row(key, 100, "register") for key in KEYS], [Row(key, 50, "nothing") for key in KEYS]),
@@ -253,7 +253,7 @@ def golden_job(backend: str, folder: Path, **more: Any) -> KeyedJob:
 
 
 def reopened(name: str, folder: Path, **more: Any) -> KeyedJob:
-    """A job that goes on where the golden one ended, at its last time."""
+    """Return a job that continues where the golden job ended, at its last time."""
     job = golden_job(name.partition("-")[0], folder, **more)
     job.clock.advance(120 * SECOND)
     job.batch_id = 3
@@ -261,7 +261,7 @@ def reopened(name: str, folder: Path, **more: Any) -> KeyedJob:
 
 
 def readers(job: KeyedJob) -> list[str]:
-    """A key without state for each subtask of the job."""
+    """Return a key without state for each subtask of the job."""
     names = [f"reader {number}" for number in range(100)]
     owners = [owner(name, job) for name in names]
     return [names[owners.index(subtask)] for subtask in range(job.parallelism)]
@@ -277,7 +277,7 @@ def looks(keys: Sequence[str], second: int = 0) -> list[Row]:
 
 
 def expected(key: str, rounds: int) -> tuple[Any, ...]:
-    """What `Reading` gives of a key that was written in so many rounds."""
+    """Return the output of `Reading` for a key that was written in ``rounds`` rounds."""
     last = rounds - 1
     return (
         key,
@@ -290,7 +290,7 @@ def expected(key: str, rounds: int) -> tuple[Any, ...]:
 
 
 def waiting() -> set[tuple[str, str, int]]:
-    """The timers of the golden version: those that did not fire in its three micro-batches."""
+    """Return the timers of the golden version, which did not fire in its three micro-batches."""
     kept = [(key, number) for number, key in enumerate(KEYS) if key != DELETED]
     by_event = {(key, "event_time", event_timer(n)) for key, n in kept}
     by_clock = {(key, "processing_time", s) for key, n in kept for s in processing_timers(n)}
@@ -300,7 +300,7 @@ def waiting() -> set[tuple[str, str, int]]:
 
 @pytest.fixture
 def copied(tmp_path):
-    """Gives copies of golden directories, each of its own, which may be written to."""
+    """Return a function that makes writable copies of golden directories."""
 
     def copy(name: str) -> Path:
         copies = len(list(tmp_path.iterdir()))
@@ -372,7 +372,7 @@ def test_the_timers_and_the_watermark_of_a_golden_version_go_on(copied, name, pa
 
 
 def fires_what_waits(job: KeyedJob) -> None:
-    """The next micro-batches fire every stored timer at its time, once and in order."""
+    """The next micro-batches fire every stored timer once, at its time and in order."""
     rows = job.run(Golden(), looks(["reader"], 9_000_000))
     assert at(NEXT_WATERMARK) in rows
     fired = [[row for row in rows if row != at(NEXT_WATERMARK)]]
@@ -409,7 +409,7 @@ def test_a_sweep_goes_on_where_the_golden_one_stopped(copied, name):
 
 
 def dropped_next(job: KeyedJob, batch_id: int) -> set[str]:
-    """The keys that a batch drops whose sweeps make two checks in each subtask."""
+    """Return the keys that a batch drops if its sweeps make two checks in each subtask."""
     job.batch_id = batch_id
     assert not any(job.peek(SEEN, key) is ABSENT for key in KEYS)
     job.clock.advance(timedelta(days=2))

@@ -93,7 +93,7 @@ except StorageError as error:
 
 @pytest.fixture
 def open_folder():
-    """A folder that everybody may read; pytest closes its own whenever it starts anywhere."""
+    """A folder that everybody may read, because pytest restricts its own folders at each start."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -199,7 +199,7 @@ class Visit(NamedTuple):
 
 
 class Quiet(Count):
-    """Tells who was quiet for a minute of event time, and for an hour of the clock."""
+    """Emits users that were quiet for a minute of event time, and for an hour of the clock."""
 
     def process_element(self, row, ctx):
         if row.at is not None:
@@ -310,7 +310,7 @@ class Pair(NamedTuple):
     ("key", "wrong"),
     [(None, "is null"), (float("nan"), "NaN"), ([1], "got list"), (2**64, "fit 64 bits")],
 )
-def test_what_cannot_be_a_key_is_told_with_its_record(key, wrong):
+def test_an_invalid_key_is_reported_with_its_record(key, wrong):
     message = rf"operator 'test'.*{wrong}.*in record 2 of the micro-batch: Pair\(user="
     with FunctionHarness(Count(), "user") as harness:
         with pytest.raises(ConfigurationError, match=message):
@@ -389,7 +389,7 @@ def test_what_is_not_set_reads_as_in_the_function_from_the_beginning(backend):
 
 
 class Meanwhile(KeyedProcessFunction):
-    """Keeps the record's user in a field while it waits: another record may change it."""
+    """Keeps the record's user in a field while it waits, in which another record may change it."""
 
     def open(self, context):
         self.n = context.get_state(COUNT)
@@ -458,7 +458,7 @@ class Event(NamedTuple):
 
 
 class Gaps(KeyedProcessFunction):
-    """The seconds since a key's last row; ten minutes after each row a timer."""
+    """Emits the seconds since a key's last row; registers a timer ten minutes after each row."""
 
     def open(self, context):
         self.last = context.get_state(ValueStateDescriptor("last", datetime))

@@ -1,4 +1,4 @@
-"""States take scalars of NumPy as output columns do, on every backend."""
+"""States accept NumPy scalars as output columns do, on every backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``forebay recover`` on the installed backends: what it shows, and what a choice does."""
+"""``forebay recover`` on the installed backends: its output, and the effect of a choice."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def job(request, tmp_path):
 
 @pytest.fixture
 def split(job):
-    """Three versions, and another third one after the checkpoint went back."""
+    """Make three versions, and another third version after the checkpoint went back."""
     job.run(Adding(), [("a", 1), ("b", 1), ("c", 1)])
     job.run(Adding(), [("a", 1)])
     home = job.run_key

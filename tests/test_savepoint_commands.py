@@ -74,7 +74,7 @@ def forebay(tmp_path):
 
 @pytest.fixture
 def job(tmp_path):
-    """Makes jobs of two operators of query ``q``, on the heap backend."""
+    """Return a function that makes jobs of two operators of query ``q``, on the heap backend."""
 
     def make(uid, query="q", **more):
         descriptors = [
@@ -92,7 +92,7 @@ def job(tmp_path):
 
 @pytest.fixture
 def functions(tmp_path, monkeypatch):
-    """A module of functions in the working directory."""
+    """Write a module of functions to the working directory."""
     (tmp_path / "my_functions.py").write_text(FUNCTIONS)
     monkeypatch.chdir(tmp_path)
     yield
@@ -186,12 +186,12 @@ def test_types_of_the_past_are_shown(forebay, job):
 def test_a_uid_that_is_mistyped(forebay, job):
     write(job("one"), 1)
     write(job("two"), 1)
-    told = forebay("state", "schema", "--query", "q", "--uid", "jion")
-    assert told.exit_code != 0
-    assert "no state of operator 'jion' is stored" in str(told.exception)
-    assert "query 'q' has state of 'one', 'two'" in str(told.exception)
-    told = forebay("state", "schema", "--query", "p", "--uid", "one")
-    assert "nothing is stored of query 'p'; there are 'q' ('one', 'two')" in str(told.exception)
+    result = forebay("state", "schema", "--query", "q", "--uid", "jion")
+    assert result.exit_code != 0
+    assert "no state of operator 'jion' is stored" in str(result.exception)
+    assert "query 'q' has state of 'one', 'two'" in str(result.exception)
+    result = forebay("state", "schema", "--query", "p", "--uid", "one")
+    assert "nothing is stored of query 'p'; there are 'q' ('one', 'two')" in str(result.exception)
 
 
 @pytest.mark.usefixtures("functions")
@@ -255,19 +255,19 @@ def test_skew_is_the_largest_share_over_the_mean(forebay, job):
         keys[key_group_of(key, 8) // 2].append(key)
     chosen = [key for number, count in groups.items() for key in keys[number][:count]]
     uneven.scripts([(key, [("total.update", 1)]) for key in chosen])
-    told = forebay("state", "skew", "--query", "q", "--uid", "one")
-    rows = [line.split() for line in told.output.splitlines()[2:6]]
+    result = forebay("state", "skew", "--query", "q", "--uid", "one")
+    rows = [line.split() for line in result.output.splitlines()[2:6]]
     assert [(row[0], row[1], row[2], row[4]) for row in rows] == [
         ("0", "0..1", "1", "0.33"),
         ("1", "2..3", "1", "0.33"),
         ("2", "4..5", "2", "0.67"),
         ("3", "6..7", "8", "2.67"),
     ]
-    assert "skew 2.67" in told.output
+    assert "skew 2.67" in result.output
     uneven.restart(parallelism=1)
     uneven.do("another", ("total.update", 1))
-    told = forebay("state", "skew", "--query", "q", "--uid", "one")
-    assert "skew 1.00" in told.output
+    result = forebay("state", "skew", "--query", "q", "--uid", "one")
+    assert "skew 1.00" in result.output
 
 
 def test_files_that_several_subtasks_read_count_for_their_part(forebay, job):
@@ -276,8 +276,8 @@ def test_files_that_several_subtasks_read_count_for_their_part(forebay, job):
     before.restart(parallelism=8)
     before.do("b", ("total.value",))
     (size,) = [info.size for info in before.storage.list("data")]
-    told = forebay("state", "skew", "--query", "q", "--uid", "one")
-    rows = [line.split() for line in told.output.splitlines()[2:10]]
+    result = forebay("state", "skew", "--query", "q", "--uid", "one")
+    rows = [line.split() for line in result.output.splitlines()[2:10]]
     assert [int(row[3].replace(",", "")) for row in rows] == [round(size / 8)] * 8
 
 

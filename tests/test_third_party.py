@@ -1,7 +1,7 @@
-"""Wheels in a bare environment, with a third party's backend that nobody here has heard of.
+"""Wheels in a bare environment, with a third party's backend that this repository does not know.
 
-state-api and spark-runtime are built and installed as users get them, with what they declare and
-nothing else; the backend is a project of one file in ``third_party_backend/``.
+state-api and spark-runtime are built and installed as users get them, with only the dependencies
+that they declare. The backend is a project of one file in ``third_party_backend/``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 THIRD_PARTY = Path(__file__).parent / "third_party_backend"
 OURS = ("state-api", "backend-heap", "spark-runtime")
 UV = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-# Without the tests' own daemon, which is not of these environments.
+# Without the tests' own daemon, which is not in these environments.
 PLAIN_WORKERS = {
     "PYSPARK_SUBMIT_ARGS": os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell").replace(
         "forked_workers", "pyspark.daemon"
@@ -32,7 +32,7 @@ PLAIN_WORKERS = {
 
 
 def run(*command, check=True, **options):
-    """Run a command outside the workspace; what it printed."""
+    """Run a command outside the workspace; return its output."""
     environment = {
         key: value
         for key, value in os.environ.items()
@@ -52,7 +52,7 @@ def run(*command, check=True, **options):
 
 
 class Environment:
-    """A virtual environment and the wheels that go into it."""
+    """A virtual environment and the wheels to install in it."""
 
     def __init__(self, folder, wheels=None):
         self.folder = folder
@@ -61,7 +61,7 @@ class Environment:
         run(UV, "venv", "--quiet", "--python", sys.executable, folder / "venv")
 
     def build(self, project):
-        """Build the wheel of a project; its path."""
+        """Build the wheel of a project; return its path."""
         known = set(self.wheels.glob("*.whl"))
         run(UV, "build", "--quiet", "--wheel", "--out-dir", self.wheels, project, cwd=self.folder)
         (wheel,) = set(self.wheels.glob("*.whl")) - known
@@ -75,7 +75,7 @@ class Environment:
         run(UV, "pip", "uninstall", "--quiet", "--python", self.python, name, cwd=self.folder)
 
     def run(self, *arguments, command="python", **options):
-        """Run a command of the environment, which is the first on the path, as when activated."""
+        """Run a command of the environment, which is first on the path, as if activated."""
         programs = self.python.parent
         path = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
         return run(programs / command, *arguments, cwd=self.folder, env=path, **options)
@@ -83,7 +83,7 @@ class Environment:
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory):
-    """state-api, spark-runtime and the third party's backend, as wheels, and no more."""
+    """An environment with the wheels of state-api, spark-runtime and the third-party backend."""
     if UV is None:
         pytest.skip("uv is not installed")
     environment = Environment(tmp_path_factory.mktemp("bare"))

@@ -1,4 +1,4 @@
-"""What TTL costs in files."""
+"""The size of TTL's timestamps in files."""
 
 from __future__ import annotations
 

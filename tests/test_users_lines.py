@@ -1,4 +1,4 @@
-"""Errors have the user's own lines in their text, on every backend; and texts that are no UTF-8."""
+"""Errors show the lines of user code, on every backend, also if their text is not UTF-8."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster of two executors on this machine, each with a Python of its own: ``local-cluster``."""
+"""A ``local-cluster`` of two executors on this machine, each with its own Python."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(scope="session")
 def run_on_cluster(tmp_path_factory):
-    """Runs a script with a driver of its own on two executors; gives the lines that it prints."""
+    """Return a function that runs a script as a driver on two executors; it returns the output."""
 
     def run(script, *arguments, conf=None, environment=None):
         folder = tmp_path_factory.mktemp("cluster")
@@ -22,7 +22,7 @@ def run_on_cluster(tmp_path_factory):
         properties = folder / "spark.properties"
         properties.write_text("\n".join(f"{key} {value}" for key, value in given.items()))
         submit = f'--properties-file "{properties}" pyspark-shell'
-        # What the tests' own session has set is for `local`.
+        # The settings of the tests' own session are for `local`.
         removed = {"SPARK_CONF_DIR", "JAVA_TOOL_OPTIONS"}
         inherited = {key: value for key, value in os.environ.items() if key not in removed}
         ours = {"PYSPARK_SUBMIT_ARGS": submit, "SPARK_WORKER_DIR": str(folder / "executors")}

@@ -1,6 +1,6 @@
 """A driver that counts users on executors, in a stream of two batches and a restart of it.
 
-Its argument is an empty folder. What came of it and where the executors ran is printed as JSON.
+Its argument is an empty folder. It prints the counts and where the executors ran as JSON.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A driver that has its executors examined, once for each difference planted in one of them."""
+"""A driver that examines its executors, once for each difference planted in one of them."""
 
 from __future__ import annotations
 

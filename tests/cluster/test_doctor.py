@@ -1,4 +1,4 @@
-"""``doctor`` names what is different in one of two executors, whatever it is."""
+"""``doctor`` names each difference that is planted in one of two executors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PLANTED = {
 
 @pytest.fixture(scope="module")
 def found(run_on_cluster, tmp_path_factory):
-    """What the doctor found for each planted difference, and for none."""
+    """Return the doctor's findings for each planted difference, and without one."""
     folder = tmp_path_factory.mktemp("planted")
     lines = run_on_cluster(
         "examine.py",

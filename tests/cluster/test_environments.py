@@ -1,4 +1,4 @@
-"""Executors whose packages are not the driver's."""
+"""Executors with other packages than the driver."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def uv(*arguments):
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory):
-    """Our packages as they are published."""
+    """Build our packages as they are published."""
     folder = tmp_path_factory.mktemp("wheels")
     for name in OURS:
         uv("build", "--quiet", "--wheel", "--out-dir", folder, ROOT / "packages" / name)
@@ -43,7 +43,7 @@ def wheels(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def needed(tmp_path_factory):
-    """A Python with what our packages need, and without them and pyspark."""
+    """Make a Python with the dependencies of our packages, but without them and pyspark."""
     folder = tmp_path_factory.mktemp("needed") / "venv"
     uv("venv", "--quiet", "--relocatable", "--python", sys.executable, folder)
     pins = [f"{name}=={version(name)}" for name in (*NEEDED, "xxhash")]
@@ -57,7 +57,7 @@ def found_in(lines):
 
 
 def test_a_packed_environment(run_on_cluster, needed, wheels, tmp_path):
-    """``--archives``: executors unpack it into a directory of each, and run its Python."""
+    """``--archives``: each executor unpacks it into its own directory and runs its Python."""
     packed = tmp_path / "environment"
     shutil.copytree(needed, packed, symlinks=True)
     uv("pip", "install", "--quiet", "--no-deps", "--python", packed / "bin" / "python", *wheels)

@@ -1,4 +1,4 @@
-"""The page of benchmarks names every command, and has a place for what each of them finds."""
+"""The page of benchmarks names every command, and has a section for the figures of each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECTION = re.compile(r'^SECTION: Final = "([a-z-]+)"', re.MULTILINE)
 
 
 def sections() -> dict[str, str]:
-    """Name of each module that shows a result → its section."""
+    """Return the name of each module that prints a result → its section."""
     found = {}
     for file in FOLDER.glob("*.py"):
         text = file.read_text(encoding="utf-8")

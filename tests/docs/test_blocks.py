@@ -23,7 +23,7 @@ import pytest
 from forebay_state_api.plugins import plugins
 
 ROOT = Path(__file__).parents[2]
-JOB = ROOT / "tests" / "jobs" / "pages.py"
+JOB = ROOT / "tests" / "jobs" / "run_pages.py"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CHECKED = {"python", "toml", "sh", "text", "mermaid", ""}
 NOT_RUN = "# not run: "
@@ -58,7 +58,7 @@ def place(block: Block) -> str:
 
 
 def program(page: Path) -> str:
-    """The page's Python, each line where it stands in the page, so that traces name it."""
+    """Return the page's Python with its line numbers unchanged, so that traces name them."""
     lines: list[str] = []
     for block in blocks(page):
         if block.language == "python" and not block.text.startswith(NOT_RUN):
@@ -95,7 +95,7 @@ def run_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Pat
         assert said is None, f"{said}\n{log.read_text(errors='replace')[-4000:]}"
 
     yield run
-    with process:  # closes its input, at which it ends
+    with process:  # closes its input, which ends it
         pass
 
 

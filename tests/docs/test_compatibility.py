@@ -1,4 +1,4 @@
-"""The README's table of what works with what says what the packages declare."""
+"""The README's compatibility table agrees with the metadata of the packages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROJECTS = {
 
 
 def table():
-    """Package → its rows: version, Pythons, pyspark, contract."""
+    """Return package → its rows: version, Pythons, pyspark, contract."""
     rows = {}
     for name, *cells in ROW.findall((ROOT / "README.md").read_text(encoding="utf-8")):
         rows.setdefault(name, []).append([cell.strip() for cell in cells])
@@ -29,7 +29,7 @@ def table():
 
 
 def pythons(cell):
-    """``3.11 to 3.13`` or ``3.12, 3.13`` as single versions."""
+    """Return the single versions in ``3.11 to 3.13`` or ``3.12, 3.13``."""
     first, *rest = NUMBER.findall(cell)
     if " to " not in cell:
         return [first, *rest]
@@ -53,7 +53,7 @@ def test_a_row_says_what_the_package_declares(name):
 
 @pytest.mark.parametrize("name", PROJECTS)
 def test_lowest_versions_have_wheels_on_the_newest_python(name):
-    """Those of the older Pythons have none there."""
+    """The lowest versions for older Pythons have no wheels there."""
     newer = {"msgpack>=1.0.8": "msgpack>=1.1", "numpy>=1.26": "numpy>=2.1"}
     newer["xxhash>=3.4.1"] = "xxhash>=3.5"
     declared = PROJECTS[name]["dependencies"]

@@ -1,4 +1,4 @@
-"""Relative links in the pages lead somewhere."""
+"""Relative links in the pages lead to existing files and headings."""
 
 from __future__ import annotations
 

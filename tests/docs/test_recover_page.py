@@ -1,4 +1,4 @@
-"""The messages in the headings of the page on recovery are those that the code has."""
+"""The messages in the headings of the page on recovery are in the code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEADINGS = [
 
 
 def texts_of(path):
-    """The strings of a module but the docstrings, with … for what is filled in."""
+    """Return a module's strings without docstrings, with … for the values that are filled in."""
     tree = ast.parse(path.read_text())
     docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):

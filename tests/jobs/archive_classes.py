@@ -1,7 +1,7 @@
-"""Leaves an archive of the classes that Spark loads, which JVMs map instead of loading them again.
+"""Makes an archive of the classes that Spark loads, which JVMs map instead of loading them.
 
-A JVM takes longer to load Spark's classes than most tests take otherwise. Its argument is the file
-to make, which appears whole or not at all. What is archived is what ``counting.py`` needs.
+Loading Spark's classes takes a JVM longer than most tests take otherwise. The argument is the file
+to make, which is written atomically. The archive has the classes that ``counting.py`` needs.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def main():
             (folder / "input" / f"{number}.json").write_text("\n".join(rows))
         made = folder / archive.name
         options = f"{os.environ['JAVA_TOOL_OPTIONS']} -XX:ArchiveClassesAtExit={made}"
-        told = json.dumps({"master": "local[2]", "folder": name})
-        # The JVM leaves it at its end, after the driver's; until then it has the pipe open.
+        options = json.dumps({"master": "local[2]", "folder": name})
+        # The JVM writes it when it ends, after the driver; until then it holds the pipe open.
         subprocess.run(
-            [sys.executable, str(Path(__file__).parent / "counting.py"), told],
+            [sys.executable, str(Path(__file__).parent / "counting.py"), options],
             env={**os.environ, "JAVA_TOOL_OPTIONS": options},
             stdout=subprocess.PIPE,
             check=True,

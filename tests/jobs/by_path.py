@@ -1,4 +1,4 @@
-"""A job that is started by the path of its Python: an ordered wait, and a keyed function."""
+"""A job that is started by the path of its Python, with an ordered wait and a keyed function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Under Spark Connect: leaves what each scenario gave in found.json.
+"""Scenarios under Spark Connect, whose results are written to ``found.json``.
 
 The scenarios of keyed functions are here, those of ordered waits in ``waiting_connected.py``. Its
 argument is an empty folder. Client and server are of one process tree; the server listens on
@@ -103,7 +103,7 @@ class Scenarios:
         return self.rows("batches")
 
     def foreach_batch_without_names(self):
-        """The error says what to pass."""
+        """The error names the arguments to pass."""
         counted = self.counted
 
         def each(df, batch_id):
@@ -111,12 +111,12 @@ class Scenarios:
 
         try:
             self.run(self.source().writeStream.foreachBatch(each), "nameless")
-        except Exception as error:  # noqa: BLE001 - it is what is looked at
+        except Exception as error:  # noqa: BLE001 - the scenario records it
             return text_of(error)
         return "no error"
 
     def foreach_batch_twice(self):
-        """Two operators of one uid in one batch."""
+        """Two operators with one uid in one batch."""
         counted = self.counted
 
         def each(df, batch_id):
@@ -126,12 +126,12 @@ class Scenarios:
 
         try:
             self.run(self.source().writeStream.foreachBatch(each), "twice")
-        except Exception as error:  # noqa: BLE001 - it is what is looked at
+        except Exception as error:  # noqa: BLE001 - the scenario records it
             return text_of(error)
         return "no error"
 
     def bounded(self):
-        """On a bounded DataFrame, with and without a name for its state."""
+        """A bounded DataFrame, with and without a name for its state."""
         df = self.spark.createDataFrame([("ann",), ("bob",), ("ann",)], "user string")
         dropped = sorted(tuple(row) for row in self.counted(df).collect())
         kept = [
@@ -141,12 +141,12 @@ class Scenarios:
         return [dropped, *kept]
 
     def default_parallelism(self):
-        """Without parallelism=, Spark's default parallelism."""
+        """Without ``parallelism=``, Spark's default parallelism is used."""
         df = self.spark.createDataFrame([("ann",)], "user string")
         return keyed(df, "user", uid="counts").options.parallelism
 
     def bad_input(self):
-        """On the client, before anything runs."""
+        """The error is raised on the client, before anything runs."""
         df = self.spark.createDataFrame([("ann",)], "user string")
         found = []
         for bad in (
@@ -157,12 +157,12 @@ class Scenarios:
         ):
             try:
                 bad()
-            except Exception as error:  # noqa: BLE001 - it is what is looked at
+            except Exception as error:  # noqa: BLE001 - the scenario records it
                 found.append(text_of(error))
         return found
 
     def schema_object(self):
-        """An output schema that is an object."""
+        """The output schema is a ``StructType`` object."""
         schema = StructType().add("user", StringType()).add("n", LongType())
         df = self.spark.createDataFrame([("ann",)], "user string")
         result = keyed(df, "user", uid="u").process(Count(), schema)
@@ -171,7 +171,7 @@ class Scenarios:
 
 def main():
     folder = Path(sys.argv[1])
-    # Workers cannot import what stands beside this file.
+    # Workers cannot import the modules next to this file.
     cloudpickle.register_pickle_by_value(waiting_connected)
     spark = SparkSession.builder.remote("local[2]").getOrCreate()
     spark.conf.set("spark.forebay.state.dir", f"{folder}/state")

@@ -1,7 +1,7 @@
-"""A driver of its own: counts rows of users from files into files, with trouble on request.
+"""A separate driver: counts rows of users from files into files, with failures on request.
 
 Its one argument is a JSON object: the ``master``, the ``folder`` of a `Stage` and what else `run`
-takes. Ends when what is there is counted.
+takes. Ends when all input is counted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SCHEMA = "user string, n long"
 
 
 class Count(KeyedProcessFunction):
-    """Counts in two kinds of state; fails as told, on the first attempt of a batch."""
+    """Counts in two kinds of state; fails on request, on the first attempt of a batch."""
 
     def __init__(self, trouble, gate, pause):
         self.trouble = trouble
@@ -74,9 +74,9 @@ def run(folder, parallelism=2, trouble=None, gate=None, pause=0.0, **names):
 
 
 def main():
-    told = json.loads(sys.argv[1])
-    SparkSession.builder.master(told.pop("master")).getOrCreate()
-    run(**told)
+    options = json.loads(sys.argv[1])
+    SparkSession.builder.master(options.pop("master")).getOrCreate()
+    run(**options)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""A driver of its own: follows visits with timers of both kinds and with states that expire.
+"""A separate driver: follows visits with timers of both kinds and with states that expire.
 
 Its one argument is a JSON object: the ``master``, the ``folder`` of a `Stage` and what else `run`
-takes. Ends when what is there is done.
+takes. Ends when all input is processed.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ SCHEMA = (
 )
 LATENESS = timedelta(seconds=2)
 QUIET = timedelta(milliseconds=1_500)
-"""So long after a visit its event-time timer is due."""
+"""The time after a visit at which its event-time timer is due."""
 AGAIN = timedelta(milliseconds=400)
-"""So long after every third step that is a processing-time timer, another one is due."""
+"""The time after every third processing-time timer at which another one is due."""
 RECENT_TTL = timedelta(milliseconds=800)
 MARKS_TTL = timedelta(milliseconds=1_200)
 PLACES_TTL = timedelta(seconds=4)
@@ -53,7 +53,7 @@ PLACES_SEEN = MapStateDescriptor("places", str, int, ttl=StateTtlConfig(PLACES_T
 
 
 class Visits(KeyedProcessFunction):
-    """Each step of a user, be it a visit or a timer, gives a row of what is known of the user.
+    """Emits a row with the state of the user for each step, which is a visit or a timer.
 
     A visit registers a timer of either kind; one that is to forget deletes the processing-time
     timer of the visit before.
@@ -77,15 +77,15 @@ class Visits(KeyedProcessFunction):
         ctx.timers.register_processing_time(due)
         ctx.timers.register_event_time(row.at + QUIET)
         await self.due.async_update(due)
-        yield await self._told("visit", row.at, ctx)
+        yield await self._summary("visit", row.at, ctx)
 
     async def on_timer(self, at, ctx):
-        told = await self._told(ctx.timers.domain.value, at, ctx)
-        if ctx.timers.domain is TimeDomain.PROCESSING_TIME and told["step"] % 3 == 0:
+        summary = await self._summary(ctx.timers.domain.value, at, ctx)
+        if ctx.timers.domain is TimeDomain.PROCESSING_TIME and summary["step"] % 3 == 0:
             ctx.timers.register_processing_time(at + AGAIN)
-        yield told
+        yield summary
 
-    async def _told(self, what, at, ctx):
+    async def _summary(self, what, at, ctx):
         self.pause()
         step = (await self.step.async_value() or 0) + 1
         recent = (await self.recent.async_value() or 0) + 1
@@ -107,7 +107,7 @@ class Visits(KeyedProcessFunction):
 
 
 def visits(source, *, backend, parallelism, state_dir, pause=0.0):
-    """The stream of what happens to users."""
+    """Return the DataFrame of the users' steps."""
     return keyed(
         source,
         "user",
@@ -131,9 +131,9 @@ def run(folder, **options):
 
 
 def main():
-    told = json.loads(sys.argv[1])
-    SparkSession.builder.master(told.pop("master")).getOrCreate()
-    run(**told)
+    options = json.loads(sys.argv[1])
+    SparkSession.builder.master(options.pop("master")).getOrCreate()
+    run(**options)
 
 
 if __name__ == "__main__":

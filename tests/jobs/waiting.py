@@ -1,8 +1,8 @@
-"""A driver of its own: asks a service about rows from files, into files.
+"""A separate driver: calls a service for rows from files, and writes the answers to files.
 
 Its one argument is a JSON object: the ``folder`` of a `Stage` and the ``url`` of the service. Ends
-when what is there has been asked. With ``carry`` late rows are carried over; then it ends when as
-many rows as that have gone out, and writes further input until they have.
+when all rows have answers. With ``carry``, late rows are carried over; then it ends when as
+many rows as ``carry`` have been written, and adds input until then.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ def leave_pid(pids):
 
 
 def main():
-    told = json.loads(sys.argv[1])
-    folder = Path(told["folder"])
-    spark = SparkSession.builder.master(told.get("master", "local[2]")).getOrCreate()
+    options = json.loads(sys.argv[1])
+    folder = Path(options["folder"])
+    spark = SparkSession.builder.master(options.get("master", "local[2]")).getOrCreate()
     reader = spark.readStream.schema("id long").option("maxFilesPerTrigger", 1)
     carrying = {"pending": "carry", "uid": "ask", "parallelism": 2, "carry_after": 0.1}
     carrying["state_dir"] = str(folder / "state")
     answered = ordered_wait(
         reader.json(str(folder / "input")),
-        asking(told["url"], folder / "pids"),
+        asking(options["url"], folder / "pids"),
         "answer string",
         resources=aiohttp.ClientSession,
         capacity=4,
         name="ask",
-        **(carrying if "carry" in told else {}),
+        **(carrying if "carry" in options else {}),
     )
     writer = answered.writeStream.format("json").option("path", str(folder / "output"))
     writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
-    if "carry" in told:
-        run_until(spark, writer.start(), folder, told["carry"])
+    if "carry" in options:
+        run_until(spark, writer.start(), folder, options["carry"])
     else:
         writer.trigger(availableNow=True).start().awaitTermination()
 
 
 def run_until(spark, query, folder, rows):
-    """Rows that were carried over go out when there is new input: so there is some."""
+    """Add input, because carried rows are only written in a micro-batch with new input."""
     while True:
         query.processAllAvailable()
         out = spark.read.schema("id long").json(str(folder / "output"))

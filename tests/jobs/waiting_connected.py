@@ -87,6 +87,6 @@ class Scenarios:
     def metrics_without_a_directory(self):
         try:
             ordered_wait(self.spark.range(1), doubled, "n long", metrics=WaitMetrics())
-        except Exception as error:  # noqa: BLE001 - it is what is looked at
+        except Exception as error:  # noqa: BLE001 - the scenario records it
             return f"{type(error).__name__}: {error}"
         return "no error"

@@ -1,4 +1,4 @@
-"""What Pants is told to install, and of plugins, is what the packages declare."""
+"""Pants' requirements and plugin entry points agree with the packages' metadata."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ REQUIREMENT = re.compile(r"([A-Za-z0-9_.-]+)(?:\[[^]]*\])?\s*([^;]*)(?:;.*)?")
 
 
 def bounds(requirements: list[str]) -> set[tuple[str, str]]:
-    """Name and versions, without extras and markers and without our own packages.
+    """Return names and versions, without extras and markers and without our own packages.
 
-    Pants runs Python 3.11: what is declared for newer ones is not for it.
+    Pants runs Python 3.11: requirements for newer versions do not apply.
     """
     requirements = [line for line in requirements if "python_full_version >= " not in line]
     matches = [match for line in requirements if (match := REQUIREMENT.fullmatch(line))]

@@ -1,4 +1,4 @@
-"""The release tags: written once, refused where they would lie."""
+"""The release tags: written once, and refused where they would be wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job that names a third party's backend: counts the users in files, writes what it found.
+"""A job that names a third party's backend: counts the users in files, and writes the counts.
 
 Its arguments are a folder and the backends to try.
 """

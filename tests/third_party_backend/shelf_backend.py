@@ -1,6 +1,6 @@
 """A state backend in one file: packed cells in a dictionary, one object on storage per version.
 
-It is not resident: what the engine has not met in a micro-batch, it asks for, on threads.
+It is not resident: the engine requests cells that it has not seen in a micro-batch, on threads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NAMESPACES = codec_for(None, what="a namespace")
 
 
 class ShelfBackend(StateBackend):
-    """All tables of a range, on one shelf."""
+    """All tables of a range, in one dictionary."""
 
     name: ClassVar[str] = "shelf"
     contract_version: ClassVar[int] = 2
@@ -62,7 +62,7 @@ class ShelfBackend(StateBackend):
         parents = [file for parent in opening.parents for file in parent.files]
         if not any(table.changed for table in self._tables.values()):
             return CommittedState(files=parents, bytes_total=sum(file.size for file in parents))
-        # States that the function no longer declares go along, packed as they were.
+        # States that the function no longer declares are kept, packed as they were.
         tables = {name: merged(blocks) for name, blocks in self._unread.items()}
         tables |= {name: table.dump() for name, table in self._tables.items()}
         data = seal({"tables": zlib.compress(seal(tables), opening.options["level"])})
@@ -81,7 +81,7 @@ class ShelfBackend(StateBackend):
 
 
 class ShelfTable(Table):
-    """``cells[namespace][key]`` is a pair of key group and content, which is never changed."""
+    """``cells[namespace][key]`` is a pair of key group and content, which is never modified."""
 
     def __init__(self, spec: TableSpec) -> None:
         self.changed = False
@@ -143,7 +143,7 @@ class ShelfTable(Table):
 
 
 class ShelfScan(Scan):
-    """One content as it was when the scan was made."""
+    """Yield one content as it was when the scan was made."""
 
     def __init__(self, elements: list[Any]) -> None:
         self._elements = elements
@@ -170,7 +170,7 @@ def unpacked(spec: TableSpec, content: Sequence[bytes]) -> Any:
 
 
 def merged(blocks: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """Blocks of several parents that a job without their state goes on from."""
+    """Merge the blocks of several parents whose states the job does not declare."""
     return blocks[0][0], [cell for _, cells in blocks for cell in cells]
 
 

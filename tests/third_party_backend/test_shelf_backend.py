@@ -1,4 +1,4 @@
-"""The conformance kit on a third party's backend: what its author would write."""
+"""The conformance kit on a third party's backend, as its author would write it."""
 
 from __future__ import annotations
 

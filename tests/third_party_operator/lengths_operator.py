@@ -1,4 +1,4 @@
-"""Appends the length of a column's text, asked for in batches and in order."""
+"""An operator that appends the length of a column's text, by calls in batches and in order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Lengths:
 
     @staticmethod
     def apply(df: Any, column: str, output: str = "length int", **options: Any) -> Any:
-        """Append ``output``; the options are those of `ordered_wait`."""
+        """Append ``output``; the options are the same as of `ordered_wait`."""
         from forebay_spark_runtime import Batch, ordered_wait
 
         async def lengths(rows: list[Any], _client: Any) -> list[int]:

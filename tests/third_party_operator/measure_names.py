@@ -1,4 +1,4 @@
-"""A job that knows the operator by its name only; prints what it gives, as JSON."""
+"""A job that knows the operator by its name only; prints the output as JSON."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""pyspark's daemon after the imports that each of its workers would make again after its fork.
+"""pyspark's daemon, which makes the imports that each worker would repeat after its fork.
 
-Each worker is at work a second sooner: those of drivers that live for a query, and those started
+So each worker starts a second sooner, also the workers of short-lived drivers and those that start
 after a kill. ``tests/test_third_party.py`` runs with pyspark's own daemon.
 """
 
@@ -23,10 +23,10 @@ NAMES = (
     "forebay_compaction_ray.client.service",
 )
 
-# Spark adds archives of what is installed anyway; each worker would read their directories again.
+# Spark adds archives of installed packages; each worker would read their directories again.
 sys.path[:] = [path for path in sys.path if not path.endswith((".zip", ".jar"))]
 for name in NAMES:
-    with contextlib.suppress(ImportError):  # not every environment has all of them
+    with contextlib.suppress(ImportError):  # some environments lack some of them
         importlib.import_module(name)
 
 runpy.run_module("pyspark.daemon", run_name="__main__", alter_sys=True)

@@ -1,7 +1,7 @@
-"""pyspark's daemon, whose workers of one executor are made different from all others'.
+"""pyspark's daemon, which makes the workers of one executor different from all others.
 
-``PLANT`` names a file with the name of the difference; the executor whose directory is called ``1``
-is the different one, as executors of ``local-cluster`` run in directories of their own numbers.
+``PLANT`` names a file with the name of the difference. The executor whose directory is called ``1``
+is the different one: executors of ``local-cluster`` run in directories named by their numbers.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from forebay_spark_runtime.driver.diagnosis import Diagnosis, ProcessReport
 PACKAGES = ("forebay-state-api", "numpy")
 
 
-def place(name="executor a (JVM 1)", **other):
+def report(name="executor a (JVM 1)", **other):
     values = {
         "host": "a",
         "python": "3.11.7",
@@ -34,27 +34,27 @@ class Conf:
 
 
 def differences(one):
-    return list(diagnosis._differences(place("driver"), one, PACKAGES))
+    return list(diagnosis._differences(report("driver"), one, PACKAGES))
 
 
-def test_equal_places_do_not_differ():
-    assert differences(place(host="b")) == []
-    assert differences(place(python="3.11.2")) == []
+def test_equal_processes_do_not_differ():
+    assert differences(report(host="b")) == []
+    assert differences(report(python="3.11.2")) == []
 
 
 def test_a_package_says_what_to_install():
-    assert differences(place(numpy=probe.MISSING)) == [
+    assert differences(report(numpy=probe.MISSING)) == [
         "executor a (JVM 1): numpy is not installed. Install numpy==2.0 there"
     ]
-    assert differences(place(numpy="1.26")) == [
+    assert differences(report(numpy="1.26")) == [
         "executor a (JVM 1): numpy is 1.26, and 2.0 on the driver. Install one version"
     ]
 
 
 def test_another_python_and_other_plugins():
-    (python,) = differences(place(python="3.12.1"))
+    (python,) = differences(report(python="3.12.1"))
     assert "Python is 3.12, and 3.11 on the driver" in python
-    (plugins,) = differences(place(plugins=""))
+    (plugins,) = differences(report(plugins=""))
     assert "plugins are none, and backend-heap on the driver" in plugins
 
 
@@ -106,7 +106,7 @@ def test_of_a_long_error_the_worker_s_last_line_is_shown():
 
 
 def test_the_table_marks_what_differs():
-    processes = [place("driver"), place(numpy="1.26", host="b")]
+    processes = [report("driver"), report(numpy="1.26", host="b")]
     text = str(Diagnosis(processes=processes, problems=["executor b: x"], notes=["y"]))
     lines = {line.split()[0]: line for line in text.splitlines() if line.strip()}
     assert "numpy !" in lines["numpy"]

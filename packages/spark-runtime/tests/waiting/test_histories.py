@@ -87,7 +87,7 @@ class Player:
 
 
 class Batched:
-    """Play the histories of several rows in one call."""
+    """Plays the histories of several rows in one call."""
 
     def __init__(self, player):
         self.player = player

@@ -1,7 +1,7 @@
-"""Runs the Python of pages, one after the other in one process, so that they share a session.
+"""Runs the Python code of pages, one after the other in one process, so that they share a session.
 
 Each line of its input names a file and an empty directory to run it in; each line of its output is
-JSON: what went wrong, or null.
+JSON: the error, or null.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ await_end = StreamingQuery.awaitTermination
 
 
 def await_rows(query, timeout=None):
-    """Who looks at an endless query for some seconds has seen enough when it has had rows."""
+    """Wait for the end of a query; with a timeout, wait only until it has had rows."""
     if timeout is None:
         return await_end(query)
     while not any(progress["numInputRows"] for progress in query.recentProgress):
@@ -47,13 +47,13 @@ def spark_files(spark):
 
 def main():
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what pages and the JVM print
+    os.dup2(2, 1)  # the output of pages and of the JVM
     StreamingQuery.awaitTermination = await_rows
     for line in sys.stdin:
         said = None
         try:
             run(*json.loads(line))
-        except BaseException:  # noqa: BLE001 - whatever it is, it is the page's
+        except BaseException:  # noqa: BLE001 - any error is the page's
             said = traceback.format_exc()
         answers.write(f"{json.dumps(said)}\n")
         answers.flush()
