@@ -149,7 +149,8 @@ class ObstoreStorage(ObjectStorage):
         try:
             obstore.delete(store, paths)
         except FileNotFoundError:
-            self._delete_singly(store, paths)
+            if len(paths) > 1:
+                self._delete_singly(store, paths)
         except (BaseError, OSError, ValueError) as error:
             raise self.failed("delete", ", ".join(paths[:3]), error) from error
 
