@@ -9,6 +9,9 @@ from compaction_ray_toys import PATIENCE_S, black_hole, dead_address
 from forebay_compaction_ray.gateway import server as gateway_side
 from forebay_state_api.contract.compaction_service import CompactionPhase
 
+IMPATIENT = {"queue_timeout_s": 0.05, "request_retries": 0}
+"""A process that soon does itself what no gateway takes: in these troubles most of its jobs."""
+
 
 def test_undisturbed(query):
     run(query)
@@ -25,7 +28,7 @@ def nothing_waits(query, number):
 
 def no_gateway(query, number):
     if number == 3:
-        query.new_process(dead_address())
+        query.new_process(dead_address(), **IMPATIENT)
     query.batch()
 
 
@@ -68,11 +71,14 @@ def storage_fails_in_passing(query, number):
 
 def gateway_drains(query, number):
     if number == 5:
+        query.new_process(**IMPATIENT)
         query.gateway.on_loop(query.gateway.core.drain)
     query.batch()
 
 
 def workers_are_taken_away_and_come_back(query, number):
+    if number == 0:
+        query.new_process(**IMPATIENT)
     query.gateway.on_loop(lambda: query.gateway.core.scale(number % 3))
     query.batch()
 
@@ -83,7 +89,8 @@ def an_hour_between_batches(query, number):
 
 def gateway_accepts_and_never_answers(query, number):
     if number == 4:
-        query.new_process(query.stack.enter_context(black_hole()), connect_timeout_s=0.05)
+        silent = query.stack.enter_context(black_hole())
+        query.new_process(silent, connect_timeout_s=0.05, **IMPATIENT)
     query.batch()
 
 
@@ -98,7 +105,7 @@ def jobs_run_out_of_time(query, number):
     """They are aborted at the gateway, tried again, and then done here."""
     if number == 4:
         query.compactor.go.clear()
-        query.new_process(request_timeout_s=0.1, request_retries=1)
+        query.new_process(request_timeout_s=0.05, request_retries=1)
     query.batch()
 
 
