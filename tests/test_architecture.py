@@ -84,7 +84,7 @@ def modules(root: Path) -> dict[str, Path]:
 
 
 def imports(module: str, file: Path, known: dict[str, Path]) -> Iterator[Import]:
-    """What a module imports of the ``known`` ones; of a package that is a module in it, that."""
+    """Yield what a module imports from ``known`` modules, or the known modules themselves."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             for alias in node.names:

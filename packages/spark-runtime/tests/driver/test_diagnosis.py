@@ -55,7 +55,7 @@ def test_another_python_and_other_plugins():
     (python,) = differences(report(python="3.12.1"))
     assert "Python is 3.12, and 3.11 on the driver" in python
     (plugins,) = differences(report(plugins=""))
-    assert "plugins are none, and backend-heap on the driver" in plugins
+    assert "plugins are not installed, and backend-heap on the driver" in plugins
 
 
 @pytest.mark.parametrize(

@@ -225,7 +225,7 @@ def test_a_fork_of_an_unknown_query_says_so(tmp_path):
 
 
 def test_pages_of_a_size():
-    class Pages(KeyedProcessFunction):
+    class ReadsList(KeyedProcessFunction):
         def open(self, context):
             self.seen = context.get_list_state(SEEN)
 
@@ -237,7 +237,7 @@ def test_pages_of_a_size():
                 pass
 
     for size, requests in ((2, 4), (128, 1)):
-        with FunctionHarness(Pages(), "user", page_size=size, late_answers=1) as harness:
+        with FunctionHarness(ReadsList(), "user", page_size=size, late_answers=1) as harness:
             harness.process([Click("a", 7)])
             harness.process([Click("a", 0)])
             assert harness.metrics.requests == requests

@@ -11,7 +11,7 @@ from forebay_spark_runtime.worker_process import cache_warming, operator_task
 from forebay_state_api.errors import StorageError
 
 
-class Siblings:
+class FakeSiblings:
     """Siblings that commit one after the other, each before a look."""
 
     def __init__(self, left, fault=None, path="operator"):
@@ -31,7 +31,7 @@ class Siblings:
             raise self.fault
 
 
-class Waiting(Siblings):
+class Waiting(FakeSiblings):
     """Holds the thread at its first look."""
 
     def __init__(self, left):
@@ -61,21 +61,21 @@ def keep_warm(warmer):
     return warmer.keep_warm
 
 
-@pytest.mark.parametrize("siblings", [None, Siblings(0)])
+@pytest.mark.parametrize("siblings", [None, FakeSiblings(0)])
 def test_where_nothing_is_behind_no_thread_begins(warmer, keep_warm, siblings):
     keep_warm(siblings)
     assert not warmer.pool._threads
 
 
 def test_it_looks_until_all_have_committed(warmer, keep_warm, done):
-    siblings = Siblings(2)
+    siblings = FakeSiblings(2)
     keep_warm(siblings)
     done(warmer.pool)
     assert (siblings.looks, siblings.behind) == (2, False)
 
 
 def test_it_does_not_wait_for_ever(warmer, keep_warm, done):
-    siblings = Siblings(99)
+    siblings = FakeSiblings(99)
     keep_warm(siblings)
     done(warmer.pool)
     assert siblings.looks == 3
@@ -85,8 +85,8 @@ def test_the_subtasks_of_a_process_share_one_thread_and_the_last_one_counts(
     warmer, keep_warm, done
 ):
     """Otherwise each of n subtasks would list the versions of all n."""
-    first, second, last = Waiting(99), Siblings(99), Siblings(1)
-    other = Siblings(1, path="another operator")
+    first, second, last = Waiting(99), FakeSiblings(99), FakeSiblings(1)
+    other = FakeSiblings(1, path="another operator")
     keep_warm(first)
     assert first.reached.wait(30)
     for one in (second, last, other):
@@ -98,7 +98,7 @@ def test_the_subtasks_of_a_process_share_one_thread_and_the_last_one_counts(
 
 
 def test_the_next_commit_begins_another_thread(warmer, keep_warm, done):
-    first, second = Siblings(1), Siblings(1)
+    first, second = FakeSiblings(1), FakeSiblings(1)
     for siblings in (first, second):
         keep_warm(siblings)
         done(warmer.pool)
@@ -120,10 +120,10 @@ def test_while_tasks_go_on_committing_it_waits_but_not_for_ever(monkeypatch):
 
 
 def test_a_failure_is_logged(warmer, keep_warm, done, caplog):
-    keep_warm(Siblings(2, StorageError("the store is away")))
+    keep_warm(FakeSiblings(2, StorageError("the store is away")))
     done(warmer.pool)
     assert "the store is away" in caplog.text
-    siblings = Siblings(1)
+    siblings = FakeSiblings(1)
     keep_warm(siblings)
     done(warmer.pool)
     assert siblings.looks == 1

@@ -271,8 +271,9 @@ def _differences(
         )
     if driver.values["plugins"] != process.values["plugins"]:
         yield (
-            f"{process.name}: plugins are {process.values['plugins'] or 'none'}, and "
-            f"{driver.values['plugins'] or 'none'} on the driver. Install the same packages"
+            f"{process.name}: the plugins are {process.values['plugins'] or 'not installed'}, and "
+            f"{driver.values['plugins'] or 'not installed'} on the driver. Install the same "
+            "packages"
         )
 
 
