@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import attrs
 import msgpack
@@ -12,8 +12,6 @@ import xxhash
 from forebay_compaction_ray.protocol import MalformedMessageError
 from forebay_state_api.contract.compaction_job import CompactionJob
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
-
-T = TypeVar("T")
 
 
 @attrs.frozen(kw_only=True)
@@ -55,12 +53,41 @@ class Submission:
 
 
 @attrs.frozen(kw_only=True)
-class JobView:
+class _JobState:
+    """The fields that a gateway's view of a job and a worker's outcome share."""
+
+    phase: CompactionPhase
+    fault: CompactionFault | None = None
+    message: str = ""
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return plain data for a message."""
+        fault = None if self.fault is None else self.fault.value
+        return {**attrs.asdict(self), "phase": self.phase.value, "fault": fault}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
+        """Return the state in a message; raises `MalformedMessageError`.
+
+        Fields that this release does not know are left out: a newer one may send more.
+        """
+        try:
+            names = {field.name for field in attrs.fields(cls)}
+            known = {name: value for name, value in plain.items() if name in names}
+            known["phase"] = CompactionPhase(known["phase"])
+            if known.get("fault") is not None:
+                known["fault"] = CompactionFault(known["fault"])
+            return cls(**known)
+        except (KeyError, TypeError, ValueError) as error:
+            raise MalformedMessageError(f"a malformed job state: {error!r}") from error
+
+
+@attrs.frozen(kw_only=True)
+class JobView(_JobState):
     """The state of a job at a gateway."""
 
     job_id: str
     attempt: int = 0
-    phase: CompactionPhase
     started: bool = False
     """Whether a worker was ever given the job; if not, nothing was written."""
     position: int = 0
@@ -72,30 +99,18 @@ class JobView:
     """Bytes written so far."""
     age_s: float = 0.0
     """Seconds since the last known step of the worker."""
-    fault: CompactionFault | None = None
     code: str = ""
-    message: str = ""
     boot: str = ""
     """Identifies the gateway's incarnation: another one knows none of its jobs."""
 
-    def to_plain(self) -> dict[str, Any]:
-        """Return plain data for a message."""
-        return _plain_with_phase(self)
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
-        """Return the view of a message; raises `MalformedMessageError`."""
-        return _with_phase(cls, plain)
-
 
 @attrs.frozen(kw_only=True)
-class Outcome:
-    """The outcome of a job on a worker that survived to report it."""
+class Outcome(_JobState):
+    """The outcome of a job on a worker that survived to report it.
 
-    phase: CompactionPhase
-    """`DONE`, `FAILED` or `ABORTED`."""
-    fault: CompactionFault | None = None
-    message: str = ""
+    Its phase is `DONE`, `FAILED` or `ABORTED`.
+    """
+
     bytes_in: int = 0
     bytes_out: int = 0
     seconds: float = 0.0
@@ -105,15 +120,6 @@ class Outcome:
     entries_dropped: int = 0
     dropped: Mapping[str, int] = attrs.field(factory=dict)
     """Dropped entries by cause, as in `CompactionResult.dropped`."""
-
-    def to_plain(self) -> dict[str, Any]:
-        """Return plain data for a message."""
-        return _plain_with_phase(self)
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
-        """Return the outcome of a message; raises `MalformedMessageError`."""
-        return _with_phase(cls, plain)
 
 
 @attrs.frozen(kw_only=True)
@@ -145,28 +151,3 @@ class Pulse:
 
     boot: str
     jobs: Mapping[str, JobProgress]
-
-
-def _with_phase(kind: type[T], plain: Mapping[str, Any]) -> T:
-    """Build a message class that has a phase and a fault."""
-    try:
-        known = _known(kind, plain)
-        known["phase"] = CompactionPhase(known["phase"])
-        if known.get("fault") is not None:
-            known["fault"] = CompactionFault(known["fault"])
-        return kind(**known)
-    except (KeyError, TypeError, ValueError) as error:
-        raise MalformedMessageError(f"a malformed job state: {error!r}") from error
-
-
-def _plain_with_phase(of: Any) -> dict[str, Any]:
-    plain = attrs.asdict(of)
-    plain["phase"] = of.phase.value
-    plain["fault"] = None if of.fault is None else of.fault.value
-    return plain
-
-
-def _known(kind: type[Any], plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep the fields that this release knows; a newer one may send more."""
-    names = {field.name for field in attrs.fields(kind)}
-    return {name: value for name, value in plain.items() if name in names}

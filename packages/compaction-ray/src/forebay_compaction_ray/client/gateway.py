@@ -109,10 +109,7 @@ class Gateway:
         except ValueError as error:  # gRPC raises this for a channel that was closed meanwhile
             raise UnreachableError(f"the connection to {self.address} was closed") from error
         except MalformedMessageError as error:
-            self.breaker.failed()
-            raise UnreachableError(
-                f"the gateway {self.address} gave no answer: {error}", transient=True
-            ) from error
+            raise self._no_answer(error) from error
         self.breaker.answered()
         return answer
 
@@ -128,10 +125,7 @@ class Gateway:
         try:
             return JobView.from_plain(self.call(method, message, timeout_s))
         except MalformedMessageError as error:
-            self.breaker.failed()
-            raise UnreachableError(
-                f"the gateway {self.address} gave no answer: {error}", transient=True
-            ) from error
+            raise self._no_answer(error) from error
 
     def _method(self, name: str) -> Any:
         with self._lock:
@@ -158,6 +152,13 @@ class Gateway:
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         token = self._security.token
         return () if token is None else (("authorization", f"Bearer {token}"),)
+
+    def _no_answer(self, error: MalformedMessageError) -> UnreachableError:
+        """Count an answer that no gateway gives as a failure, and return its error."""
+        self.breaker.failed()
+        return UnreachableError(
+            f"the gateway {self.address} gave no answer: {error}", transient=True
+        )
 
     def _call_error(self, error: Any) -> RefusedError | UnreachableError:
         """Return the error of a failed call: a gateway's refusal, or no answer from a gateway."""
