@@ -52,7 +52,7 @@ def test_all_numbers_are_shown_with_their_labels(gauges, metrics):
         "forebay_compaction_queue_depth": {(): 0},
         "forebay_compaction_jobs_finished_total": {("done",): 2, ("failed",): 2},
     }
-    assert gauges["forebay_compaction_queue_depth"].description == "Jobs that wait."
+    assert gauges["forebay_compaction_queue_depth"].description == "Waiting jobs."
     assert gauges["forebay_compaction_jobs_finished_total"].tag_keys == ("outcome",)
 
 
