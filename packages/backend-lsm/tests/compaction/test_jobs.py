@@ -397,7 +397,7 @@ def output(**changes: object) -> dict[str, object]:
         ({"entries_in": 99}, "99 entries went in"),
         ({"entries_dropped": 7}, "7 were dropped"),
         ({"outputs": [output()]}, "but the outputs hold"),
-        ({"outputs": 5}, "is not one"),
+        ({"outputs": 5}, "cannot be decoded"),
         ({"entries_in": 3000, "entries_dropped": 3000, "entries_out": 0}, "the inputs hold"),
     ],
 )
