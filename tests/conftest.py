@@ -1,4 +1,4 @@
-"""One Spark session for all tests, and a stage on which a test runs its streams."""
+"""One Spark session for all tests, and a `Stage` in which a test runs its streams."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.errors import PySparkRuntimeError
 
-# The workers are to be of this environment, whatever else the machine has.
+# The workers must run this environment, whatever else the machine has.
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
 HERE = Path(__file__).parent
@@ -32,14 +32,14 @@ WITH_SPARK = (
     "tests/test_third",
 )
 
-# Projects of their own, which test_third_party.py and others install.
+# Separate projects, which test_third_party.py and others install.
 collect_ignore = ["third_party_backend", "third_party_operator"]
 
 
 def quick_checkpoints():
-    """How Spark writes its checkpoints: not in its usual way, which starts processes for each file.
+    """The class that writes Spark's checkpoints; Spark's default starts processes for each file.
 
-    In this one, too, a file is written under another name and renamed.
+    This one also writes a file under another name and renames it.
     """
     package = "streaming" if pyspark.__version__.startswith("3.") else "streaming.checkpointing"
     manager = f"org.apache.spark.sql.execution.{package}.FileSystemBasedCheckpointFileManager"
@@ -63,15 +63,15 @@ def few_hadoop_settings(folder):
 
 
 class SparkClasses:
-    """Makes all JVMs quick to start: the session's, and those of processes that tests start.
+    """Makes all JVMs start fast: the session's, and the JVMs of processes that tests start.
 
-    The first run has a job leave an archive of the classes that Spark loads; JVMs that start later
-    find it. Those that find none, or one of another JDK, load their classes as ever.
+    The first run makes an archive of the classes that Spark loads, in a job; JVMs that start later
+    use it. Without it, or with the archive of another JDK, JVMs load their classes as usual.
     """
 
     def __init__(self, cache):
         settings, conf = HERE / "spark_conf", cache / "conf"
-        # With an archive of classes, each directory of the class path has to be empty.
+        # With an archive of classes, each directory of the class path must be empty.
         conf.mkdir(exist_ok=True)
         os.environ["SPARK_CONF_DIR"] = str(conf)
         properties = settings / "spark-defaults.conf"
@@ -90,7 +90,7 @@ class SparkClasses:
         self._job = None
 
     def archive(self):
-        """Begin to make the archive, if there is none, in the background."""
+        """Start making the archive in the background, unless it exists."""
         if not self._archive.exists():
             self._job = subprocess.Popen(
                 [sys.executable, HERE / "jobs" / "archive_classes.py", self._archive],
@@ -102,7 +102,7 @@ class SparkClasses:
             )
 
     def close(self):
-        """Leave nothing running."""
+        """Stop the processes that the archive needs."""
         if self._job is not None and self._job.poll() is None:
             os.killpg(self._job.pid, signal.SIGTERM)
             self._job.wait()
@@ -114,16 +114,16 @@ def pytest_configure(config):
 
 
 def _turn(item):
-    """0 with Spark, 1 for the kit, 2 with Ray, 3 for all others."""
+    """Return 0 for files with Spark, 1 for the kit, 2 for files with Ray, 3 for all others."""
     marks = [item.get_closest_marker(name) is not None for name in ("spark", "kit", "ray")]
     return [*marks, True].index(True)
 
 
 def pytest_collection_modifyitems(items):
-    """Files that take long come first, so that no process is left with one at the end.
+    """Sort long files first, so that no process is left with a long one at the end.
 
-    Those with Ray are the last of these: no JVM is forked from a process with Ray's threads, and
-    nodes, for which Ray has 30 seconds, do not start while JVMs do and their classes are archived.
+    Files with Ray are the last of these: no JVM is forked from a process with Ray's threads, and
+    nodes, for which Ray waits 30 seconds, do not start while JVMs start and classes are archived.
     """
     turns = {}
     for item in items:
@@ -135,7 +135,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """File by file. Two processes at most get files with Spark, and so have sessions."""
+    """Schedules whole files. At most two processes get files with Spark, and so have sessions."""
     if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
@@ -166,10 +166,10 @@ def pytest_unconfigure(config):
 
 
 def _started(builder, capture, more=2, pause_s=10.0):
-    """A session; if its JVM ends before it listens, others are tried, each after a pause.
+    """Start a session; if its JVM ends before it listens, try again, each time after a pause.
 
-    A machine may have no room for one more process at that moment, and a session that fails once
-    fails all tests that share it. What the JVM has said is in a warning.
+    A machine may have no room for another process at that moment, and a session that fails once
+    fails all tests that share it. The JVM's output is in a warning.
     """
     capture.read_global_capture()
     try:
@@ -207,7 +207,7 @@ def _nulls_last(row):
 
 
 class Stage:
-    """Directories of one test: input, output, checkpoint and state."""
+    """The directories of one test: input, output, checkpoint and state."""
 
     def __init__(self, session, folder):
         self.spark = session
@@ -219,7 +219,7 @@ class Stage:
         self._files = 0
 
     def put(self, *rows, into=None):
-        """A file of JSON rows; one micro-batch takes one file, in the order of the calls."""
+        """Write a file of JSON rows; a micro-batch reads one file, in the order of the calls."""
         folder = Path(into or self.input)
         folder.mkdir(parents=True, exist_ok=True)
         aside = self.folder / "aside.json"
@@ -229,25 +229,25 @@ class Stage:
         self._files += 1
 
     def put_ids(self, batches, size=50):
-        """Files of rows that have consecutive numbers as ``id``."""
+        """Write files of rows that have consecutive numbers as ``id``."""
         for batch in range(batches):
             self.put(*[{"id": batch * size + n} for n in range(size)])
 
     def source(self, schema="user string, n long", *, folder=None):
-        """The files as a stream."""
+        """Return the files as a stream."""
         folder = Path(folder or self.input)
         folder.mkdir(parents=True, exist_ok=True)
         reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
         return reader.json(str(folder))
 
     def start(self, df, *, checkpoint=None, output=None, **options):
-        """Start a query that ends with what is there."""
+        """Start a query that ends after the available input."""
         writer = df.writeStream.format("json").option("path", str(output or self.output))
         writer = writer.option("checkpointLocation", str(checkpoint or self.checkpoint))
         return writer.options(**options).trigger(availableNow=True).start()
 
     def run(self, df, **options):
-        """Run a query on what is there; its error, if any, is raised."""
+        """Run a query on the available input; raise its error, if any."""
         query = self.start(df, **options)
         try:
             query.awaitTermination()
@@ -256,7 +256,7 @@ class Stage:
         return query
 
     def each_batch(self, function, df=None, *, checkpoint=None, **options):
-        """Run ``function(batch_df, batch_id)`` on what is there, in ``foreachBatch``."""
+        """Run ``function(batch_df, batch_id)`` on the available input, in ``foreachBatch``."""
         writer = (self.source() if df is None else df).writeStream.foreachBatch(function)
         writer = writer.option("checkpointLocation", str(checkpoint or self.checkpoint))
         query = writer.options(**options).trigger(availableNow=True).start()
@@ -266,16 +266,16 @@ class Stage:
             query.stop()
 
     def rows(self, schema, *, output=None):
-        """What the sink has committed, sorted."""
+        """Return the rows that the sink has committed, sorted."""
         found = self.spark.read.schema(schema).json(str(output or self.output))
         return sorted(map(tuple, found.collect()), key=_nulls_last)
 
     def operators(self):
-        """The folders of operators in the state directory, by uid."""
+        """Return the folders of operators in the state directory, by uid."""
         return {path.name: path for path in self.state.glob("*/*")}
 
     def manifests(self, uid="counts"):
-        """Version → names of manifests, of one operator."""
+        """Return version → names of manifests, for one operator."""
         found = {}
         for path in sorted(self.operators()[uid].glob("versions/*/*/manifest-*")):
             version = (1 << 48) - 1 - int(path.parent.parent.name, 16)

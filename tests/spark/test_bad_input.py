@@ -1,4 +1,4 @@
-"""Every bad input has its clear error, before or at the start, and loses nothing committed."""
+"""Every bad input has a clear error, before or at the start, and committed state is kept."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_state_directory_that_is_a_file(stage):
 
 
 def test_unknown_backend(users):
-    # What to install for a name of ours is tested where nothing else is installed.
+    # The advice for names of our packages is tested where nothing else is installed.
     with pytest.raises(UnknownPluginError, match=r"'heep'.*installed.*heap"):
         keyed(users, "user", uid="bad", backend="heep")
 
@@ -232,7 +232,7 @@ def test_reserved_and_repeated_columns(users):
         keyed(twice, "user", uid="bad").process(Count(), SCHEMA)
 
 
-# -- at the start of the query, in its first batch; what was committed stays ------------------
+# -- at the start of the query, in its first batch; committed state stays --------------------
 
 
 class Disagreeing(Count):
@@ -325,7 +325,7 @@ def test_bad_keys_lose_nothing_committed(stage):
 
 
 def test_unwritable_state_directory(stage):
-    """A directory cannot be made below a file, whoever the user is."""
+    """A directory cannot be made below a file, not even by root."""
     (stage.folder / "file").write_text("x")
     stage.put({"user": "ann"})
     unwritable = keyed(stage.source(), "user", uid="c", state_dir=stage.folder / "file" / "state")

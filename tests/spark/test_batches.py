@@ -66,7 +66,7 @@ def test_a_harness_opens_what_spark_has_stored(stage, users, backend):
 def test_a_query_name_keeps_the_state(stage, users):
     result = counted(users, query="nightly", parallelism=2)
     assert sorted(result.collect()) == ONCE
-    assert sorted(result.collect()) == ONCE  # evaluated again, it makes the same version again
+    assert sorted(result.collect()) == ONCE  # a second evaluation makes the same version again
     assert list(stage.manifests()) == [1]
     assert stage.operators()["counts"].parent.name == "nightly"
     assert sorted(counted(users, query="nightly", batch_id=1).collect()) == TWICE
@@ -166,7 +166,7 @@ def test_a_batch_may_be_skipped(stage):
 
 
 def test_a_second_operator_of_one_uid_is_refused(stage):
-    """A loop over tenants with one uid would lose all of them but the last."""
+    """A loop over tenants with one uid would keep only the last tenant."""
     put_two(stage)
 
     def each(df, batch_id):

@@ -1,4 +1,4 @@
-"""Files of the lsm backend are compacted behind the micro-batches, in Spark's own workers."""
+"""Files of the lsm backend are compacted in the background, in Spark's own workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Under Spark Connect: one process tree of its own, in which the scenarios run in turn."""
+"""Scenarios under Spark Connect, which run in turn in a separate process tree."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def everything(run_connected):
 
 @pytest.fixture(scope="module")
 def found(everything):
-    """Of keyed functions."""
+    """The results of keyed functions."""
     return everything["keyed"]
 
 
 @pytest.fixture(scope="module")
 def waited(everything):
-    """Of ordered waits."""
+    """The results of ordered waits."""
     return everything["waiting"]
 
 

@@ -1,4 +1,4 @@
-"""The doctor on a local session; on executors of their own: ``tests/cluster``."""
+"""The doctor on a local session; ``tests/cluster`` has tests on separate executors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands between the operator and the sink: the right result, or an error that names it."""
+"""Steps between the operator and the sink: the right result, or an error that names the step."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def all_counts(times):
 
 
 def recover(stage, batch):
-    """The way out that the error names."""
+    """Apply the remedy that the error names: go back to before ``batch``."""
     for log in ("commits", "offsets"):
         for path in (stage.checkpoint / log).iterdir():
             name = path.name.lstrip(".").removesuffix(".crc")
@@ -74,13 +74,13 @@ def test_what_ends_a_batch_early_is_found_at_the_next(stage, action):
 
 
 def test_a_limit_that_cuts_a_subtask_is_found_at_the_next_batch(stage):
-    """Spark takes the batch for done in the middle of a subtask's output."""
+    """Spark considers the batch done in the middle of a subtask's output."""
     for _ in range(2):
         stage.put(*[{"user": user, "n": n} for n in range(2000) for user in USERS])
     state = stage.state
 
     class Late(Count):
-        """Does not end its first batch before the second one has begun."""
+        """Ends its first batch only after the second one has begun."""
 
         def process_element(self, row, ctx):
             deadline = time.monotonic() + 30
@@ -99,7 +99,7 @@ def test_a_limit_that_cuts_a_subtask_is_found_at_the_next_batch(stage):
 
 
 def test_a_limit_above_output_that_is_small_is_right(stage):
-    """The version is made before the last output is handed on."""
+    """The version is made before the last output is yielded."""
     everybody(stage, 3)
 
     def each(df, batch_id):

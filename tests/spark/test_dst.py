@@ -1,4 +1,4 @@
-"""Rows before and after DST switches: their times are instants in every session time zone."""
+"""Rows around DST switches: their times are instants in every session time zone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SWITCHES = {
 
 @pytest.fixture(params=SWITCHES)
 def pair(request):
-    """Two times of the hour in which the clocks of Berlin are changed."""
+    """Two times in the hour in which the clocks of Berlin change."""
     first, gap = SWITCHES[request.param]
     here = [at.astimezone(ZoneInfo("Europe/Berlin")) for at in (first, first + gap)]
     assert here[0].utcoffset() != here[1].utcoffset()
@@ -47,14 +47,14 @@ def in_berlin(spark):
 
 
 def kind_of(row):
-    """``instants`` if all times of a row are in UTC, and those without a zone naive."""
+    """Return ``instants`` if a row's times are in UTC, and naive where they have no zone."""
     times = [row.at, row.part.at, row.list[0], row.entries["k"], *row.times]
     is_right = all(at.tzinfo is UTC for at in times) and row.wall.tzinfo is None
     return "instants" if is_right else "something else"
 
 
 class Gaps(KeyedProcessFunction):
-    """The time since a key's last row; half an hour after each row a timer."""
+    """Emits the time since a key's last row; registers a timer half an hour after each row."""
 
     def open(self, context):
         self.last = context.get_state(ValueStateDescriptor("last", datetime))
@@ -92,7 +92,7 @@ def bounded(spark, *times):
 
 
 def seen(df):
-    """Rows as the JVM has them: µs, and no datetime of Python's."""
+    """Return rows as the JVM has them: in µs instead of Python's datetimes."""
     rows = df.selectExpr("what", "unix_micros(at)", "gap", "unix_micros(ends)").collect()
     return sorted(map(tuple, rows), key=lambda row: row[1])
 

@@ -1,4 +1,4 @@
-"""Batches that are empty at the operator: every subtask runs all the same (schedule 6)."""
+"""Batches that are empty at the operator: every subtask still runs (schedule 6)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def counts(df):
 
 
 def made_by_all(stage, versions):
-    """Each of these versions was made by both subtasks, and there are no others."""
+    """Check that both subtasks made each of these versions, and no others."""
     found = {version: len(names) for version, names in stage.manifests().items()}
     assert found == dict.fromkeys(versions, 2)
 
@@ -94,7 +94,7 @@ def test_an_idle_source_of_connect(stage, adaptive):
 
 
 def test_the_no_data_batch_of_a_window_downstream(stage, adaptive):
-    """The watermark moves, the window closes in a batch without data, and the state is there."""
+    """The watermark advances, the window closes in a batch without data, and the state is kept."""
 
     def windows():
         events = stage.source("user string, at timestamp")
@@ -150,7 +150,7 @@ def test_an_empty_bounded_dataframe(stage, adaptive):
     result = keyed(empty, "user", uid="counts", query="q", parallelism=2).process(Count(), SCHEMA)
     assert result.collect() == []
     if adaptive and pyspark.__version__.startswith("3."):
-        # Folded away as a whole: the version is skipped, and equals the one below it.
+        # Optimised away as a whole: the version is skipped, and equals the previous one.
         assert stage.operators() == {}
     else:
         made_by_all(stage, (1,))

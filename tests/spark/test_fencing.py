@@ -1,4 +1,4 @@
-"""Who may make a version: two queries, two drivers, copied checkpoints, unsuitable settings."""
+"""Permission to make a version: two queries or drivers, copied checkpoints, wrong settings."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_two_queries_on_one_state_directory_do_not_touch_each_other(stage):
 
 
 def test_the_same_dataframe_started_again_after_another_driver(stage):
-    """Schedule 2: the second start is a run of its own and goes on from what the other made."""
+    """Schedule 2: the second start is a separate run and continues from the other's state."""
     stage.put({"user": "ann"})
     result = counted(stage)
     stage.run(result)

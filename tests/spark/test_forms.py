@@ -1,4 +1,4 @@
-"""Functions in every form, each on a real stream: file source, file sink, a restart in between."""
+"""Functions in every form on a real stream: file source, file sink, a restart in between."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Doubled(MapFunction):
 
 
 class Changed(FlatMapFunction):
-    """Gives a row when the value of its key has changed."""
+    """Emits a row if the value of its key has changed."""
 
     def open(self, context):
         self.last = context.get_state(ValueStateDescriptor("last", int))
@@ -175,7 +175,7 @@ def test_reduce_by_a_callable_that_gives_dicts(spark):
 
 
 class Joined(KeyedCoProcessFunction):
-    """Each order with the name that the user has by then; orders without one wait."""
+    """Emits each order with its user's current name; orders without a name wait."""
 
     def open(self, context):
         self.name = context.get_state(ValueStateDescriptor("name", str))
@@ -249,7 +249,7 @@ def test_progress_tells_how_many_rows_came(stage):
 
 
 def test_order_by_sorts_each_subtask(stage):
-    """Several files of one batch come in any order; the rows are run in the order asked for."""
+    """Several files of one batch come in any order; ``order_by`` sorts their rows."""
     for start in (40, 0, 20):
         stage.put(*[{"user": "ann", "n": n} for n in reversed(range(start, start + 20))])
     source = stage.spark.readStream.schema("user string, n long").json(str(stage.input))

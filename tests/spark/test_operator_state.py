@@ -1,4 +1,4 @@
-"""State of subtasks on Spark: kept from batch to batch, over failures and other parallelism."""
+"""Operator state on Spark, over batches, failures and changes of parallelism."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCHEMA = "user string, n long"
 
 
 class Buffer(KeyedProcessFunction, CheckpointedFunction, CheckpointListener):
-    """Gives rows out in threes; tells the version it was told of with them."""
+    """Emits rows in threes, with the version of which it was last notified."""
 
     threshold = 3
     element_type = str

@@ -1,4 +1,4 @@
-"""Ordered waits on Spark: streams, foreachBatch, bounded DataFrames, against a real HTTP server."""
+"""Ordered waits on streams, ``foreachBatch`` and bounded DataFrames, with an HTTP server."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_a_function_may_want_no_columns_at_all(spark):
 
 
 def test_a_watermark_goes_through(stage):
-    """Windows after the wait are closed by the watermark that was set before it."""
+    """The watermark that was set before the wait closes windows after it."""
 
     async def fn(row, client):
         return 1

@@ -1,4 +1,4 @@
-"""Arguments of ordered waits that cannot work are errors where the pipeline is built."""
+"""Invalid arguments of ordered waits are errors when the pipeline is built."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ ASKED = "id long, answer string"
 
 
 async def ask(row, client):
-    """Row 3 is late in the micro-batch that it came in: whoever asks first waits for long."""
+    """Row 3 is late in its first micro-batch, because its first call takes long."""
     del client
     first = SEEN / str(row.id)
     if row.id == 3 and not first.exists():
@@ -29,7 +29,7 @@ SEEN = None
 
 
 def run_until(stage, df, rows):
-    """Run a query that goes on, until so many rows are in the sink."""
+    """Run a query without end until a number of rows are in the sink."""
     writer = df.writeStream.format("json").option("path", str(stage.output))
     query = writer.option("checkpointLocation", str(stage.checkpoint)).start()
     end = time.monotonic() + 60

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.spark
 
 
 def opened(folder):
-    """An async context manager that leaves a file for each time it is opened and closed."""
+    """An async context manager that writes a file each time it is opened and closed."""
     from contextlib import asynccontextmanager
     from uuid import uuid4
 

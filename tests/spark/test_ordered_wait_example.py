@@ -1,4 +1,4 @@
-"""The example that asks an HTTP service about the flights of a stream."""
+"""The example that calls an HTTP service for the flights of a stream."""
 
 from __future__ import annotations
 

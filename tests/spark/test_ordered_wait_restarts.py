@@ -1,4 +1,4 @@
-"""Ordered waits from run to run of a query: nothing is stored, so everything may change."""
+"""Ordered waits in restarted queries: nothing is stored, so everything may change."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_schema_may_change_between_runs_of_one_checkpoint(stage):
     run("id long, n long, extra string", id=2, n=6, extra="e")  # added
     run("id long, extra string", id=3, extra="f")  # removed
     run("id string, extra double", id=4, extra=1.5)  # retyped
-    run("extra double, id string", "reply string", id=5, extra=2.5)  # the output too
+    run("extra double, id string", "reply string", id=5, extra=2.5)  # the output is changed too
     assert stage.rows("id string, answer string, reply string") == [
         ("1", "id=1/n=5", None),
         ("2", "id=2/n=6/extra='e'", None),

@@ -1,4 +1,4 @@
-"""An operator that a third party ships, installed beside ours and asked for by its name."""
+"""An operator of a third party, installed next to ours and found by its name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UV = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.envi
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """A directory with the third party's project in it, installed from its wheel."""
+    """Install the third party's project from its wheel into a directory."""
     if UV is None:
         pytest.skip("uv is not installed")
     folder = tmp_path_factory.mktemp("operator")
@@ -44,7 +44,7 @@ def run(*command, **environment):
 
 
 def beside(installed):
-    """A path on which it is found beside what is on the path already."""
+    """Return the path with the directory in addition to the existing entries."""
     return os.pathsep.join(filter(None, [str(installed), os.environ.get("PYTHONPATH")]))
 
 

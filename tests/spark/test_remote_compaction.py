@@ -70,7 +70,7 @@ class Service:
         until(lambda: self.described()["workers"] == 1)
 
     def ended(self):
-        """Waiting for it is of no use if the command has."""
+        """Fail at once if the command has ended."""
         assert self.process.poll() is None, "the command has ended"
 
     def described(self):
@@ -83,11 +83,11 @@ class Service:
         return self.described()["metrics"].get('jobs_finished_total{outcome="done"}', 0)
 
     def pids(self):
-        """Of the workers that are up."""
+        """Return the process ids of the running workers."""
         return [w["pid"] for w in self.described()["worker_list"] if w["pid"]]
 
     def gateway_pid(self):
-        """The process of the gateway, among those that the command has begun."""
+        """Return the gateway's process, among the processes that the command has started."""
         parents = {}
         for status in Path("/proc").glob("[0-9]*/status"):
             with contextlib.suppress(OSError):
@@ -98,7 +98,7 @@ class Service:
         return pid
 
     def idle(self):
-        """What earlier queries have left behind is done."""
+        """Return whether the jobs of earlier queries are done."""
         described = self.described()
         return not described["queue"] and not described["running"]
 
@@ -141,7 +141,7 @@ def service(tmp_path_factory):
 @pytest.fixture
 def remote(stage, service):
     """A stage whose state the service can reach."""
-    stage.state = service.folder  # one storage of the service; queries have folders of their own
+    stage.state = service.folder  # one storage for the service; each query has its own folder
     for name, value in {
         "state.dir": str(service.folder),
         "state.backend": "lsm",
@@ -166,7 +166,7 @@ def expected(runs=1):
 
 
 def orphans(operator):
-    """What the janitor leaves although the versions that it keeps do not need it."""
+    """Return the files that the janitor leaves although the kept versions do not need them."""
     storage = open_storage(str(operator), {})
     manifests = operator.glob("versions/*/*/manifest-*")
     last = max((1 << 48) - 1 - int(path.parent.parent.name, 16) for path in manifests)
@@ -281,9 +281,9 @@ def test_a_gateway_that_is_killed_comes_back_and_nothing_is_lost(remote, service
 
 
 def test_gateways_are_added_and_removed_while_a_query_runs(remote, service):
-    """It begins with none that answers, and learns of each change at some time.
+    """The query begins without a reachable gateway, and learns of each change later.
 
-    A gateway that was removed may still get what was on its way, and ends what it has.
+    A removed gateway may still get requests under way, and completes its jobs.
     """
     until(service.idle)
     remote.spark.conf.set("spark.forebay.compaction.remote.address", dead_address())
@@ -295,7 +295,7 @@ def test_gateways_are_added_and_removed_while_a_query_runs(remote, service):
     batches = 0
 
     def locally():
-        """How many results there are that the service did not leave."""
+        """Return the number of results that the service did not write."""
         operator = remote.operators()["changing"]
         return len(list(operator.glob("data/*/compaction-*/result"))) - (service.finished() - at)
 
@@ -309,7 +309,7 @@ def test_gateways_are_added_and_removed_while_a_query_runs(remote, service):
             batches += 1
 
     def feed_until_it_is_alone():
-        """Two more compactions in the job, while the gateway is sent none."""
+        """Wait for two more compactions in the job, and none in the gateway."""
         deadline = time.monotonic() + PATIENCE_S
         sent = None
         while sent != service.submitted():

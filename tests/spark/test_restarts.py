@@ -120,7 +120,7 @@ def test_a_batch_that_was_not_committed_is_run_again_from_the_same_version(stage
 
 
 def test_a_checkpoint_that_goes_back_further(stage):
-    """Batches 1 to 3 run again over versions that an older run has made (schedule 4)."""
+    """Batches 1 to 3 run again on versions that an older run has made (schedule 4)."""
     for _ in range(4):
         everybody(stage)
     stage.run(counted(stage, parallelism=2))
@@ -143,7 +143,7 @@ def test_changed_max_parallelism_names_the_number_to_pass(stage):
 
 
 class Expiring(KeyedProcessFunction):
-    """Counts rows; a count lives as long as told."""
+    """Counts rows; a count expires after the given TTL."""
 
     def __init__(self, ttl):
         self.ttl = StateTtlConfig(ttl)
@@ -158,7 +158,7 @@ class Expiring(KeyedProcessFunction):
 
 
 def batch_time_ms(stage, batch):
-    """When Spark planned a batch, as it wrote down."""
+    """Return the time at which Spark planned a batch, from its log."""
     metadata = (stage.checkpoint / "offsets" / str(batch)).read_text().splitlines()[1]
     return json.loads(metadata)["batchTimestampMs"]
 
@@ -183,7 +183,7 @@ def test_a_replay_expires_what_the_batch_expired(stage, backend):
 
 
 def test_retention_keeps_the_last_versions_and_the_janitor_clears_the_rest(stage):
-    """Every 3 versions, on a thread of a worker, while the query goes on."""
+    """A pass every 3 versions, on a thread of a worker, while the query continues."""
     stage.spark.conf.set("spark.forebay.retention", "3")
     stage.spark.conf.set("spark.forebay.janitor.min-age", "0s")
     for _ in range(25):
@@ -200,7 +200,7 @@ def test_retention_keeps_the_last_versions_and_the_janitor_clears_the_rest(stage
     assert 18 <= kept[0] <= 21
     operator = stage.operators()["counts"]
     assert len(list(operator.glob("data/*/*"))) <= 2 * (len(kept) + 6)
-    # Going back within the retention still works, from what was kept.
+    # Going back within the retention still works, from the kept versions.
     forget_batch(stage, 22)
     stage.run(counted(stage, parallelism=3))
     assert stage.rows(SCHEMA) == expected
@@ -244,7 +244,7 @@ def test_a_state_directory_that_is_older_than_the_checkpoint(stage):
 
 
 def test_a_new_operator_in_an_old_query(stage):
-    """An operator added to a running query begins empty only if it is said."""
+    """An operator added to a running query begins empty only with ``new_state=True``."""
     everybody(stage)
     stage.run(counted(stage))
     everybody(stage)

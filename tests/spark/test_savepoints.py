@@ -49,7 +49,7 @@ def query_id(checkpoint):
 
 
 def later(stage, name, **options):
-    """What a new query that sees `LATER` only gives out, beginning with other state."""
+    """Return the output of a new query that reads only `LATER` and begins with other state."""
     folder = stage.folder / f"input {name}"
     if not folder.exists():
         stage.put(*LATER, into=folder)
@@ -110,7 +110,7 @@ def test_a_copy_of_the_checkpoint_reads_on_with_a_fork(stage):
 
 
 def written(output):
-    """The rows of a file sink whose log does not begin with batch 0, so that Spark refuses it."""
+    """Return the rows of a file sink whose log does not begin with batch 0, which Spark refuses."""
     lines = [line for path in output.glob("*.json") for line in path.read_text().splitlines()]
     return sorted((row["user"], row["n"]) for row in map(json.loads, lines))
 

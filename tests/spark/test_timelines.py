@@ -1,4 +1,4 @@
-"""Copies of a checkpoint on one state directory: each query goes on with state of its own."""
+"""Copies of a checkpoint on one state directory: each query continues with its own state."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ class Add(KeyedProcessFunction):
 
 
 class Copy:
-    """A query, its checkpoint and its output; ``by`` tells whose state a value is of."""
+    """A query, its checkpoint and its output; ``by`` identifies the query that made a value."""
 
     def __init__(self, stage, name, by):
         self.stage, self.by = stage, by
         self.checkpoint, self.output = stage.folder / name, stage.folder / f"{name} output"
 
     def copied(self, name, by):
-        """With the sink's log, whose entries name files of the original's output."""
+        """Copy the checkpoint and the sink with its log, which names the original files."""
         copy = Copy(self.stage, name, by)
         shutil.copytree(self.checkpoint, copy.checkpoint)
         shutil.copytree(self.output, copy.output)
         return copy
 
     def run(self, *users, poison=None, where="true"):
-        """A run of the query on a file of these users, if there are any."""
+        """Run the query on a file of these users, if there are any."""
         if users:
             self.stage.put(*({"user": user} for user in users))
         df = keyed(
@@ -62,7 +62,7 @@ class Copy:
 
 @pytest.fixture(params=["1", "2"])
 def _log_format(spark, request):
-    """Both formats of the log of offsets; an older Spark has one."""
+    """Set the format of the offset log; older versions of Spark have only one."""
     key = "spark.sql.streaming.offsetLog.formatVersion"
     spark.conf.set(key, request.param)
     yield

@@ -1,4 +1,4 @@
-"""Timers on Spark: event time from a column, the batch's own time, other parallelism."""
+"""Timers on Spark: event time from a column, the batch's own time, changed parallelism."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EVENTS = "user string, at timestamp"
 
 
 class Sessions(KeyedProcessFunction):
-    """Says when a user has been quiet for ten minutes of event time."""
+    """Emits a user that has been quiet for ten minutes of event time."""
 
     def process_element(self, row, ctx):
         ctx.timers.register_event_time(row.at + timedelta(minutes=10))
@@ -37,7 +37,7 @@ class CoSessions(KeyedCoProcessFunction):
 
 
 class Later(KeyedProcessFunction):
-    """Comes back to each row at its own time and a moment later."""
+    """Registers timers at the time of each row's batch and a moment later."""
 
     def process_element(self, row, ctx):
         now = ctx.timers.processing_time
@@ -50,7 +50,7 @@ class Later(KeyedProcessFunction):
 
 
 class Marks(KeyedProcessFunction):
-    """Says where the watermark is."""
+    """Emits the watermark."""
 
     def process_element(self, row, ctx):
         yield row.user, str(ctx.timers.watermark)

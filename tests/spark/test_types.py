@@ -1,4 +1,4 @@
-"""Types on the way in and out, and keys of every type, on real Spark."""
+"""Input and output types, and keys of every type, on real Spark."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def groups(row, ctx):
 
 
 def check_groups(df, *columns):
-    """The JVM's key group of each key is the one that Python computes."""
+    """Check that the JVM and Python compute the same key group for each key."""
     rows = (
         keyed(df, *columns, uid="groups").process(groups, "key string, ours int, jvm int").collect()
     )
@@ -220,7 +220,7 @@ class Count(KeyedProcessFunction):
     ids=["integer", "decimal", "float", "timestamp in another zone", "two columns"],
 )
 def test_a_key_is_found_again_under_another_type(stage, before, after):
-    """On the backend that finds keys by their bytes."""
+    """Uses the backend that finds keys by their bytes."""
     rows = [{"user": "ann", "n": n} for n in range(1, 21)]
     schema = "key string, n long"
 

@@ -1,4 +1,4 @@
-"""What the driver shows of an error in a worker has the user's own file and line."""
+"""The driver's text for an error in a worker has the file and line of user code."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_the_driver_shows_the_users_line(session, make):
 
 
 def test_a_stream_names_error_and_line_in_the_message_of_its_exception(stage):
-    """As the reference says; the exception has no cause."""
+    """As documented in the reference; the exception has no cause."""
     stage.put({"user": "a"})
     result = keyed(stage.source(), "user", uid="u", parallelism=1).process(
         Record(), "user string, n long"

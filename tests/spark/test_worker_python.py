@@ -1,4 +1,4 @@
-"""A job that is started without its environment being active, as editors and notebooks do."""
+"""A job that is started without activating its environment, as in editors and notebooks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ JOB = Path(__file__).parents[1] / "jobs" / "by_path.py"
 
 
 def test_workers_run_the_python_that_started_the_job(tmp_path):
-    """The path has another python3 first."""
+    """Another ``python3`` is first on the path."""
     (tmp_path / "python3").write_text("#!/bin/sh\necho another python >&2\nexit 3\n")
     (tmp_path / "python3").chmod(0o755)
     env = {name: value for name, value in os.environ.items() if "PYSPARK_" not in name}

@@ -57,7 +57,8 @@ class InputRows:
         if self._kinds and kind not in self._kinds:
             had = ", ".join(f"{one!r:.100}" for one in self._kinds.values())
             raise ConfigurationError(
-                f"operator {self.uid!r}: the rows had keys such as {had}; {key!r:.100} is none"
+                f"operator {self.uid!r}: the rows had keys such as {had}, and "
+                f"{key!r:.100} is of another kind"
             )
 
     def ordered(self, rows: list[KeyedRow]) -> list[KeyedRow]:
