@@ -1,4 +1,4 @@
-"""RetryPolicy requests that failed transiently, with growing pauses, within a time budget."""
+"""Retry requests that failed transiently, with growing pauses, within a time budget."""
 
 from __future__ import annotations
 
