@@ -1,4 +1,4 @@
-"""Makes the toys importable, and gives what most tests need."""
+"""Makes the toys importable, and provides common fixtures."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def storage(state_dir):
 
 @pytest.fixture
 def remote():
-    """The compactor of the workers; that of the client is another object."""
+    """The compactor of the workers; the client has another object."""
     return toys.Concatenation()
 
 

@@ -1,7 +1,7 @@
-"""A query with everything that is real about it, whose troubles the test makes.
+"""A query of real parts, whose troubles the test injects.
 
-The engine, the lsm backend, the version protocol, gRPC, a gateway and workers; the test drives
-micro-batches, the clock of storage, and the troubles.
+The engine, the lsm backend, the version protocol, gRPC, a gateway and workers are real; the test
+drives micro-batches, the clock of storage, and the troubles.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BATCHES = 30
 
 
 class TroubledCompactor(LsmCompactor):
-    """Fails in passing as often as it is told to, and waits while it is held."""
+    """Fails transiently a given number of times, and waits while it is held."""
 
     def __init__(self):
         super().__init__()
@@ -60,9 +60,9 @@ class TroubledCompactor(LsmCompactor):
 
 
 class TroubledWorker(ThreadWorker):
-    """Is declared dead as often as it is told to; what it was given then is kept for later.
+    """Is declared dead a given number of times; the jobs it had then are kept for later.
 
-    Of what it leaves, something else becomes as often as `damages` says how.
+    Each item of `damages` alters one of its results.
     """
 
     async def run(self, given):
@@ -95,7 +95,7 @@ class TroubledPool(ThreadPool):
 
 
 class Query:
-    """One query, its service, and what its state must be."""
+    """One query, its service, and its expected state."""
 
     def __init__(self, **options):
         self.clock = ManualClock()
@@ -128,7 +128,7 @@ class Query:
         return self.pool.bodies[-1]
 
     def new_process(self, address=None, **options):
-        """The process ends, as those of Spark do, and another one goes on."""
+        """End the process, as Spark may do, and continue in another one."""
         self.end_process()
         given = {"connect_timeout_s": 5.0, "min_bytes": 0, "queue_timeout_s": 0.5, **options}
         given["addresses"] = (address or self.gateway.address,)
@@ -149,7 +149,7 @@ class Query:
         self.gateway = self.serve(port, **given)
 
     def batch(self, *, minutes=1, wait=True):
-        """A micro-batch, and then the end of the compactions under way."""
+        """Run a micro-batch, then wait for the running compactions to end."""
         self.clock.advance(timedelta(minutes=minutes))
         number = self.job.batch_id
         calls, after = [], dict(self.model)
@@ -171,13 +171,13 @@ class Query:
             self.client.poll(job_id, PATIENCE_S)
 
     def until_taken(self):
-        """Wait until a gateway has each job, or none wants it."""
+        """Wait until each job is at a gateway or was refused by all."""
         for tracked in list(self.client._jobs.values()):
             while not (tracked.address or tracked.local or tracked.status.phase.ended):
                 tracked.wait(0.005)
 
     def check(self):
-        """The state is what was written, and there is nothing beside what versions need."""
+        """Check that the state is as written, and that no object exists that no version needs."""
         found = self.job.scripts([(key, [("v.value",), ("l.get",)]) for key in KEYS])
         assert found == [[value, elements] for value, elements in self.model.values()]
         self.settle()
@@ -221,6 +221,6 @@ def run(query):
 
 
 def speak(query, side, **versions):
-    """Let one side be of another release, as far as the other one can see."""
+    """Make one side appear to the other as another release."""
     patch = query.stack.enter_context(pytest.MonkeyPatch.context())
     patch.setattr(side, "pack", lambda message: pack({**message, **versions}))

@@ -1,4 +1,4 @@
-"""A third party's plugin for workers of Ray, and what tests tell it and hear of it by files."""
+"""A third party's plugin for workers of Ray, and the files by which tests signal to it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from forebay_compaction_ray.client.service import RemoteCompactionService
 from forebay_compaction_ray.options import ClientSecurity, RemoteOptions
 
 THIRD_PARTY = '''
-"""A plugin that nobody here knows: its compactor does what a job's options say."""
+"""A plugin that no code here knows: its compactor follows a job's options."""
 import os, time
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.contract.compaction_job import CompactionResult
@@ -56,7 +56,7 @@ def forebay_compactors():
 
 
 def install_plugin(folder):
-    """What ``pip install`` of a third party's backend leaves."""
+    """Install the plugin like ``pip install`` of a third party's backend."""
     (folder / "toy_of_tests.py").write_text(textwrap.dedent(THIRD_PARTY))
     info = folder / "toy_of_tests-1.0.dist-info"
     info.mkdir()
@@ -65,7 +65,7 @@ def install_plugin(folder):
 
 
 def until(what, patience_s=PATIENCE_S):
-    """Wait for other processes."""
+    """Wait until other processes make a condition true."""
     deadline = time.monotonic() + patience_s
     while True:
         try:
@@ -78,7 +78,7 @@ def until(what, patience_s=PATIENCE_S):
 
 
 def job_doing(number, do, signals, **given):
-    made = job(number, now_us=time.time_ns(), **given)  # a time of its own: work of its own
+    made = job(number, now_us=time.time_ns(), **given)  # a unique time makes unique work
     return attrs.evolve(made, options={"do": do, "dir": str(signals)})
 
 
@@ -107,7 +107,7 @@ class Service:
         )
 
     def workers_up(self, count):
-        """Wait until so many are."""
+        """Wait until ``count`` workers are up."""
         until(lambda: self.hello()["workers"] == count)
 
     def hello(self):

@@ -1,4 +1,4 @@
-"""Messages: what other releases sent is understood, and what is none of ours is refused."""
+"""Messages of other releases are understood; data that is not a message is refused."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_arbitrary_bytes_are_refused_in_an_orderly_way(data):
 
 @given(st.data())
 def test_a_submission_with_a_field_of_another_kind(data):
-    """Whatever a peer puts into a field: a message, or an orderly refusal."""
+    """Any value of a field gives a message or an orderly refusal."""
     plain = SUBMISSION.to_plain()
     field = data.draw(st.sampled_from(sorted(plain["job"])))
     plain["job"][field] = data.draw(

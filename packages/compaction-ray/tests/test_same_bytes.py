@@ -1,4 +1,4 @@
-"""Sorted files compacted by a worker and in the job: the same bytes, whatever is in them."""
+"""Sorted files compacted by a worker and in the job have the same bytes, whatever their content."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def header(kind, *, ttl):
 
 
 def cells_of(rows, *, times):
-    """``rows``: (key group, key) → (kind, value, time)."""
+    """Make cells of ``rows``: (key group, key) → (kind, value, time)."""
     addresses = [group << 48 | int.from_bytes(key[:4], "big") for group, key in rows]
     return Cells.of(
         np.array(addresses, np.uint64),
@@ -138,7 +138,7 @@ def remote(state_dir, storage):
 
 @pytest.fixture
 def local(storage):
-    """The same service with a gateway that is not there: falls back."""
+    """The same service with an absent gateway, so that it falls back."""
     options = RemoteOptions(addresses=("127.0.0.1:1",), min_bytes=0, request_retries=0)
     with RemoteCompactionService(storage, options) as client:
         yield client
@@ -152,7 +152,7 @@ def prepared(files, options, target_bytes):
 
 
 def written(client, storage, given):
-    """Whatever lies below the job's prefix, without the prefix."""
+    """Return all objects below the job's prefix, by their names without the prefix."""
     client.submit(given)
     status = client.poll(given.id, PATIENCE_S)
     assert status.phase is CompactionPhase.DONE, status

@@ -1,4 +1,4 @@
-"""What no other try can mend stops the query, until somebody has mended it; nothing is hidden."""
+"""A fault that no retry can fix stops the query until somebody fixes it; nothing is hidden."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def wrong_token(query):
 
 
 def unknown_format(query):
-    """No worker has the backend's plugin."""
+    """Remove the backend's plugin from all workers."""
     query.pool._compactors = {"toy": Concatenation()}
     query.new_gateway()
     yield "no worker has a compactor"
@@ -113,7 +113,7 @@ def test_what_somebody_must_mend_stops_the_query_until_it_is_mended(query, troub
 
 
 def test_an_altered_result_stops_the_query_until_it_is_deleted(query):
-    """Nothing of it is installed; what it was made of is still there, and is compacted again."""
+    """Nothing of it is installed; its inputs still exist and are compacted again."""
     for _ in range(4):
         query.batch()
     query.body.damages = [lambda data: data[:-1] + bytes([data[-1] ^ 0xFF])]

@@ -1,4 +1,4 @@
-"""Whatever befalls the service, the state is that of an undisturbed query, and no file stays."""
+"""Whatever befalls the service, the state is as if undisturbed, and no unneeded file stays."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_undisturbed(query):
 
 
 def nothing_waits(query, number):
-    """Batches follow each other while compactions are under way."""
+    """Batches follow each other while compactions are running."""
     query.batch(wait=False)
 
 
@@ -39,7 +39,7 @@ def gateway_begins_again(query, number):
 
 
 def process_ends(query, number):
-    """Before its jobs were sent, or after; another one asks the gateway for those that were."""
+    """It ends before its jobs are sent, or after; another process asks the gateway for them."""
     query.batch(wait=False)
     if number % 4:
         query.until_taken()
@@ -102,7 +102,7 @@ def queue_is_full(query, number):
 
 
 def jobs_run_out_of_time(query, number):
-    """They are aborted at the gateway, tried again, and then done here."""
+    """They are aborted at the gateway, retried, and then done here."""
     if number == 4:
         query.compactor.go.clear()
         query.new_process(request_timeout_s=0.05, request_retries=1)
@@ -110,7 +110,7 @@ def jobs_run_out_of_time(query, number):
 
 
 def results_are_torn(query, number):
-    """What is there of them cannot be decoded; none of them counts."""
+    """Their stored parts cannot be decoded, so none of them counts."""
     if number % 3 == 0:
         query.body.damages = [lambda data: data[:-1]]
     query.batch()
@@ -119,7 +119,7 @@ def results_are_torn(query, number):
 
 def gateway_is_newer_and_understands(query, number):
     if number == 0:
-        speak(query, gateway_side, v=9, min_v=1, news="of a later release")
+        speak(query, gateway_side, v=9, min_v=1, news="from a later release")
     query.batch()
     assert number != BATCHES - 1 or query.count("done") > 1
 
@@ -183,7 +183,7 @@ def test_a_zombie_that_finishes_late_never_goes_live(query):
 
 
 def test_zombies_of_work_that_was_done_here_never_go_live(query):
-    """Every attempt is given up, the job compacts by itself, and then they all finish."""
+    """Every attempt is given up, the job compacts by itself, and then all attempts finish."""
     while not query.count("fallbacks"):
         query.body.deaths = 1
         query.batch()
@@ -205,7 +205,7 @@ def test_zombies_of_work_that_was_done_here_never_go_live(query):
 
 
 def test_a_result_of_a_run_that_went_back_is_ignored(query):
-    """The query is started again from an older version; what was submitted later is nobody's."""
+    """The query is restarted from an older version, so nobody owns jobs submitted later."""
     query.new_process(queue_timeout_s=PATIENCE_S)
     for _ in range(3):
         query.batch()

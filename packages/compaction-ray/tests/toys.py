@@ -1,4 +1,4 @@
-"""What the tests run against: a core over scripted workers, a gateway over threads, toy files."""
+"""Test doubles: a core over scripted workers, a gateway over threads, toy files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ QUICK = GatewayLimits(ping_every_s=0.05, stall_timeout_s=5.0)
 
 
 def job(number=1, *, file_format="toy", inputs=(), attempt=1, lease_s=600.0, now_us=1, size=100):
-    """A job of its own work, unless the number is the same."""
+    """Make a job, whose work is unique to ``number``."""
     return CompactionJob(
         id=secrets.token_hex(12),
         operator="query/op",
@@ -63,7 +63,7 @@ class Clock:
 
 
 class ScriptedWorker:
-    """Does nothing by itself: the test says how its jobs end, and whether it answers."""
+    """Does nothing by itself: the test decides how its jobs end, and whether it answers."""
 
     def __init__(self, worker_id, formats=("toy",)):
         self.id = worker_id
@@ -148,7 +148,7 @@ class ScriptedPool:
 
 
 async def settle():
-    """Let everything that is ready to run do so."""
+    """Let all tasks that are ready run."""
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -158,7 +158,7 @@ _stages: list[Stage] = []
 
 
 class Stage:
-    """A core over scripted workers; `in_loop` closes those that a test made."""
+    """A core over scripted workers; `in_loop` closes all cores that a test made."""
 
     def __init__(self, *, limits=LIMITS, formats=("toy",), **of_core):
         self.clock = Clock()
@@ -174,7 +174,7 @@ class Stage:
         return self.pool.workers
 
     async def later(self, seconds):
-        """Let time pass as a gateway does: in ticks."""
+        """Let time pass in ticks, as a gateway does."""
         end = self.clock.now + seconds
         while self.clock.now < end:
             self.clock.now = min(end, self.clock.now + 1.0)
@@ -191,7 +191,7 @@ class Stage:
 
 
 def in_loop(test):
-    """Runs a test in an event loop of its own."""
+    """Run a test in its own event loop."""
 
     async def closing(given):
         try:
@@ -208,7 +208,7 @@ def in_loop(test):
 
 
 class Concatenation:
-    """Joins its inputs into one file; can be held up, and can be made to fail."""
+    """Joins its inputs into one file; can be delayed, and made to fail."""
 
     format: ClassVar[str] = "toy"
     contract_version: ClassVar[int] = 2
@@ -251,7 +251,7 @@ class Concatenation:
 
 
 class ThreadWorker:
-    """A `WorkerBody` on threads of this process."""
+    """A worker whose `WorkerBody` runs on threads of this process."""
 
     def __init__(self, body: WorkerBody):
         self._body = body
@@ -277,7 +277,7 @@ class ThreadWorker:
 
 
 class ThreadPool:
-    """Workers of this process; ``storages`` are URLs, or storages that are open already."""
+    """Workers in this process; ``storages`` are URLs, or open storages."""
 
     worker_class = ThreadWorker
 
@@ -326,14 +326,14 @@ class RunningGateway:
         await settle()
         self._up.set()
         while not self._end.is_set():
-            with contextlib.suppress(TimeoutError):  # the time of the next tick has come
+            with contextlib.suppress(TimeoutError):  # the next tick is due
                 await asyncio.wait_for(self._end.wait(), self.limits.ping_every_s)
             self.core.tick()
         await self.server.close(0)
         await self.core.close()
 
     def on_loop(self, what: Callable[[], object]):
-        """Do something where the core lives."""
+        """Run a function on the core's loop."""
         done, found = threading.Event(), []
 
         def do():
@@ -364,7 +364,7 @@ def ended(client, given):
 
 
 def begun(client, remote):
-    """A job that runs, and waits for ``remote.go``."""
+    """Start a job that runs and waits for ``remote.go``."""
     remote.go.clear()
     given = job()
     client.submit(given)
@@ -385,6 +385,6 @@ def dead_address():
 
 @contextlib.contextmanager
 def black_hole():
-    """Accepts connections and never answers."""
+    """Return the address of a server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""The job's process is killed while a worker compacts for it; another process goes on."""
+"""The job's process is killed while a worker compacts for it; another process continues."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ while True:  # a micro-batch whenever the test lets it
 
 
 class HeldCompactor(LsmCompactor):
-    """Says when it begins, and waits until it may."""
+    """Signals that it begins, and waits for permission to continue."""
 
     def __init__(self):
         super().__init__()
@@ -83,7 +83,7 @@ def gateway(tmp_path, compactor):
 
 @pytest.fixture
 def killed_after(tmp_path, gateway, compactor):
-    """How many micro-batches a process had made when it was killed; a worker compacts for it."""
+    """Kill a process while a worker compacts for it; yield its number of micro-batches."""
     with subprocess.Popen(
         [sys.executable, "-c", CHILD, str(tmp_path), gateway.address],
         stdin=subprocess.PIPE,
@@ -104,7 +104,7 @@ def killed_after(tmp_path, gateway, compactor):
 
 @pytest.fixture
 def job(tmp_path, gateway, killed_after):
-    """The query, started again in this process where the other one left it."""
+    """The query, restarted in this process where the other one stopped."""
     storage = open_storage(str(tmp_path))
     options = RemoteOptions(addresses=(gateway.address,), min_bytes=0, connect_timeout_s=5.0)
     with RemoteCompactionService(storage, options) as client:
@@ -167,7 +167,7 @@ def test_a_job_that_ends_while_nobody_is_there(gateway, compactor, job, killed_a
 
 
 def test_what_nobody_comes_back_for_is_stopped_and_cleared(gateway, compactor, job, killed_after):
-    """The query goes on elsewhere, from before the job: it is the gateway's and the janitor's."""
+    """The query continues from before the job, which only the gateway and the janitor handle."""
     given = compactor.jobs[0]
     job.batch_id = 1
     gateway.on_loop(lambda: gateway.core.abort(given.id, "its lease is over"))

@@ -1,4 +1,4 @@
-"""The client and its gateways: none there, one that refuses, one that speaks something else."""
+"""The client and its gateways: absent, refusing, or speaking another protocol."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_endpoints_change_while_the_job_runs(client_of, gateway, storage, remote
 
 @pytest.mark.parametrize("strategy", ["fallback", "fail"])
 def test_when_all_gateways_were_removed_jobs_run_here(client_of, gateway, storage, own, strategy):
-    """Somebody took them away on purpose, so it is nothing to fail for."""
+    """They were removed on purpose, so that is no reason to fail."""
     Endpoints(storage).remove(gateway.address)
     client = client_of(gateway.address, failure_strategy=strategy)
     assert ended(client, job(1, attempt=1)).phase is CompactionPhase.DONE
@@ -111,7 +111,7 @@ def test_a_job_that_is_lost_when_all_gateways_were_removed_fails_nobody(
     assert own.runs == 1
 
 
-# -- what is told -------------------------------------------------------------------------------
+# -- reported events ----------------------------------------------------------------------------
 
 
 def test_a_gateway_that_is_back_is_told_what_happened_meanwhile(client_of, gateway, storage):
@@ -149,7 +149,7 @@ def test_gauges_tell_of_jobs_under_way_and_of_gateways_that_answer(client_of, ga
     assert client.metrics()["inflight"] == 1
     remote.go.set()
     assert client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
-    for number in range(2, 8):  # every other one asks the dead port first, until it is left alone
+    for number in range(2, 8):  # every other job tries the dead port first, until the breaker opens
         assert ended(client, job(number)).phase is CompactionPhase.DONE
     metrics = client.metrics()
     assert (metrics["inflight"], metrics[up[0]], metrics[up[1]]) == (0, 1, 0)
@@ -232,7 +232,7 @@ def test_a_draining_gateway_gets_nothing(client_of, gateway, remote, own):
 
 @contextlib.contextmanager
 def scripted(**answers):
-    """A server that answers what it is told to, whatever that is."""
+    """Start a server that gives scripted answers."""
     server = grpc.server(ThreadPoolExecutor(4))
     handlers = {
         name: grpc.unary_unary_rpc_method_handler(answer) for name, answer in answers.items()

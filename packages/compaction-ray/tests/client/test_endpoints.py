@@ -1,4 +1,4 @@
-"""The list of gateways that lies in the state directory."""
+"""The list of gateways that is stored in the state directory."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_old_lists_are_cleared(storage):
 
 def test_a_change_that_comes_when_its_place_was_cleared_is_kept(storage):
     class Slow(Endpoints):
-        """Reads, and goes on when many others have made changes."""
+        """Reads, and continues after many others have made changes."""
 
         hurried = False
 

@@ -1,4 +1,4 @@
-"""``forebay compaction …`` against a gateway of this process."""
+"""``forebay compaction …`` against a gateway in this process."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_doctor_goes_on_when_something_is_refused(there, gateway, monkeypatch):
 
 
 class ScriptedDescriptions:
-    """Answers `Describe` with one description after another, the last one again and again."""
+    """Answers `Describe` with one description after another, and repeats the last one."""
 
     def __init__(self, *workers_up, workers=2):
         self.answers = [{"workers": up, "worker_list": [{}] * workers} for up in workers_up]
@@ -216,7 +216,7 @@ def test_what_cannot_be_started(arguments, match):
 
 @pytest.fixture
 def started(monkeypatch, tmp_path):
-    """The specs with which gateways were to be started; no Ray is."""
+    """Records the specs of gateways to start, without starting Ray."""
     reason = "the extra [server] brings Ray, which it imports"
     cluster = pytest.importorskip("forebay_compaction_ray.ray_server.cluster", reason=reason)
     specs = []

@@ -1,4 +1,4 @@
-"""What the gateway refuses, for now or for good, and how it says so."""
+"""The gateway refuses jobs, temporarily or permanently, with the right errors."""
 
 from __future__ import annotations
 

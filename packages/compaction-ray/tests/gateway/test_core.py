@@ -1,4 +1,4 @@
-"""The lives of jobs in the gateway's core: scripted workers, and a clock that the test moves."""
+"""The lifecycle of jobs in the gateway's core, with scripted workers and a manual clock."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Whatever happens in whatever order: every entry is live exactly once, and all work gets done.
+"""In any order of events, every entry is live exactly once, and all work gets done.
 
-The owner of the state is played as the protocol has it, but careless: it takes whatever result of
-whatever attempt it finds, superseded ones and those of zombies too, and only the names of the files
-that are live keep it from taking one twice. What the gateway says of a job is held against what
-really became of it, so that a loss which is told as a fault, or two attempts at once, show.
+The model's owner of the state follows the protocol, but carelessly: it takes any result that it
+finds, even of superseded attempts and zombies, and only the names of the live files keep it from
+taking one twice. The gateway's reports on a job are compared with the job's true outcome, which
+exposes a loss that is reported as a fault, or two concurrent attempts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from forebay_state_api.contract.files import StateFile
 LIMITS = GatewayLimits(queue=3, jobs_per_client=4, deaths=2, ping_every_s=10.0)
 OPERATORS = 3
 ATTEMPTS = 3
-"""What was tried so often in vain, the owner does itself."""
+"""After this many failed attempts the owner does the work itself."""
 NUMBERS = st.integers(0, OPERATORS - 1)
 ANY = st.integers(0, 9)
 WAYS = st.sampled_from(["straight", "straight", "straight", "slow", "twice"])
@@ -40,9 +40,9 @@ class Pending:
 
     submission: Submission
     sent: bool = False
-    """A gateway may have it, or get it yet."""
+    """Whether a gateway may have it, or may still get it."""
     boot: str = ""
-    """The life of the gateway that took it for sure."""
+    """The incarnation of the gateway that certainly took it."""
     locally: bool = False
 
     @property
@@ -56,9 +56,9 @@ class Owner:
 
     number: int
     live: list[str] = attrs.field(factory=list)
-    """Names of files, the oldest first."""
+    """Names of live files, the oldest first."""
     files: dict[str, tuple[int, ...]] = attrs.field(factory=dict)
-    """The entries of all files that ever were live, by name."""
+    """The entries of all files that were ever live, by name."""
     written: int = 0
     pending: Pending | None = None
     jobs: list[object] = attrs.field(factory=list)
@@ -73,12 +73,12 @@ class Owner:
         self.written += 2
 
     def plan(self):
-        """A job for all files that are live."""
+        """Make a job for all live files."""
         inputs = [StateFile(name=n, size=10, range=ALL, meta={}) for n in self.live]
         self._name(submission(self.number, inputs=inputs))
 
     def again(self):
-        """The same work under another id and prefix."""
+        """Return the same work under another id and prefix."""
         old = self.pending.submission.job
         fresh = submission(self.number, inputs=old.inputs, attempt=old.attempt + 1)
         self._name(fresh)
@@ -88,7 +88,7 @@ class Owner:
         self.jobs.append(given.job)
 
     def install(self, job, entries):
-        """Read the output in place of the inputs, unless one of these is not live any more."""
+        """Replace the inputs by the output, unless one of them is no longer live."""
         inputs = [file.name for file in job.inputs]
         if not set(inputs) <= set(self.live):
             return
@@ -101,22 +101,22 @@ class Owner:
 
 @attrs.define
 class Truth:
-    """What really happened, whoever knows of it."""
+    """The true events, whoever knows of them."""
 
     results: dict[str, tuple[int, ...]] = attrs.field(factory=dict)
     """Prefix → entries of the output below it."""
     reported: dict[str, CompactionFault | None] = attrs.field(factory=dict)
-    """Job → how a worker said that it ended."""
+    """Job → the outcome that a worker reported."""
     deaths: Counter[str] = attrs.field(factory=Counter)
-    """Work → workers that died at it, in this life of the gateway."""
+    """Work → number of workers that died at it, in this incarnation of the gateway."""
     lost: set[str] = attrs.field(factory=set)
     """Jobs whose worker ended."""
     zombies: list[Submission] = attrs.field(factory=list)
-    """What processes that were given up still run."""
+    """Jobs that abandoned processes still run."""
     begun: set[str] = attrs.field(factory=set)
-    """Prefixes below which something was ever written."""
+    """Prefixes below which anything was ever written."""
     wrong: list[str] = attrs.field(factory=list)
-    """What must never happen, and did."""
+    """Violations: events that must never happen, and did."""
 
     def begin(self, given):
         if given.job.output_prefix in self.begun:
@@ -130,7 +130,7 @@ class Truth:
 
 
 class Process(ScriptedWorker):
-    """A worker that remembers what it runs, and may go on with it after it was given up."""
+    """A worker that remembers its jobs, and may continue them after it was given up."""
 
     truth: Truth
 
@@ -168,11 +168,11 @@ class GatewayAndOwners(RuleBasedStateMachine):
         self.clock, self.truth = Clock(), Truth()
         self.owners = [Owner(n) for n in range(OPERATORS)]
         self.late: list[tuple[Pending, str]] = []
-        """Submissions on the way; those of which another copy has arrived, with where it did."""
+        """Delayed submissions; with where another copy has already arrived, if one has."""
         self.asked: dict[str, float] = {}
-        """Jobs that the gateway must know → when it was last asked for them."""
+        """Jobs that the gateway must know → when it was last asked about them."""
         self.stopped: set[str] = set()
-        """Jobs that somebody wanted to stop."""
+        """Jobs that were asked to stop."""
         self._begin_again(workers)
 
     def run(self, work):
@@ -184,7 +184,7 @@ class GatewayAndOwners(RuleBasedStateMachine):
         return self.loop.run_until_complete(both())
 
     def do(self, what, *args):
-        """Call the core, which wants to be called on its loop."""
+        """Call the core on its loop."""
 
         async def call():
             return what(*args)
@@ -194,7 +194,7 @@ class GatewayAndOwners(RuleBasedStateMachine):
     @precondition(lambda self: self.truth.begun)
     @rule(workers=st.integers(1, 4))
     def begin_again(self, workers):
-        """The gateway's process ends, and with it, as far as it knows, its workers."""
+        """Restart the gateway's process; as far as it knows, its workers end with it."""
         self.run(self.core.close())
         self._begin_again(workers)
 
@@ -216,7 +216,7 @@ class GatewayAndOwners(RuleBasedStateMachine):
 
     @rule(number=NUMBERS, again=st.booleans(), way=WAYS)
     def submit(self, number, again, way):
-        """New work; or, with ``again``, what shows no sign of life, which may go on."""
+        """Submit new work, or with ``again`` work without a sign of life that may still run."""
         owner = self.owners[number]
         if owner.pending is None:
             owner.write()
@@ -237,7 +237,7 @@ class GatewayAndOwners(RuleBasedStateMachine):
 
     def _send(self, pending, way):
         if pending.locally or (pending.sent and pending.boot != self.core.boot):
-            return  # the client sends a job to one life of one gateway
+            return  # the client sends a job to a single incarnation of one gateway
         if way == "slow":
             if not pending.sent:
                 self.late.append((pending, ""))
@@ -271,7 +271,7 @@ class GatewayAndOwners(RuleBasedStateMachine):
 
     @rule(number=NUMBERS)
     def open(self, number):
-        """As the next micro-batch does: ask, then look for the result, then install or give up."""
+        """Act as the next micro-batch: ask, look for the result, then install it or give up."""
         owner, pending = self.owners[number], self.owners[number].pending
         if pending is None:
             return
@@ -298,7 +298,7 @@ class GatewayAndOwners(RuleBasedStateMachine):
         return view
 
     def _check(self, pending, view):
-        """What the gateway says of a job is what became of it."""
+        """Check that the gateway's view of a job matches its true outcome."""
         job_id, job = pending.id, pending.submission.job
         assert (view.phase is CompactionPhase.UNKNOWN) == (job_id not in self.asked)
         if view.phase is CompactionPhase.DONE:
@@ -315,7 +315,7 @@ class GatewayAndOwners(RuleBasedStateMachine):
 
     @rule(number=NUMBERS, which=ANY)
     def install_anything(self, number, which):
-        """Any result that lies there, of whichever attempt: nothing but names is in the way."""
+        """Install any stored result, of any attempt: only names can prevent it."""
         owner = self.owners[number]
         found = [job for job in owner.jobs if job.output_prefix in self.truth.results]
         if found:
@@ -344,7 +344,7 @@ class GatewayAndOwners(RuleBasedStateMachine):
 
     @rule(number=NUMBERS)
     def leave_the_queue(self, number):
-        """What surely never began is done by the job itself, under the prefix that it has."""
+        """A job that certainly never began is done by its owner, under the same prefix."""
         pending = self.owners[number].pending
         if pending is None or pending.locally:
             return
@@ -400,7 +400,7 @@ class GatewayAndOwners(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1.0, 10.0, 70.0, 700.0]))
     def wait(self, seconds):
-        """In ticks, but for what the gateway sleeps through."""
+        """Let time pass, in ticks except while the gateway is suspended."""
         end = self.clock.now + seconds
         self.clock.now = max(self.clock.now, end - 2 * LIMITS.stall_timeout_s)
         while self.clock.now < end:
@@ -410,7 +410,7 @@ class GatewayAndOwners(RuleBasedStateMachine):
         for job_id in over:
             del self.asked[job_id]
 
-    # -- what must hold -----------------------------------------------------------------------
+    # -- invariants ---------------------------------------------------------------------------
 
     @invariant()
     def every_entry_is_live_once_and_in_order(self):
@@ -420,7 +420,7 @@ class GatewayAndOwners(RuleBasedStateMachine):
 
     @invariant()
     def one_attempt_at_a_time(self):
-        """Workers run no second attempt at a work, but for one that was told to stop."""
+        """Workers never run two attempts at the same work, unless one was asked to stop."""
         if hasattr(self, "pool"):
             running = [w.given[j].work for w, j in self._running() if j not in w.aborted]
             assert len(running) == len(set(running))
@@ -437,7 +437,7 @@ class GatewayAndOwners(RuleBasedStateMachine):
         self.loop.close()
 
     def _finish_all(self):
-        """Once the trouble is over all work gets done, but what a worker said cannot be."""
+        """Once the trouble is over, all work gets done except work with a permanent fault."""
         for worker in self.pool.workers:
             worker.answers = worker.aborts_at_once = True
         self.scale(2)
@@ -471,7 +471,7 @@ class GatewayAndOwners(RuleBasedStateMachine):
 
 LEASE_S = submission().job.lease_s
 
-pytestmark = pytest.mark.timeout(600)  # of which a failure needs much, to be made short
+pytestmark = pytest.mark.timeout(600)  # minimising a failure takes long
 
 TestGatewayAndOwners = GatewayAndOwners.TestCase
 TestGatewayAndOwners.settings = settings(stateful_step_count=40, deadline=None)

@@ -1,4 +1,4 @@
-"""The server: who may talk to it, and what it answers to those who do not speak its language."""
+"""The server: access control, and answers to peers that do not speak its protocol."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_a_job_that_another_process_watches_is_not_released_with_the_answer(serv
     with serve() as gateway:
         asked, given = asking(gateway.address), submission(1)
         asked.submit(given)
-        asked.poll(given.job.id)  # as one that found it does: only owners say ``forget``
+        asked.poll(given.job.id)  # like a client that found it: only owners pass ``forget``
         assert asked.poll(given.job.id, 5.0, forget=True).phase is CompactionPhase.DONE
         assert asked.poll(given.job.id, forget=True).phase is CompactionPhase.DONE
         asked.release(given.job.id)

@@ -1,4 +1,4 @@
-"""Workers that die, fall silent, are killed, come and go, and which of them gets a job."""
+"""Workers die, fall silent, are killed, start and end; and the policy picks one for a job."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def test_a_dead_worker_loses_its_job_and_comes_back():
 
 @in_loop
 async def test_a_job_that_was_given_to_the_next_life_of_a_worker_is_not_lost_with_the_last():
-    """It died while it had nothing to do, and nobody noticed until it was pinged."""
+    """It died while idle, and nobody noticed before the next ping."""
     stage = Stage()
     (worker,) = await stage.up()
     worker.die()
@@ -85,7 +85,7 @@ async def test_a_silent_worker_gets_no_jobs_and_is_killed_in_the_end():
 
 @in_loop
 async def test_a_killed_worker_that_still_answers_gets_no_job():
-    """Killing takes its time, as Ray does it."""
+    """Killing takes time, as it does in Ray."""
     stage = Stage()
     (worker,) = await stage.up()
     worker.dies_at_once = False
@@ -133,7 +133,7 @@ async def test_what_a_killed_worker_tells_later_is_ignored():
     (worker,) = await stage.up()
     one = await stage.submit()
     kept = worker.running[one]
-    worker.running = {}  # the process goes on although it was killed: a zombie
+    worker.running = {}  # the process continues although it was killed: a zombie
     worker.progress[one] = JobProgress(bytes_in=0, bytes_out=0, age_s=99.0)
     stage.core.worker_set.kill(stage.core.worker_set.workers["w0"], "stalled", "no step")
     await settle()
@@ -234,7 +234,7 @@ async def test_a_gateway_that_was_suspended_gives_an_abort_its_time():
 
 @in_loop
 async def test_one_answer_about_a_step_long_ago_is_not_enough():
-    """Worker and gateway were both suspended: the job makes its next step at once."""
+    """Worker and gateway were both suspended; the job makes its next step at once."""
     stage = Stage()
     (worker,) = await stage.up()
     one = await stage.submit()

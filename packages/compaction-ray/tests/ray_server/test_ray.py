@@ -1,4 +1,4 @@
-"""The real thing: a Ray of this machine, actors, gRPC, files; processes are killed and stopped."""
+"""Real Ray on this machine, with actors, gRPC and files; processes are killed and stopped."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(170)]
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """One Ray for all; its processes find the third party's plugin."""
+    """One Ray for all tests; its processes find the third party's plugin."""
     folder = tmp_path_factory.mktemp("site")
     install_plugin(folder)
     paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -47,7 +47,7 @@ def cluster(tmp_path_factory):
 LIMITS = GatewayLimits(
     ping_every_s=0.3, ping_misses=2, stall_timeout_s=6.0, abort_timeout_s=6.0, drain_timeout_s=60.0
 )
-"""A worker on a busy machine is late by seconds, and is not to be killed for that."""
+"""A worker on a busy machine is late by seconds, and must not be killed for that."""
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def signals(tmp_path):
 
 
 def tried_again(service, signals):
-    """What becomes of the next attempt at the job's work."""
+    """Return the outcome of the next attempt at the job's work."""
     again = job_doing(1, "", signals, attempt=2)
     service.client.submit(again)
     return service.client.poll(again.id, PATIENCE_S).phase
@@ -142,7 +142,7 @@ def test_work_that_kills_two_workers_gets_no_third(service, signals):
 
 
 def test_a_stopped_worker_is_noticed_killed_and_its_late_end_changes_nothing(service, signals):
-    """The zombie: it is declared lost, its process goes on later, and nothing of it goes live."""
+    """A zombie is declared lost; its process continues later, but its output never goes live."""
     given = job_doing(1, "wait", signals)
     service.client.submit(given)
     pid = begun(signals, given)
@@ -208,7 +208,7 @@ def test_more_workers_than_there_is_room_for(service, signals):
 
 
 def test_a_ray_of_its_own_has_room_for_any_number_of_workers(service):
-    """As `start` without a cluster: its Ray has as many CPUs as it began with workers."""
+    """Like `start` without a cluster: its Ray has as many CPUs as it had workers at the start."""
     demanding = attrs.evolve(service.spec, port=0, worker_cpus=2.0, worker_resources={"ssd": 1.0})
     actor, address = start_gateway(without_demands(demanding), name="roomy", detached=False)
     gateway = Gateway(address, ClientSecurity(), timeout_s=5.0)
@@ -281,7 +281,7 @@ def test_stopping_waits_for_jobs(service, signals):
 
 
 def test_no_ray_at_an_address():
-    """In a process of its own: this one is connected already."""
+    """Runs in a separate process, because this one is already connected."""
     code = (
         "from forebay_compaction_ray.ray_server.cluster import connected\n"
         "from forebay_state_api.errors import ConfigurationError\n"

@@ -11,7 +11,7 @@ from forebay_compaction_ray.ray_server.metrics import RayMetrics
 
 
 class Gauge:
-    """As Ray's, with what it was made with and what it was set to."""
+    """Like Ray's gauge, but records its constructor's arguments and its values."""
 
     made: dict[str, Gauge]
 
@@ -57,6 +57,6 @@ def test_all_numbers_are_shown_with_their_labels(gauges, metrics):
 
 
 def test_where_nothing_exports_them_nothing_happens(metrics):
-    """As with Ray alone, without ``ray[default]``: its gauges lead nowhere."""
+    """As with plain Ray, without ``ray[default]``: its gauges export nothing."""
     RayMetrics().show(metrics)
     assert metrics.value("queue_depth") == 3

@@ -1,4 +1,4 @@
-"""Nodes that come and go, and one that hangs while its worker goes on: a cluster of processes."""
+"""Nodes join and leave, and one hangs while its worker continues: a cluster of processes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from forebay_state_api.storage.opening import open_storage
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(170)]
 
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 1024 * 1024}
-# A node that hangs is dead after some ten seconds; one that is slow to start has as long.
+# A hanging node counts as dead after some ten seconds; a slowly starting one has as long.
 QUICK = {
     "health_check_initial_delay_ms": 5000,
     "health_check_period_ms": 1000,
@@ -40,7 +40,7 @@ QUICK = {
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """A head without room for workers, on which the gateway is."""
+    """A head node without room for workers, on which the gateway runs."""
     folder = tmp_path_factory.mktemp("site")
     install_plugin(folder)
     with pytest.MonkeyPatch.context() as patch:
@@ -104,10 +104,10 @@ def test_a_zombie_that_finishes_late_never_goes_live(cluster, service, tmp_path)
     service.client.submit(given)
     zombie = begun(tmp_path, given)
     raylet = node.all_processes["raylet"][0].process.pid
-    os.kill(raylet, signal.SIGSTOP)  # Ray takes the node for dead; the worker knows nothing of it
+    os.kill(raylet, signal.SIGSTOP)  # Ray considers the node dead; the worker does not notice
     try:
         assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.LOST
-        os.kill(zombie, 0)  # it lives
+        os.kill(zombie, 0)  # it is alive
         other = cluster.add_node(**NODE)
         again = job_doing(1, "", tmp_path, attempt=2)
         service.client.submit(again)

@@ -1,4 +1,4 @@
-"""The inside of a worker, without what carries it."""
+"""The inside of a worker, without Ray."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def body(state_dir, storage, compactor):
 
 
 def begun(body, given):
-    """The job on a thread; gives the thread and where its outcome will be."""
+    """Run the job on a thread; return the thread and the list that will hold its outcome."""
     found = []
     thread = threading.Thread(target=lambda: found.append(body.run(given)))
     thread.start()
