@@ -54,7 +54,7 @@ class Model:
 
 
 def holds(model: Model, empty: Any) -> list[list[Any]]:
-    """What is stored of each key, where ``empty`` is no value."""
+    """Return each key's stored contents; ``empty`` represents a missing value."""
     return [
         [model.values.get(key, empty), model.lists.get(key, []), model.maps.get(key, {})]
         for key in KEYS
@@ -62,7 +62,7 @@ def holds(model: Model, empty: Any) -> list[list[Any]]:
 
 
 def read(job: KeyedJob) -> list[list[Any]]:
-    """What a micro-batch of the job reads."""
+    """Read all states of all keys in a micro-batch of the job."""
     found = job.scripts([(key, [("v.value",), ("l.get",), ("m.items",)]) for key in KEYS])
     return [[value, elements, dict(entries)] for value, elements, entries in found]
 
