@@ -1,4 +1,4 @@
-"""Relative links in the pages lead to existing files and headings."""
+"""Links in the pages lead somewhere, and the files that pages and sources name exist."""
 
 from __future__ import annotations
 
@@ -9,7 +9,18 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
+FILE = re.compile(r"`([\w/.]+(?:\{[\w,]+\}[\w/.]*)?\.py)`")
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("packages/*/README.md"), *ROOT.glob("docs/**/*.md")])
+FOR_CONTRIBUTORS = sorted([ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/decisions/*.md")])
+
+
+def expanded(span: str) -> list[str]:
+    """The names that braces stand for: ``a/{b,c}.py`` is two files."""
+    before, brace, rest = span.partition("{")
+    if not brace:
+        return [span]
+    inside, _, after = rest.partition("}")
+    return [f"{before}{one}{after}" for one in inside.split(",")]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -23,3 +34,21 @@ def test_every_page_of_the_docs_is_in_their_index():
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     pages = [str(page.relative_to(ROOT / "docs")) for page in ROOT.glob("docs/**/*.md")]
     assert [page for page in pages if page != "README.md" and page not in index] == []
+
+
+@pytest.mark.parametrize("page", FOR_CONTRIBUTORS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_python_files_named_in_pages_for_contributors_exist(page):
+    names = [name for span in FILE.findall(page.read_text("utf-8")) for name in expanded(span)]
+    known = [str(path.relative_to(ROOT)) for path in ROOT.glob("[!.]*/**/*.py")]
+    missing = [name for name in names if not any(f"/{path}".endswith(f"/{name}") for path in known)]
+    assert missing == []
+
+
+def test_pages_named_in_sources_exist():
+    named = {
+        (str(file.relative_to(ROOT)), page)
+        for file in ROOT.glob("packages/*/src/**/*.py")
+        for page in re.findall(r"\bdocs/[\w./-]+\.md\b", file.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 10
+    assert [(file, page) for file, page in named if not (ROOT / page).exists()] == []
