@@ -120,7 +120,7 @@ def test_what_keyed_refuses(stage, spark):
     bounded = spark.createDataFrame([("ann", 1)], SCHEMA)
     with pytest.raises(ConfigurationError, match="restore_from= needs query="):
         totals(stage, bounded, restore_from="x")
-    with pytest.raises(ConfigurationError, match="says something with restore_from="):
+    with pytest.raises(ConfigurationError, match="only applies together with restore_from="):
         totals(stage, allow_non_restored=True)
     with pytest.raises(ConfigurationError, match="a query's id or name, or a RestoreFrom, not 3"):
         totals(stage, restore_from=3)

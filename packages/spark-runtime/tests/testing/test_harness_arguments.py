@@ -283,7 +283,10 @@ def test_how_long_other_threads_are_waited_for():
         ({"drain_timeout": "soon"}, "drain-timeout"),
         ({"uid": ""}, "needs uid="),
         ({"restore_from": 3}, "restore_from= is a query's id or name"),
-        ({"allow_non_restored": True}, "allow_non_restored= says something with restore_from="),
+        (
+            {"allow_non_restored": True},
+            "allow_non_restored= only applies together with restore_from=",
+        ),
         ({"key_type": set}, "key of operator 'test'"),
     ],
 )
@@ -367,8 +370,8 @@ def test_what_is_given_out_and_is_no_row(row, form):
     [
         (lambda state: [state.async_value()], "was not awaited"),
         (lambda state: {"n": state.async_value()}, "was not awaited"),
-        (lambda state: state, "what it holds goes out"),
-        (lambda state: ((state,),), "what it holds goes out"),
+        (lambda state: state, "emit its content instead"),
+        (lambda state: ((state,),), "emit its content instead"),
     ],
     ids=["in a list", "in a dict", "state", "state in tuples"],
 )

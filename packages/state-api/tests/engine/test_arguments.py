@@ -31,7 +31,7 @@ def test_what_restore_from_accepts():
 @pytest.mark.parametrize(
     ("given", "allow", "message"),
     [
-        (None, True, "allow_non_restored= says something with restore_from="),
+        (None, True, "allow_non_restored= only applies together with restore_from="),
         (3, False, "or a RestoreFrom, not 3"),
         ("", False, "the query id is an empty string"),
     ],

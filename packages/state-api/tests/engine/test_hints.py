@@ -279,7 +279,7 @@ def test_rows_before_the_first_record_are_refused(job):
         def open(self, context):
             context.collect(("x",))
 
-    with pytest.raises(StateAccessError, match=r"Early gave out \('x',\) before the first record"):
+    with pytest.raises(StateAccessError, match=r"Early emitted \('x',\) before the first record"):
         job.run(Early(), ROWS)
 
 

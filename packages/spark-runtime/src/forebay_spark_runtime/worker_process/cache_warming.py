@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from forebay_state_api.daemon_pool import DaemonPool
 
 if TYPE_CHECKING:
-    from forebay_state_api.engine.prefetch import Siblings
+    from forebay_state_api.engine.prefetch import SiblingCaches
 
 _log = logging.getLogger(__name__)
 
@@ -37,13 +37,13 @@ class CacheWarmer:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._latest: dict[str, Siblings] = {}
+        self._latest: dict[str, SiblingCaches] = {}
         """The siblings to catch up with, by the operator's directory."""
         self._commits = 0
         self.pool = DaemonPool("forebay-cache-warming")
         self._running = False
 
-    def keep_warm(self, siblings: Siblings | None) -> None:
+    def keep_warm(self, siblings: SiblingCaches | None) -> None:
         """Keep up with ``siblings`` from now on, in place of an earlier subtask's."""
         if siblings is None:
             return

@@ -1,4 +1,4 @@
-"""What operators and harnesses are told, checked: errors name the argument and what it takes."""
+"""Check the arguments of operators and harnesses; errors name the argument and its valid values."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ MAX_PARALLELISM: Final = 32_768
 
 
 def checked_flag(given: object, name: str, uid: object) -> bool:
-    """An argument that is true or false, written as settings are."""
+    """Return a boolean argument, which may be written as in settings."""
     flag: bool = Setting(name, bool, None, "").value_of(given, key=f"operator {uid!r}: {name}")
     return flag
 
 
 def checked_uid(uid: object) -> str:
-    """The operator's name in its query."""
+    """Return the operator's name in its query, checked."""
     if not isinstance(uid, str) or not uid:
         raise ConfigurationError(
             "keyed() needs uid=: a name that the operator's state is found under after a restart, "
@@ -35,12 +35,12 @@ def checked_uid(uid: object) -> str:
 def checked_restore(
     given: object, *, allow_non_restored: object, uid: object
 ) -> RestoreFrom | None:
-    """What ``restore_from=`` and ``allow_non_restored=`` say together."""
+    """Return the `RestoreFrom` for ``restore_from=`` and ``allow_non_restored=``."""
     allowed = checked_flag(allow_non_restored, "allow_non_restored", uid)
     if given is None:
         if allowed:
             raise ConfigurationError(
-                f"operator {uid!r}: allow_non_restored= says something with restore_from="
+                f"operator {uid!r}: allow_non_restored= only applies together with restore_from="
             )
         return None
     asked = RestoreFrom(given) if isinstance(given, str) else given
@@ -53,7 +53,7 @@ def checked_restore(
 
 
 def checked_max_parallelism(given: object, uid: str) -> int:
-    """The number of key groups."""
+    """Return the number of key groups, checked."""
     if not isinstance(given, int) or not is_count(given) or given > MAX_PARALLELISM:
         raise ConfigurationError(
             f"operator {uid!r}: max_parallelism is 1 … {MAX_PARALLELISM}, not {given!r}"
@@ -62,7 +62,7 @@ def checked_max_parallelism(given: object, uid: str) -> int:
 
 
 def checked_parallelism(given: object, max_parallelism: int, uid: str) -> int:
-    """The number of subtasks."""
+    """Return the number of subtasks, checked."""
     if not isinstance(given, int) or not is_count(given):
         raise ConfigurationError(
             f"operator {uid!r}: parallelism is a positive number, not {given!r}"
@@ -77,19 +77,19 @@ def checked_parallelism(given: object, max_parallelism: int, uid: str) -> int:
 
 
 def is_count(value: object) -> bool:
-    """Whether this is a whole number from 1."""
+    """Return whether this is a whole number, at least 1."""
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def no_event_time(uid: str) -> ConfigurationError:
-    """Lateness was given alone."""
+    """Return the error for lateness without event times."""
     return ConfigurationError(
         f"operator {uid!r}: allowed_lateness= goes with event_time=, a column"
     )
 
 
 def checked_lateness(allowed_lateness: Any, uid: str) -> int:
-    """How late rows may be, in µs."""
+    """Return how late rows may be, in µs."""
     lateness = allowed_lateness if allowed_lateness is not None else timedelta(0)
     if isinstance(lateness, (int, float)) and not isinstance(lateness, bool):
         lateness = timedelta(seconds=lateness)

@@ -1,4 +1,4 @@
-"""From a descriptor to a state object over the backend's table."""
+"""Make a descriptor's state object over the backend's table."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DeclaredState:
         codec: ValueCodec,
         sweep: Sweep | None,
     ) -> None:
-        """``sweep`` is what is cleaned up incrementally."""
+        """``sweep`` is the state's incremental clean-up, if any."""
         self.descriptor = descriptor
         self.spec = spec
         self.table = host.backend.table(spec)
@@ -45,7 +45,7 @@ class DeclaredState:
 
     @property
     def reads_ahead(self) -> bool:
-        """A point state whose cells are not all in memory."""
+        """Whether it is a point state whose cells are not all in memory."""
         return self.spec.shape is Shape.POINT and not self.state.space_of(None).complete
 
     def read_ahead(self, wanted: Mapping[Any, int], batch_size: int, executor: Executor) -> int:
@@ -60,11 +60,11 @@ class DeclaredState:
         return len(unknown)
 
     def cells_held(self) -> int:
-        """Cells in memory that `hand_over` would let go."""
+        """The number of cells in memory that `hand_over` would release."""
         return sum(len(space.cells) for space in self.state.spaces.values() if not space.complete)
 
     def hand_over(self) -> None:
-        """Give what was written to the table."""
+        """Pass the writes to the table."""
         changes = self.state.changes()
         if changes:
             self.table.apply(changes)
@@ -74,7 +74,7 @@ class DeclaredState:
                 space.cells.clear()
 
     def clean_up(self, records: int, now_us: int) -> None:
-        """Make the checks that the accesses of a micro-batch of ``records`` have earned."""
+        """Make the clean-up checks due after a micro-batch of ``records``."""
         if self._sweep is not None:
             accesses = getattr(self.state, "accesses", 0)
             self._sweep.run(self.table, records, accesses, now_us)
@@ -92,9 +92,9 @@ def declare(host: StateHost, descriptor: StateDescriptor) -> DeclaredState:
 def spec_of(
     descriptor: StateDescriptor, key_codec: ValueCodec, uid: str
 ) -> tuple[TableSpec, ValueCodec]:
-    """The table that a backend is asked for, and the codec of the values that the user sees.
+    """Return the spec of the backend's table, and the codec of the values that the user sees.
 
-    Without what clean-up the backend is to do, and without what is stored of the state.
+    The spec does not include the clean-up or the stored generations yet.
     """
     what = f"state {descriptor.name!r} of operator {uid!r}"
     shape = KINDS[descriptor.kind].shape

@@ -1,4 +1,4 @@
-"""Whether two descriptors of one name declare one state, and in what they differ."""
+"""Compare two descriptors of one name: whether they declare the same state, and how they differ."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def disagreement(known: StateDescriptor, other: StateDescriptor) -> str | None:
-    """In what two descriptors differ, for a message; ``None`` if they declare one state.
+    """Return how two descriptors differ, for a message; ``None`` if they declare the same state.
 
     Types, times to live and defaults are compared by ``==``, codecs by their class, functions by
-    their code, and instances of function classes by their class: not by what they hold.
+    their code, and instances of function classes by their class, not by their fields.
     """
     if known.kind != other.kind:
         return f"kind ({known.kind} and {other.kind})"
@@ -41,7 +41,7 @@ def _same(name: str, one: Any, other: Any) -> bool:
 
 
 def _code(function: Any) -> Any:
-    """What tells functions apart: their code, the name of those written in C, else their class."""
+    """Return a function's code, a C function's name, or else the object's class."""
     return getattr(function, "__code__", None) or getattr(function, "__name__", type(function))
 
 

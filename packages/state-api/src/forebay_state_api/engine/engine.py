@@ -1,4 +1,4 @@
-"""Drives one function over the keyed rows of one subtask and micro-batch."""
+"""Run one function over the keyed rows of one subtask and micro-batch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from forebay_state_api.engine.scheduler import Scheduler
 from forebay_state_api.engine.task_thread import GuardedContext, others_live, unwatch, watch
 from forebay_state_api.engine.timers.cells import DIRECTORY, TIMERS
 from forebay_state_api.engine.timers.service import EngineTimers, NoTimers
-from forebay_state_api.engine.timers.watermark import Times
+from forebay_state_api.engine.timers.watermark import TimerClocks
 from forebay_state_api.errors import (
     ConfigurationError,
     ForebayError,
@@ -68,19 +68,19 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 SPILL_CELLS: Final = 50_000
-"""Cells read or written that the engine holds before it hands writes to a backend whose tables are
-not resident, and forgets what it read."""
+"""Number of cells that the engine holds before it hands writes to a backend whose tables are not
+resident, and forgets the cells that it read."""
 
 FIRED_AT_ONCE: Final = 8_192
-"""Timers that fire before writes may be handed over, and rows taken."""
+"""Timers that fire before writes may be handed over and rows taken."""
 
 _warned: Final[set[object]] = set()
-"""Operators that were warned in this process: about synchronous accesses that wait, and, with the
-function's name beside the uid, about reads that were dropped."""
+"""Warnings already given in this process: by uid about synchronous accesses that wait, by uid and
+function name about reads that were dropped."""
 
 
 class Engine:
-    """One function over one opened backend. Used by one thread, the task thread."""
+    """Runs one function on one opened backend. Used by one thread, the task thread."""
 
     def __init__(
         self,
@@ -93,14 +93,13 @@ class Engine:
         settings: EngineSettings | None = None,
         operator_state: OperatorState | None = None,
         lineages: Mapping[str, Lineage] | None = None,
-        times: Times | None = None,
+        times: TimerClocks | None = None,
         has_event_time: bool = False,
     ) -> None:
-        """``operator_state`` is that of ``function``; without it only keyed state is run.
+        """``operator_state`` belongs to ``function``; without it there is only keyed state.
 
-        ``lineages`` tell how the states that the backend has opened were declared.
-
-        ``times`` are those that timers go by, ``now_us`` and no watermark if not given.
+        ``lineages`` are the earlier declarations of the states that the backend has opened.
+        ``times`` are the clocks of timers; default: ``now_us`` and no watermark.
         """
         self.function = function
         self.operator_state = operator_state
@@ -126,21 +125,21 @@ class Engine:
             fail=self.fail,
         )
         self.rows_out: list[Any] = []
-        """Rows given out and not yet taken by `take_rows`."""
+        """Rows emitted and not yet taken by `take_rows`."""
         self.states: dict[str, DeclaredState] = {}
         self.counters = self.scheduler.counters
         self._opening = False
         self._opened = False
         self._guarded = False
-        """States and timers check which thread uses them."""
+        """Whether states and timers check which thread uses them."""
         self._waited_for: str | None = None
         self._failure: FunctionError | None = None
-        """What fails the micro-batch although the user's code may have caught it."""
+        """An error that fails the micro-batch even if the user's code caught it."""
         self._phase: str | None = None
-        """Name of the method that runs, where it is not a record method."""
+        """Name of the running method, if it is not a record method."""
         self.timers: EngineTimers | None = None
-        """Of a function that has timers, from `open` on."""
-        self._times = Times(now_us=now_us) if times is None else times
+        """Set from `open` on, for a function with timers."""
+        self._times = TimerClocks(now_us=now_us) if times is None else times
         self._has_event_time = has_event_time
         self._methods = record_methods(function)
         self._timer_side = len(self._methods)
@@ -153,15 +152,15 @@ class Engine:
         context._declare = self._declare
         context._set_namespace = self._set_namespace
         context.collect = self.rows_out.append
-        # No `Timers`: every use of it is an error that says so.
+        # Not a `Timers`: every use of it raises an explanatory error.
         context.timers = NoTimers(function_name(function))  # type: ignore[assignment]
 
     # -- life ---------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Call what the function has of the methods before its first record.
+        """Call those methods of the function that run before its first record.
 
-        In ``initialize_state`` and ``open`` it declares its states.
+        In ``initialize_state`` and ``open`` the function declares its states.
         """
         operator = self.operator_state
         watch(self.guard)
@@ -180,7 +179,7 @@ class Engine:
         self._declaring(is_open=False)
         if self.rows_out:
             raise StateAccessError(
-                f"{function_name(self.function)} gave out {self.rows_out[0]!r:.200} before the "
+                f"{function_name(self.function)} emitted {self.rows_out[0]!r:.200} before the "
                 "first record: ctx.collect is for record methods, callbacks and on_timer"
             )
         if operator is not None:
@@ -190,7 +189,7 @@ class Engine:
     def process(
         self, rows: Iterable[Any], keys: Sequence[Any], groups: Sequence[int], side: int = 0
     ) -> None:
-        """Admit records in order; what cannot end yet stays in flight, its requests under way.
+        """Admit records in order; records that cannot end yet stay in flight with their requests.
 
         Timers that were due when the micro-batch began have fired before the first one.
         """
@@ -211,7 +210,7 @@ class Engine:
         self._spill()
 
     def fire_timers(self) -> bool:
-        """Fire some timers that are due, before the first record; whether there may be more."""
+        """Fire some due timers before the first record; return whether there may be more."""
         timers = self.timers
         if timers is None or not timers.pending:
             return False
@@ -227,7 +226,7 @@ class Engine:
         return timers.pending
 
     def drain(self) -> None:
-        """Until every record has ended, and every timer that is due has fired."""
+        """Run until every record has ended, and every due timer has fired."""
         while self.fire_timers():
             pass
         with _UserCode(self, None):
@@ -239,7 +238,7 @@ class Engine:
                 self.fire_timers()
 
     def hand_over(self) -> None:
-        """Give the writes to the backend; what was read is forgotten where it may change."""
+        """Pass the writes to the backend, and forget cells that were read and may change."""
         with _UserCode(self, None):
             self.scheduler.settle()
         self.context._key = NO_KEY
@@ -249,7 +248,7 @@ class Engine:
             self.timers.hand_over()
 
     def clean_up(self) -> None:
-        """Have the tables sweep out what has expired; after the last `hand_over`."""
+        """Let the tables remove expired data; called after the last `hand_over`."""
         for state in self.states.values():
             state.clean_up(self.counters.records, self.now_us)
 
@@ -261,21 +260,21 @@ class Engine:
                 self.operator_state.snapshot()
 
     def take_rows(self) -> list[Any]:
-        """The rows given out since the last call."""
+        """Return the rows emitted since the last call."""
         rows = self.rows_out.copy()
         self.rows_out.clear()
         self.counters.rows_out += len(rows)
         return rows
 
     def finish(self) -> None:
-        """Drain and hand all writes over: what a commit needs before it."""
+        """Drain and hand all writes over, as a commit requires."""
         self.drain()
         self.hand_over()
 
     def close(self, *, failed: bool = False) -> None:
-        """Call the function's ``close`` and let go of the threads.
+        """Call the function's ``close`` and release the threads.
 
-        After a failure an exception of ``close`` is logged and dropped in favour of the first one.
+        After a failure an exception of ``close`` is only logged, in favour of the first one.
         """
         self.context._key = NO_KEY
         self.context.collect = _collect_after_end
@@ -294,7 +293,7 @@ class Engine:
 
     @property
     def metrics(self) -> EngineMetrics:
-        """A reading of the engine."""
+        """Return the engine's current metrics."""
         return attrs.evolve(
             self.counters,
             in_flight=len(self.scheduler.busy),
@@ -304,15 +303,15 @@ class Engine:
         )
 
     def descriptions(self) -> dict[str, dict[str, Any]]:
-        """State name → description, of the declared states and of the timers."""
+        """Return state name → description, for the declared states and the timers."""
         return {spec.name: spec.description() for spec, _ in self.tables()}
 
     def generations(self) -> dict[str, Sequence[Mapping[str, Any]]]:
-        """State name → `TableSpec.generations`, where they say more than the description."""
+        """Return state name → `TableSpec.generations`, if they add to the description."""
         return {spec.name: spec.generations for spec, _ in self.tables() if says_more(spec)}
 
     def tables(self) -> list[tuple[TableSpec, Table]]:
-        """What the backend holds of the declared states and of the timers."""
+        """Return the backend's tables of the declared states and of the timers."""
         tables = [(state.spec, state.table) for state in self.states.values()]
         return tables if self.timers is None else [*tables, *self.timers.tables]
 
@@ -321,7 +320,7 @@ class Engine:
     def _declare(self, descriptor: StateDescriptor) -> Any:
         if descriptor.name in (TIMERS, DIRECTORY):
             raise ConfigurationError(
-                f"a state cannot be called {descriptor.name!r}: timers are stored so"
+                f"a state cannot be called {descriptor.name!r}: timers are stored under that name"
             )
         known = self.states.get(descriptor.name)
         if known is not None:
@@ -346,7 +345,7 @@ class Engine:
         return declared.state
 
     def guard(self) -> None:
-        """Have states, timers and ``ctx`` refuse other threads from now on.
+        """Make states, timers and ``ctx`` refuse other threads from now on.
 
         Callable from any thread.
         """
@@ -387,7 +386,7 @@ class Engine:
             )
 
     def _spill(self) -> None:
-        """Hand over where more is held than memory should."""
+        """Hand writes over if too many cells are held in memory."""
         if self._cells_held() > SPILL_CELLS:
             self.hand_over()
 
@@ -396,7 +395,7 @@ class Engine:
         return held + sum(state.cells_held() for state in self.states.values())
 
     def waits(self, state: str, *, avoidable: bool) -> None:
-        """Count a synchronous access that has to wait; there may be no asynchronous twin."""
+        """Count a synchronous access that has to wait; ``avoidable``: it has an async twin."""
         self.counters.sync_waits += 1
         if not avoidable:
             return
@@ -405,7 +404,7 @@ class Engine:
             self._warn_of_waits()
 
     def _warn_of_waits(self) -> None:
-        """Warn, once per operator, where asynchronous accesses are stopped by synchronous ones."""
+        """Warn, once per operator, if synchronous accesses stop asynchronous ones."""
         uid = self.context.operator_uid
         mixed = self._asynchronous or self.counters.requests > 0
         if self._waited_for is None or not mixed or uid in _warned:
@@ -444,7 +443,7 @@ class Engine:
     # -- blame --------------------------------------------------------------------------------
 
     def fail(self, error: Exception) -> None:
-        """Have the micro-batch fail with ``error``, whatever the code that runs makes of it."""
+        """Fail the micro-batch with ``error``, even if the running code catches it."""
         if self._failure is None:
             try:
                 self.blame(error)
@@ -452,7 +451,7 @@ class Engine:
                 self._failure = failure
 
     def where(self) -> str:
-        """Which user code runs: function, operator, key, batch and partition."""
+        """Describe the running user code: function, operator, key, batch and partition."""
         context = self.context
         key = "" if context._key is NO_KEY else f", key {context._key!r:.200}"
         return (
@@ -469,7 +468,7 @@ class Engine:
         return self._methods[side].name
 
     def blame(self, error: BaseException) -> NoReturn:
-        """Raise an error of user code as a `FunctionError` with the place it came from."""
+        """Raise an error of user code as a `FunctionError` that names the place."""
         advice = hint(error, self._running())
         raise FunctionError(
             f"{self.where()} raised {type(error).__name__}: {error}{advice}"
@@ -477,7 +476,7 @@ class Engine:
 
 
 class _UserCode:
-    """Around everything that may run user code: lends it the thread, and blames it for errors."""
+    """Wraps everything that may run user code: makes this the task thread, and reports errors."""
 
     __slots__ = ("_before", "_engine", "_phase", "_phase_before")
 

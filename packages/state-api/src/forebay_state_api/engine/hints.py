@@ -1,6 +1,6 @@
-"""What to write instead, where an error of Python's own in user code does not say it.
+"""Hints on the correct code, for Python's own errors in user code that do not explain it.
 
-Looked for once an error is on its way: it costs a run that works nothing.
+Hints are looked up only after an error, so a run without errors pays nothing.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ _BY_TEXT: Final = tuple(
 )  # fmt: skip
 
 _PUBLIC: Final = frozenset(module.__name__ for module in (context, operator_state, states, timers))
-"""Modules of what user code is handed: the classes behind it may be others."""
+"""Modules of the interfaces that users see; the classes behind them may be different ones."""
 
 
 def hint(error: BaseException, running: str) -> str:
-    """What to write instead, behind a dash; nothing where the error says it or nobody knows.
+    """Return a hint on the correct code, after a dash; empty if there is none to give.
 
-    ``running`` is the method of the function that runs.
+    ``running`` is the running method of the function.
     """
     found = _called_with(running) if _does_not_take(error) else None
     if isinstance(error, AttributeError):
@@ -69,7 +69,7 @@ def hint(error: BaseException, running: str) -> str:
 
 
 def _does_not_take(error: BaseException) -> bool:
-    """Whether the function cannot be called as it is: none of its own lines has run."""
+    """Return whether the call itself failed: none of the function's own lines has run."""
     is_of_call = isinstance(error, TypeError) and "positional argument" in str(error)
     return is_of_call and not users_frames(error)
 
@@ -85,13 +85,13 @@ def _called_with(method: str) -> str | None:
 
 
 def _members(used: Any) -> str | None:
-    """What there is, of an object that was asked for what it has not."""
+    """Return the members of an object on which a missing one was accessed."""
     if isinstance(used, StateFuture | StateIterator | StateDescriptor):
         return None
     for cls in type(used).__mro__:
         if cls.__module__ in _PUBLIC:
             return _members_of(cls)
-    if not isinstance(used, tuple) or hasattr(used, "__getattr__"):  # which has said it
+    if not isinstance(used, tuple) or hasattr(used, "__getattr__"):  # its error explains it
         return None
     fields = getattr(used, "_fields", ())
     return f"its columns are {', '.join(fields)}" if fields else None

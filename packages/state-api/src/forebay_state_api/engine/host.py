@@ -1,4 +1,4 @@
-"""What state objects, timers and record methods need of the engine that runs them."""
+"""The parts of the engine that state objects, timers and record methods use."""
 
 from __future__ import annotations
 

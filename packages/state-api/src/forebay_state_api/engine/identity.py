@@ -1,4 +1,4 @@
-"""Which subtask of which micro-batch runs, and what it reports once it has committed."""
+"""The identity of a running subtask, and its report after the commit."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class SubtaskIdentity:
-    """Which subtask of which operator, micro-batch and attempt this is."""
+    """Identifies a subtask: operator, micro-batch, position and attempt."""
 
     uid: str
-    """The operator's."""
+    """The operator's uid."""
     run: RunIdentity
-    """The run of the query that the attempt belongs to."""
+    """The query's run to which the attempt belongs."""
     batch_id: int
     subtask: int
     """From 0."""
@@ -30,11 +30,11 @@ class SubtaskIdentity:
     attempt_id: int
     """Unique and growing within a run: of two attempts that commit, the higher one counts."""
     attempt_number: int = 0
-    """How often this task was tried before."""
+    """The number of earlier attempts of this task."""
     consecutive: bool = False
-    """Whether every batch runs this operator, as on a stream: then none may lack its version."""
+    """Whether every batch runs this operator, as on a stream; then each must have a version."""
     checkpoint: Checkpoint | None = None
-    """What the query's checkpoint says; ``None`` where it cannot be asked."""
+    """The query's checkpoint; ``None`` where it is not known."""
 
     @property
     def range(self) -> KeyGroupRange:
@@ -44,16 +44,16 @@ class SubtaskIdentity:
 
 @attrs.frozen(kw_only=True)
 class SubtaskReport:
-    """What a subtask did; `Subtask.commit` gives it."""
+    """A subtask's results; `Subtask.commit` returns it."""
 
     version: int
     """The version that was made; 0 without versions."""
     opened_version: int
-    """The version that it was made of; 0 is empty."""
+    """The version that it was made from; 0 is the empty version."""
     manifest_id: str | None
     """Identity of the manifest; ``None`` without versions."""
     keys: int | None
-    """(key, namespace) cells over all states, where the backend knows it."""
+    """The number of (key, namespace) cells in all states, if the backend knows it."""
     bytes_total: int
     """Bytes of all files that the version needs."""
     bytes_written: int
@@ -63,7 +63,7 @@ class SubtaskReport:
     commit_s: float
     """Seconds from the end of the last record until the version was durable."""
     metrics: EngineMetrics
-    """The engine's, read after the last record."""
+    """The engine's metrics after the last record."""
 
     @property
     def is_restored(self) -> bool:

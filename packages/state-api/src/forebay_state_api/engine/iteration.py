@@ -1,4 +1,4 @@
-"""What an iteration goes over: elements in memory, or a `Scan` with what was written since.
+"""Iterations over elements in memory, or over a `Scan` and the writes since.
 
 An iteration is a snapshot: its content is fixed when it is requested, on the task thread; only the
 loading of pages happens later and elsewhere.
@@ -21,7 +21,7 @@ Filter = Callable[[list[Any]], list[Any]]
 
 
 class Content:
-    """Elements in memory, as they stood when the iteration was requested."""
+    """Elements in memory, as they were when the iteration was requested."""
 
     in_memory = True
 
@@ -29,7 +29,7 @@ class Content:
         self.elements = elements
 
     def all(self, page_size: int) -> Iterable[Any]:
-        """Every element, each call from the beginning."""
+        """Return all elements; each call starts from the beginning."""
         del page_size
         return self.elements
 
@@ -51,7 +51,7 @@ class ScannedContent(Content):
         yield from self.elements
 
     def only(self, visible: Filter) -> ScannedContent:
-        """The same content without what ``visible`` leaves out."""
+        """Return the same content, filtered by ``visible``."""
         hidden = self._hidden
 
         def both(page: list[Any]) -> list[Any]:
@@ -60,7 +60,7 @@ class ScannedContent(Content):
         return ScannedContent(self._scan, both, visible(self.elements))
 
 
-class Pages:
+class PagedIteration:
     """The pages of one iteration, for one consumer after another."""
 
     __slots__ = ("_content", "_host", "_shape", "_spare")
@@ -68,14 +68,14 @@ class Pages:
     def __init__(
         self, host: StateHost, content: Content, shape: Callable[[Any], Any] | None
     ) -> None:
-        """``shape`` makes what the user sees of a stored element; it copies what is mutable."""
+        """``shape`` converts a stored element for the user, and copies mutable parts."""
         self._host = host
         self._content = content
         self._shape = shape
         self._spare: PageCursor | None = None
 
     def iterator(self, ask: Callable[[StateIterator[Any]], Any]) -> StateFuture[Any]:
-        """A future of what ``ask`` gives of an iterator whose first page is loaded."""
+        """Return a future of ``ask(iterator)``, called when the first page is loaded."""
         scheduler = self._host.scheduler
         if self._content.in_memory:
             return scheduler.answer(ask(self.in_memory()), AnsweredRead)
@@ -85,12 +85,12 @@ class Pages:
         )
 
     def in_memory(self) -> StateIterator[Any]:
-        """An iterator over a content in memory."""
+        """Return an iterator over a content in memory."""
         cursor = self._spare = PageCursor(self._host, self._content)
         return self._begun(cursor.load())
 
     def after_first_page(self) -> PageCursor:
-        """A cursor that gives the second page first."""
+        """Return a cursor that starts at the second page."""
         cursor, self._spare = self._spare, None
         if cursor is None:
             size = self._host.settings.page_size
@@ -102,7 +102,7 @@ class Pages:
 
 
 class PageCursor:
-    """One pass over a content; pages of what is not in memory are loaded on a backend thread."""
+    """One pass over a content; pages that are not in memory are loaded on a backend thread."""
 
     __slots__ = ("_elements", "_host", "_in_memory")
 
@@ -113,20 +113,20 @@ class PageCursor:
         self._elements = itertools.islice(elements, skip, None) if skip else elements
 
     def next_page(self) -> StateFuture[tuple[list[Any], bool]]:
-        """The next page and whether it is the last; a full page may turn out to have been."""
+        """Return the next page and whether it is the last; an empty page may follow a full one."""
         if self._in_memory:
             return self._host.scheduler.answer(self.load())
         return self._host.scheduler.read(self, _load_pages, None, self, identity)
 
     def load(self) -> tuple[list[Any], bool]:
-        """Take a page; may wait for storage."""
+        """Load a page; may wait for storage."""
         size = self._host.settings.page_size
         elements = list(itertools.islice(self._elements, size))
         return elements, len(elements) < size
 
 
 def load_whole(_: Any, contents: list[tuple[Content, int]]) -> list[list[Any]]:
-    """All elements of each (content, page size)."""
+    """Return all elements of each (content, page size)."""
     return [list(content.all(size)) for content, size in contents]
 
 
@@ -135,5 +135,5 @@ def _load_pages(_: Any, cursors: list[PageCursor]) -> list[tuple[list[Any], bool
 
 
 def identity(answer: Any) -> Any:
-    """``answer`` as it is."""
+    """Return ``answer`` unchanged."""
     return answer

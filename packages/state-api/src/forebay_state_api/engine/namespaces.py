@@ -1,7 +1,7 @@
-"""One form for all namespaces that are equal in Python, so that every backend takes them for one.
+"""The canonical form of namespaces, so that every backend treats equal ones as one.
 
-Backends may find cells by what a namespace is encoded as, and ``1``, ``True`` and ``1.0``, or one
-instant in two zones, are encoded in different ways.
+Backends may look up cells by a namespace's encoding, and ``1``, ``True`` and ``1.0``, or one
+instant in two zones, have different encodings.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _PLAIN: Final = codec_for(None, what="a namespace")
 
 
 def canonical_namespace(namespace: Any) -> Any:
-    """Return what stands for ``namespace`` and all that equal it.
+    """Return the canonical form of ``namespace`` and of all that are equal to it.
 
-    Raises `TypeError` for what cannot be hashed or is no plain value, `ValueError` for NaN.
+    Raises `TypeError` for a value that is not hashable or not plain, `ValueError` for NaN.
     """
     if type(namespace) is str or type(namespace) is int or namespace is None:
         return namespace
@@ -37,7 +37,7 @@ def _canonical(value: Any) -> Any:
 
 
 def _number(value: float | Decimal) -> int | float | Decimal:
-    """An int if there is one, else a float if there is one."""
+    """Return the equal int if there is one, else the equal float if there is one."""
     if math.isnan(value):
         raise ValueError(f"{value!r} cannot be a namespace: it equals nothing, not even itself")
     if value in (math.inf, -math.inf):

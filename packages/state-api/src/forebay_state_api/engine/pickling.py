@@ -1,4 +1,4 @@
-"""The user's functions on their way to the workers, with errors that name the operator."""
+"""Pickle users' functions for the workers, with errors that name the operator."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _IN_OPEN: Final = (
 
 
 def pickled(value: Any, what: str, advice: str, dumps: Callable[[Any], bytes]) -> bytes:
-    """``value`` for the workers; `ConfigurationError` with ``advice`` if it cannot travel.
+    """Pickle ``value`` for the workers; `ConfigurationError` with ``advice`` if that fails.
 
-    ``dumps`` is that of a cloudpickle: Spark's workers have a copy of their own.
+    ``dumps`` is a cloudpickle's function: Spark's workers have their own copy of cloudpickle.
     """
     try:
         return dumps(value)
@@ -33,7 +33,7 @@ def pickled(value: Any, what: str, advice: str, dumps: Callable[[Any], bytes]) -
 def _unfit(
     value: Any, dumps: Callable[[Any], bytes], seen: frozenset[int] = frozenset()
 ) -> Iterator[str]:
-    """What cannot be sent of ``value``; of functions that it holds what they take along."""
+    """Yield the parts of ``value`` that cannot be pickled, also inside functions that it holds."""
     seen |= {id(value)}
     for name, one in _held(value):
         if id(one) not in seen and not _fits(one, dumps):
@@ -41,7 +41,7 @@ def _unfit(
 
 
 def _held(function: Any) -> Iterator[tuple[str, Any]]:
-    """What a function takes along, by name: fields, and variables that its code reads."""
+    """Yield, by name, the objects pickled with a function: fields, and variables it reads."""
     yield from ((f"field {name!r}", one) for name, one in getattr(function, "__dict__", {}).items())
     for code in (function, *vars(type(function)).values()):
         if inspect.isfunction(code):
@@ -54,18 +54,18 @@ def _held(function: Any) -> Iterator[tuple[str, Any]]:
 def _fits(value: Any, dumps: Callable[[Any], bytes]) -> bool:
     try:
         dumps(value)
-    except Exception:  # noqa: BLE001 - any code of the user's may stand there
+    except Exception:  # noqa: BLE001 - this may run any user code
         return False
     return True
 
 
 def pickled_function(fn: Any, uid: str, dumps: Callable[[Any], bytes]) -> bytes:
-    """An operator's function for the workers."""
+    """Pickle an operator's function for the workers."""
     return pickled(fn, f"operator {uid!r}: {function_name(fn)}", _IN_OPEN, dumps)
 
 
 def unpickled(data: bytes, what: str) -> Any:
-    """A fresh copy in a worker; `ConfigurationError` if something in it cannot be made there."""
+    """Unpickle a fresh copy in a worker; `ConfigurationError` if that fails there."""
     try:
         return pickle.loads(data)  # noqa: S301 - it comes from the job's own driver
     except Exception as error:

@@ -1,9 +1,9 @@
-"""What a process keeps of the state of a subtask's siblings, brought along between batches.
+"""Bring a process's cached state of other subtasks up to date between batches.
 
-A runtime may give the next task of a process to any subtask. What the process kept when it last
-met that one is behind by every batch since: to catch up takes a while, and is better done while no
-batch waits. Reads only, and only for what `StateBackend.kept` says is there: that a task opens the
-right version depends on nothing here.
+A runtime may run any subtask as the next task of a process. The process's cache of that subtask is
+behind by every batch since it last ran there. Catching up takes time, and is better done while no
+batch waits. This only reads, and only what `StateBackend.kept` reports; the correctness of opening
+a version does not depend on it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.backend import Opening, StateBackend
 
 
-class Siblings:
-    """The siblings of a subtask that has committed."""
+class SiblingCaches:
+    """The cached states of a committed subtask's siblings: the other subtasks in this process."""
 
     def __init__(
         self, backend_class: type[StateBackend], opening: Opening, version: int, run_key: str
     ) -> None:
-        """``opening`` was the subtask's; ``version`` is what its run has made since."""
+        """``opening`` is the subtask's; ``version`` is the version that its run has made since."""
         self._backend_class: Final = backend_class
         self._opening: Final = opening
         self._version: Final = version
@@ -38,11 +38,11 @@ class Siblings:
 
     @property
     def behind(self) -> bool:
-        """Whether the process keeps older versions of siblings."""
+        """Return whether the process caches older versions of siblings."""
         return bool(self._behind)
 
     def catch_up(self) -> None:
-        """Bring along those siblings that have committed the version by now.
+        """Update the caches of those siblings that have committed the version by now.
 
         Raises `StorageError` and `CorruptStateError`; the copy of such a sibling is dropped.
         """

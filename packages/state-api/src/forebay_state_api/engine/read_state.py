@@ -1,4 +1,4 @@
-"""Reading one key's committed state from outside of a micro-batch."""
+"""Read one key's committed state from outside a micro-batch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class _Read(KeyedProcessFunction[Any, Any, Any]):
-    """Gives out what a state holds under one key and namespace."""
+    """Emits the content of a state under one key and namespace."""
 
     def __init__(self, descriptor: StateDescriptor, namespace: Any) -> None:
         self._descriptor = descriptor
@@ -55,13 +55,13 @@ def read_state(
     version: int | None = None,
     run_key: str | None = None,
 ) -> Any:
-    """The plain value, list or dict that a state held under ``key`` at a committed version.
+    """Return the plain value, list or dict of a state under ``key`` at a committed version.
 
-    ``storage`` is rooted at the operator's folder; ``version`` is the newest complete one if not
-    given, and 0 the empty one, where every state is as it is declared; with ``run_key`` that which
-    this run made. Nothing is changed; the version is pinned meanwhile. ``now_us`` decides what a
-    state with TTL still shows. Raises `ConfigurationError` when no state of that name was stored,
-    or with another backend or max parallelism.
+    ``storage`` is rooted at the operator's folder. ``version`` defaults to the newest complete one;
+    0 is the empty version, where every state has its initial content; with ``run_key`` it is the
+    version that this run made. Nothing is changed; the version is pinned during the read.
+    ``now_us`` decides what has expired in a state with TTL. Raises `ConfigurationError` when no
+    state of that name was stored, or with a different backend or max parallelism.
     """
     key = canonical_key(key)
     group = key_group_of(key, max_parallelism)
@@ -123,7 +123,7 @@ def read_state(
 
 
 def _check_stored(reader: VersionReader, state: str, backend: str) -> None:
-    """Where nothing can be found, ``None`` would look like a state that is empty."""
+    """Raise if the state does not exist, because ``None`` would look like an empty state."""
     for manifest in reader.manifests:
         if manifest.backend != backend:
             raise ConfigurationError(

@@ -1,8 +1,9 @@
-"""A record in flight: its key, what keeps it from ending, and the order of its steps.
+"""A record in flight: its key, its pending steps and requests, and their order.
 
 User code runs in steps, each to its end: the method up to its return or an ``await``, a callback,
-a coroutine that goes on. The requests of a record are numbered as they are made, and complete in
-that order; all that hangs on one runs before the next completes (decision 0008).
+a resumed coroutine. The requests of a record are numbered as they are made, and complete in that
+order; everything that depends on one runs before the next completes
+(docs/decisions/0008-the-life-of-a-record.md).
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ if TYPE_CHECKING:
     from forebay_state_api.job.futures import Promise, StateFuture, Waiter
 
 Turn = tuple[int, int, int, Any, Callable[[Any], object] | None, Any]
-"""(number, position, tie, namespace, callback, value): a step to run in ``namespace``, or, where
+"""(number, position, tie, namespace, callback, value): a step to run in ``namespace``, or, if
 ``callback`` is ``None``, the promise ``value`` to complete once it is answered.
 
-The least is next. What was attached to a future that was done has the number of the request that
-completed last, and the position `LAST`.
+The smallest is next. A callback attached to a future that was already done has the number of the
+request that completed last, and the position `LAST`.
 """
 
 Step = tuple[Any, Callable[[Any], object], Any]
 """(namespace, callback, value)."""
 
 Entry = tuple[Any, Any, int, int]
-"""A record to be started: (row, key, key group, input side)."""
+"""A record to start: (row, key, key group, input side)."""
 
 
 class Record:
@@ -62,19 +63,19 @@ class Record:
         self.waiting: deque[Entry] | None = None
         """Later records of the key, in order."""
         self.driver: Any = None
-        """The suspended coroutine that the record method runs in."""
+        """The suspended coroutine in which the record method runs."""
         self.stack: list[Step] = []
-        """What hangs on the request that completes now; the last one is next, before all turns."""
+        """Steps that depend on the request that completes now; the last runs next, before turns."""
         self.turns: list[Turn] = []
-        """A heap of what is to run and to complete."""
+        """A heap of steps to run and requests to complete."""
         self.issued = 0
         """The number of the last request."""
         self.completed = 0
         """Requests up to this number have completed."""
         self.reached = 0
-        """What hangs on the last of them has run up to this position."""
+        """The steps that depend on the last of them have run up to this position."""
         self.pushed = 0
-        """Turns pushed so far; breaks ties in the order of attachment."""
+        """The number of turns pushed so far; it breaks ties in the order of attachment."""
 
     def number(self, future: StateFuture[Any]) -> None:
         """Make ``future`` the next request."""
@@ -90,13 +91,13 @@ class Record:
         heapq.heappush(self.turns, (self.issued, 0, 0, None, None, promise))
 
     def has_completed(self, number: int, position: int) -> bool:
-        """Whether a request, or a combination at a position of its number, has completed."""
+        """Return whether a request, or a combination at a position of its number, has completed."""
         if number == self.completed:
             return position == LAST or position <= self.reached
         return number < self.completed
 
     def complete_to(self, number: int, position: int) -> None:
-        """The steps up to this one have run."""
+        """Note that the steps up to this one have run."""
         if number > self.completed:
             self.completed, self.reached = number, position
         elif number == self.completed and position > self.reached:
@@ -110,10 +111,10 @@ class Record:
         callback: Callable[[Any], object],
         value: Any,
     ) -> None:
-        """Have a step run that was counted in `open`; behind all of ``number`` for `LAST`."""
+        """Schedule a step that was counted in `open`; with `LAST`, after all of ``number``."""
         self.pushed += 1
         if self.has_completed(number, position):
-            # It has completed: this is next, behind what hangs on the one that completes now.
+            # It has completed: this is next, after the steps of the request completing now.
             number, position = self.completed, LAST
         elif position == LAST:
             position = self.pushed
@@ -121,6 +122,6 @@ class Record:
         heapq.heappush(self.turns, turn)
 
     def push_arrival(self, namespace: Any, callback: Callable[[Any], object], value: Any) -> None:
-        """Have a step run that was counted in `open` behind all requests made so far."""
+        """Schedule a step that was counted in `open`, after all requests made so far."""
         self.issued += 1
         self.push(self.issued, LAST, namespace, callback, value)

@@ -1,9 +1,8 @@
-"""The record methods of a function, and how each of their forms is run.
+"""Run the record methods of a function, in each of their forms.
 
 A record method is a plain function, a generator, a coroutine or an asynchronous generator; its rows
-end up in `Engine.rows_out`. The loops here are what every record passes through. The fast path
-costs one key assignment and one call per record; a record that has to wait is handed to the
-`Scheduler`.
+go to `Engine.rows_out`. Every record passes through the loops here. The fast path costs one key
+assignment and one call per record; a record that has to wait is handed to the `Scheduler`.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ Entries = Iterator[tuple[Any, Any, int]]
 
 @attrs.frozen
 class RecordMethod:
-    """How the records of one input are run."""
+    """Runs the records of one input."""
 
     name: str
     fn: RecordFunction
@@ -52,7 +51,7 @@ class RecordMethod:
 
     @property
     def is_asynchronous(self) -> bool:
-        """A coroutine or an asynchronous generator."""
+        """Whether it is a coroutine or an asynchronous generator."""
         return form_of(self.fn) is not _PLAIN
 
     def run(self, host: RecordHost, entries: Entries, side: int) -> None:
@@ -61,7 +60,7 @@ class RecordMethod:
 
 
 class Adapter:
-    """Base of a function of Forebay's own that runs a user's.
+    """Base of Forebay's functions that run a user's function.
 
     Errors name the user's, and the operator state is that one's.
     """
@@ -69,11 +68,11 @@ class Adapter:
     wrapped: Any
     """The user's function."""
     method: str
-    """What errors call the record method."""
+    """The record method's name in errors."""
 
 
 def record_methods(function: Any) -> list[RecordMethod]:
-    """One for each input of ``function``."""
+    """Return the record method for each input of ``function``."""
     if isinstance(function, Function):
         check_defined(function)
     if isinstance(function, KeyedProcessFunction):
@@ -97,7 +96,7 @@ def record_methods(function: Any) -> list[RecordMethod]:
 
 
 def timer_method(function: Any) -> RecordMethod | None:
-    """How timers are run; ``None`` for a function that has none."""
+    """Return the method that runs timers; ``None`` for a function without timers."""
     if isinstance(function, TimedFunction) and (
         type(function).on_timer is not TimedFunction.on_timer
     ):
@@ -106,7 +105,7 @@ def timer_method(function: Any) -> RecordMethod | None:
 
 
 def map_callable(fn: Callable[[Any], Any]) -> MapFunction[Any, Any]:
-    """A plain callable of one row in, one row out, as a function class."""
+    """Return a function for a plain callable from one row to one row."""
 
     class PlainMap(MapFunction[Any, Any]):
         def map(self, row: Any) -> Any:
@@ -116,7 +115,7 @@ def map_callable(fn: Callable[[Any], Any]) -> MapFunction[Any, Any]:
 
 
 def flat_map_callable(fn: Callable[[Any], Any]) -> FlatMapFunction[Any, Any]:
-    """A plain callable of one row in, rows out, as a function class."""
+    """Return a function for a plain callable from one row to several rows."""
 
     class PlainFlatMap(FlatMapFunction[Any, Any]):
         def flat_map(self, row: Any) -> Any:
@@ -126,7 +125,7 @@ def flat_map_callable(fn: Callable[[Any], Any]) -> FlatMapFunction[Any, Any]:
 
 
 def function_name(function: Any) -> str:
-    """What an error calls the user's function."""
+    """Return the name of the user's function for errors."""
     if isinstance(function, Adapter):
         function = function.wrapped
     if isinstance(function, Function):
@@ -147,7 +146,7 @@ _ASYNC_GENERATOR: Final = "async generator"
 
 
 def form_of(fn: Any) -> str:
-    """``plain`` (generators too), ``coroutine`` or ``async generator``."""
+    """Return ``plain`` (also for generators), ``coroutine`` or ``async generator``."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     called: Any = fn if inspect.isroutine(fn) else type(fn).__call__
@@ -165,7 +164,7 @@ def _map_method(name: str, fn: RecordFunction) -> RecordMethod:
 
 
 def _with_context(fn: Callable[[Any], Any]) -> RecordFunction:
-    """Let a function of one row be called with the context too, keeping its form."""
+    """Let a function of one row be called with the context as well, keeping its form."""
     form = form_of(fn)
     if form is _COROUTINE:
 
@@ -187,7 +186,7 @@ def _with_context(fn: Callable[[Any], Any]) -> RecordFunction:
 
 
 def run_plain(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
-    """Plain functions and generators of rows."""
+    """Run plain functions and generators of rows."""
     scheduler = host.scheduler
     context = host.context
     busy = scheduler.busy
@@ -209,7 +208,7 @@ def run_plain(host: RecordHost, fn: RecordFunction, entries: Entries, side: int)
 
 
 def run_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
-    """Plain functions of one row in, one row out."""
+    """Run plain functions from one row to one row."""
     scheduler = host.scheduler
     context = host.context
     busy = scheduler.busy
@@ -233,23 +232,23 @@ def run_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -
 
 
 def run_async(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
-    """Coroutines that return rows, and asynchronous generators of rows.
+    """Run coroutines that return rows, and asynchronous generators of rows.
 
-    One driver coroutine awaits record after record; when one has to wait, the driver is set aside
-    with it, and a new one goes on with the next record.
+    One driver coroutine awaits record after record. When a record has to wait, the driver is set
+    aside with it, and a new driver continues with the next record.
     """
     drive_records = _drive_coroutines if form_of(fn) is _COROUTINE else _drive_generators
     while True:
         driver = drive_records(host, fn, entries, side)
         try:
             awaited = driver.send(None)
-        except StopIteration:  # all records are through
+        except StopIteration:  # all records have been run
             return
         _suspend(host, driver, awaited)
 
 
 def run_async_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
-    """Coroutines of one row in, one row out, and asynchronous generators of exactly one row."""
+    """Run coroutines from one row to one row, and asynchronous generators of exactly one row."""
     if form_of(fn) is _COROUTINE:
 
         async def one(row: Any, context: RuntimeContext) -> list[Any]:
@@ -308,7 +307,7 @@ async def _drive_generators(
 
 
 def _suspend(host: RecordHost, driver: Coroutine[Any, None, None], awaited: object) -> None:
-    """Set the current record aside; its driver goes on when ``awaited`` is done."""
+    """Set the current record aside; its driver resumes when ``awaited`` is done."""
     record = host.scheduler.current_record()
 
     def step(_: object) -> None:
@@ -328,7 +327,7 @@ def _suspend(host: RecordHost, driver: Coroutine[Any, None, None], awaited: obje
 
 
 def _give_out(host: RecordHost, rows: Any) -> None:
-    """What a record method returned: rows, or what will give them."""
+    """Emit a record method's result: rows, or a coroutine or generator of rows."""
     if rows is None:
         return
     if isinstance(rows, StateFuture):
@@ -347,7 +346,7 @@ def _give_out(host: RecordHost, rows: Any) -> None:
 
 
 def _give_out_one(host: RecordHost, result: Any) -> None:
-    """What a map function returned: one row, or what will give it."""
+    """Emit a map function's result: one row, or a coroutine or generator of it."""
     append = host.rows_out.append
     if isinstance(result, StateFuture):
         result._attach(lambda row: append(_one_row(row)))
@@ -360,7 +359,7 @@ def _give_out_one(host: RecordHost, result: Any) -> None:
 
 
 def _drive_to(coroutine: Coroutine[Any, Any, Any], take: Callable[[Any], object]) -> None:
-    """Run a coroutine, and hand over what it returns when it has ended."""
+    """Run a coroutine, and pass its result to ``take`` when it has ended."""
     result = pending()
     drive(coroutine, result)
     if result._done:

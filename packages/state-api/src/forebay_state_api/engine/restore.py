@@ -1,4 +1,4 @@
-"""The beginning of a fork: what its function must declare, and cells that change their backend."""
+"""Start a fork: check the function's declarations, and convert cells of another backend."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _KEYS: Final = 4_096
-"""Keys that are handed over at a time."""
+"""Number of keys handed over at a time."""
 
 
 def check_matched(making: TaskVersion, engine: Engine, *, allowed: bool) -> None:
-    """Refuse a fork whose function does not declare all that is stored, unless it is ``allowed``.
+    """Refuse a fork whose function does not declare every stored state, unless it is ``allowed``.
 
     Raises `StateMigrationError`.
     """
@@ -48,7 +48,7 @@ def check_matched(making: TaskVersion, engine: Engine, *, allowed: bool) -> None
 
 
 def _shown(names: Iterable[str]) -> list[str]:
-    """States by name; timers are declared with ``on_timer``."""
+    """Return the states' names for a message; timers are declared with ``on_timer``."""
     plain = {name for name in names if name not in (TIMERS, DIRECTORY)}
     shown = [repr(name) for name in sorted(plain)]
     return shown if len(plain) == len({*names}) else [*shown, "timers (which on_timer declares)"]
@@ -61,11 +61,11 @@ def convert(
     source_class: type[StateBackend],
     source_options: Mapping[str, Any],
 ) -> None:
-    """Hand the cells of all declared states from the backend that stored them to the engine's.
+    """Copy the cells of all declared states from the backend that stored them to the engine's.
 
-    ``opening`` is how the engine's own backend was opened, ``source_options`` are the settings of
-    the other one. Nothing becomes durable before that one
-    commits. States that are not declared are left behind.
+    ``opening`` is the opening of the engine's own backend, ``source_options`` are the settings of
+    the other backend. Nothing becomes durable before the engine's backend commits. States that are
+    not declared are not copied.
     """
     if Capability.EXPORT not in source_class.capabilities:
         raise ConfigurationError(
@@ -102,14 +102,14 @@ def convert(
 
 
 def hand_over(source: Table, target: Table) -> None:
-    """Make ``target``, which is empty, hold all cells of ``source``."""
+    """Copy all cells of ``source`` to ``target``, which is empty."""
     for changes in source.export(_KEYS):
         _fill_spaces(target, changes)
         target.apply(changes)
 
 
 def _fill_spaces(target: Table, changes: Changes) -> None:
-    """The cells of a resident table change before it hears of them; copies, for it keeps both."""
+    """Update a resident table's cells before it gets the changes; with copies: it keeps both."""
     for namespace, points in changes.points.items():
         space = target.space(namespace)
         if space.complete:
@@ -125,7 +125,7 @@ def _fill_spaces(target: Table, changes: Changes) -> None:
 
 
 def default_options(backend: type[StateBackend]) -> dict[str, Any]:
-    """A backend's settings where nothing is set."""
+    """Return the defaults of a backend's settings."""
     settings = resolve_settings(
         {}, overrides={"state.backend": backend.name}, backends={backend.name: backend}
     )

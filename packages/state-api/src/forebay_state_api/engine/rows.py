@@ -1,4 +1,4 @@
-"""Rows of functions: the classes that those coming in have, and what none given out may hold."""
+"""Rows of functions: the classes of input rows, and checks of emitted rows."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from forebay_state_api.job.states import State
 
 @lru_cache(maxsize=256)
 def row_class(names: tuple[str, ...]) -> Any:
-    """A NamedTuple class with a field for each column; ``_fields`` are the columns' names.
+    """Return a NamedTuple class with a field for each column; ``_fields`` are the columns' names.
 
-    Like Spark's it also gives ``row["name"]``, for any name, ``"name" in row`` and
+    Like Spark's it also supports ``row["name"]``, for any name, ``"name" in row`` and
     ``row.asDict()``.
     """
     made = tuple_class("Row", names)
@@ -30,7 +30,7 @@ def row_class(names: tuple[str, ...]) -> Any:
 
 
 def _item(row: Any, which: Any) -> Any:
-    """A column by its name, or what a tuple gives for a position or slice."""
+    """Return a column by its name, or a tuple's item for a position or slice."""
     if not isinstance(which, str):
         return tuple.__getitem__(row, which)
     if which not in row._fields:
@@ -45,7 +45,7 @@ def _missing(row: Any, name: str) -> Any:
 
 
 def _as_dict(row: Any, recursive: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002 - as Spark's
-    """The columns by name; with ``recursive`` the structs in them, too."""
+    """Return the columns by name; with ``recursive`` also structs in them."""
     pairs = zip(row._fields, row, strict=True)
     return {name: _plain(value) if recursive else value for name, value in pairs}
 
@@ -61,11 +61,11 @@ def _plain(value: Any) -> Any:
 
 
 def check_rows(rows: Iterable[Any], function: str) -> None:
-    """Refuse what is no row, and what no column could hold, where no schema does."""
+    """Refuse values that are not rows, and rows that no column could hold; for lack of a schema."""
     for row in rows:
         if not isinstance(row, (tuple, Mapping)):
             raise OutputSchemaError(
-                f"{function} gave out {type(row).__name__} {row!r:.200}; a row is a tuple, a "
+                f"{function} emitted {type(row).__name__} {row!r:.200}; a row is a tuple, a "
                 "NamedTuple, a Row or a dict"
             )
         for value in _flat(row):
@@ -73,12 +73,12 @@ def check_rows(rows: Iterable[Any], function: str) -> None:
                 raise not_awaited(function)
             if isinstance(value, (State, StateIterator, Coroutine)):
                 raise OutputSchemaError(
-                    f"{function} gave out {value!r:.100} in a row; what it holds goes out"
+                    f"{function} emitted {value!r:.100} in a row; emit its content instead"
                 )
 
 
 def _flat(value: Any) -> Iterator[Any]:
-    """The values of a row, and those in its lists, tuples and dicts."""
+    """Yield the values of a row, including those in its lists, tuples and dicts."""
     if isinstance(value, (tuple, list)):
         for part in value:
             yield from _flat(part)
@@ -89,8 +89,8 @@ def _flat(value: Any) -> Iterator[Any]:
 
 
 def not_awaited(where: str) -> OutputSchemaError:
-    """A row holds a `StateFuture`."""
+    """Return the error for a row that contains a `StateFuture`."""
     return OutputSchemaError(
-        f"{where} gave out a StateFuture that was not awaited: `await state.async_value()`, or "
-        "give the row out in a callback of then_accept"
+        f"{where} emitted a StateFuture that was not awaited: `await state.async_value()`, or "
+        "emit the row in a callback of then_accept"
     )

@@ -1,8 +1,8 @@
-"""Which step of user code runs next, and when reads go out to the backend's threads.
+"""Decide which step of user code runs next, and when reads are sent to the backend's threads.
 
-A record that awaits what memory answers, and that alone, leaves no trace here. Any other is held as
-a `Record` under its key until its function and every future that it made have ended; later records
-of that key queue behind it. Reads are collected into batches, which go out when they are full or
+A record that awaits only results from memory leaves no trace here. Every other record is held as a
+`Record` under its key until its function and every future that it made have ended; later records of
+that key queue behind it. Reads are collected into batches, which are sent when they are full or
 when nothing else can run: no access waits for a timer.
 """
 
@@ -44,34 +44,34 @@ READ_THREADS: Final = 4
 """Threads that execute batches of reads, for backends whose tables are not resident."""
 
 POLL_EVERY: Final = 32
-"""While records wait, answers are looked for after so many admissions."""
+"""Number of admissions after which answers are polled while records wait."""
 
 
 ReadMany = Callable[[Any, list[Any]], Sequence[Any]]
 
 
 class Inbox(Protocol):
-    """What is to run on the task thread next: a `queue.SimpleQueue`, or `Reads`."""
+    """The queue of actions for the task thread: a `queue.SimpleQueue`, or `Reads`."""
 
     def put(self, item: Callable[[], object], /) -> None:
-        """Have ``item`` run. Callable from any thread."""
+        """Add an action. Callable from any thread."""
 
     def get_nowait(self) -> Callable[[], object]:
-        """What is to run, or `queue.Empty`."""
+        """Return the next action, or raise `queue.Empty`."""
 
     def get(self, *, timeout: float | None = None) -> Callable[[], object]:
-        """What is to run; waits, and raises `queue.Empty` after ``timeout`` seconds."""
+        """Return the next action; wait, and raise `queue.Empty` after ``timeout`` seconds."""
 
 
 class Reads(Executor, Inbox):
-    """Carries reads out and says in which order they are answered."""
+    """Executes reads, and decides in which order they are answered."""
 
 
 FRESH: Final = Done()
-"""Stands for the last request where every request so far was awaited."""
+"""Used as the last request if every request so far was awaited."""
 
 _ORDERED: Final = Done()
-"""Stands for the last request where the record numbers its requests."""
+"""Used as the last request if the record numbers its requests."""
 _ORDERED._done = False
 
 
@@ -85,7 +85,7 @@ def _dropped_references() -> int:
 
 
 _DROPPED: Final = _dropped_references()
-"""What `_references` counts where the caller's variable is the only one that has the future."""
+"""The count of `_references` if the caller's variable is the future's only reference."""
 
 
 @attrs.frozen(slots=True)
@@ -93,7 +93,7 @@ class _Request:
     promise: Promise[Any]
     argument: Any
     arrive: Callable[[Any], Any]
-    """Runs on the task thread with the answer; gives the value of the promise."""
+    """Runs on the task thread with the answer; returns the value of the promise."""
 
 
 class Scheduler:
@@ -118,18 +118,18 @@ class Scheduler:
         self.blocked = 0
         self.current: Record | None = None
         self.tail: Answered[Any] = FRESH
-        """The last request of the record that runs, while it needs no explicit order: one more
-        request may be made in passing once it is done. `_ORDERED` where the record keeps order."""
+        """The last request of the running record, while it needs no explicit order: once it is
+        done, another request may be answered directly. `_ORDERED` if the record keeps order."""
         self.done = Done()
-        """What a write gives while the record needs no explicit order."""
+        """The future of writes while the record needs no explicit order."""
         self.dropped_reads = 0
         """Reads that nobody awaited or chained."""
         self.side = 0
-        """The input that rows are being taken from."""
+        """The input from which rows are being taken."""
         self.start: Callable[[Entry], None]
         """Set by the engine: runs a record that was queued."""
         self.bind_namespace: Callable[[Any], None]
-        """Set by the engine: makes a namespace the current one."""
+        """Set by the engine: makes a namespace current."""
         self.describe: Callable[[], str]
         """Set by the engine: function, operator, key, batch and partition, for errors."""
         self.counters = EngineMetrics()
@@ -148,7 +148,7 @@ class Scheduler:
     # -- records ------------------------------------------------------------------------------
 
     def current_record(self) -> Record:
-        """The record whose code is running, put on hold if it was not yet."""
+        """Return the record whose code is running, and put it on hold if it was not yet."""
         record = self.current
         if record is None:
             key = self.context._key
@@ -165,19 +165,19 @@ class Scheduler:
         return record
 
     def hold(self) -> Record:
-        """The current record, with one more step to come."""
+        """Return the current record, with one more step to come."""
         record = self.keep_order()
         record.open += 1
         return record
 
     def leave(self) -> None:
-        """The current record's method has returned."""
+        """Note that the current record's method has returned."""
         record = self._set_aside()
         record.open -= 1
         self._go_on(record)
 
     def suspend(self, driver: Any) -> None:
-        """The current record's method waits inside ``driver``."""
+        """Note that the current record's method waits inside ``driver``."""
         record = self._set_aside()
         record.driver = driver
         self._go_on(record)
@@ -212,9 +212,9 @@ class Scheduler:
                 return
 
     def must_wait(self, row: Any, key: Any, group: int, side: int) -> bool:
-        """Queue the record if its key is held; make room where too many are in flight."""
+        """Queue the record if its key is held; make room if too many are in flight."""
         if self._restarting:
-            # It has waited: its key is free, and it was counted when it came.
+            # It has waited: its key is free, and it was counted when it arrived.
             self._restarting = False
             return False
         holder = self.busy.get(key)
@@ -233,7 +233,7 @@ class Scheduler:
     # -- the order of a record ----------------------------------------------------------------
 
     def answer(self, value: Any, kind: type[Answered[Any]] = Answered) -> StateFuture[Any]:
-        """A future of a request that memory answered."""
+        """Return a future of a request that memory answered."""
         if self.tail._done:
             self.tail = future = kind()
             future._value = value
@@ -242,7 +242,7 @@ class Scheduler:
         return self.answer_in_order(value, kind)
 
     def answer_in_order(self, value: Any, kind: type[Answered[Any]]) -> StateFuture[Any]:
-        """The same, where an earlier request was not awaited."""
+        """Do the same if an earlier request was not awaited."""
         record = self.keep_order()
         future = kind()
         future._value = value
@@ -251,7 +251,7 @@ class Scheduler:
         return future
 
     def write(self) -> StateFuture[None]:
-        """A future of a write where an earlier request was not awaited."""
+        """Return a future of a write if an earlier request was not awaited."""
         record = self.keep_order()
         if record.completed < record.issued or record.turns or record.stack:
             return self.answer_in_order(None, Answered)
@@ -260,7 +260,7 @@ class Scheduler:
         return future
 
     def keep_order(self) -> Record:
-        """Have the current record number its requests, the last one first if it has not ended."""
+        """Make the current record number its requests, beginning with a last one not yet ended."""
         record = self.current
         if self.tail is not _ORDERED or record is None:
             tail, self.tail = self.tail, _ORDERED
@@ -276,13 +276,13 @@ class Scheduler:
         return record
 
     def look_at_tail(self) -> None:
-        """No further record comes: count the last request if nobody awaited it."""
+        """Count the last request if nobody awaited it; called when no record follows."""
         tail, self.tail = self.tail, FRESH
         if not tail._done and isinstance(tail, AnsweredRead) and _references(tail) == _DROPPED:
             self.dropped_reads += 1
 
     def passes(self, number: int, position: int) -> bool:
-        """Whether an await of a request goes on at once: nothing hangs on it or an earlier one."""
+        """Return whether an await resumes at once: nothing depends on it or an earlier request."""
         record = self.current
         if record is None:
             return True
@@ -296,15 +296,15 @@ class Scheduler:
     def arrive(
         self, record: Record, namespace: Any, callback: Callable[[Any], object], value: Any
     ) -> None:
-        """Have a step of ``record`` run that waited for what others complete."""
+        """Schedule a step of ``record`` that waited for a future that others complete."""
         record.push_arrival(namespace, callback, value)
         if record is not self.current:
             self.ready.append(record)
 
     def siblings(self) -> Callable[[], None] | None:
-        """For calls that are steps beside each other: call the result between them.
+        """Begin concurrent calls, each a step; the caller must call the result between them.
 
-        What one of them awaits goes on after the last of them.
+        Awaits in one of them resume after the last of them.
         """
         record = self.current
         if record is None:
@@ -321,7 +321,7 @@ class Scheduler:
         return again
 
     def complete(self, promise: Promise[Any]) -> None:
-        """Have all that hangs on ``promise`` run next, in the order of attachment."""
+        """Run everything that depends on ``promise`` next, in the order of attachment."""
         callbacks, promise._callbacks = promise._callbacks, None
         promise._done = True
         if not callbacks:
@@ -338,7 +338,7 @@ class Scheduler:
     def combined(
         self, members: Sequence[StateFuture[Any]], kind: type[list[Any] | tuple[Any, ...]]
     ) -> StateFuture[Any] | None:
-        """A future of all values if they are known; it ends where the last of its members does."""
+        """Return a future of all values if they are known; it ends with its last member."""
         record = self.keep_order()
         latest = 0
         for member in members:
@@ -365,7 +365,7 @@ class Scheduler:
         return future
 
     def _run_steps(self, record: Record) -> None:
-        """Run the steps of ``record`` until the next waits for an answer, or none is left."""
+        """Run the steps of ``record`` until the next one waits for an answer, or none is left."""
         context, stack, turns = self.context, record.stack, record.turns
         before = self.current, self.tail, context._key, context._group
         self.current, self.tail = record, _ORDERED
@@ -403,15 +403,16 @@ class Scheduler:
         argument: Any,
         arrive: Callable[[Any], Any],
     ) -> StateFuture[Any]:
-        """A future of ``arrive(answer)``, the answer coming from ``read_many`` on some thread.
+        """Return a future of ``arrive(answer)``; ``read_many`` answers on some thread.
 
-        Requests of one ``owner`` and namespace go out in one call: an owner has one ``read_many``.
+        Requests of one ``owner`` and namespace are sent in one call; an owner has one
+        ``read_many``.
         """
         promise = self.request()
         self.read_for(promise, owner, read_many, namespace, argument, arrive)
         return promise
 
-    def read_for(  # noqa: PLR0917 - a request is all of them
+    def read_for(  # noqa: PLR0917 - a request consists of them
         self,
         promise: Promise[Any],
         owner: object,
@@ -420,7 +421,7 @@ class Scheduler:
         argument: Any,
         arrive: Callable[[Any], Any],
     ) -> None:
-        """Answer ``promise`` with ``arrive(answer)`` unless it is answered by then."""
+        """Answer ``promise`` with ``arrive(answer)``, unless it has been answered by then."""
         request = _Request(promise, argument, arrive)
         batch = self._queued.get((id(owner), namespace))
         if batch is None:
@@ -431,14 +432,14 @@ class Scheduler:
             self.send()
 
     def request(self, kind: type[Promise[Any]] = ReadPromise) -> Promise[Any]:
-        """The next request of the current record, to be answered with `give`."""
+        """Add the next request of the current record, which `give` answers."""
         record = self.keep_order()
         promise = kind(record)
         record.push_request(promise)
         return promise
 
     def give(self, promise: Promise[Any], value: Any) -> None:
-        """Answer a request; it completes in its turn."""
+        """Answer a request; it completes when its turn comes."""
         promise._value = value
         promise._claimed = True
         record = promise._record
@@ -447,7 +448,7 @@ class Scheduler:
             self.ready.append(record)
 
     def send(self) -> None:
-        """Hand the queued requests to the backend's threads."""
+        """Send the queued requests to the backend's threads."""
         batches, self._queued, self._queued_count = list(self._queued.values()), {}, 0
         for read_many, namespace, requests in batches:
             self._outstanding += 1
@@ -456,11 +457,11 @@ class Scheduler:
             self.executor().submit(self._execute, read_many, namespace, requests)
 
     def read_through(self, reads: Reads) -> None:
-        """Have ``reads`` carry out all reads from now on, instead of threads; for tests."""
+        """Let ``reads`` execute all reads from now on, instead of threads; for tests."""
         self._executor = self._inbox = reads
 
     def executor(self) -> Executor:
-        """The threads for reads, started when the first one is needed."""
+        """The threads for reads, started on demand."""
         if self._executor is None:
             self._executor = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="forebay-read")
         return self._executor
@@ -469,7 +470,7 @@ class Scheduler:
         try:
             answers = read_many(namespace, [request.argument for request in requests])
             _check_count(len(requests), len(answers))
-        except BaseException as error:  # noqa: BLE001 - it is raised again on the task thread
+        except BaseException as error:  # noqa: BLE001 - raised again on the task thread
             self._inbox.put(partial(self._fail, error))
         else:
             self._inbox.put(partial(self._answer, requests, answers))
@@ -499,7 +500,7 @@ class Scheduler:
     # -- progress -----------------------------------------------------------------------------
 
     def is_task_thread(self) -> bool:
-        """Whether the caller runs on the task thread."""
+        """Return whether the caller runs on the task thread."""
         return threading.get_ident() == self.task_thread
 
     def enter(self) -> None:
@@ -507,21 +508,21 @@ class Scheduler:
         self.task_thread = threading.get_ident()
 
     def post(self, action: Callable[[], object]) -> None:
-        """Have ``action`` run on the task thread. Callable from any thread."""
+        """Run ``action`` on the task thread. Callable from any thread."""
         self._inbox.put(action)
 
     @property
     def idle(self) -> bool:
-        """No record is in flight."""
+        """Whether no record is in flight."""
         return not self.busy and not self.ready
 
     @property
     def waiting_requests(self) -> int:
-        """Requests that were not answered yet; batches under way count as one."""
+        """The number of requests without an answer; a batch in progress counts as one."""
         return self._queued_count + self._outstanding
 
     def _turn(self) -> bool:
-        """Run everything that can run now; whether there was anything."""
+        """Run everything that can run now; return whether there was anything."""
         moved = False
         while True:
             while self.ready:
@@ -537,7 +538,7 @@ class Scheduler:
             moved = True
 
     def run_until(self, done: Callable[[], bool]) -> None:
-        """Run what can run, sending requests and waiting for answers, until ``done()``."""
+        """Run steps, send requests and wait for answers, until ``done()``."""
         while not done():
             if self._turn():
                 continue
@@ -549,20 +550,20 @@ class Scheduler:
                 self._await_foreign()
 
     def advance(self) -> None:
-        """Run what can run now and send what was asked for, without waiting."""
+        """Run the steps that can run now and send requests, without waiting."""
         self._turn()
         self.send()
 
     def settle(self) -> None:
-        """Until no request is out and nothing can run; records may wait for other threads."""
+        """Run until no request is pending and nothing can run; records may wait for threads."""
         self.run_until(lambda: not self.waiting_requests and not self.ready)
 
     def drain(self) -> None:
-        """Until no record is in flight and no request is out."""
+        """Run until no record is in flight and no request is pending."""
         self.run_until(lambda: self.idle and not self.waiting_requests)
 
     def _await_foreign(self) -> None:
-        """Only another thread can complete what the records wait for: give it time."""
+        """Wait for other threads, which alone can complete the futures that records wait for."""
         if not others_live(self.task_thread):
             raise self._stuck("and no other thread lives that could")
         try:
@@ -582,7 +583,7 @@ class Scheduler:
         )
 
     def close(self) -> None:
-        """Let go of the threads; requests under way end unheard, coroutines are closed."""
+        """Release the threads; results of pending requests are ignored, coroutines are closed."""
         if self._executor is not None:
             self._executor.shutdown(wait=True, cancel_futures=True)
             self._executor = None
@@ -593,15 +594,15 @@ class Scheduler:
 
 
 def _nothing(_: object) -> None:
-    """Keeps a place in the order."""
+    """Do nothing; it holds a place in the order."""
 
 
 def _close(driver: Any) -> None:
-    """End a suspended coroutine; what its ``finally`` raises comes too late to matter."""
+    """Close a suspended coroutine; exceptions of its ``finally`` come too late to matter."""
     try:
         driver.close()
-    except Exception:  # noqa: BLE001 - any code of the user's may stand there
-        _log.debug("a record that was given up failed as it was closed", exc_info=True)
+    except Exception:  # noqa: BLE001 - this may run any user code
+        _log.debug("an abandoned record failed when it was closed", exc_info=True)
 
 
 def _check_count(asked: int, answered: int) -> None:

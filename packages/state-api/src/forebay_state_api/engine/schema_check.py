@@ -1,8 +1,9 @@
-"""What stored state says about itself, and whether a function can go on from it.
+"""Describe stored state, and check whether a function can continue from it.
 
-The check does what the first task of a restart does, over all key groups at once: it opens the
-version with the backend that made it and lets the function declare its states. So it finds whatever
-a restart would find, in old files too, and on the heap backend in every value. Nothing is changed.
+The check does what the first task of a restart does, for all key groups at once: it opens the
+version with the backend that made it and lets the function declare its states. So it finds
+everything that a restart would find, also in old files, and on the heap backend in every value.
+Nothing is changed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from forebay_state_api.job.context import RuntimeContext
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.versions.epochs import RunIdentity
 from forebay_state_api.versions.manifest import lineages_of
-from forebay_state_api.versions.operator_state import Content
+from forebay_state_api.versions.operator_state import OperatorStateContent
 
 if TYPE_CHECKING:
     from forebay_state_api.job.descriptors import StateDescriptor
@@ -40,41 +41,41 @@ KEPT: Final = "not declared: kept, unread"
 
 @attrs.frozen(kw_only=True)
 class StoredState:
-    """One state as it was last declared."""
+    """The last declaration of one state."""
 
     name: str
     kind: str
-    """Of keyed state as in its descriptor; else how it is shared out."""
+    """For keyed state the descriptor's kind; for operator state its mode of redistribution."""
     type: str
-    """Of values, elements or accumulators; of maps ``user key → value``."""
+    """The type of values, elements or accumulators; for maps ``user key → value``."""
     ttl: bool = False
     ttl_us: int | None = None
-    """The time to live in µs, as it was last declared; ``None`` without one, or if not known."""
+    """The last declared time to live in µs; ``None`` without one, or if it is not known."""
     before: Sequence[str] = ()
-    """The types that it had before, oldest first: values that were not written since have them."""
+    """Its earlier types, oldest first; values that were not rewritten since still have them."""
 
 
 def stored_states(manifests: Sequence[Manifest]) -> list[StoredState]:
-    """All states of a version, keyed ones first."""
+    """Return all states of a version, keyed states first."""
     keyed: dict[str, StoredState] = {}
     other: dict[str, StoredState] = {}
     for manifest in manifests:
         durations = manifest.metrics.get(TTL_US, {})
         lineages = lineages_of([manifest])
-        for name, told in _of_states(manifest):
-            types = _types(told["user_key"], told["value"])
+        for name, description in _of_states(manifest):
+            types = _types(description["user_key"], description["value"])
             keyed[name] = StoredState(
                 name=name,
-                kind=told["kind"],
+                kind=description["kind"],
                 type=types,
-                ttl=told["ttl"],
+                ttl=description["ttl"],
                 ttl_us=durations.get(name),
                 before=[
                     _types(one["user_key"], one["value"])
                     for one in map(described, lineages[name].generations[:-1])
                 ],
             )
-        for name, state in Content.loaded(manifest.operator_state).states.items():
+        for name, state in OperatorStateContent.loaded(manifest.operator_state).states.items():
             types = _types(state.type.key, state.type.value)
             other[name] = StoredState(
                 name=name, kind=f"operator {state.type.mode.value}", type=types
@@ -83,24 +84,24 @@ def stored_states(manifests: Sequence[Manifest]) -> list[StoredState]:
 
 
 def stored_key(manifests: Sequence[Manifest]) -> Mapping[str, Any] | None:
-    """The description of the key's type; ``None`` where no keyed state is stored."""
-    told = (one for manifest in manifests for _, one in _of_states(manifest))
-    return next((one["key"] for one in told), None)
+    """Return the description of the key's type; ``None`` if no keyed state is stored."""
+    descriptions = (one for manifest in manifests for _, one in _of_states(manifest))
+    return next((one["key"] for one in descriptions), None)
 
 
 def _of_states(manifest: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Name and description of each keyed state; timers are none."""
-    for name, told in manifest.descriptions.items():
+    """Yield the name and description of each keyed state, without timers."""
+    for name, description in manifest.descriptions.items():
         if name not in (TIMERS, DIRECTORY):
-            yield name, told
+            yield name, description
 
 
 def key_description(ddl: str) -> Mapping[str, Any]:
-    """The description of keys of a Spark type, or of columns: ``user string, day date``."""
-    told: Mapping[str, Any] = codec_for(ddl, what="the key").description
-    if told["type"] != "record":
-        return told
-    columns = [field["type"] for field in told["fields"]]
+    """Return the description of keys of a Spark type, or of columns: ``user string, day date``."""
+    description: Mapping[str, Any] = codec_for(ddl, what="the key").description
+    if description["type"] != "record":
+        return description
+    columns = [field["type"] for field in description["fields"]]
     bare = [one["of"] if one["type"] == "optional" else one for one in columns]
     return bare[0] if len(bare) == 1 else {"type": "tuple", "elements": bare}
 
@@ -112,10 +113,10 @@ def check_function(
     storage: Any,
     options: Mapping[str, Any],
 ) -> dict[str, str]:
-    """State → `COMPATIBLE`, `NEW`, `KEPT`, or why the function cannot go on from it.
+    """Return state → `COMPATIBLE`, `NEW`, `KEPT`, or why the function cannot continue from it.
 
     ``reader`` holds the whole version, ``options`` are the settings of its backend. Raises
-    `FunctionError` when the function fails otherwise.
+    `FunctionError` if the function fails for another reason.
     """
     stored = {state.name for state in stored_states(reader.manifests)}
     groups = KeyGroupRange(0, reader.manifests[0].made.max_parallelism - 1)
@@ -138,7 +139,7 @@ def check_function(
 
 
 class _CheckingEngine(Engine):
-    """Goes on after a state that does not fit, as if nothing were stored of it."""
+    """An engine that continues after an incompatible state, as if it were not stored."""
 
     def __init__(
         self,
@@ -184,7 +185,7 @@ class _CheckingEngine(Engine):
 
     @property
     def declared_operator_states(self) -> Sequence[str]:
-        """The names of the states that belong to no key."""
+        """Return the names of the states that belong to no key."""
         return () if self.operator_state is None else self.operator_state.store.declared
 
     def _declare(self, descriptor: StateDescriptor) -> Any:
@@ -201,14 +202,14 @@ class _CheckingEngine(Engine):
 
 
 class _Opened:
-    """A version as `OperatorState` sees the one that a task has opened."""
+    """An opened version, with the interface that `OperatorState` expects of a task's version."""
 
     is_restored = True
 
     def __init__(self, reader: VersionReader, storage: Any) -> None:
         self.clipped_manifests = reader.clipped
         self.storage = storage
-        # Nobody is told that a version is final: only a restart tells it.
+        # No notification of a committed version: only a restart sends it.
         self.opened_version = 0
         self.version = reader.version + 1
         self._manifests = sorted(reader.manifests, key=lambda manifest: manifest.made.subtask)

@@ -1,7 +1,7 @@
-"""One subtask of one micro-batch, from the beginning of its version to the manifest.
+"""Run one subtask of one micro-batch, from the beginning of its version to the manifest.
 
-Everything that runs a keyed function goes through here: the Spark runtime, the harness of its
-users' tests and the conformance kit. A subtask is used by one thread, and ends in one of two ways::
+Everything that runs a keyed function uses this module: the Spark runtime, the test harness and the
+conformance kit. A subtask is used by one thread, like this::
 
     with Subtask(function, HeapBackend, task, versions=versions, ...) as subtask:
         subtask.process(rows, keys, groups)     # any number of times
@@ -10,9 +10,9 @@ users' tests and the conformance kit. A subtask is used by one thread, and ends 
         last = subtask.take_rows()
         report = subtask.commit()               # snapshot_state; the version is durable
 
-Leaving the block without `Subtask.commit`, by an exception or not, leaves no version behind: the
-next attempt opens what this one opened. Without ``versions`` nothing is read or stored at all: the
-state begins empty and ends with the subtask, as for a DataFrame that is bounded.
+Leaving the block without `Subtask.commit`, by an exception or not, makes no version: the next
+attempt opens the same version as this one. Without ``versions`` nothing is read or stored: the
+state begins empty and ends with the subtask, as for a bounded DataFrame.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from forebay_state_api.engine.engine import Engine
 from forebay_state_api.engine.identity import SubtaskIdentity, SubtaskReport
 from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.engine.operator_state.operator_state import OperatorState
-from forebay_state_api.engine.prefetch import Siblings
+from forebay_state_api.engine.prefetch import SiblingCaches
 from forebay_state_api.engine.record_methods import timer_method
 from forebay_state_api.engine.restore import check_matched, convert, default_options
-from forebay_state_api.engine.timers.watermark import ALWAYS, Times, times_of
+from forebay_state_api.engine.timers.watermark import ALWAYS, TimerClocks, times_of
 from forebay_state_api.errors import StateAccessError, StorageError
 from forebay_state_api.job.context import RuntimeContext
 from forebay_state_api.metrics import nonzero
@@ -45,7 +45,7 @@ from forebay_state_api.settings import RETRY_BUDGET, EngineSettings
 from forebay_state_api.storage.obstore import ObstoreStorage
 from forebay_state_api.versions.layout import random_id
 from forebay_state_api.versions.manifest import lineages_of
-from forebay_state_api.versions.operator_state import Content
+from forebay_state_api.versions.operator_state import OperatorStateContent
 
 if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec
@@ -57,26 +57,26 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 DEFAULT_CACHE_BYTES: Final = 1 << 30
-"""What backends of a process may keep between batches, unless the job says otherwise."""
+"""The default budget for data that a process's backends keep between batches."""
 
 DEFAULT_RETRY_BUDGET_S: Final[float] = RETRY_BUDGET.default_value()
 
 TTL_US: Final = "ttl_us"
-"""Among what a manifest tells people: state name → time to live in µs."""
+"""Key in the manifest's metrics: state name → time to live in µs."""
 
 
 class Subtask:
     """Runs a function over the rows of one subtask and micro-batch, and commits its state.
 
     ``function`` must be a fresh copy; ``now_us`` is the micro-batch's time, the same for every
-    attempt. ``restore`` is what to begin with instead of nothing, ``find_backend`` finds the
-    backend that stored it, among the installed ones if not given, and ``options_of`` the settings
-    of that backend by its name, their defaults if not given. ``retry_budget_s`` is
+    attempt. ``restore`` is the state to begin with instead of empty state. ``find_backend`` finds
+    the backend that stored it (default: among the installed ones), and ``options_of`` returns that
+    backend's settings by its name (default: their defaults). ``retry_budget_s`` is
     `Opening.retry_budget_s`. ``compaction`` runs the jobs of the operator whose folder is
     ``operator`` below the state directory; without it the backend submits none. ``lateness_us`` is
-    how late the event times of each input may be, ``None`` where they have none. Entering the
-    context begins the version, opens the backend and calls the function's ``open``; it raises what
-    `OperatorVersions.begin` and `StateBackend.open` raise, and then has let go of everything.
+    how late the event times of each input may be, ``None`` without event times. Entering the
+    context begins the version, opens the backend and calls the function's ``open``; it raises the
+    errors of `OperatorVersions.begin` and `StateBackend.open`, after releasing everything.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Subtask:
     # -- life ---------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begin the version, open it and call what the function has before its first record."""
+        """Begin the version, open it and call the function's methods before its first record."""
         started = time.perf_counter()
         try:
             self._making = self._begin_version()
@@ -145,22 +145,22 @@ class Subtask:
     def process(
         self, rows: Iterable[Any], keys: Sequence[Any], groups: Sequence[int], side: int = 0
     ) -> None:
-        """Admit rows, in order, of input ``side`` (0, or 1 of a function of two inputs).
+        """Admit rows of input ``side``, in order (0; or 1 for the second input).
 
-        ``keys`` and ``groups`` give each row's key and key group. A record that cannot end yet
-        stays in flight when this returns.
+        ``keys`` and ``groups`` are each row's key and key group. A record that cannot end yet stays
+        in flight when this returns.
         """
         self.engine.process(rows, keys, groups, side)
 
     def saw_event_time(self, at_us: int, side: int = 0) -> None:
-        """A row of input ``side`` has this event time; of several rows the latest will do."""
+        """Note the event time of a row of input ``side``; for several rows the latest is enough."""
         self._seen_us[side] = max(at_us, self._seen_us.get(side, at_us))
 
     def fire_timers(self) -> bool:
-        """Fire some of the timers that were due when the micro-batch began; whether more may be.
+        """Fire some timers that were due at the beginning; return whether there may be more.
 
-        `process` and `drain` fire what is left: it need not be called, but lets rows be taken in
-        between.
+        `process` and `drain` fire the rest. Calling this is optional; it lets the caller take rows
+        in between.
         """
         return self.engine.fire_timers()
 
@@ -170,20 +170,20 @@ class Subtask:
         return len(self.engine.rows_out)
 
     def take_rows(self) -> list[Any]:
-        """The rows given out since the last call, as the function made them."""
+        """Return the rows emitted since the last call, as the function made them."""
         return self.engine.take_rows()
 
     def drain(self) -> None:
-        """Wait until every record has ended and every timer that is due has fired.
+        """Wait until every record has ended and every due timer has fired.
 
-        `take_rows` then gives the last rows.
+        `take_rows` then returns the last rows.
         """
         self.engine.drain()
 
     def commit(self) -> SubtaskReport:
-        """Drain, call ``snapshot_state``, make the state durable, and make it the version.
+        """Drain, call ``snapshot_state``, make the state durable, and commit the version.
 
-        Call it once, before the last rows are handed on: when it raises, nothing was committed.
+        Call it once, before the last rows are handed on. If it raises, nothing was committed.
         """
         if self._report is not None:
             raise StateAccessError("this subtask has committed already")
@@ -202,17 +202,17 @@ class Subtask:
         self._report = self._reported(committed, manifest_id, time.perf_counter() - started)
         return self._report
 
-    def siblings(self) -> Siblings | None:
-        """What the process keeps of other subtasks, after `commit`; ``None`` without versions."""
+    def siblings(self) -> SiblingCaches | None:
+        """Return the process's cached siblings, after `commit`; ``None`` without versions."""
         if self._versions is None:
             return None
         version, run_key = self.task.batch_id + 1, self.task.run.key
-        return Siblings(self._backend_class, self._opening(), version, run_key)
+        return SiblingCaches(self._backend_class, self._opening(), version, run_key)
 
     def close(self, *, failed: bool = False) -> None:
-        """Close function, engine and backend; what was not committed is lost. Safe to call twice.
+        """Close function, engine and backend; uncommitted work is lost. Safe to call twice.
 
-        With ``failed``, what ``close`` of the function raises is dropped in favour of the failure.
+        With ``failed``, exceptions of the function's ``close`` are dropped in favour of it.
         """
         engine, self._engine = self._engine, None
         backend, self._backend = self._backend, None
@@ -248,12 +248,12 @@ class Subtask:
 
     @property
     def metrics(self) -> EngineMetrics:
-        """A reading of the engine."""
+        """Return the engine's current metrics."""
         return self.engine.metrics
 
     @property
     def opened_version(self) -> int:
-        """The version that was opened; 0 is empty."""
+        """The version that was opened; 0 is the empty version."""
         return 0 if self._making is None else self._making.opened_version
 
     @property
@@ -264,7 +264,7 @@ class Subtask:
     # -- parts --------------------------------------------------------------------------------
 
     def _name_in(self, error: BaseException) -> None:
-        """Tell whose state it was that storage refused; storage knows names of files only."""
+        """Add the operator to a storage error, because storage knows only file names."""
         if isinstance(error, StorageError):
             task = self.task
             error.add_note(
@@ -293,7 +293,7 @@ class Subtask:
 
     @property
     def _batch_ms(self) -> int:
-        """The batch's time where the query's checkpoint has it: 0 elsewhere, and without rows."""
+        """Return the batch's time in the query's checkpoint; 0 if unknown, and without rows."""
         is_planned = self.task.consecutive or self.task.checkpoint is not None
         # `NO_TIME` is before all times, and is 0 in names.
         return max(self._now_us // 1_000, 0) if is_planned else 0
@@ -331,7 +331,7 @@ class Subtask:
             backend,
             context,
             key_codec=self._key_codec,
-            # A subtask without rows was told no time; its timers go by the latest that is known.
+            # A subtask without rows has no time; its timers use the latest known time.
             now_us=self._now_us if times is None else times.now_us,
             settings=self._settings,
             operator_state=OperatorState(self._function, task, self._making),
@@ -340,14 +340,14 @@ class Subtask:
             has_event_time=self._lateness_us is not None,
         )
 
-    def _times(self) -> Times | None:
-        """What timers go by, if there are any."""
+    def _times(self) -> TimerClocks | None:
+        """Return the timers' clocks, if there are timers."""
         if timer_method(self._function) is None:
             return None
         return times_of(self._making, now_us=self._now_us, lateness_us=self._lateness_us)
 
-    def _times_after(self, timers: EngineTimers) -> Times:
-        """What the version is to know."""
+    def _times_after(self, timers: EngineTimers) -> TimerClocks:
+        """Return the timers' clocks for the version to store."""
         times = timers.finish()
         sides = range(len(times.seen_us))
         return attrs.evolve(
@@ -357,7 +357,7 @@ class Subtask:
         )
 
     def _take_over(self) -> None:
-        """At the beginning of a fork: check what it declares, and take cells of another backend."""
+        """At the start of a fork, check its declarations, and copy cells of another backend."""
         making = self._making
         if making is None or making.source is None:
             return
@@ -383,12 +383,12 @@ class Subtask:
             )
 
     def _commit_version(
-        self, engine: Engine, times: Times | None
+        self, engine: Engine, times: TimerClocks | None
     ) -> tuple[CommittedState | None, str | None]:
         if self._making is None:
             return None, None
         operator_state = engine.operator_state
-        content = Content() if operator_state is None else operator_state.content()
+        content = OperatorStateContent() if operator_state is None else operator_state.content()
         committed = engine.backend.commit(self._making.version)
         manifest_id = self._making.commit(
             committed,
@@ -396,24 +396,24 @@ class Subtask:
             generations=engine.generations(),
             operator_state=content.stored(),
             operator_files=[blob.name for blob in content.files()],
-            metrics=self._told(),
+            metrics=self._manifest_metrics(),
             times=None if times is None else times.stored(),
         )
         engine.backend.installed(manifest_id)
         return committed, manifest_id
 
-    def _told(self) -> dict[str, Any]:
-        """What the manifest tells people."""
-        told: dict[str, Any] = {"opening_s": self._opening_s}
+    def _manifest_metrics(self) -> dict[str, Any]:
+        """Return the manifest's metrics."""
+        metrics: dict[str, Any] = {"opening_s": self._opening_s}
         states = self.engine.states.values()
         durations = {s.spec.name: s.descriptor.ttl.ttl_us for s in states if s.descriptor.ttl}
         if durations:
-            told[TTL_US] = durations
+            metrics[TTL_US] = durations
         if self._compaction is not None and (service := self._compaction.metrics()):
-            told["compaction"] = dict(service)
+            metrics["compaction"] = dict(service)
         if counted := nonzero(self.metrics):
-            told["engine"] = counted
-        return told
+            metrics["engine"] = counted
+        return metrics
 
     def _reported(
         self, committed: CommittedState | None, manifest_id: str | None, commit_s: float
@@ -432,5 +432,5 @@ class Subtask:
 
 
 def _nowhere() -> ObjectStorage:
-    """A storage of this subtask's own, which goes when the subtask does."""
+    """Return a storage that is private to this subtask and ends with it."""
     return ObstoreStorage(MemoryStore(), f"memory://ephemeral-{random_id()}")

@@ -1,9 +1,9 @@
-"""Refuses accesses to states, timers and the context from other threads than the task thread.
+"""Refuse accesses to states, timers and the context from threads other than the task thread.
 
-The current key is that of the record whose step runs, so an access from elsewhere would go to
-whatever key that is. The check costs time in every access: it is made only where the process has
-threads of the user's, which a look at each chunk of rows tells, and the hook that
-`threading.setprofile` offers to whoever wants to know of new threads.
+The current key belongs to the record whose step runs, so an access from another thread would use an
+arbitrary key. The check costs time in every access, so it is made only if the process has user
+threads. These are detected by a look at the threads before each chunk of rows, and by the hook of
+`threading.setprofile` for new threads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from forebay_state_api.job.context import RuntimeContext
 
 OWN_THREADS: Final = "forebay-"
-"""How the names of Forebay's own threads begin: none of them runs the user's code."""
+"""Prefix of the names of Forebay's own threads; none of them runs user code."""
 
 _lock: Final = threading.Lock()
 
@@ -31,11 +31,11 @@ _guards: Final[set[Guard]] = set()
 """One for each open engine."""
 
 _before: Final[list[Any]] = []
-"""The profile function of new threads that `watch` has replaced, while an engine is open."""
+"""The profile function for new threads that `watch` has replaced, while an engine is open."""
 
 
 class GuardedContext:
-    """Stands for the context in states and timers; gives the current key to the task thread."""
+    """Replaces the context in states and timers; gives the current key only to the task thread."""
 
     __slots__ = ("_context", "_is_task_thread")
 
@@ -62,10 +62,10 @@ class GuardedContext:
         return getattr(self._context, name)
 
     def checking(self, method: Callable[[Any], None], name: str) -> Callable[[Any], None]:
-        """``method`` of the context, for the task thread only."""
+        """Return ``method`` of the context, restricted to the task thread."""
 
         def checked(argument: Any) -> None:
-            _ = self._key  # which refuses other threads
+            _ = self._key  # refuses other threads
             method(argument)
 
         checked.__qualname__ = f"ctx.{name}"
@@ -73,7 +73,7 @@ class GuardedContext:
 
 
 def others_live(task_thread: int) -> bool:
-    """Whether there are threads that are neither the task thread nor Forebay's."""
+    """Return whether there are threads that are neither the task thread nor Forebay's."""
     return any(
         thread.ident != task_thread and not thread.name.startswith(OWN_THREADS)
         for thread in threading.enumerate()
@@ -81,7 +81,7 @@ def others_live(task_thread: int) -> bool:
 
 
 def watch(guard: Guard) -> None:
-    """Call ``guard`` before a thread of the user's runs anything, until `unwatch`."""
+    """Call ``guard`` before a new user thread runs anything, until `unwatch`."""
     with _lock:
         if not _guards:
             _before.append(threading.getprofile())
@@ -90,7 +90,7 @@ def watch(guard: Guard) -> None:
 
 
 def unwatch(guard: Guard) -> None:
-    """The engine is closed, or was never watched."""
+    """Stop calling ``guard``; does nothing if it was never watched."""
     with _lock:
         if guard not in _guards:
             return
@@ -102,7 +102,7 @@ def unwatch(guard: Guard) -> None:
 
 
 def _on_start(frame: FrameType, event: str, argument: Any) -> None:
-    """The profile function of a new thread, for its first event: before `Thread.run`."""
+    """Handle the first profile event of a new thread, before `Thread.run`."""
     if not threading.current_thread().name.startswith(OWN_THREADS):
         for guard in tuple(_guards):
             guard()

@@ -1,4 +1,4 @@
-"""How many keys differ between two versions of an operator, compared without the user's types."""
+"""Count the keys that differ between two versions of an operator, without the user's types."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from forebay_state_api.versions.reader import VersionReader
 
 _PARTS: Final = 16
-"""Parts of the key groups that are compared one after another: what is in memory at a time."""
+"""Number of parts of the key groups, compared one after another to limit memory."""
 _KEYS: Final = 4_096
 
 
@@ -34,12 +34,12 @@ def differing_keys(
     find_backend: Callable[[str], type[StateBackend]] | None = None,
     options_of: Callable[[str], Mapping[str, Any]] | None = None,
 ) -> int | None:
-    """The keys under which any state differs.
+    """Return the number of keys under which any state differs.
 
-    ``find_backend`` finds what stored them, among the installed ones if not given. ``options_of``
-    gives the settings of that backend by its name, their defaults if not given. ``None`` where
-    the number cannot be found out: the backend is not installed or hands no cells out, or types
-    changed since.
+    ``find_backend`` finds the backend that stored them (default: among the installed ones).
+    ``options_of`` returns that backend's settings by its name (default: their defaults). ``None``
+    if the number cannot be determined: the backend is not installed or does not export cells, or
+    types changed in between.
     """
     find = find_backend or plugins().backend
 
@@ -87,7 +87,7 @@ def _cells(
     groups: KeyGroupRange,
     find: Callable[[str], tuple[type[StateBackend], Mapping[str, Any]]],
 ) -> dict[tuple[str, Any, Any], bytes]:
-    """(state, namespace, key) → the bytes of what is stored."""
+    """Return (state, namespace, key) → the bytes of the stored content."""
     with open_version(
         storage, uid=uid, version=head.version, run_key=head.run_key, range=groups
     ) as reader:

@@ -29,7 +29,7 @@ from forebay_state_api.versions.epochs import Epochs, read_record
 from forebay_state_api.versions.folder import OperatorStorage, renamed, split
 from forebay_state_api.versions.leftovers import delete_or_leave
 from forebay_state_api.versions.markers import list_version, marked_versions
-from forebay_state_api.versions.operator_state import Content
+from forebay_state_api.versions.operator_state import OperatorStateContent
 from forebay_state_api.versions.pins import lasting_name, put_lasting
 from forebay_state_api.versions.reader import VersionReader, open_version
 from forebay_state_api.versions.savepoints import read_savepoint
@@ -135,7 +135,7 @@ class ForkSource:
         def blob_here(blob: Any) -> Any:
             return attrs.evolve(blob, name=here(blob.name)) if isinstance(blob, FileBlob) else blob
 
-        content = Content.loaded(manifest.operator_state).mapped(blob_here)
+        content = OperatorStateContent.loaded(manifest.operator_state).mapped(blob_here)
         return attrs.evolve(
             manifest,
             files=[attrs.evolve(file, name=here(file.name)) for file in manifest.files],

@@ -64,7 +64,7 @@ class StateContent:
 
 
 @attrs.frozen(kw_only=True)
-class Content:
+class OperatorStateContent:
     """All operator state of one subtask and version."""
 
     exists: bool = False
@@ -85,7 +85,7 @@ class Content:
         }
 
     @classmethod
-    def loaded(cls, stored: Mapping[str, Any]) -> Content:
+    def loaded(cls, stored: Mapping[str, Any]) -> OperatorStateContent:
         """Inverse of `stored`; an empty mapping means no operator state."""
         if not stored:
             return cls()
@@ -98,7 +98,7 @@ class Content:
                 keyed_raw=None if keyed is None else loaded_blob(keyed),
             )
 
-    def mapped(self, change: Callable[[Blob], Blob]) -> Content:
+    def mapped(self, change: Callable[[Blob], Blob]) -> OperatorStateContent:
         """Return a copy with ``change`` applied to every blob."""
         return attrs.evolve(
             self,

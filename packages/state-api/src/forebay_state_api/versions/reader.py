@@ -18,7 +18,7 @@ from forebay_state_api.versions.contents import what_is_there
 from forebay_state_api.versions.epochs import RunVersion, list_epochs
 from forebay_state_api.versions.folder import OperatorStorage, data_folder
 from forebay_state_api.versions.markers import list_version, marked_versions
-from forebay_state_api.versions.operator_state import Content
+from forebay_state_api.versions.operator_state import OperatorStateContent
 from forebay_state_api.versions.pins import LEASE, Pin
 from forebay_state_api.versions.recovery import read_recovery
 from forebay_state_api.versions.timeline import newest_complete
@@ -135,7 +135,7 @@ def _checked_files(
 ) -> frozenset[str]:
     files: list[StateFile | FileBlob] = [file for parent, _ in found for file in parent.files]
     for _, manifest in found:
-        files += Content.loaded(manifest.operator_state).files()
+        files += OperatorStateContent.loaded(manifest.operator_state).files()
     folders = {layout.DATA, *(data_folder(file.name) for file in files)}
     sizes = {info.name: info.size for folder in folders for info in storage.list(folder)}
     for file in files:

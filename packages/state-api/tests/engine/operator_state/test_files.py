@@ -20,7 +20,7 @@ from forebay_state_api.versions.blobs import INLINE_BYTES
 from forebay_state_api.versions.epochs import list_epochs
 from forebay_state_api.versions.janitor import Janitor
 from forebay_state_api.versions.layout import data_name
-from forebay_state_api.versions.operator_state import Content
+from forebay_state_api.versions.operator_state import OperatorStateContent
 from forebay_state_api.versions.reader import open_version
 
 HOUR = timedelta(hours=1)
@@ -102,7 +102,7 @@ class Query:
         for version in range(base, self.job.batch_id + 1):
             with open_version(self.storage, uid=self.job.uid, version=version) as reader:
                 for manifest in reader.manifests:
-                    content = Content.loaded(manifest.operator_state)
+                    content = OperatorStateContent.loaded(manifest.operator_state)
                     names |= {file.name for file in content.files()}
         return names
 

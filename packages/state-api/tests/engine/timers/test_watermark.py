@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 
 from forebay_state_api.engine.timers.service import us_of
-from forebay_state_api.engine.timers.watermark import ALWAYS, Times, times_of
+from forebay_state_api.engine.timers.watermark import ALWAYS, TimerClocks, times_of
 
 FIRST_US = us_of(datetime.min.replace(tzinfo=UTC))
 
@@ -21,10 +21,10 @@ def watermark_after(*parts, lateness_us=5):
 
 
 def test_a_stored_watermark_before_the_year_1_is_mended():
-    poisoned = Times(watermark_us=FIRST_US - 5, seen_us=[FIRST_US], active=[False])
+    poisoned = TimerClocks(watermark_us=FIRST_US - 5, seen_us=[FIRST_US], active=[False])
     assert watermark_after(poisoned) == FIRST_US
-    assert watermark_after(poisoned, Times(seen_us=[100], active=[True])) == 95
+    assert watermark_after(poisoned, TimerClocks(seen_us=[100], active=[True])) == 95
 
 
 def test_without_event_times_there_is_no_watermark():
-    assert watermark_after(Times(seen_us=[ALWAYS], active=[False])) == ALWAYS
+    assert watermark_after(TimerClocks(seen_us=[ALWAYS], active=[False])) == ALWAYS

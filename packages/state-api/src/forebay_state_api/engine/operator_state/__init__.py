@@ -1,5 +1,5 @@
-"""Operator state as the engine runs it: opened from manifests, held in memory, stored by commits.
+"""The engine's operator state: read from manifests, held in memory, stored by commits.
 
-`operator_state.OperatorState` is what a subtask uses; the contract is
+A subtask uses `operator_state.OperatorState`; the contract is
 `forebay_state_api.job.operator_state`.
 """

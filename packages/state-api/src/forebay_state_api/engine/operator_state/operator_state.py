@@ -1,4 +1,4 @@
-"""Operator state of one subtask and micro-batch: from the opened version to the manifest."""
+"""Operator state of one subtask and micro-batch, from the opened version to the manifest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from forebay_state_api.job.operator_state import (
 )
 from forebay_state_api.versions.blobs import Blob, put_blob
 from forebay_state_api.versions.layout import data_name
-from forebay_state_api.versions.operator_state import Content, packed
+from forebay_state_api.versions.operator_state import OperatorStateContent, packed
 
 if TYPE_CHECKING:
     from forebay_state_api.engine.identity import SubtaskIdentity
@@ -36,13 +36,13 @@ LIST_CHECKPOINTED: Final = "_list_checkpointed_"
 
 
 class OperatorState:
-    """Calls the function's operator-state methods, and makes of them what a manifest holds.
+    """Calls the function's operator-state methods, and makes the content for the manifest.
 
     The engine calls `initialize`, `notify` and `snapshot`, in that order, as user code.
     """
 
     def __init__(self, function: Any, task: SubtaskIdentity, making: TaskVersion | None) -> None:
-        """Refuses a function that is both `CheckpointedFunction` and `ListCheckpointed`."""
+        """Refuse a function that is both `CheckpointedFunction` and `ListCheckpointed`."""
         self._function = function = function.wrapped if isinstance(function, Adapter) else function
         self._task = task
         self._making = making
@@ -61,7 +61,7 @@ class OperatorState:
         return "restore_state" if self._is_list else "initialize_state"
 
     def initialize(self, context: RuntimeContext) -> None:
-        """Let the function declare its states and take over what they hold."""
+        """Let the function declare its states and read their content."""
         function = self._function
         if self._is_list:
             self._list = self.store.get_list_state(ListStateDescriptor(LIST_CHECKPOINTED))
@@ -72,18 +72,18 @@ class OperatorState:
             called(function.initialize_state, initial)
 
     def notify(self) -> None:
-        """Tell the function that the opened version is final."""
+        """Notify the function that the opened version is committed."""
         opened = 0 if self._making is None else self._making.opened_version
         if opened and isinstance(self._function, CheckpointListener):
             called(self._function.notify_checkpoint_complete, opened)
 
     @property
     def undeclared(self) -> list[str]:
-        """Stored states that nobody declares; known after `initialize` and ``open``."""
+        """Return stored states that nobody declares; known after `initialize` and ``open``."""
         return self.store.undeclared if self._restored.exists else []
 
     def log_undeclared(self) -> None:
-        """Tell which stored states are kept although nobody declares them."""
+        """Log the stored states that are kept although nobody declares them."""
         if kept := self.undeclared:
             _log.info(
                 "operator %s, subtask %d: operator state not declared any more, and kept: %s",
@@ -93,7 +93,7 @@ class OperatorState:
             )
 
     def snapshot(self) -> None:
-        """Let the function put into its states what the version is to hold."""
+        """Let the function update its states for the version."""
         function = self._function
         if self._is_list:
             given = called(function.snapshot_state, self._version)
@@ -105,12 +105,12 @@ class OperatorState:
         elif isinstance(function, CheckpointedFunction):
             called(function.snapshot_state, _Snapshot(self._version, self._raw, self._task))
 
-    def content(self) -> Content:
-        """What the manifest is to hold, made durable."""
+    def content(self) -> OperatorStateContent:
+        """Return the content for the manifest, with its files durable."""
         kinds = (CheckpointedFunction, ListCheckpointed)
         if not (isinstance(self._function, kinds) or self._restored.exists):
-            return Content()
-        return Content(
+            return OperatorStateContent()
+        return OperatorStateContent(
             exists=True,
             states=self.store.contents(self._put),
             raw=self._raw.stored(self._put),
@@ -135,7 +135,7 @@ class OperatorState:
 
 
 class _RawStreams:
-    """Byte streams that were taken over, and those that are written."""
+    """The restored byte streams, and the written ones."""
 
     def __init__(self, restored: Restored) -> None:
         self._restored = restored
@@ -218,7 +218,7 @@ class _Snapshot(SnapshotContext):
 
 
 class _Output(io.BytesIO):
-    """A stream whose content outlives its being closed, by a ``with`` or a wrapper."""
+    """A stream whose content survives `close`, by a ``with`` or a wrapper."""
 
     written = b""
 

@@ -1,4 +1,4 @@
-"""Reading committed operator state from outside of a micro-batch."""
+"""Read committed operator state from outside a micro-batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from forebay_state_api.engine.operator_state.typed import check_class, declared
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.job.descriptors import ListStateDescriptor, MapStateDescriptor
 from forebay_state_api.versions.blobs import read_blob
-from forebay_state_api.versions.operator_state import Content, Mode, unpacked
+from forebay_state_api.versions.operator_state import Mode, OperatorStateContent, unpacked
 from forebay_state_api.versions.reader import VersionReader, open_version
 
 if TYPE_CHECKING:
@@ -28,33 +28,35 @@ def read_operator_state(
     version: int | None = None,
     run_key: str | None = None,
 ) -> list[Any]:
-    """What each subtask held at a committed version, in the order of the subtasks.
+    """Return each subtask's part at a committed version, in subtask order.
 
-    A list for each, or a dict of a broadcast state. Without ``descriptor``: that of a
-    `ListCheckpointed`. ``storage`` is rooted at the operator's folder; ``version`` is the newest
-    complete one if not given; with ``run_key`` that which this run made. Nothing is changed; the
-    version is pinned meanwhile. Raises `ConfigurationError` when no state of that name was stored,
-    `StateMigrationError` when it is of another type.
+    The parts are lists, or dicts for a broadcast state. Without ``descriptor`` it is the state of a
+    `ListCheckpointed`. ``storage`` is rooted at the operator's folder. ``version`` defaults to the
+    newest complete one; with ``run_key`` it is the version that this run made. Nothing is changed;
+    the version is pinned during the read. Raises `ConfigurationError` when no state of that name
+    was stored, `StateMigrationError` when it has another type.
     """
     asked = ListStateDescriptor(LIST_CHECKPOINTED) if descriptor is None else descriptor
     with open_version(storage, uid=uid, version=version, run_key=run_key) as reader:
         made = sorted(reader.manifests, key=lambda manifest: manifest.made.range.start)
-        contents = [Content.loaded(manifest.operator_state) for manifest in made]
+        contents = [OperatorStateContent.loaded(manifest.operator_state) for manifest in made]
         mode = _mode(contents, asked.name, reader, uid)
         check_class(asked, mode)
-        told = declared(asked, mode, uid)
+        declaration = declared(asked, mode, uid)
         found = []
         for content in contents:
             values: list[Any] = []
             if (state := content.states.get(asked.name)) is not None:
                 what = f"operator state {asked.name!r} in version {reader.version}"
                 elements = unpacked(read_blob(storage, state.blob, what))
-                values = told.unpack(Part(state.type, elements))
+                values = declaration.unpack(Part(state.type, elements))
             found.append(dict(values) if mode is Mode.BROADCAST else values)
         return found
 
 
-def _mode(contents: Sequence[Content], name: str, reader: VersionReader, uid: str) -> Mode:
+def _mode(
+    contents: Sequence[OperatorStateContent], name: str, reader: VersionReader, uid: str
+) -> Mode:
     for content in contents:
         if name in content.states:
             return content.states[name].type.mode

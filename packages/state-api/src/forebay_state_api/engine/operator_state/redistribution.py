@@ -1,4 +1,4 @@
-"""Who gets what when the parallelism changes: pure functions over what the old subtasks held."""
+"""Redistribute operator state when the parallelism changes; pure functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def even_share(elements: Sequence[T], subtask: int, parallelism: int) -> Sequence[T]:
-    """The contiguous part of ``elements`` that one subtask gets.
+    """Return the contiguous part of ``elements`` that one subtask gets.
 
     Each gets ``n // parallelism`` of ``n`` elements, the first ``n % parallelism`` one more.
     """
@@ -19,5 +19,5 @@ def even_share(elements: Sequence[T], subtask: int, parallelism: int) -> Sequenc
 
 
 def broadcast_source(subtask: int, old_parallelism: int) -> int:
-    """The old subtask whose copy a new subtask gets."""
+    """Return the old subtask whose copy a new subtask gets."""
     return subtask % old_parallelism

@@ -1,7 +1,7 @@
-"""What the opened version holds of operator state, as one subtask takes it over.
+"""The operator state in the opened version, as one subtask restores it.
 
-With the same parallelism a subtask needs its own manifest only, which it has read anyway. The
-manifests of the others are read when the parallelism changed, or for a union.
+With the same parallelism a subtask needs only its own manifest, which it has already read. The
+other manifests are read if the parallelism changed, or for a union state.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from forebay_state_api.engine.operator_state.redistribution import broadcast_sou
 from forebay_state_api.errors import StateMigrationError
 from forebay_state_api.versions.blobs import Blob, read_blob
 from forebay_state_api.versions.operator_state import (
-    Content,
     Mode,
+    OperatorStateContent,
     StateContent,
     StateType,
     unpacked,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Part:
-    """Elements of one type, as they are stored."""
+    """Stored elements of one type."""
 
     type: StateType
     elements: Sequence[Any]
@@ -53,7 +53,7 @@ class Restored:
         storage: ObjectStorage | None,
         version: int,
     ) -> None:
-        """``own`` are the manifests behind the subtask's key groups, ``everyone`` reads all."""
+        """``own`` are the manifests of the subtask's key groups; ``everyone`` reads all."""
         self._own = own
         self._everyone = everyone
         self._subtask = subtask
@@ -61,13 +61,13 @@ class Restored:
         self._storage = storage
         self._version = version
         self.exists = any(manifest.operator_state for _, manifest in own)
-        """Whether the operator had operator state; all of its subtasks agree in that."""
+        """Whether the operator had operator state; the same for all of its subtasks."""
         self.is_unmoved = len(own) == 1 and own[0][1].made.parallelism == parallelism
-        """The parallelism is the old one: each subtask keeps its own."""
+        """Whether the parallelism is unchanged, so that each subtask keeps its own state."""
 
     @classmethod
     def of(cls, making: TaskVersion | None, task: SubtaskIdentity) -> Restored:
-        """What ``task`` opened; nothing without versions."""
+        """Return the state that ``task`` opened; empty without versions."""
         return cls(
             own=() if making is None else making.clipped_manifests,
             everyone=tuple if making is None else making.every_manifest,
@@ -78,29 +78,35 @@ class Restored:
         )
 
     @functools.cached_property
-    def mine(self) -> Content:
-        """The subtask's own content, where the parallelism is the old one."""
-        return Content.loaded(self._own[0][1].operator_state) if self.is_unmoved else Content()
+    def mine(self) -> OperatorStateContent:
+        """The subtask's own content, if the parallelism is unchanged."""
+        return (
+            OperatorStateContent.loaded(self._own[0][1].operator_state)
+            if self.is_unmoved
+            else OperatorStateContent()
+        )
 
     @functools.cached_property
-    def all(self) -> Sequence[Content]:
-        """The content of every old subtask, in their order."""
+    def all(self) -> Sequence[OperatorStateContent]:
+        """The content of every old subtask, in order."""
         if not self.exists:
             return ()
-        return [Content.loaded(manifest.operator_state) for manifest in self._everyone()]
+        return [
+            OperatorStateContent.loaded(manifest.operator_state) for manifest in self._everyone()
+        ]
 
     def names(self) -> set[str]:
-        """The stored states that this subtask takes part in."""
+        """Return the stored states in which this subtask has a part."""
         sources = [self.mine] if self.is_unmoved else self.all
         return {name for content in sources for name in content.states}
 
     def type_of(self, name: str) -> StateType | None:
-        """How a state was declared when it was stored."""
+        """Return the declaration under which a state was stored."""
         sources = [self.mine] if self.is_unmoved else self.all
         return next((c.states[name].type for c in sources if name in c.states), None)
 
     def share(self, name: str, mode: Mode) -> list[Part]:
-        """What of a state belongs to this subtask."""
+        """Return this subtask's parts of a state."""
         if self.is_unmoved:
             return [self._part(name, self.mine)]
         if mode is Mode.BROADCAST:
@@ -109,28 +115,28 @@ class Restored:
         return self._even_share(self.everything(name))
 
     def everything(self, name: str) -> list[Part]:
-        """The elements of all subtasks, in their order."""
+        """Return the elements of all subtasks, in order."""
         return [self._part(name, content) for content in self.all if name in content.states]
 
     def raw(self) -> Sequence[Blob]:
-        """The byte streams that this subtask takes over."""
+        """Return the byte streams assigned to this subtask."""
         if self.is_unmoved:
             return self.mine.raw
         streams = [blob for content in self.all for blob in content.raw]
         return even_share(streams, self._subtask, self._parallelism)
 
     def keyed_raw(self) -> dict[int, bytes]:
-        """Key group → its byte stream, for the groups of this subtask."""
+        """Return key group → its byte stream, for the groups of this subtask."""
         found: dict[int, bytes] = {}
         for groups, manifest in self._own:
-            blob = Content.loaded(manifest.operator_state).keyed_raw
+            blob = OperatorStateContent.loaded(manifest.operator_state).keyed_raw
             with decoding(lambda _: f"byte streams of keys in version {self._version}"):
                 streams = {} if blob is None else unpacked(self.read(blob, "byte streams of keys"))
                 found |= {group: data for group, data in streams.items() if group in groups}
         return found
 
     def kept(self, name: str) -> Part:
-        """The subtask's part of a state that is not declared any more."""
+        """Return the subtask's part of a state that is not declared any more."""
         parts = self.share(name, self._mode(name))
         types = [part.type for part in parts]
         if any(one != types[0] for one in types):
@@ -138,17 +144,17 @@ class Restored:
                 f"operator state {name!r} of version {self._version} was stored with different "
                 "types by different subtasks, and is not declared any more: declare it to read it"
             )
-        told = types[0] if types else self._type(name)
-        return Part(told, [element for part in parts for element in part.elements])
+        state_type = types[0] if types else self._type(name)
+        return Part(state_type, [element for part in parts for element in part.elements])
 
     def read(self, blob: Blob, what: str) -> bytes:
-        """The bytes of a blob, checked."""
+        """Return the bytes of a blob, verified."""
         if isinstance(blob, bytes) or self._storage is None:
             assert isinstance(blob, bytes)
             return blob
         return read_blob(self._storage, blob, f"{what} in version {self._version}")
 
-    def _part(self, name: str, content: Content) -> Part:
+    def _part(self, name: str, content: OperatorStateContent) -> Part:
         state = content.states.get(name)
         if state is None:
             return Part(self._type(name), ())

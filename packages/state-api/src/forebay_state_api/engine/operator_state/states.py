@@ -1,4 +1,4 @@
-"""The state objects of operator state: in memory, changed at once, stored by the snapshot."""
+"""The state objects of operator state: in memory, changed directly, stored by the snapshot."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 
 class OperatorListState(ListState[Any]):
-    """A list of one subtask; of a union also what the other subtasks stored."""
+    """A list of one subtask; for a union state also the elements of the other subtasks."""
 
     __slots__ = ("_declared", "_lists", "is_changed")
 
     def __init__(
         self, declared: Declared, own: list[Any], visible: list[Any] | None = None
     ) -> None:
-        """``own`` is stored by this subtask; ``visible`` is what it sees, if that is more."""
+        """``own`` is this subtask's part; ``visible`` is all that it sees, if that is more."""
         self._declared = declared
         self._lists = (own,) if visible is None else (own, visible)
         self.is_changed = False
 
     @property
     def own(self) -> list[Any]:
-        """What the snapshot stores."""
+        """The part that the snapshot stores."""
         return self._lists[0]
 
     def get(self) -> list[Any]:
@@ -110,7 +110,7 @@ class OperatorMapState(MapState[Any, Any]):
 
     @property
     def own(self) -> list[tuple[Any, Any]]:
-        """What the snapshot stores."""
+        """The part that the snapshot stores."""
         return list(self._entries.values())
 
     def get(self, key: Any) -> Any:
@@ -207,7 +207,7 @@ def _handed(hand_out: Any, value: Any) -> Any:
 
 
 class _OnePage:
-    """Everything is in the first page, so nothing is ever asked of this."""
+    """A page source that is never used, because everything is in the first page."""
 
     def after_first_page(self) -> Cursor:
         raise NotImplementedError

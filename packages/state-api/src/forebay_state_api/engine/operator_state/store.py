@@ -1,4 +1,4 @@
-"""`OperatorStateStore` over what was restored."""
+"""`OperatorStateStore` over the restored state."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Put = Callable[[bytes], "Blob"]
 
 
 class Store(OperatorStateStore):
-    """The declared states of one subtask, and those that are stored and not declared."""
+    """The declared states of one subtask, and the stored states that are not declared."""
 
     def __init__(self, restored: Restored, uid: str) -> None:
         self._restored = restored
@@ -41,19 +41,20 @@ class Store(OperatorStateStore):
 
     @property
     def undeclared(self) -> list[str]:
-        """Stored states that nobody asked for."""
+        """Return stored states that were not declared."""
         return sorted(self._restored.names() - self._states.keys())
 
     @property
     def declared(self) -> list[str]:
-        """The states that were asked for."""
+        """Return the declared states."""
         return sorted(self._states)
 
     def contents(self, put: Put) -> dict[str, StateContent]:
-        """All states as the version is to hold them; ``put`` stores what changed."""
+        """Return all states for the version; ``put`` stores changed ones."""
         kept = {name: self._kept(name, put) for name in self.undeclared}
         return kept | {
-            name: self._content(told, state, put) for name, (told, state) in self._states.items()
+            name: self._content(declaration, state, put)
+            for name, (declaration, state) in self._states.items()
         }
 
     def _state(self, descriptor: Any, mode: Mode) -> Any:
@@ -62,19 +63,19 @@ class Store(OperatorStateStore):
         if known is not None:
             self._check_same(known[0], descriptor, mode)
             return known[1]
-        told = declared(descriptor, mode, self._uid)
+        declaration = declared(descriptor, mode, self._uid)
         if not self.is_open:
             raise ConfigurationError(
-                f"declare {told.what} in initialize_state(), before the first record"
+                f"declare {declaration.what} in initialize_state(), before the first record"
             )
-        state = self._made(told)
-        self._states[told.name] = told, state
+        state = self._made(declaration)
+        self._states[declaration.name] = declaration, state
         return state
 
     def _check_same(self, known: Declared, descriptor: Any, mode: Mode) -> None:
         if known.mode is not mode:
             raise ConfigurationError(
-                f"{known.what} is asked for by {known.mode.method} and by {mode.method}; give one "
+                f"{known.what} is declared by {known.mode.method} and by {mode.method}; give one "
                 "of the states another name"
             )
         if wherein := disagreement(known.descriptor, descriptor):
@@ -83,23 +84,25 @@ class Store(OperatorStateStore):
                 "once, or give one of the states another name"
             )
 
-    def _made(self, told: Declared) -> OperatorListState | OperatorMapState:
+    def _made(self, declaration: Declared) -> OperatorListState | OperatorMapState:
         restored = self._restored
-        stored = restored.exists and restored.type_of(told.name) is not None
-        share = restored.share(told.name, told.mode) if stored else []
-        own = [value for part in share for value in told.unpack(part)]
-        if told.mode is Mode.BROADCAST:
-            return OperatorMapState(told, own)
-        if told.mode is Mode.SPLIT:
-            return OperatorListState(told, own)
-        parts = restored.everything(told.name)
-        return OperatorListState(told, own, [v for part in parts for v in told.unpack(part)])
+        stored = restored.exists and restored.type_of(declaration.name) is not None
+        share = restored.share(declaration.name, declaration.mode) if stored else []
+        own = [value for part in share for value in declaration.unpack(part)]
+        if declaration.mode is Mode.BROADCAST:
+            return OperatorMapState(declaration, own)
+        if declaration.mode is Mode.SPLIT:
+            return OperatorListState(declaration, own)
+        parts = restored.everything(declaration.name)
+        return OperatorListState(
+            declaration, own, [v for part in parts for v in declaration.unpack(part)]
+        )
 
-    def _content(self, told: Declared, state: Any, put: Put) -> StateContent:
-        before = self._restored.mine.states.get(told.name)
-        if not state.is_changed and before is not None and before.type == told.type:
+    def _content(self, declaration: Declared, state: Any, put: Put) -> StateContent:
+        before = self._restored.mine.states.get(declaration.name)
+        if not state.is_changed and before is not None and before.type == declaration.type:
             return before
-        return StateContent(told.type, put(packed(told.pack(state.own))))
+        return StateContent(declaration.type, put(packed(declaration.pack(state.own))))
 
     def _kept(self, name: str, put: Put) -> StateContent:
         before = self._restored.mine.states.get(name)

@@ -1,4 +1,4 @@
-"""From a descriptor to codecs, and from what is stored under an older declaration to values."""
+"""Make a descriptor's codecs, and read values stored under an older declaration."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WAY_OUT = "declare it as it was stored, or give the new state another name"
 
 @attrs.frozen(kw_only=True)
 class Declared:
-    """An operator state as the running function declares it."""
+    """The running function's declaration of an operator state."""
 
     name: str
     uid: str
@@ -31,11 +31,11 @@ class Declared:
     descriptor: StateDescriptor
     value: ValueCodec
     key: ValueCodec | None
-    """Of the user keys of a broadcast state."""
+    """Codec of a broadcast state's user keys."""
 
     @property
     def type(self) -> StateType:
-        """What is stored with the values."""
+        """The type to store with the values."""
         return StateType(
             mode=self.mode,
             value=self.value.description,
@@ -44,11 +44,11 @@ class Declared:
 
     @property
     def what(self) -> str:
-        """The state, in messages."""
+        """The state's name in messages."""
         return f"operator state {self.name!r} of operator {self.uid!r}"
 
     def pack(self, values: list[Any]) -> list[Any]:
-        """The stored elements of ``values``; of (key, value) pairs for a broadcast state."""
+        """Return the stored elements of ``values``; (key, value) pairs for a broadcast state."""
         if self.key is None:
             return self.value.pack_each(values)
         keys = self.key.pack_each([key for key, _ in values])
@@ -56,7 +56,7 @@ class Declared:
         return [list(pair) for pair in zip(keys, packed, strict=True)]
 
     def unpack(self, part: Part) -> list[Any]:
-        """Inverse of `pack`; raises `StateMigrationError` where the types do not fit."""
+        """Inverse of `pack`; raises `StateMigrationError` if the types do not match."""
         if part.type.mode is not self.mode:
             raise StateMigrationError(
                 f"{self.what} was stored by {part.type.mode.method}, and is declared by "
@@ -79,14 +79,14 @@ class Declared:
 
 
 def check_class(descriptor: Any, mode: Mode) -> None:
-    """Raise `TypeError` unless ``descriptor`` is one that the getter of ``mode`` takes."""
+    """Raise `TypeError` unless the getter of ``mode`` takes ``descriptor``."""
     wanted = MapStateDescriptor if mode is Mode.BROADCAST else ListStateDescriptor
     if not isinstance(descriptor, wanted):
         raise TypeError(f"{mode.method} takes a {wanted.__name__}, not {descriptor!r}")
 
 
 def declared(descriptor: StateDescriptor, mode: Mode, uid: str) -> Declared:
-    """Check what a descriptor holds and make its codecs."""
+    """Check a descriptor and make its codecs."""
     what = f"operator state {descriptor.name!r} of operator {uid!r}"
     if descriptor.ttl is not None:
         raise ConfigurationError(

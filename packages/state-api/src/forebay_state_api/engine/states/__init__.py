@@ -1,4 +1,4 @@
-"""The state objects that functions use, over the tables of a backend.
+"""The state objects that functions use, on top of a backend's tables.
 
-`kinds` has a row for each kind of state; `base` has what all kinds share.
+`kinds` has a row for each kind of state; `base` has the parts that all kinds share.
 """

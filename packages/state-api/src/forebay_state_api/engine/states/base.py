@@ -1,4 +1,4 @@
-"""What the state objects of all kinds share: a table's spaces, and which one is current."""
+"""The base of all state objects: a table's spaces, and the current one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import attrs
 
 from forebay_state_api.contract.backend import Table, TableSpec
 from forebay_state_api.contract.changes import Changes, Space
-from forebay_state_api.engine.iteration import Content, Pages, identity
+from forebay_state_api.engine.iteration import Content, PagedIteration, identity
 from forebay_state_api.engine.namespaces import canonical_namespace
 from forebay_state_api.job.futures import AnsweredRead, StateFuture
 from forebay_state_api.job.iterators import StateIterator
@@ -30,11 +30,11 @@ class BoundTable:
     spec: TableSpec
     table: Table
     codec: ValueCodec
-    """Of the values that users see; the table's own, in ``spec``, may be derived from it."""
+    """Codec of the values that users see; the table's, in ``spec``, may be derived from it."""
 
 
 class KeyedState:
-    """A state object: bound to the cells of the current namespace of one table.
+    """A state object, bound to the cells of the current namespace of one table.
 
     ``_cells`` and ``_dirty`` are the current `Space`'s dictionaries, kept as attributes because
     every access needs them.
@@ -68,18 +68,18 @@ class KeyedState:
         self._hand_out = bound.codec.hand_out
         self.spaces: dict[Any, Space] = {}
         self._merging = False
-        """Namespaces are being merged, which has no asynchronous twin."""
+        """Whether namespaces are being merged, which has no asynchronous twin."""
         self.bind(None)
 
     def space_of(self, namespace: Any) -> Space:
-        """The space of ``namespace``, in use from now on."""
+        """Return the space of ``namespace``, in use from now on."""
         space = self.spaces.get(namespace)
         if space is None:
             space = self.spaces[namespace] = self._table.space(namespace)
         return space
 
     def bind(self, namespace: Any) -> None:
-        """Make ``namespace`` the one that accesses belong to."""
+        """Make ``namespace`` the current one, to which accesses belong."""
         space = self.space_of(namespace)
         self._namespace = namespace
         self._complete = space.complete
@@ -87,15 +87,15 @@ class KeyedState:
         self._dirty = space.dirty
 
     def changes(self) -> Changes:
-        """What was written and not handed over yet."""
+        """Return the writes that were not handed over yet."""
         raise NotImplementedError
 
     def _waits(self) -> None:
-        """A synchronous access has to wait for storage."""
+        """Note that a synchronous access has to wait for storage."""
         self._host.waits(self._spec.name, avoidable=not self._merging)
 
     def _within(self, namespace: Any, act: Callable[[], T]) -> T:
-        """``act()``, its accesses belonging to ``namespace``."""
+        """Return ``act()``, with its accesses in ``namespace``."""
         current = self._namespace
         if current == namespace:
             return act()
@@ -106,10 +106,10 @@ class KeyedState:
             self.bind(current)
 
     def _answer(self, value: Any) -> StateFuture[Any]:
-        """A future of a read that memory answered."""
+        """Return a future of a read that memory answered."""
         scheduler = self._scheduler
         if scheduler.tail._done:
-            # What `Scheduler.answer` does, without the call.
+            # The same as `Scheduler.answer`, without the call.
             future: AnsweredRead[Any] = AnsweredRead()
             scheduler.tail = future
             future._value = value
@@ -118,7 +118,7 @@ class KeyedState:
         return scheduler.answer_in_order(value, AnsweredRead)
 
     def _write(self) -> StateFuture[None]:
-        """A future of a write that has taken effect."""
+        """Return a future of a write that has taken effect."""
         scheduler = self._scheduler
         return scheduler.done if scheduler.tail._done else scheduler.write()
 
@@ -128,18 +128,18 @@ class KeyedState:
         shape: Callable[[Any], Any] | None,
         ask: Callable[[StateIterator[Any]], Any] = identity,
     ) -> StateFuture[Any]:
-        """A future of what ``ask`` gives of an iterator whose first page is loaded."""
-        return Pages(self._host, content, shape).iterator(ask)
+        """Return a future of ``ask(iterator)``, called when the first page is loaded."""
+        return PagedIteration(self._host, content, shape).iterator(ask)
 
     def _loaded_iterator(
         self, content: Content, shape: Callable[[Any], Any] | None
     ) -> StateIterator[Any]:
-        """An iterator over a content in memory."""
-        return Pages(self._host, content, shape).in_memory()
+        """Return an iterator over a content in memory."""
+        return PagedIteration(self._host, content, shape).in_memory()
 
 
 class MergeableState(KeyedState):
-    """A state of a kind whose namespaces can be merged."""
+    """Base of the kinds of state whose namespaces can be merged."""
 
     __slots__ = ()
 
@@ -158,5 +158,5 @@ class MergeableState(KeyedState):
             self.bind(before)
 
     def _merge(self, target: Any, sources: list[Any]) -> None:
-        """Merge ``sources``, of which ``target`` is none, into it; any namespace may stay bound."""
+        """Merge ``sources`` (without ``target``) into it; any namespace may stay bound."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""What every list state refuses, keyed or not."""
+"""Check the elements of list states, keyed or not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 def checked_elements(
     method: str, values: Iterable[Any], refused: Callable[[str], ValueError]
 ) -> list[Any]:
-    """The elements that ``method`` was called with; raises what ``refused`` makes of a ``None``."""
+    """Return the elements passed to ``method``; raise ``refused(…)`` for a ``None``."""
     if values is None:
         raise refused(f"{method}(None)")
     elements = list(values)

@@ -1,4 +1,4 @@
-"""The kinds of keyed state, a row for each; backends know their shapes only."""
+"""The kinds of keyed state, a row for each; backends know only their shapes."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from forebay_state_api.engine.states.value import KeyedValueState
 
 @attrs.frozen
 class StateKind:
-    """What the engine makes of a descriptor."""
+    """The engine's implementation of one kind of descriptor."""
 
     name: str
     """`StateDescriptor.kind`; stored with the state, so it never changes."""
     shape: Shape
     """The shape of the table."""
     state: type[KeyedState]
-    """The object that a function uses; `with_ttl` makes the one of a descriptor with a TTL."""
+    """The class of the state object; `with_ttl` derives the class for a descriptor with a TTL."""
     read: Callable[[Any], Any]
-    """Gives what a state object holds under the current key, as plain data."""
+    """Returns a state object's content under the current key, as plain data."""
 
 
 _get: Final = methodcaller("get")

@@ -17,7 +17,7 @@ from forebay_state_api.job.states import ListState
 class KeyedListState(MergeableState, ListState[Any]):
     """`ListState` without TTL.
 
-    ``_cells[key]`` is the whole list, where it is known; ``_dirty[key]`` is what was done to it.
+    ``_cells[key]`` is the whole list, if it is known; ``_dirty[key]`` is the changes to it.
     """
 
     __slots__ = ()
@@ -63,7 +63,7 @@ class KeyedListState(MergeableState, ListState[Any]):
             self._append(merged)
 
     def _mergeable(self, elements: list[Any]) -> list[Any]:
-        """The stored elements that a merge takes over."""
+        """Return the stored elements that a merge takes over."""
         return elements
 
     # Asynchronous.
@@ -90,7 +90,7 @@ class KeyedListState(MergeableState, ListState[Any]):
     # Cells.
 
     def _shape(self) -> Any:
-        """From a stored element to what the user sees."""
+        """Return the function from a stored element to the user's value."""
         return self._hand_out
 
     def _seen(self, elements: list[Any]) -> list[Any]:
@@ -131,7 +131,7 @@ class KeyedListState(MergeableState, ListState[Any]):
             self._cells.pop(key, None)
 
     def _known(self) -> list[Any]:
-        """The stored elements of the current key; waits where it must."""
+        """Return the stored elements of the current key; waits if it must."""
         key = self._context._key
         known = self._cells.get(key)
         if known is None:
@@ -142,7 +142,7 @@ class KeyedListState(MergeableState, ListState[Any]):
         return known
 
     def _content(self) -> Content:
-        """The elements as they stand now, in memory or still to be read."""
+        """Return the current elements, in memory or still to be read."""
         key = self._context._key
         known = self._cells.get(key)
         if known is not None or self._complete:

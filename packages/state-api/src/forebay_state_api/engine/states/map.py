@@ -20,8 +20,8 @@ class EntriesState(KeyedState):
     """Entries under user keys, for each key and namespace.
 
     ``_cells[key]`` holds the entries by user key address: all of them in a complete space, else
-    those that are known, ``ABSENT`` for an entry known not to exist. ``_dirty[key]`` is what was
-    done to the map; ``_dirty[key].cleared`` tells that nothing older is to be asked for.
+    the known ones, with ``ABSENT`` for an entry known not to exist. ``_dirty[key]`` is the changes
+    to the map; if ``_dirty[key].cleared``, older entries must not be read.
     """
 
     __slots__ = ("_address", "_admit_key", "_original")
@@ -38,7 +38,7 @@ class EntriesState(KeyedState):
         maps = {name: dict(space.dirty) for name, space in self.spaces.items() if space.dirty}
         return Changes(maps=maps)
 
-    # What every kind has that is stored as a map.
+    # Methods of every kind that is stored as a map.
 
     def contains(self, key: Any) -> bool:
         return self._is_live(self._entry(self._addressed(key)))
@@ -78,7 +78,7 @@ class EntriesState(KeyedState):
     def _addressed(self, key: Any) -> Any:
         if key is None:
             what = f"{self._spec.kind} state {self._spec.name!r}"
-            raise ValueError(f"{what}: None is no user key; nothing was changed")
+            raise ValueError(f"{what}: None cannot be a user key; nothing was changed")
         key = self._admit_key(key)
         return key if self._address is None else self._address(key)
 
@@ -129,7 +129,7 @@ class EntriesState(KeyedState):
                 del self._cells[key]
 
     def _known_entry(self, address: Any) -> tuple[bool, Any]:
-        """Whether memory can answer for the entry, and what."""
+        """Return whether memory knows the entry, and its value."""
         key = self._context._key
         entries = self._cells.get(key)
         if entries is not None and address in entries:
@@ -144,7 +144,7 @@ class EntriesState(KeyedState):
         return stored if known else self._fetched(address)
 
     def _fetched(self, address: Any) -> Any:
-        """An entry that memory does not know; waits."""
+        """Read an entry that memory does not know; waits."""
         self._waits()
         context = self._context
         cell = (context._group, context._key, address)
@@ -168,7 +168,7 @@ class EntriesState(KeyedState):
         return self._scheduler.read(self, self._table.get_entries, self._namespace, cell, keep)
 
     def _live_entries(self) -> Iterable[tuple[Any, Any]]:
-        """All entries as they stand now; reads them on the task thread where it must."""
+        """Return all current entries; reads them on the task thread if it must."""
         content = self._content()
         if content.in_memory:
             return content.elements
@@ -180,11 +180,11 @@ class EntriesState(KeyedState):
         shape: Callable[[tuple[Any, Any]], Any],
         ask: Callable[[StateIterator[Any]], Any] = identity,
     ) -> StateFuture[Any]:
-        """A future of what ``ask`` gives of an iterator over the entries."""
+        """Return a future of ``ask(iterator)`` for an iterator over the entries."""
         return self._iterator(self._content(), shape, ask)
 
     def _content(self) -> Content:
-        """The entries as they stand now, in memory or still to be read."""
+        """Return the current entries, in memory or still to be read."""
         context = self._context
         key = context._key
         if self._complete:
@@ -252,7 +252,7 @@ class KeyedMapState(EntriesState, MapState[Any, Any]):
 
 
 def _without(hidden: frozenset[Any]) -> Filter | None:
-    """Leaves out the entries that were written since."""
+    """Return a filter that leaves out the entries written since."""
     if not hidden:
         return None
     return lambda entries: [entry for entry in entries if entry[0] not in hidden]

@@ -1,7 +1,7 @@
-"""`ReducingState` and `AggregatingState`: a read and a write in one request.
+"""`ReducingState` and `AggregatingState`: read and write in one request.
 
-Where the cell has to be fetched first, the requests of a record for it are kept in order behind the
-one read; that is what makes ``async_add; async_add; async_get`` see both additions.
+If the cell has to be fetched first, the requests of a record for it are queued in order behind the
+one read. That is why ``async_add; async_add; async_get`` sees both additions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _IMMUTABLE: Final = (type(None), bool, int, float, str, bytes)
 
 
 class MergingState(PointState, MergeableState):
-    """A point state whose additions read what is there."""
+    """A point state whose additions read the stored value."""
 
     __slots__ = ("_pending",)
 
@@ -35,22 +35,22 @@ class MergingState(PointState, MergeableState):
         self._pending: dict[tuple[Any, Any], list[tuple[Promise[Any], Callable[[], Any]]]] = {}
         """(namespace, key) → the requests that wait for one read, in order."""
 
-    # What the two kinds differ in.
+    # The differences between the two kinds.
 
     def _merged(self, cell: Any, value: Any) -> Any:
-        """The cell with ``value`` added; ``cell`` may be ``ABSENT``."""
+        """Return the cell with ``value`` added; ``cell`` may be ``ABSENT``."""
         raise NotImplementedError
 
     def _result(self, cell: Any) -> Any:
-        """What reading ``cell`` gives."""
+        """Return the result of reading ``cell``."""
         raise NotImplementedError
 
     def _joined(self, first: Any, second: Any) -> Any:
-        """Two live cells in one, for `merge_namespaces`."""
+        """Combine two live cells, for `merge_namespaces`."""
         raise NotImplementedError
 
     def _live(self, cell: Any) -> Any:
-        """The value or accumulator in a cell; ``ABSENT`` if there is none."""
+        """Return the value or accumulator in a cell; ``ABSENT`` if there is none."""
         return cell
 
     # Synchronous.
@@ -77,7 +77,7 @@ class MergingState(PointState, MergeableState):
         self._store(self._space(), self._context._key, self._context._group, merged)
 
     def _taken(self, namespace: Any) -> Any:
-        """The live cell of a namespace, which is empty then."""
+        """Remove and return the live cell of a namespace."""
         self.bind(namespace)
         cell = self._cell()
         if cell is not ABSENT:
@@ -122,14 +122,14 @@ class MergingState(PointState, MergeableState):
     # Cells.
 
     def _admitted(self, value: Any) -> Any:
-        """``value`` as it may be kept until the cell is there: the caller may change its own."""
+        """Return a form of ``value`` to keep until the cell arrives: callers may change theirs."""
         return value if isinstance(value, _IMMUTABLE) else copy.deepcopy(value)
 
     def _space(self) -> Space:
         return self.spaces[self._namespace]
 
     def _cell(self) -> Any:
-        """The cell of the current key; waits where it must."""
+        """Return the cell of the current key; waits if it must."""
         if self._pending:
             self._settle()
         cell = self._cells.get(self._context._key, ABSENT)
@@ -142,7 +142,7 @@ class MergingState(PointState, MergeableState):
     def _defer(
         self, operation: Callable[[], Any], kind: type[Promise[Any]] = Promise
     ) -> StateFuture[Any]:
-        """Run ``operation`` once the cell is there, after those that were deferred before it."""
+        """Run ``operation`` once the cell has arrived, after earlier deferred operations."""
         address = (self._namespace, self._context._key)
         waiting = self._pending.get(address)
         promise = self._scheduler.request(kind)
@@ -166,13 +166,13 @@ class MergingState(PointState, MergeableState):
             self._scheduler.give(promise, operation())
 
     def _must_defer(self) -> bool:
-        """The cell of the current key is not known, or requests for it are waiting."""
+        """Return whether the current key's cell is unknown, or requests for it are waiting."""
         if self._pending and (self._namespace, self._context._key) in self._pending:
             return True
         return not self._known_absent()
 
     def _settle(self) -> None:
-        """Have the deferred operations of the current key take effect now."""
+        """Run the deferred operations of the current key now."""
         address = (self._namespace, self._context._key)
         if address in self._pending:
             self._fetch()

@@ -1,8 +1,8 @@
-"""Time to live: stored is ``(time, value)``, and one policy says what a read makes of it.
+"""Time to live: cells are stored as ``(time, value)``, and one policy decides what reads see.
 
-The policy is the same for a point state's cell, a list's element and a map's entry, and knows the
-modes. The classes here know the shapes: where a cell lies, and how it is written back. `with_ttl`
-puts one of them in front of a kind of state.
+The policy is the same for a point state's cell, a list's element and a map's entry, and implements
+the modes. The classes here handle the shapes: where a cell is stored, and how it is written back.
+`with_ttl` combines one of them with a kind of state.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ _time_of: Final = itemgetter(0)
 
 
 class TtlPolicy:
-    """What a TTL makes of cells, elements and entries, at the time of one micro-batch."""
+    """Applies a TTL to cells, elements and entries, at the time of one micro-batch."""
 
     __slots__ = ("_drops", "_shows", "now", "plain_after", "until", "writes")
 
     def __init__(self, ttl: StateTtlConfig, now_us: int) -> None:
         self.now: Final = now_us
-        """The time of what is written."""
+        """The time of writes."""
         self.until: Final = ttl.expiry.until_us(now_us)
-        """What is of this time or older is dead."""
+        """Data with this time or an older one have expired."""
         renews = ttl.update_type is UpdateType.ON_READ_AND_WRITE
         self.plain_after: Final = NEVER if renews else self.until
-        """A read of what is later sees it and leaves it; of what lives but is not, it renews it."""
+        """A read of a later cell leaves it unchanged; a read of an older live cell renews it."""
         self._shows = ttl.visibility is StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
         self._drops = ttl.cleans_on_read or self._shows
         self.writes: Final = renews or self._drops
-        """Whether a read may leave something else than it has found."""
+        """Whether a read may change the cell."""
 
     def seen(self, cell: Any) -> tuple[Any, Any]:
-        """What a read sees of a cell, and what it leaves in its place; ``None``: the cell."""
+        """Return a read's result, and the cell to store instead; ``None``: unchanged."""
         if cell is ABSENT or cell[0] > self.plain_after:
             return cell, None
         if cell[0] > self.until:
@@ -58,7 +58,7 @@ class TtlPolicy:
         return cell if self._shows else ABSENT, ABSENT if self._drops else None
 
     def seen_all(self, cells: list[Any]) -> tuple[list[Any], list[Any] | None]:
-        """What a read sees of several, and what it leaves in their place; ``None``: them all."""
+        """Return a read's results for several cells, and those to store; ``None``: unchanged."""
         if min(map(_time_of, cells), default=NEVER) > self.plain_after:
             return cells, None
         visible: list[Any] = []
@@ -77,12 +77,12 @@ class TtlPolicy:
         return visible, left if changed else None
 
     def live(self, cell: Any) -> Any:
-        """The cell, unless it is dead: for whoever may neither show nor change it."""
+        """Return the cell unless it has expired, for uses that neither show nor change it."""
         return ABSENT if cell is ABSENT or cell[0] <= self.until else cell
 
 
 class _TtlCells(KeyedState):
-    """What `with_ttl` gives every state."""
+    """The part of `with_ttl` that all states share."""
 
     __slots__ = ()
 
@@ -104,9 +104,9 @@ class _TtlCells(KeyedState):
         )
 
     def _load(self, content: Content, arrive: Callable[[list[Any]], Any]) -> StateFuture[Any]:
-        """``arrive`` of all elements of what is not in memory, read on a backend thread."""
+        """Return a future of ``arrive`` of all elements, read on a backend thread."""
         wanted = (content, self._host.settings.page_size)
-        # Not for the state as their owner: they would go out in one call with its reads of cells.
+        # Not with the state as their owner: they would be sent in one call with reads of cells.
         return self._scheduler.read(load_whole, load_whole, None, wanted, arrive)
 
 
@@ -152,14 +152,14 @@ class TtlValueState(_TtlCells, KeyedValueState):
         return self._write()
 
     def _read_late(self, stored: Any) -> Any:
-        """A reply that came after a write of the same record reads without touching the cell."""
+        """Return the value of an answer after a write of the same record, without touching it."""
         if self._cells.get(self._context._key, ABSENT) is stored:
             return self._read(stored)
         live = self._policy.live(stored)
         return None if live is ABSENT else self._seen(live[1])
 
     def _read(self, stored: Any) -> Any:
-        """What a read sees of the current key's cell, after it has dropped or renewed it."""
+        """Return a read's result for the current key's cell, after dropping or renewing it."""
         seen, left = self._policy.seen(stored)
         if left is ABSENT:
             self._log_dropped()
@@ -255,19 +255,19 @@ class TtlListState(_TtlCells, KeyedListState):
         )
 
     def _loaded(self, elements: list[Any], appended: int) -> StateIterator[Any]:
-        """Go over ``elements``, the last ``appended`` of which were not stored at the request."""
+        """Iterate ``elements``, the last ``appended`` of which were not stored at the request."""
         change: ListChange | None = self._dirty.get(self._context._key)
         if self._context._key in self._cells or (change is not None and change.replaced):
-            # Another request of the record was first: it has renewed, dropped or replaced them.
+            # An earlier request of the record has renewed, dropped or replaced them.
             return self._loaded_iterator(Content(self._live_of(elements)), self._shape())
         later = [] if change is None else change.elements[appended:]
         self._cells[self._context._key] = [*elements, *later]
         return self._loaded_iterator(Content(self._read(elements, later)), self._shape())
 
     def _read(self, elements: list[Any], later: Iterable[Any] = ()) -> list[Any]:
-        """What a read sees of ``elements``, after it has dropped or renewed some.
+        """Return a read's result for ``elements``, after dropping or renewing some.
 
-        Those that the record has added ``later`` stay as they are: the same is stored whether the
+        Elements that the record added ``later`` do not change: the same is stored whether the
         record waited for the read or not.
         """
         visible, left = self._policy.seen_all(elements)
@@ -279,7 +279,7 @@ class TtlListState(_TtlCells, KeyedListState):
 
 
 class TtlEntriesState(_TtlCells, EntriesState):
-    """What is stored as a map with TTL: every entry has its own time."""
+    """State that is stored as a map with TTL: every entry has its own time."""
 
     __slots__ = ()
 
@@ -303,14 +303,14 @@ class TtlEntriesState(_TtlCells, EntriesState):
         )
 
     def _touched_late(self, address: Any, stored: Any) -> Any:
-        """A reply that came after a write of the same record leaves the entry alone."""
+        """Return the value of an answer after a write of the same record, unchanged."""
         known, current = self._known_entry(address)
         if not known or current is stored:
             return self._touched(address, stored)
         return self._policy.live(stored)
 
     def _touched(self, address: Any, stored: Any) -> Any:
-        """What a read sees of an entry, after it dropped or renewed it."""
+        """Return a read's result for an entry, after dropping or renewing it."""
         if stored is ABSENT or stored[0] > self._plain_after:
             return stored
         seen, left = self._policy.seen(stored)
@@ -332,7 +332,7 @@ class TtlEntriesState(_TtlCells, EntriesState):
         assert isinstance(content, ScannedContent)  # the only other content
         if not self._policy.writes:
             return self._iterator(content.only(self._unexpired), shape, ask)
-        # What a read changes can be known only from the entries: they are loaded.
+        # Only the entries show what a read changes, so they are loaded.
         namespace = self._namespace
 
         def loaded(entries: list[Any]) -> Any:
@@ -345,7 +345,7 @@ class TtlEntriesState(_TtlCells, EntriesState):
         return self._read(list(super()._live_entries())).elements
 
     def _read(self, entries: list[Any]) -> Content:
-        """The entries that a read sees; each is dropped or renewed unless it was written since."""
+        """Return the entries that a read sees; drop or renew each unless it was written since."""
         return Content([entry for entry in entries if self._touched_late(*entry) is not ABSENT])
 
     def _unexpired(self, entries: list[Any]) -> list[Any]:
@@ -365,7 +365,7 @@ _made: Final[dict[type[KeyedState], type[KeyedState]]] = {}
 
 
 def with_ttl(state: type[KeyedState]) -> type[KeyedState]:
-    """``state`` for descriptors with a TTL; the same class each time."""
+    """Return ``state``'s class for descriptors with a TTL; the same class each time."""
     if state not in _made:
         _made[state] = _class_with_ttl(state)
     return _made[state]

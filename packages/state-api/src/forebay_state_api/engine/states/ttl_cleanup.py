@@ -1,4 +1,4 @@
-"""Which clean-up of a state with TTL is done by whom, and the sweeps that accesses earn."""
+"""Assign the clean-ups of a state with TTL, and run incremental sweeps after accesses."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ C = TypeVar("C")
 
 
 def needed_by(cleanup: Cleanup) -> Capability:
-    """What a backend has to claim for a clean-up."""
+    """Return the capability that a backend must claim for a clean-up."""
     return _NEEDS.get(type(cleanup), Capability.NONE)
 
 
 @attrs.frozen
 class Cleanups:
-    """What a descriptor asks of one backend."""
+    """The clean-ups that a descriptor requires of one backend."""
 
     expiry: Expiry | None
-    """``None``: the state has no TTL."""
+    """The expiry rule; ``None`` if the state has no TTL."""
     asked: tuple[Cleanup, ...] = ()
-    """What was asked for by name."""
+    """The clean-ups that the descriptor names."""
     background: Cleanup | None = None
-    """The backend's own, unless its kind was asked for by name."""
+    """The backend's own clean-up, unless the descriptor names its kind."""
 
     @classmethod
     def of(cls, descriptor: StateDescriptor, backend: type[StateBackend]) -> Cleanups:
-        """Refuses, before the first record, a clean-up that the backend does not do."""
+        """Refuse, before the first record, a clean-up that the backend does not support."""
         ttl = descriptor.ttl
         if ttl is None:
             return cls(None)
@@ -73,7 +73,7 @@ class Cleanups:
         return cls(ttl.expiry, tuple(ttl.cleanup), own)
 
     def added_to(self, spec: TableSpec) -> TableSpec:
-        """``spec`` with what the table has to know."""
+        """Return ``spec`` with the clean-up rules for the table."""
         compaction = self._one(CleanupInCompaction, (*self.asked, self.background))
         snapshot = self._one(CleanupFullSnapshot, self.asked)
         return attrs.evolve(
@@ -84,7 +84,7 @@ class Cleanups:
         )
 
     def sweep(self, state: str, uid: str) -> Sweep | None:
-        """What is checked incrementally."""
+        """Return the incremental clean-up, if there is one."""
         asked = self._one(CleanupIncrementally, self.asked)
         own = self._one(CleanupIncrementally, (self.background,))
         if self.expiry is None or (asked is None and own is None):
@@ -111,7 +111,7 @@ class Sweep:
     per_record: int
 
     def run(self, table: Table, records: int, accesses: int, now_us: int) -> None:
-        """Make the checks that so many records and accesses have earned."""
+        """Make the checks due after this number of records and accesses."""
         checks = self.per_access * accesses + self.per_record * records
         if checks and (dropped := table.sweep(checks, self.expiry.until_us(now_us))):
             _log.debug(
@@ -123,7 +123,7 @@ class Sweep:
 
 
 def counting(state: type[KeyedState]) -> type[KeyedState]:
-    """``state`` with a count of its accesses: calls of the methods that users have."""
+    """Return a subclass of ``state`` that counts accesses: calls of its public methods."""
     if state not in _counting:
         _counting[state] = _counting_class(state)
     return _counting[state]
@@ -158,7 +158,7 @@ _OPERATORS: Final = frozenset(
 def _counted(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(self: Any, *arguments: Any, **named: Any) -> Any:
-        # What an access is made of is no access of its own.
+        # Nested calls are part of the same access.
         before = self.accesses
         try:
             return method(self, *arguments, **named)

@@ -1,4 +1,4 @@
-"""`ValueState` over a point table, and the reads that it shares with the merging states."""
+"""`ValueState` on a point table, and the reads that it shares with the merging states."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PointState(KeyedState):
         return self._write()
 
     def _fetch(self) -> Any:
-        """The cell of the current key, which memory does not hold; waits."""
+        """Read the current key's cell, which is not in memory; waits."""
         key = self._context._key
         if self._complete or key in self._cells:
             return ABSENT
@@ -56,11 +56,11 @@ class PointState(KeyedState):
         return self._cells.setdefault(key, value)
 
     def _known_absent(self) -> bool:
-        """After a miss in ``_cells``: whether that says that the cell does not exist."""
+        """Return, after a miss in ``_cells``, whether the cell is known not to exist."""
         return self._complete or self._context._key in self._cells
 
     def _request(self, arrive: Any) -> StateFuture[Any]:
-        """A read of the current key's cell; ``arrive`` gets the value as it stood at the call."""
+        """Read the current key's cell; ``arrive`` gets its value at the time of the call."""
         context = self._context
         cells, key = self._cells, context._key
 
@@ -116,7 +116,7 @@ class KeyedValueState(PointState, ValueState[Any]):
             value = hand_out(value)
         scheduler = self._scheduler
         if scheduler.tail._done:
-            # What `Scheduler.answer` does, without the calls.
+            # The same as `Scheduler.answer`, without the calls.
             future: AnsweredRead[Any] = AnsweredRead()
             scheduler.tail = future
             future._value = value

@@ -1,4 +1,4 @@
-"""Timers: when they are due, how they are stored, and what fires them.
+"""Timers: their due times, their storage, and their firing.
 
-The engine comes here; what users see is `forebay_state_api.job.timers`.
+Only the engine uses this package; users see `forebay_state_api.job.timers`.
 """

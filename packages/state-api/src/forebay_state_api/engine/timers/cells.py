@@ -1,9 +1,9 @@
-"""Where timers are stored: a map for each minute or so of a key group, and a directory of those.
+"""Store timers: a map for each minute or so of a key group, and a directory of these maps.
 
 A *leaf* is a span of 2^26 µs (67 s). Its timers in one key group are one map in the table of
-timers, from (time, key) to ``True``; registering and deleting read nothing. A second table tells
-which leaves there are: under its root a key group has a list of *tops*, spans of 2^36 µs (19 h),
-and for each top a list of leaves.
+timers, from (time, key) to ``True``; registering and deleting read nothing. A second table lists
+the existing leaves: under its root a key group has a list of *tops*, spans of 2^36 µs (19 h), and
+for each top a list of leaves.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 TIMERS: Final = "__timers__"
 DIRECTORY: Final = "__timer_leaves__"
-"""Names of the two tables; no state of a function is called so."""
+"""Names of the two tables; no state of a function may have these names."""
 LEAF_BITS: Final = 26
 _TOP_BITS: Final = 10
-"""How many more bits the number of a leaf has than that of its top."""
+"""The number of bits by which a leaf's number is longer than its top's."""
 _ROOT: Final = 1 << 60
-"""Stands where the number of a top stands."""
+"""Used in place of a top's number."""
 _PAGE: Final = 1_000
 
 Cell = tuple[int, int, int]
@@ -43,7 +43,7 @@ Timer = tuple[int, Any, int]
 
 
 def timer_specs(key_codec: ValueCodec) -> tuple[TableSpec, TableSpec]:
-    """The tables of timers and of their directory."""
+    """Return the specs of the tables of timers and of their directory."""
     cell = codec_for(tuple[int, int, int], what="a place of timers")
     timers = TableSpec(
         name=TIMERS,
@@ -66,20 +66,20 @@ class TimerCells:
         assert spec.user_key is not None
         self._table = table
         self.address = spec.user_key.address
-        """From (time, key) to what stands for it in dictionaries."""
+        """Function from (time, key) to its dictionary key."""
         self._original = spec.user_key.original
         space = table.space(None)
         self._complete = space.complete
         self._cells = space.cells
         self._dirty = space.dirty
         self.touched: set[Cell] = set()
-        """Where timers were registered in this micro-batch."""
+        """Leaves in which timers were registered in this micro-batch."""
         self._slots: dict[Cell, tuple[dict[Any, Any], dict[Any, Any]]] = {}
-        """Where timers were registered last: the changes of a leaf, and its cell in memory."""
+        """Recently used leaves → the changes of the leaf, and its cell in memory."""
 
     @property
     def held(self) -> int:
-        """Changes that `hand_over` would let go; none where the cells are in memory anyway."""
+        """The number of changes that `hand_over` would release; 0 if the cells are resident."""
         if self._complete:
             return 0
         return sum(len(change.entries) for change in self._dirty.values())
@@ -93,7 +93,7 @@ class TimerCells:
         slot[1][entry] = True
 
     def remove(self, cell: Cell, entry: Any) -> None:
-        """Forget a timer, if there is such a one."""
+        """Remove a timer, if it exists."""
         if self._complete:
             entries = self._cells.get(cell)
             if entries is None or entries.pop(entry, None) is None:
@@ -107,7 +107,7 @@ class TimerCells:
         change.entries[entry] = ABSENT
 
     def load(self, cells: Sequence[Cell], executor: Callable[[], Executor]) -> list[Timer]:
-        """All timers of some leaves, in the order of their times; ``executor`` gives threads."""
+        """Return all timers of some leaves in time order; ``executor`` provides threads."""
         if self._complete:
             found = [(cell, self._cells.get(cell, {})) for cell in cells]
         else:
@@ -123,13 +123,13 @@ class TimerCells:
         return timers
 
     def clear(self, cell: Cell) -> None:
-        """Forget all timers of a leaf."""
+        """Remove all timers of a leaf."""
         self._cells.pop(cell, None)
         self._slots.pop(cell, None)
         self._dirty[cell] = MapChange(cell[0], cleared=True)
 
     def hand_over(self) -> None:
-        """Give what was changed to the table."""
+        """Pass the changes to the table."""
         if self._dirty:
             self._table.apply(Changes(maps={None: dict(self._dirty)}))
             self._dirty.clear()
@@ -155,20 +155,20 @@ class TimerCells:
 
 
 class Directory:
-    """Which leaves of one time domain hold timers, in the key groups of one subtask."""
+    """The leaves of one time domain that hold timers, in the key groups of one subtask."""
 
     def __init__(self, table: Table, domain: int, groups: Iterable[int]) -> None:
         self._table = table
         self._domain = domain
         self._groups = groups
         self._tops: dict[int, set[int]] = {}
-        """Key group → its tops, of those that were looked at."""
+        """Key group → its tops, as far as they were read."""
         self._leaves: dict[tuple[int, int], set[int]] = {}
-        """(Key group, top) → its leaves, of those that were looked at."""
+        """(Key group, top) → its leaves, as far as they were read."""
         self._changed: set[tuple[int, int]] = set()
 
     def due(self, until_us: int) -> dict[int, list[int]]:
-        """The leaves that begin at ``until_us`` or before, in order, and their key groups."""
+        """Return the leaves that begin at ``until_us`` or before, in order, with key groups."""
         self._look_at_tops(self._groups)
         last = until_us >> LEAF_BITS
         tops = [(g, top) for g in self._groups for top in self._tops[g] if top <= last >> _TOP_BITS]
@@ -181,7 +181,7 @@ class Directory:
         return dict(sorted(found.items()))
 
     def after(self, until_us: int) -> int:
-        """No timer is earlier of those in leaves that `due` does not give."""
+        """Return a lower bound for the timers in leaves that `due` does not return."""
         last = until_us >> LEAF_BITS
         starts = [
             leaf
@@ -193,7 +193,7 @@ class Directory:
         return min(starts) << LEAF_BITS if starts else NEVER
 
     def update(self, added: Iterable[tuple[int, int]], emptied: Iterable[tuple[int, int]]) -> None:
-        """Take in (key group, leaf) pairs that hold timers now, and take out others."""
+        """Add (key group, leaf) pairs that hold timers now, and remove others."""
         places = [*added]
         self._look_at_tops({group for group, _ in places})
         self._look_at_leaves({(group, leaf >> _TOP_BITS) for group, leaf in places})
@@ -203,7 +203,7 @@ class Directory:
             self._change(group, leaf, there=True)
 
     def changes(self) -> Iterator[tuple[Cell, int, Any]]:
-        """The cells that changed, with their groups and values."""
+        """Yield the changed cells, with their groups and values."""
         for group, top in sorted(self._changed):
             members = self._tops[group] if top == _ROOT else self._leaves[group, top]
             yield (group, self._domain, top), group, sorted(members) or ABSENT
@@ -241,7 +241,7 @@ class Directory:
 
 
 def apply_directories(table: Table, directories: Iterable[Directory]) -> None:
-    """Give what has changed to the table."""
+    """Pass the changes to the table."""
     changes = [change for directory in directories for change in directory.changes()]
     if not changes:
         return

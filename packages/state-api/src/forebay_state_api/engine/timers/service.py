@@ -1,4 +1,4 @@
-"""Fires timers: what is due, in the order of times, as records of their keys."""
+"""Fire due timers, in time order, as records of their keys."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from forebay_state_api.engine.timers.watermark import (
     EPOCH,
     MICROSECOND,
     NEVER,
-    Times,
+    TimerClocks,
 )
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.job.current_key import NO_KEY
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from forebay_state_api.engine.host import StateHost
 
 Entry = tuple[datetime, Any, int]
-"""What `RecordMethod.run` takes: the timer's time as its row, its key and key group."""
+"""An entry for `RecordMethod.run`: the timer's time as its row, its key and key group."""
 
 
 def us_of(at: datetime) -> int:
-    """µs since the epoch; refuses what is no instant."""
+    """Return µs since the epoch; refuse a value that is not an instant."""
     try:
         return (at - EPOCH) // MICROSECOND
     except TypeError:
@@ -61,10 +61,15 @@ def instant(us: int) -> datetime:
 
 
 class Timeline:
-    """The timers of one domain, and those of them that are due in this micro-batch."""
+    """The timers of one domain, and those that are due in this micro-batch."""
 
     def __init__(
-        self, host: StateHost, number: int, cells: TimerCells, directory: Directory, times: Times
+        self,
+        host: StateHost,
+        number: int,
+        cells: TimerCells,
+        directory: Directory,
+        times: TimerClocks,
     ) -> None:
         self.domain: Final = DOMAINS[number]
         self.directory: Final = directory
@@ -74,25 +79,25 @@ class Timeline:
         self._address: Final = cells.address
         limits = {TimeDomain.EVENT_TIME: times.watermark_us}
         self._until_us: Final = limits.get(self.domain, times.now_us)
-        """Up to this time timers are due."""
+        """Timers up to this time are due."""
         self._firing = False
-        """Whether ``on_timer`` runs, and not a record."""
+        """Whether ``on_timer`` is running, and not a record."""
         self._live: set[Any] = set()
-        """The addresses of timers that are to fire, of those that were loaded or registered."""
+        """The addresses of loaded or registered timers that have yet to fire."""
         self._fresh: list[tuple[int, int, Any, int]] = []
-        """A heap of timers that were registered and are due: time, number, key, key group."""
+        """A heap of registered timers that are due: time, number, key, key group."""
         self._stored: Final[set[Any]] = set()
-        """The addresses of those."""
+        """The addresses of registered timers that were also stored."""
         self._deferred: Final[dict[Any, tuple[int, Any, int]]] = {}
-        """Timers that timers registered and that are due after the rows, by their addresses."""
+        """Timers registered by timers and due after the rows, by address."""
         self._defers = False
         self._numbers: Final = itertools.count()
         self._last: Final[dict[Any, int]] = {}
-        """Key → the time of the timer that fired last."""
+        """Key → the time of its timer that fired last."""
         self._next_us = times.next_us[number]
-        """No timer that was stored is earlier, among those that were not loaded."""
+        """A lower bound for stored timers that were not loaded."""
         self._earliest_us = NEVER
-        """Of the others, and of those that were registered."""
+        """A lower bound for the other timers, including registered ones."""
         self._emptied: Final[set[tuple[int, int]]] = set()
 
     # -- registering --------------------------------------------------------------------------
@@ -104,7 +109,7 @@ class Timeline:
         cell = (group, self._number, at_us >> LEAF_BITS)
         if at_us > self._until_us or (self._firing and at_us <= self._last.get(key, ALWAYS)):
             self._cells.put(cell, entry)
-            if at_us < self._earliest_us:  # noqa: PLR1730 - a call costs more, for each timer
+            if at_us < self._earliest_us:  # noqa: PLR1730 - a call for each timer costs more
                 self._earliest_us = at_us
         elif self._defers:
             self._deferred[entry] = (at_us, key, group)
@@ -122,11 +127,11 @@ class Timeline:
             self._deferred.pop(entry, None)
 
     def defer(self) -> None:
-        """Keep what is registered and due back until `release`."""
+        """Hold back timers that are registered and due, until `release`."""
         self._defers = True
 
     def release(self) -> None:
-        """Register what was kept back."""
+        """Register the timers that were held back."""
         self._defers = False
         for at_us, key, group in self._deferred.values():
             self.register(at_us, key, group)
@@ -136,16 +141,16 @@ class Timeline:
 
     @property
     def has_stored(self) -> bool:
-        """Whether some of those that were stored may be due."""
+        """Whether some stored timers may be due."""
         return self._next_us <= self._until_us
 
     @property
     def has_registered(self) -> bool:
-        """Whether some of those that were registered are due."""
+        """Whether some registered timers are due."""
         return bool(self._fresh)
 
     def entries(self) -> Iterator[Entry]:
-        """What is due, and what is registered and due meanwhile; then all of it has ended."""
+        """Yield due timers, including those registered meanwhile; at the end all have fired."""
         self._firing = True
         if self.has_stored:
             for leaf, groups in self.directory.due(self._until_us).items():
@@ -161,7 +166,7 @@ class Timeline:
         self._last.clear()
 
     def _loaded(self, leaf: int, groups: Sequence[int]) -> tuple[Sequence[Timer], bool]:
-        """The due timers of a leaf, and whether they were taken out of it, being all of them."""
+        """Return a leaf's due timers, and whether they were all of its timers and were removed."""
         cells = [(group, self._number, leaf) for group in groups]
         timers = self._cells.load(cells, self._host.scheduler.executor)
         due = bisect.bisect_right(timers, self._until_us, key=itemgetter(0))
@@ -178,7 +183,7 @@ class Timeline:
         return timers, not later
 
     def _merged(self, timers: Sequence[Timer], end_us: int, *, cleared: bool) -> Iterator[Entry]:
-        """Loaded timers and those that are registered meanwhile, before ``end_us``."""
+        """Yield loaded timers and timers registered meanwhile, before ``end_us``."""
         fresh, live, stored = self._fresh, self._live, self._stored
         address, last, deferred = self._address, self._last, self._deferred
         counters, scheduler = self._host.scheduler.counters, self._host.scheduler
@@ -195,7 +200,7 @@ class Timeline:
             else:
                 return
             if busy and key in busy:
-                # The timer of the key that runs now may delete this one, or register another.
+                # The running timer of this key may delete this one, or register another.
                 scheduler.run_until(functools.partial(_is_free, busy, key))
                 continue
             if is_fresh:
@@ -220,7 +225,7 @@ class Timeline:
     # -- the end ------------------------------------------------------------------------------
 
     def update_directory(self) -> int:
-        """Take in what the micro-batch did; no timer is earlier than what is returned."""
+        """Apply the micro-batch's changes; return a lower bound for all timers."""
         touched = self._cells.touched
         added = [(group, leaf) for group, number, leaf in touched if number == self._number]
         self.directory.update(added, self._emptied)
@@ -235,8 +240,8 @@ def _is_free(busy: Mapping[Any, Any], key: Any) -> bool:
 class EngineTimers(Timers):
     """The timers of one subtask and micro-batch."""
 
-    def __init__(self, host: StateHost, times: Times, *, has_event_time: bool) -> None:
-        """Opens the tables."""
+    def __init__(self, host: StateHost, times: TimerClocks, *, has_event_time: bool) -> None:
+        """Open the tables."""
         context = host.context
         self._context = context
         self._has_event_time: Final = has_event_time
@@ -257,7 +262,7 @@ class EngineTimers(Timers):
         self._domain: TimeDomain | None = None
         self._due: Iterator[Entry] = self._entries()
         self.pending = any(line.has_stored for line in self._lines)
-        """Whether `due` may give something."""
+        """Whether `due` may yield timers."""
         if self.pending:
             self._processing.defer()
 
@@ -314,15 +319,15 @@ class EngineTimers(Timers):
 
     @property
     def held(self) -> int:
-        """Changes that `hand_over` would let go."""
+        """The number of changes that `hand_over` would release."""
         return self._cells.held
 
     def due(self, at_most: int) -> Iterator[Entry]:
-        """The next timers to fire; ask again while `pending`."""
+        """Yield the next timers to fire; call it again while `pending`."""
         return itertools.islice(self._due, at_most)
 
     def look_again(self) -> bool:
-        """After the last record: whether timers were registered that are due; `due` gives them."""
+        """Return, after the last record, whether due timers were registered; `due` yields them."""
         if not self.pending and any(line.has_registered for line in self._lines):
             self._due, self.pending = self._entries(), True
         return self.pending
@@ -338,18 +343,18 @@ class EngineTimers(Timers):
         self.pending = False
 
     def hand_over(self) -> None:
-        """Give what was changed to the backend."""
+        """Pass the changes to the backend."""
         self._cells.hand_over()
 
-    def finish(self) -> Times:
-        """After the last `hand_over`: what the version is to know of time."""
+    def finish(self) -> TimerClocks:
+        """Return the clocks for the version to store; call it after the last `hand_over`."""
         next_us = [line.update_directory() for line in self._lines]
         apply_directories(self._directory, [line.directory for line in self._lines])
         return attrs.evolve(self.times, next_us=next_us)
 
 
 class NoTimers:
-    """Stands for the timers of a function without ``on_timer``: every use says so."""
+    """The timers of a function without ``on_timer``: every use raises an explanatory error."""
 
     def __init__(self, function: str) -> None:
         self._function = function

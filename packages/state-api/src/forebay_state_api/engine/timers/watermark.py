@@ -1,7 +1,7 @@
-"""What versions know of time: the batch's, the watermark, and when the next timers may be due.
+"""The clocks in a version: the batch's time, the watermark, and the next possible timers.
 
-Each subtask's manifest holds its part, and the next micro-batch opens all of them: the watermark is
-the least of what the subtasks that had rows have seen, each less the allowed lateness.
+Each subtask's manifest holds its part, and the next micro-batch opens all of them. The watermark is
+the minimum of the event times that subtasks with rows have seen, each minus the allowed lateness.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ MICROSECOND: Final = timedelta(microseconds=1)
 _FIRST_US: Final = (datetime.min.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 """The earliest time that a ``datetime`` can be."""
 DOMAINS: Final = (TimeDomain.EVENT_TIME, TimeDomain.PROCESSING_TIME)
-"""In the order in which they fire; numbers of a domain are positions in it."""
+"""In firing order; the number of a domain is its position here."""
 
 
 @attrs.frozen(kw_only=True)
-class Times:
+class TimerClocks:
     """One subtask's part in one version; all times in µs."""
 
     now_us: int = NO_TIME
@@ -40,14 +40,14 @@ class Times:
     watermark_us: int = ALWAYS
     """The time up to which event-time timers were due."""
     seen_us: Sequence[int] = ()
-    """The latest event time ever seen of each input."""
+    """The latest event time ever seen in each input."""
     active: Sequence[bool] = ()
-    """Whether the micro-batch saw event times of each input."""
+    """Whether the micro-batch saw event times in each input."""
     next_us: Sequence[int] = (ALWAYS, ALWAYS)
-    """Of each domain: no timer is earlier; ``NEVER`` without any."""
+    """A lower bound for each domain's timers; ``NEVER`` without any."""
 
     def stored(self) -> dict[str, Any]:
-        """As plain data of a manifest."""
+        """Return it as plain data for a manifest."""
         return {
             "now_us": self.now_us,
             "watermark_us": self.watermark_us,
@@ -58,27 +58,27 @@ class Times:
 
     @classmethod
     def loaded(cls, stored: Mapping[str, Any]) -> Self:
-        """Inverse of `stored`; nothing is known where nothing was stored."""
+        """Inverse of `stored`; the defaults if nothing was stored."""
         return cls(**known_fields(cls, stored))
 
 
 def times_of(
     making: TaskVersion | None, *, now_us: int, lateness_us: Sequence[int] | None
-) -> Times:
-    """The times that a micro-batch begins with.
+) -> TimerClocks:
+    """Return the clocks with which a micro-batch begins.
 
-    ``lateness_us`` is that of each input, ``None`` without event time. A subtask that got no row
-    knows no time (``now_us`` is `NO_TIME`): it goes by the latest one that the version knows.
+    ``lateness_us`` is each input's allowed lateness, ``None`` without event time. A subtask without
+    rows does not know the time (``now_us`` is `NO_TIME`): it uses the latest time in the version.
     """
     sides = len(lateness_us or ())
     if making is None or not making.is_restored:
-        return Times(now_us=now_us, seen_us=[ALWAYS] * sides, next_us=(NEVER, NEVER))
-    own = [Times.loaded(manifest.times) for manifest in making.manifests]
+        return TimerClocks(now_us=now_us, seen_us=[ALWAYS] * sides, next_us=(NEVER, NEVER))
+    own = [TimerClocks.loaded(manifest.times) for manifest in making.manifests]
     next_us = [min(one.next_us[number] for one in own) for number in range(len(DOMAINS))]
-    everyone: list[Times] = []
+    everyone: list[TimerClocks] = []
     if lateness_us is not None or (now_us == NO_TIME and next_us[1] < NEVER):
-        everyone = [Times.loaded(manifest.times) for manifest in making.every_manifest()]
-    return Times(
+        everyone = [TimerClocks.loaded(manifest.times) for manifest in making.every_manifest()]
+    return TimerClocks(
         now_us=now_us if now_us != NO_TIME else _latest([one.now_us] for one in everyone),
         watermark_us=_watermark(everyone, lateness_us or ()),
         seen_us=[_latest(one.seen_us[side : side + 1] for one in own) for side in range(sides)],
@@ -86,16 +86,16 @@ def times_of(
     )
 
 
-def _watermark(everyone: Sequence[Times], lateness_us: Sequence[int]) -> int:
-    told = [
+def _watermark(everyone: Sequence[TimerClocks], lateness_us: Sequence[int]) -> int:
+    marks = [
         max(seen_us - lateness_us[side], _FIRST_US)
         for one in everyone
         for side, (seen_us, active) in enumerate(zip(one.seen_us, one.active, strict=True))
         if active and side < len(lateness_us)
     ]
-    # Older state may hold a watermark before the year 1.
+    # Older state may contain a watermark before the year 1.
     before = [max(us, _FIRST_US) for one in everyone if (us := one.watermark_us) != ALWAYS]
-    return max([*before, min(told, default=ALWAYS)])
+    return max([*before, min(marks, default=ALWAYS)])
 
 
 def _latest(parts: Iterable[Sequence[int]]) -> int:
