@@ -1,4 +1,4 @@
-"""What several tests on Spark need: an HTTP service on loopback, jobs under Spark Connect, and
+"""Fixtures for tests on Spark: an HTTP service on loopback, jobs under Spark Connect, and
 drivers and workers that are killed."""
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ JOBS = Path(__file__).parents[1] / "jobs"
 
 
 class Service:
-    """An HTTP server; ``/path/n`` answers ``path:n``, unless told otherwise."""
+    """An HTTP server; ``/path/n`` answers ``path:n``, unless `trouble` has the row."""
 
     def __init__(self, web):
         """``web`` is the module ``aiohttp.web``, which not every environment has."""
         self.calls = []
         """(path, row, idempotency key) of each request."""
         self.trouble = {}
-        """Row → statuses to answer first."""
+        """Row → the statuses to answer first."""
         self.delay_s = lambda row: 0.002 * (row % 4)
-        """How long the answer to a row takes."""
+        """A function from a row to the seconds that its answer takes."""
         self.port = None
         self._web = web
         self._loop = asyncio.new_event_loop()
@@ -46,7 +46,7 @@ class Service:
         assert self._ready.wait(10)
 
     def url(self, path="a"):
-        """What the number of a row is appended to, after a slash."""
+        """Return the URL to which a slash and the number of a row are appended."""
         return f"http://127.0.0.1:{self.port}/{path}"
 
     def ask(self, path="a"):

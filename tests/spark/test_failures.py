@@ -29,7 +29,7 @@ def all_counts(times):
 
 
 class Trouble(KeyedProcessFunction):
-    """Counts; at its first row of batch 2 it does what it is told, as often as the file lasts."""
+    """Counts; at its first row of batch 2 it causes trouble, as often as the file allows."""
 
     def __init__(self, kind, once):
         self.kind = kind
@@ -97,7 +97,7 @@ def test_workers_killed_at_random_moments(stage, kills):
 
 @pytest.mark.soak
 def test_workers_killed_again_and_again(stage, kills):
-    # Where a kill comes too late, versions go by.
+    # If a kill comes too late, more versions are made meanwhile.
     kill_workers(stage, kills, SOAK_RESTARTS, batches=120)
 
 
@@ -138,7 +138,7 @@ def test_drivers_killed_again_and_again(stage, drive, kills):
 
 
 class Count(KeyedProcessFunction):
-    """What the job does, without its trouble."""
+    """The function of the job, without its trouble."""
 
     def open(self, context):
         self.n = context.get_state(ValueStateDescriptor("n", int, default=0))

@@ -22,7 +22,7 @@ CLI = PYSPARK / "bin" / "spark-pipelines"
 
 
 class Pipeline:
-    """What the page describes, in a folder of the test's own."""
+    """The pipeline of the page, in its own folder."""
 
     def __init__(self, folder):
         self.folder = folder

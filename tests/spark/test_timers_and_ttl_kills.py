@@ -62,7 +62,7 @@ class Visit(NamedTuple):
 
 
 def everywhere():
-    """Users of whom each subtask has one, so that each is told the time of every batch."""
+    """Return users such that each subtask has one, so that each gets the time of every batch."""
     first = {}
     for user in USERS:
         group = key_group_of(user, MAX_PARALLELISM)
@@ -100,7 +100,7 @@ def put(stage, count):
 
 
 class User:
-    """What the function keeps of one user."""
+    """The function's state of one user."""
 
     def __init__(self):
         self.step = 0
@@ -112,7 +112,7 @@ class User:
 
 
 class Model:
-    """The function, by hand; cells with a TTL have the time of their last change beside them."""
+    """The function, by hand; cells with a TTL are stored with the time of their last change."""
 
     def __init__(self):
         self.users = defaultdict(User)
@@ -143,9 +143,9 @@ class Model:
         self.step(visit.user, "visit", visit.at)
 
     def fire(self, *, before_rows):
-        """What is due for each user: by event time, then by the time of the batch.
+        """Fire what is due for each user: by event time, then by the time of the batch.
 
-        What timers of the batch's time register before the rows fires after them.
+        Timers of the batch's time that timers register before the rows fire after the rows.
         """
         for name, user in self.users.items():
             deferred = set()
