@@ -253,7 +253,7 @@ def _speeds(runs: Sequence[Measured], job: str) -> list[float]:
     "--earlier",
     multiple=True,
     type=click.Path(path_type=Path, exists=True),
-    help="What --json wrote of other scenarios: goes into the tables too.",
+    help="JSON files of other scenarios, to add to the tables.",
 )
 def main(
     *,

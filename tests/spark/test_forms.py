@@ -119,11 +119,7 @@ class Changed(FlatMapFunction):
 
 
 class Largest(ReduceFunction):
-    def open(self, context):
-        self.opened = True
-
     def reduce(self, first, second):
-        assert self.opened
         return first if first.n >= second.n else second
 
 

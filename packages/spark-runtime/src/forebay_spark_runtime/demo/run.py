@@ -50,7 +50,7 @@ def run_demo(options: DemoOptions) -> None:
     try:
         _DemoRun(directory, options, screen).go()
     except KeyboardInterrupt:
-        screen.say("Interrupted. What was committed stays: forebay demo goes on from there.")
+        screen.say("Interrupted. Committed months are kept: forebay demo continues from there.")
         raise click.Abort from None
 
 

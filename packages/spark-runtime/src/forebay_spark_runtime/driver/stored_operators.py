@@ -119,7 +119,7 @@ def _warn(query: str, uid: str, state_dir: str, others: Sequence[str]) -> None:
     message = (
         f"query {query} has a new checkpoint and begins with empty state of operator {uid!r}; "
         f"{state_dir} holds state of that uid of {listed(others)}. If the checkpoint was lost, "
-        "stop it and start it with a fresh checkpoint and restore_from= the id to go on from"
+        "stop it and start it with a fresh checkpoint and restore_from= the id to continue from"
     )
     _log.warning("%s", message)
     with contextlib.suppress(RuntimeWarning):  # if warnings are errors: nobody would see this one

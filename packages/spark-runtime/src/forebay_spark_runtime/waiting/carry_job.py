@@ -125,5 +125,5 @@ def refuse_ending(task: Any, uid: str) -> None:
         raise ConfigurationError(
             f"operator {uid!r}: with pending='carry' rows are left to the next micro-batch, and "
             "with the triggers availableNow and once no next one comes. Use pending='wait', or a "
-            "trigger that goes on"
+            "trigger that does not end the query"
         )

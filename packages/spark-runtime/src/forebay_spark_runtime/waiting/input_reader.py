@@ -36,7 +36,7 @@ class InputReader:
         self._thread = threading.Thread(target=self._run, name="forebay-input", daemon=True)
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start reading."""
         self._thread.start()
 
     def make_room(self) -> None:

@@ -209,4 +209,6 @@ def _check_together(spec: WaitSpec) -> None:
 def pickled(value: Any, name: str) -> bytes:
     """Pickle ``value`` for the workers; raises `ConfigurationError` with the reason it cannot."""
     advice = "Open clients in resources=, not outside of the function"
-    return pickling.pickled(value, f"{name}: what it is made of", advice, cloudpickle.dumps)
+    return pickling.pickled(
+        value, f"{name}: the function with its options", advice, cloudpickle.dumps
+    )

@@ -114,7 +114,7 @@ class WaitJob:
 
     def unpickled(self) -> tuple[WaitSpec, InputLayout]:
         """Return copies of the functions and of the layout for one task."""
-        what = f"{self.name}: what it is made of"
+        what = f"{self.name}: the function with its options"
         return unpickled(self.spec, what), unpickled(self.layout, what)
 
     def writer(self, spec: WaitSpec, naming: RowNaming) -> AnswerWriter:
