@@ -29,6 +29,11 @@ def server(request: pytest.FixtureRequest) -> Iterator[StandIn]:
         yield started
 
 
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("forebay_state_api.storage.retry._FIRST_S", 0.001)
+
+
 def opened(server: StandIn) -> ObjectStorage:
     return open_storage(server.url("state"), server.options)
 
