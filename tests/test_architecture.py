@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -127,12 +128,17 @@ def level_of(module: str) -> int | None:
 
 
 MODULES = modules(ROOT)
-IMPORTS = [one for name, file in MODULES.items() for one in imports(name, file, MODULES)]
+
+
+@cache
+def all_imports() -> list[Import]:
+    """Every import of the packages; not at the top, where every process that collects would pay."""
+    return [one for name, file in MODULES.items() for one in imports(name, file, MODULES)]
 
 
 def test_no_module_imports_itself_by_way_of_others():
     graph: dict[str, set[str]] = {name: set() for name in MODULES}
-    for one in IMPORTS:
+    for one in all_imports():
         graph[one.importer].add(one.module)
     chain = circle(graph)
     assert not chain, "a circle of imports:\n" + "\n-> ".join(chain)
@@ -141,7 +147,7 @@ def test_no_module_imports_itself_by_way_of_others():
 def test_rooms_import_what_is_below_them():
     upwards = [
         str(one)
-        for one in IMPORTS
+        for one in all_imports()
         if one.importer.partition(".")[0] == one.module.partition(".")[0]
         and (low := level_of(one.importer)) is not None
         and (high := level_of(one.module)) is not None
@@ -163,7 +169,7 @@ def test_every_room_has_its_layer():
 def test_packages_import_the_state_api_and_no_sibling(package):
     foreign = [
         str(one)
-        for one in IMPORTS
+        for one in all_imports()
         if one.importer.partition(".")[0] == package
         and (other := one.module.partition(".")[0]) != package
         and other not in SIBLINGS[package]
@@ -174,7 +180,7 @@ def test_packages_import_the_state_api_and_no_sibling(package):
 def test_no_package_imports_a_private_name_of_another():
     private = [
         str(one)
-        for one in IMPORTS
+        for one in all_imports()
         if one.importer.partition(".")[0] != one.module.partition(".")[0]
         and any(part.startswith("_") for part in [*one.module.split("."), one.name or ""])
     ]
@@ -184,7 +190,7 @@ def test_no_package_imports_a_private_name_of_another():
 def test_runtimes_import_the_modules_of_the_engine_that_are_theirs():
     inner = [
         str(one)
-        for one in IMPORTS
+        for one in all_imports()
         if not one.importer.startswith("forebay_state_api")
         and one.module.startswith("forebay_state_api.engine.")
         and one.module.split(".")[2] not in FOR_RUNTIMES
