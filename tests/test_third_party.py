@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
-from importlib.metadata import version
+from importlib.metadata import distribution, version
 from pathlib import Path
 
 import pytest
@@ -51,6 +51,13 @@ def run(*command, check=True, **options):
     return done.stdout
 
 
+def link_or_copy(source, target):
+    try:
+        os.link(source, target)
+    except OSError:  # another file system
+        shutil.copy2(source, target)
+
+
 class Environment:
     """A virtual environment and the wheels to install in it."""
 
@@ -70,6 +77,13 @@ class Environment:
     def install(self, *requirements):
         command = (UV, "pip", "install", "--quiet", "--python", self.python)
         run(*command, "--find-links", self.wheels, *requirements, cwd=self.folder)
+
+    def link(self, name):
+        """Install what this environment has, by links: building pyspark takes a minute."""
+        site = next(self.folder.glob("venv/lib/python*/site-packages"))
+        found = distribution(name)
+        for top in {path.parts[0] for path in found.files} - {".."}:
+            shutil.copytree(found.locate_file(top), site / top, copy_function=link_or_copy)
 
     def uninstall(self, name):
         run(UV, "pip", "uninstall", "--quiet", "--python", self.python, name, cwd=self.folder)
@@ -92,6 +106,7 @@ def bare(tmp_path_factory):
     project = environment.folder / "shelf"
     shutil.copytree(THIRD_PARTY, project)
     environment.build(project)
+    environment.link("pyspark")
     environment.install(
         "forebay-spark-runtime",
         "shelf-backend[testing]",

@@ -1,8 +1,8 @@
 """A separate driver: calls a service for rows from files, and writes the answers to files.
 
-Its one argument is a JSON object: the ``folder`` of a `Stage` and the ``url`` of the service. Ends
-when all rows have answers. With ``carry``, late rows are carried over; then it ends when as
-many rows as ``carry`` have been written, and adds input until then.
+Its one argument is a JSON object: the ``master``, the ``folder`` of a `Stage` and the ``url`` of
+the service. Ends when all rows have answers. With ``carry``, late rows are carried over; then it
+ends when as many rows as ``carry`` have been written, and adds input until then.
 """
 
 from __future__ import annotations
@@ -34,28 +34,27 @@ def leave_pid(pids):
     Path(pids, str(os.getpid())).touch()
 
 
-def main():
-    options = json.loads(sys.argv[1])
-    folder = Path(options["folder"])
-    spark = SparkSession.builder.master(options.get("master", "local[2]")).getOrCreate()
+def run(folder, url, carry=None):
+    spark = SparkSession.builder.getOrCreate()
+    folder = Path(folder)
     reader = spark.readStream.schema("id long").option("maxFilesPerTrigger", 1)
     carrying = {"pending": "carry", "uid": "ask", "parallelism": 2, "carry_after": 0.1}
     carrying["state_dir"] = str(folder / "state")
     answered = ordered_wait(
         reader.json(str(folder / "input")),
-        asking(options["url"], folder / "pids"),
+        asking(url, folder / "pids"),
         "answer string",
         resources=aiohttp.ClientSession,
         capacity=4,
         name="ask",
-        **(carrying if "carry" in options else {}),
+        **({} if carry is None else carrying),
     )
     writer = answered.writeStream.format("json").option("path", str(folder / "output"))
     writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
-    if "carry" in options:
-        run_until(spark, writer.start(), folder, options["carry"])
-    else:
+    if carry is None:
         writer.trigger(availableNow=True).start().awaitTermination()
+    else:
+        run_until(spark, writer.start(), folder, carry)
 
 
 def run_until(spark, query, folder, rows):
@@ -70,6 +69,12 @@ def run_until(spark, query, folder, rows):
         aside.write_text('{"id": -1}\n', encoding="utf-8")
         aside.rename(more)
     query.stop()
+
+
+def main():
+    options = json.loads(sys.argv[1])
+    SparkSession.builder.master(options.pop("master", "local[2]")).getOrCreate()
+    run(**options)
 
 
 if __name__ == "__main__":

@@ -114,27 +114,26 @@ def test_a_task_that_fails_is_run_again_in_place(stage, drive):
     assert len(markers) > 10  # those of the attempts that failed among them
 
 
-def kill_drivers(stage, drive, kills, restarts, batches):
+def kill_drivers(stage, drive, job, kills, restarts, batches):
     everybody(stage, batches)
 
     def start(turn):
-        if turn == restarts:
-            return drive(parallelism=2)
         return drive(parallelism=1 + turn % 3, pause=0.005)
 
     kills("counts").drivers(start, restarts=restarts, batches=batches)
+    job("counting").run(stage.folder, parallelism=2)
     assert stage.rows(SCHEMA) == all_counts(batches)
 
 
 @pytest.mark.timeout(300)
-def test_a_driver_killed_at_a_random_moment(stage, drive, kills):
+def test_a_driver_killed_at_a_random_moment(stage, drive, job, kills):
     """With another parallelism at each start; a JVM takes long to start."""
-    kill_drivers(stage, drive, kills, 1, batches=6)
+    kill_drivers(stage, drive, job, kills, 1, batches=6)
 
 
 @pytest.mark.soak
-def test_drivers_killed_again_and_again(stage, drive, kills):
-    kill_drivers(stage, drive, kills, SOAK_RESTARTS, batches=45)
+def test_drivers_killed_again_and_again(stage, drive, job, kills):
+    kill_drivers(stage, drive, job, kills, SOAK_RESTARTS, batches=45)
 
 
 class Count(KeyedProcessFunction):

@@ -87,8 +87,8 @@ def check(stage, service):
     assert len(keys) == len({key for *_, key in keys}) == len(everything)
 
 
-def kill_driver(service, drive, **told):
-    """A driver while its calls are out, of some row on; the next one lives."""
+def kill_driver(stage, service, drive, job, **told):
+    """A driver while its calls are out, of some row on; the next one is this process, and lives."""
     count = random.Random(os.urandom(8)).randrange(5, 200)
     answered = service.delay_s
     service.delay_s = lambda row: 10.0 if len(service.calls) >= count else answered(row)
@@ -97,7 +97,7 @@ def kill_driver(service, drive, **told):
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     service.delay_s = answered
-    return drive(**told)
+    job("waiting").run(stage.folder, service.url(), **told)
 
 
 def kill_workers(stage, service, drive, **told):
@@ -118,8 +118,8 @@ def check_ended(stage, process):
 
 
 @pytest.mark.timeout(300)
-def test_a_driver_killed_while_calls_are_out(stage, service, drive):
-    check_ended(stage, kill_driver(service, drive))
+def test_a_driver_killed_while_calls_are_out(stage, service, drive, job):
+    kill_driver(stage, service, drive, job)
     check(stage, service)
     assert len(service.calls) > BATCHES * ROWS
 
@@ -132,9 +132,9 @@ def test_workers_killed_while_calls_are_out(stage, service, drive):
 
 
 @pytest.mark.timeout(300)
-def test_a_driver_killed_while_rows_are_carried_over(stage, service, drive):
+def test_a_driver_killed_while_rows_are_carried_over(stage, service, drive, job):
     service.delay_s = late_ones
-    check_ended(stage, kill_driver(service, drive, carry=BATCHES * ROWS))
+    kill_driver(stage, service, drive, job, carry=BATCHES * ROWS)
     check_carried(stage, service)
     assert len(service.calls) > BATCHES * ROWS
 

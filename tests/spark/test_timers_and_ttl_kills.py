@@ -304,12 +304,14 @@ def kill_drivers(stage, drive, kills, backend, restarts, batches):
     """With another parallelism at each start."""
     visits = put(stage, batches)
 
+    def parallelism(turn):
+        return PARALLELISMS[turn % len(PARALLELISMS)]
+
     def start(turn):
-        parallelism = PARALLELISMS[turn % len(PARALLELISMS)]
-        pause = 0.0 if turn == restarts else PAUSE_S
-        return drive(job="visiting", backend=backend, parallelism=parallelism, pause=pause)
+        return drive(job="visiting", backend=backend, parallelism=parallelism(turn), pause=PAUSE_S)
 
     kills("visits").drivers(start, restarts=restarts, batches=batches)
+    visiting.run(stage.folder, backend=backend, parallelism=parallelism(restarts))
     check(stage, backend, visits)
 
 
