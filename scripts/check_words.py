@@ -21,16 +21,6 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Folders and files that are not checked yet.
-PENDING: tuple[str, ...] = (
-    "docs/reference",
-    "packages/spark-runtime/tests",
-    "packages/state-api/README.md",
-    "packages/state-api/src/forebay_state_api/engine",
-    "packages/state-api/tests",
-    "tests",
-)
-
 # Files that quote what is refused, and files that others have written.
 EXEMPT = (
     "scripts/check_words.py",
@@ -163,8 +153,8 @@ def files(root: Path, only: Iterable[str] = ()) -> Iterator[Path]:
         path = Path(name)
         prose = path.suffix in {".py", ".pyi", ".md", ".toml", ".ini"}
         prose = prose or path.name in {"BUILD", "run"}
-        skipped = _in(path, EXEMPT) or (not within and _in(path, PENDING))
-        if prose and not skipped and (not within or _in(path, within)) and (root / path).exists():
+        wanted = not _in(path, EXEMPT) and (not within or _in(path, within))
+        if prose and wanted and (root / path).exists():
             yield path
 
 
