@@ -47,7 +47,7 @@ def in_berlin(spark):
 
 
 def kind_of(row):
-    """Return ``instants`` if a row's times are in UTC, and naive where they have no zone."""
+    """Return ``instants`` if a row's times are in UTC, and its time without zone is naive."""
     times = [row.at, row.part.at, row.list[0], row.entries["k"], *row.times]
     is_right = all(at.tzinfo is UTC for at in times) and row.wall.tzinfo is None
     return "instants" if is_right else "something else"
