@@ -31,7 +31,7 @@ class Service:
     """An HTTP server; ``/path/n`` answers ``path:n``, unless `trouble` has the row."""
 
     def __init__(self, web):
-        """``web`` is the module ``aiohttp.web``, which not every environment has."""
+        """Take the module ``aiohttp.web``, which some environments lack."""
         self.calls = []
         """(path, row, idempotency key) of each request."""
         self.trouble = {}
@@ -51,7 +51,7 @@ class Service:
         return f"http://127.0.0.1:{self.port}/{path}"
 
     def ask(self, path="a"):
-        """A function for ordered waits that calls this service."""
+        """Return a function for ordered waits that calls this service."""
         url = self.url(path)
 
         async def ask(row, client):
@@ -64,7 +64,7 @@ class Service:
 
     @staticmethod
     def answers(ids, path="a"):
-        """The rows that an ordered wait makes of ``ids``."""
+        """Return the rows that an ordered wait makes of ``ids``."""
         return [(n, f"{path}:{n}") for n in ids]
 
     def close(self):
@@ -100,7 +100,7 @@ class Service:
 @pytest.fixture
 def http_service():
     web = pytest.importorskip("aiohttp.web", reason="the service needs aiohttp")
-    # What `Service.ask` gives travels to workers, which cannot import this module.
+    # The function of `Service.ask` is sent to workers, which cannot import this module.
     module = sys.modules[__name__]
     cloudpickle.register_pickle_by_value(module)
     service = Service(web)
@@ -111,7 +111,7 @@ def http_service():
 
 @pytest.fixture(scope="session")
 def run_connected(tmp_path_factory):
-    """Runs a job under Spark Connect, in a process tree of its own; gives what it has found."""
+    """Run a job under Spark Connect, in a separate process tree; return its results."""
 
     def run(job):
         pytest.importorskip("grpc", reason="the extra [connect] brings it")
@@ -131,11 +131,11 @@ def run_connected(tmp_path_factory):
 
 
 class Driver:
-    """A driver process of its own, and its JVM and workers with it."""
+    """A separate driver process with its JVM and workers."""
 
-    def __init__(self, stage, *, job="counting", master="local[2]", **told):
+    def __init__(self, stage, *, job="counting", master="local[2]", **options):
         log = (stage.folder / "driver.log").open("ab")
-        argument = json.dumps({"master": master, "folder": str(stage.folder), **told})
+        argument = json.dumps({"master": master, "folder": str(stage.folder), **options})
         self.process = subprocess.Popen(
             [sys.executable, str(JOBS / f"{job}.py"), argument],
             stdout=log,
@@ -150,12 +150,12 @@ class Driver:
         return self.process.poll() is None
 
     def kill(self):
-        """Everything at once: the session is this driver's own."""
+        """Kill all processes of the driver's own session at once."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     def end(self):
-        """Wait for the end; its return code."""
+        """Wait for the end; return the exit code."""
         return self.process.wait(180)
 
     @property
@@ -165,11 +165,11 @@ class Driver:
 
 @pytest.fixture
 def drive(stage):
-    """Starts drivers, of a job in ``tests/jobs``; none outlives the test."""
+    """Return a function that starts drivers of a job in ``tests/jobs``; they end with the test."""
     started = []
 
-    def start(**told):
-        started.append(Driver(stage, **told))
+    def start(**options):
+        started.append(Driver(stage, **options))
         return started[-1]
 
     yield start
@@ -197,7 +197,7 @@ def job():
 
 
 class Kills:
-    """Ends an operator's work by SIGKILL at random moments, and starts it again."""
+    """Kills an operator's processes with SIGKILL at random moments, and starts them again."""
 
     def __init__(self, stage, uid):
         self._stage = stage
@@ -205,9 +205,9 @@ class Kills:
         self._chance = random.Random(os.urandom(8))
 
     def drivers(self, start, *, restarts, batches):
-        """Kill the drivers that ``start(turn)`` gives, each while it makes some version.
+        """Kill the drivers that ``start(turn)`` returns, each while it makes some version.
 
-        The last start is left to the test, whose session is one more driver, and is up already.
+        The last start is left to the test, whose session is another driver, already running.
         """
         for turn in range(restarts):
             driver = start(turn)
@@ -220,7 +220,7 @@ class Kills:
             driver.kill()
 
     def workers(self, df, *, restarts, batches):
-        """Kill all workers so often, each time within two versions; then run to the end."""
+        """Kill all workers several times, each time within two versions; then run to the end."""
         for turn in range(restarts):
             made = len(self._stage.manifests(self._uid)) if turn else 0
             target = made + self._chance.randrange(1, 3) if turn else 1
@@ -240,9 +240,9 @@ class Kills:
         return len(list(self._stage.state.glob(f"*/{self._uid}/versions/*")))
 
     def _kill_in_a_version(self, query, versions):
-        """SIGKILL to all workers at a random moment while one of these versions is being made.
+        """Kill all workers at a random moment while one of these versions is being made.
 
-        Gives whether an attempt was lost by it: it is tried again where the kill came too late.
+        Returns whether an attempt was lost: the caller tries again if the kill came too late.
         """
         dead = self._uncommitted(versions)
         while query.isActive:
@@ -256,7 +256,7 @@ class Kills:
         return False
 
     def _uncommitted(self, versions):
-        """Task attempts that have a marker in one of these versions, and no manifest."""
+        """Return the task attempts with a marker in one of these versions, but no manifest."""
         operator = self._stage.operators().get(self._uid)
         if operator is None:  # nothing has begun yet
             return set()
@@ -266,5 +266,5 @@ class Kills:
 
 @pytest.fixture
 def kills(stage):
-    """Makes the `Kills` of the operator of a uid."""
+    """Return a function that makes the `Kills` of the operator with a uid."""
     return lambda uid: Kills(stage, uid)

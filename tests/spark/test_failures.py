@@ -1,4 +1,4 @@
-"""Failures of functions, workers and drivers: in the end, state and output as if nothing was."""
+"""Failures of functions, workers and drivers: state and output are as without failures."""
 
 from __future__ import annotations
 
@@ -97,12 +97,12 @@ def test_workers_killed_at_random_moments(stage, kills):
 
 @pytest.mark.soak
 def test_workers_killed_again_and_again(stage, kills):
-    # If a kill comes too late, more versions are made meanwhile.
+    # If a kill comes too late, more versions have been made.
     kill_workers(stage, kills, SOAK_RESTARTS, batches=120)
 
 
 def test_a_task_that_fails_is_run_again_in_place(stage, drive):
-    """With local[2,4] neither an exception nor the end of the worker ends the query."""
+    """With ``local[2,4]`` neither an exception nor the end of the worker ends the query."""
     everybody(stage, 5)
     trouble = {"1": "raise", "3": "exit"}
     driver = drive(trouble=trouble, master="local[2,4]")
@@ -111,7 +111,7 @@ def test_a_task_that_fails_is_run_again_in_place(stage, drive):
     attempts = {version: len(names) for version, names in stage.manifests().items()}
     assert attempts == dict.fromkeys((1, 2, 3, 4, 5), 2)
     markers = list(stage.operators()["counts"].glob("versions/*/*/marker-*"))
-    assert len(markers) > 10  # those of the attempts that failed among them
+    assert len(markers) > 10  # including those of failed attempts
 
 
 def kill_drivers(stage, drive, job, kills, restarts, batches):
@@ -127,7 +127,7 @@ def kill_drivers(stage, drive, job, kills, restarts, batches):
 
 @pytest.mark.timeout(300)
 def test_a_driver_killed_at_a_random_moment(stage, drive, job, kills):
-    """With another parallelism at each start; a JVM takes long to start."""
+    """Start with another parallelism each time; a JVM takes long to start."""
     kill_drivers(stage, drive, job, kills, 1, batches=6)
 
 
@@ -150,7 +150,7 @@ class Count(KeyedProcessFunction):
 
 
 def test_two_drivers_of_one_checkpoint(stage, drive, kills):
-    """The older one stops with the error that says so; the newer one's state is untouched."""
+    """The older query stops with an error that explains it; the newer one's state is intact."""
     everybody(stage, 4)
     gate = stage.folder / "gate"
     older = drive(gate={"batch": 2, "path": str(gate)})
@@ -166,7 +166,7 @@ def test_two_drivers_of_one_checkpoint(stage, drive, kills):
     counted = keyed(stage.source("user string"), "user", uid="counts", parallelism=3)
     newer = counted.process(Count(), SCHEMA)
     stage.run(newer, checkpoint=copied, output=output)
-    # Spark leaves out what the sink's log names elsewhere: what the older driver wrote.
+    # Spark skips files that the sink's log names elsewhere, which the older driver wrote.
     assert stage.rows(SCHEMA, output=output) == sorted((u, n) for u in USERS for n in (3, 4))
     gate.touch()
     assert older.end() != 0

@@ -30,12 +30,12 @@ class Buffer(KeyedProcessFunction, CheckpointedFunction, CheckpointListener):
         store = context.operator_state_store
         self.waiting = store.get_list_state(ListStateDescriptor("waiting", self.element_type))
         self.union = store.get_union_list_state(ListStateDescriptor("union", int))
-        self.told = store.get_broadcast_state(MapStateDescriptor("told", str, int))
+        self.notified = store.get_broadcast_state(MapStateDescriptor("notified", str, int))
         self.rows = list(self.waiting.get())
         self.complete = 0
 
     def notify_checkpoint_complete(self, version):
-        assert version > (self.told.get("version") or 0)
+        assert version > (self.notified.get("version") or 0)
         self.complete = version
 
     def process_element(self, row, ctx):
@@ -51,7 +51,7 @@ class Buffer(KeyedProcessFunction, CheckpointedFunction, CheckpointListener):
     def snapshot_state(self, context):
         self.waiting.update(self.rows)
         self.union.update([context.version])
-        self.told.put("version", self.complete)
+        self.notified.put("version", self.complete)
 
 
 class Flushing(Buffer):

@@ -78,8 +78,10 @@ def test_other_columns_are_refused_while_rows_are_pending(stage, changed, now):
     stage.put(*[{"id": n, "more": "1"} for n in range(6)])
     run_until(stage, waiting(stage, "id long, more string"), 3)
     stage.put({"id": 6, "more": "1"})
-    told = f"{StateMigrationError.__name__}.*columns id bigint, more string; .* now has {now}\\."
-    with pytest.raises(Exception, match=told):
+    expected = (
+        f"{StateMigrationError.__name__}.*columns id bigint, more string; .* now has {now}\\."
+    )
+    with pytest.raises(Exception, match=expected):
         run_until(stage, waiting(stage, changed), 7)
     assert stage.rows(ASKED) == [(n, f"a:{n}") for n in range(3)]
 

@@ -1,4 +1,4 @@
-"""Workers and drivers killed while calls are out: in the end every row is in the sink, once."""
+"""Workers and drivers killed during calls: in the end every row is in the sink once."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def service(http_service):
 
 @pytest.fixture
 def drive(stage, service):
-    """Starts a driver in a session of its own."""
+    """Return a function that starts a driver in a separate session."""
     (stage.folder / "pids").mkdir()
     for batch in range(BATCHES):
         stage.put(*[{"id": batch * ROWS + n} for n in range(ROWS)])
     log = stage.folder / "driver.log"
     started = []
 
-    def start(**told):
-        told = {"folder": str(stage.folder), "url": service.url(), **told}
+    def start(**options):
+        options = {"folder": str(stage.folder), "url": service.url(), **options}
         with log.open("ab") as out:
             process = subprocess.Popen(
-                [sys.executable, str(JOB), json.dumps(told)],
+                [sys.executable, str(JOB), json.dumps(options)],
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -66,12 +66,12 @@ def wait_for_calls(service, count, process):
 
 
 def late_ones(row):
-    """Of the service's rows, every seventh takes longer than a micro-batch waits for it."""
+    """Every seventh row of the service takes longer than a micro-batch waits for it."""
     return 0.5 if row % 7 == 3 else 0.02
 
 
 def check_carried(stage, service):
-    """As `check`; rows that were written to make micro-batches have the id -1."""
+    """Check as `check`; rows that were added to make micro-batches have the id -1."""
     found = [row for row in stage.rows(ASKED) if row[0] >= 0]
     everything = service.answers(range(BATCHES * ROWS))
     assert found == everything
@@ -82,28 +82,28 @@ def check_carried(stage, service):
 def check(stage, service):
     everything = service.answers(range(BATCHES * ROWS))
     assert stage.rows(ASKED) == everything
-    # A row that was asked about again was asked under the same key, and no two rows share one.
+    # A repeated call of a row has the same key, and no two rows share a key.
     keys = set(service.calls)
     assert len(keys) == len({key for *_, key in keys}) == len(everything)
 
 
-def kill_driver(stage, service, drive, job, **told):
-    """A driver while its calls are out, of some row on; the next one is this process, and lives."""
+def kill_driver(stage, service, drive, job, **options):
+    """Kill a driver during its calls, from some row on; the next driver is this process."""
     count = random.Random(os.urandom(8)).randrange(5, 200)
     answered = service.delay_s
     service.delay_s = lambda row: 10.0 if len(service.calls) >= count else answered(row)
-    process = drive(**told)
+    process = drive(**options)
     wait_for_calls(service, count, process)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     service.delay_s = answered
-    job("waiting").run(stage.folder, service.url(), **told)
+    job("waiting").run(stage.folder, service.url(), **options)
 
 
-def kill_workers(stage, service, drive, **told):
-    """One driver's workers, again and again; with local[2,8] Spark runs their tasks once more."""
+def kill_workers(stage, service, drive, **options):
+    """Kill one driver's workers repeatedly; with ``local[2,8]`` Spark runs their tasks again."""
     chance = random.Random(os.urandom(8))
-    process = drive(master="local[2,8]", **told)
+    process = drive(master="local[2,8]", **options)
     for _ in range(RESTARTS):
         wait_for_calls(service, len(service.calls) + chance.randrange(5, 60), process)
         for path in (stage.folder / "pids").iterdir():

@@ -86,7 +86,7 @@ INSIDE = """
 
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory):
-    """After its first run, with code in which a query function has operators of its own too."""
+    """The second run has code in which a query function makes operators too."""
     pytest.importorskip("grpc", reason="the extra [connect] brings it")
     if not CLI.exists():
         pytest.skip("pipelines come with Spark 4.1")

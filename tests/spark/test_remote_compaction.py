@@ -231,7 +231,7 @@ def test_without_a_gateway_the_job_compacts_itself(remote, service):
     assert service.finished() == before
 
 
-def test_without_a_gateway_the_task_fails_if_it_is_told_to(remote):
+def test_without_a_gateway_the_task_fails_on_request(remote):
     remote.spark.conf.set("spark.forebay.compaction.remote.address", dead_address())
     remote.spark.conf.set("spark.forebay.compaction.remote.request.failure-strategy", "fail")
     remote.spark.conf.set("spark.forebay.compaction.remote.request.retries", "0")

@@ -270,14 +270,14 @@ def test_a_renamed_uid_is_said(stage):
         stage.run(renamed)
 
 
-def told_of(caplog):
+def logged(caplog):
     logger = "forebay_spark_runtime.driver.stored_operators"
     done = threading.Event()
     stored_operators._pool.do(done.set)
     assert done.wait(20)
-    told = [one.getMessage() for one in caplog.records if one.name == logger]
+    messages = [one.getMessage() for one in caplog.records if one.name == logger]
     caplog.clear()
-    return told
+    return messages
 
 
 def test_operators_that_a_query_does_not_have_any_more_are_logged(stage, caplog):
@@ -291,14 +291,14 @@ def test_operators_that_a_query_does_not_have_any_more_are_logged(stage, caplog)
         return str(stage.run(df).id)
 
     query = start("counts", "a:b é", "more")
-    assert told_of(caplog) == []
+    assert logged(caplog) == []
     start("counts", "more")
     where = f"their state kept in {stage.state}"
-    assert told_of(caplog) == [
+    assert logged(caplog) == [
         f"query {query}: not among the operators of its plan, and {where}: a:b é"
     ]
     start("more")
-    assert told_of(caplog) == [
+    assert logged(caplog) == [
         f"query {query}: not among the operators of its plan, and {where}: a:b é, counts"
     ]
     assert len(stage.operators()) == 3
@@ -309,15 +309,15 @@ def test_a_lost_checkpoint_is_said_at_the_start(stage, caplog, monkeypatch):
     monkeypatch.setattr("warnings.warn", lambda message, *_, **__: warned.append(str(message)))
     everybody(stage)
     lost = stage.run(counted(stage)).id
-    assert told_of(caplog) == []
+    assert logged(caplog) == []
     shutil.rmtree(stage.checkpoint)
     shutil.rmtree(stage.output)  # which has the batches that it took
     new = stage.run(counted(stage)).id
     assert lost != new
-    (message,) = told_of(caplog)
+    (message,) = logged(caplog)
     assert f"query {new} has a new checkpoint" in message
     assert f"holds state of that uid of '{lost}'" in message
     assert warned == [message]
     everybody(stage)
     stage.run(counted(stage))
-    assert told_of(caplog) == []
+    assert logged(caplog) == []

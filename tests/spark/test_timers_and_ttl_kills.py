@@ -1,7 +1,7 @@
-"""Workers and drivers killed while timers fire and state expires: what a plain model says.
+"""Workers and drivers killed while timers fire and state expires, compared with a plain model.
 
-The model gets the files, a micro-batch each, and the times that Spark has logged for these: a batch
-that is run again after a kill, however much later, must expire and fire what it did at first.
+The model gets the files, one per micro-batch, and the times that Spark has logged for them: a batch
+that is run again after a kill, however much later, must expire and fire the same as at first.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Visit(NamedTuple):
 
 
 def everywhere():
-    """Return users such that each subtask has one, so that each gets the time of every batch."""
+    """Return one user for each subtask, so that each subtask gets the time of every batch."""
     first = {}
     for user in USERS:
         group = key_group_of(user, MAX_PARALLELISM)
@@ -73,7 +73,7 @@ def everywhere():
 
 
 def batch_of_visits(chance, number):
-    """Those who are always there come last, at the batch's latest time; the others at times."""
+    """Put users of `ALWAYS` last, at the batch's latest time; other users come at times."""
     latest = START + timedelta(seconds=number)
     visits = [
         Visit(
@@ -88,7 +88,7 @@ def batch_of_visits(chance, number):
 
 
 def put(stage, count):
-    """The input: a file for each micro-batch."""
+    """Return the input: a file for each micro-batch."""
     chance = random.Random(count)
     batches = [batch_of_visits(chance, number) for number in range(count)]
     for visits in batches:
@@ -96,7 +96,7 @@ def put(stage, count):
     return batches
 
 
-# -- what should come of it -------------------------------------------------------------------
+# -- the model --------------------------------------------------------------------------------
 
 
 class User:
@@ -119,11 +119,11 @@ class Model:
         self.batches = 0
         self.now = self.watermark = None
         self.latest = None
-        """The latest event time of the batch before."""
+        """The latest event time of the previous batch."""
         self.out = []
 
     def run(self, visits, now):
-        """One micro-batch."""
+        """Process one micro-batch."""
         self.now = now
         if self.latest is not None:
             self.watermark = self.latest - visiting.LATENESS
@@ -145,7 +145,7 @@ class Model:
     def fire(self, *, before_rows):
         """Fire what is due for each user: by event time, then by the time of the batch.
 
-        Timers of the batch's time that timers register before the rows fire after the rows.
+        Processing-time timers that timers register before the rows fire after the rows.
         """
         for name, user in self.users.items():
             deferred = set()
@@ -197,11 +197,11 @@ class Model:
         return {place: step for place, (put, step) in kept if self.now < put + visiting.PLACES_TTL}
 
 
-# -- what came of it --------------------------------------------------------------------------
+# -- the results ------------------------------------------------------------------------------
 
 
 def logged_time(stage, batch):
-    """The time of a micro-batch, which Spark has logged before it ran it."""
+    """Return the time of a micro-batch, which Spark has logged before it ran the batch."""
     log = (stage.checkpoint / "offsets" / str(batch)).read_text().splitlines()
     return datetime.fromtimestamp(0, UTC) + timedelta(
         milliseconds=json.loads(log[1])["batchTimestampMs"]
@@ -221,7 +221,7 @@ def check(stage, backend, batches):
 
 
 def job_on(stage, backend, model):
-    """Goes on, without Spark, where the query has stopped."""
+    """Return a job that continues without Spark where the query has stopped."""
     (query,) = {path.parent.name for path in stage.state.glob("*/visits")}
     job = KeyedJob(
         plugins().backend(backend),
@@ -266,7 +266,7 @@ def stored(job, descriptor, name):
 
 
 def check_what_comes(job, model):
-    """The timers that are left fire when they are due, and what is left expires when it should."""
+    """The remaining timers fire when they are due, and the remaining state expires in time."""
     function = visiting.Visits(0.0)
     for passing in (0.3, 0.5, 1, 3, 10, 10):
         job.clock.advance(timedelta(seconds=passing))
@@ -280,7 +280,7 @@ def check_what_comes(job, model):
 
 
 def as_read(row):
-    """A row of the function as the sink's reader gives it."""
+    """Return a row of the function in the form of the sink's reader."""
     return tuple(v.replace(tzinfo=None) if isinstance(v, datetime) else v for v in row.values())
 
 
@@ -301,7 +301,7 @@ def kill_workers(stage, kills, backend, restarts, batches):
 
 
 def kill_drivers(stage, drive, kills, backend, restarts, batches):
-    """With another parallelism at each start."""
+    """Start with another parallelism each time."""
     visits = put(stage, batches)
 
     def parallelism(turn):
@@ -322,7 +322,7 @@ def test_workers_killed_at_random_moments(stage, kills, backend):
 
 @pytest.mark.timeout(300)
 def test_drivers_killed_at_random_moments(stage, drive, kills):
-    """On lsm, whose files are the more; the soak tests do it on heap too."""
+    """Uses lsm, which has more files; the soak tests also use heap."""
     kill_drivers(stage, drive, kills, "lsm", RESTARTS, BATCHES)
 
 
