@@ -79,9 +79,9 @@ class CleanupTests(BackendSubject):
         job.clock.advance(TTL)
         with caplog.at_level(logging.DEBUG):
             _write_until(job, lambda: _all_gone(job))
-        told = [line for line in caplog.messages if line.startswith("ttl: ")]
+        logged = [line for line in caplog.messages if line.startswith("ttl: ")]
         for descriptor in job.descriptors:
-            assert any(repr(descriptor.name) in line for line in told), descriptor.name
+            assert any(repr(descriptor.name) in line for line in logged), descriptor.name
 
     @pytest.mark.parametrize("way", list(WAYS))
     def test_it_does_not_come_back(self, cleaning: Any, way: str) -> None:

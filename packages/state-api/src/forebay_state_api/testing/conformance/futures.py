@@ -152,7 +152,7 @@ class FutureTests(BackendSubject):
             await f.v.async_value()
             await asyncio.sleep(seconds)
 
-        _assert_told_what_to_use(attempt, process)
+        _assert_error_advises(attempt, process)
 
     def test_awaiting_what_asyncio_gathers(self, attempt: Try) -> None:
         async def process(f: Any, row: Any, ctx: Any) -> None:
@@ -163,7 +163,7 @@ class FutureTests(BackendSubject):
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            _assert_told_what_to_use(attempt, process)
+            _assert_error_advises(attempt, process)
 
     def test_a_future_that_another_thread_completes(self, attempt: Try) -> None:
         threads: list[threading.Thread] = []
@@ -233,7 +233,7 @@ def _opened(function: Any, context: Any) -> None:
     function.v = context.get_state(ValueStateDescriptor("v", int))
 
 
-def _assert_told_what_to_use(attempt: Try, process: Any) -> None:
+def _assert_error_advises(attempt: Try, process: Any) -> None:
     with pytest.raises(ForebayError, match=r"combine_all.*ordered_wait") as failure:
         attempt(process)
     assert isinstance(failure.value.__cause__, TypeError | RuntimeError)

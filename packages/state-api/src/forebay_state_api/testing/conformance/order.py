@@ -179,12 +179,12 @@ class OrderTests(BackendSubject):
             for _ in range(2):
                 job.restart()
                 assert job.run(Recorded(opened, process), [(n,) for n in range(5)]) == [*range(5)]
-        told = [str(one.message) for one in caught if job.uid in str(one.message)]
+        warned = [str(one.message) for one in caught if job.uid in str(one.message)]
         if Capability.RESIDENT in backend_class.capabilities:
-            assert told == [], "memory answers"
+            assert warned == [], "memory answers"
         else:
-            assert len(told) == 1
-            assert "state 'b'" in told[0]
+            assert len(warned) == 1
+            assert "state 'b'" in warned[0]
 
     def test_more_cells_than_the_engine_holds(
         self, new_job: NewJob, monkeypatch: pytest.MonkeyPatch, engine_settings: EngineSettings

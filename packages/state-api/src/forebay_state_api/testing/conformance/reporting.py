@@ -62,10 +62,10 @@ class TracedJob(KeyedJob):
 
     def restart(self, **how: Any) -> None:
         super().restart(**how)
-        told = ", ".join(f"{name}={value}" for name, value in how.items())
-        self.history.append(Event(f"restart({told})", now_us=self.clock.now_us))
+        changes = ", ".join(f"{name}={value}" for name, value in how.items())
+        self.history.append(Event(f"restart({changes})", now_us=self.clock.now_us))
 
-    def told(self) -> list[str]:
+    def lines(self) -> list[str]:
         """The history, a line for each event."""
         kinds = ", ".join(f"{one.name}: {one.kind}" for one in self.descriptors)
         style = self.style.value
@@ -99,8 +99,8 @@ class Reporter:
             if jobs:
                 report.sections.append(("history", "\n".join(_histories(jobs))))
             if (seed := item.stash.get(SEED, None)) is not None:
-                told = f"set example_seed = {seed} on the class to draw the same examples again"
-                report.sections.append(("repeat", told))
+                advice = f"set example_seed = {seed} on the class to draw the same examples again"
+                report.sections.append(("repeat", advice))
         return report
 
 
@@ -122,7 +122,7 @@ def promise_of(item: Any) -> str:
 def _histories(jobs: list[TracedJob]) -> list[str]:
     """Return the histories of the last example: of the jobs on the storage of the last one."""
     last = jobs[-1].place
-    return [line for job in jobs if job.place is last for line in job.told()]
+    return [line for job in jobs if job.place is last for line in job.lines()]
 
 
 def _called(function: Any, rows: list[Any]) -> str:

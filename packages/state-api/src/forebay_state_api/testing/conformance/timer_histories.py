@@ -103,16 +103,16 @@ class EventCounts(KeyedProcessFunction[str, Any, Any]):
 
     def process_element(self, row: Any, ctx: RuntimeContext) -> Any:
         total, recent = (self.total.value() or 0) + 1, (self.recent.value() or 0) + 1
-        return self.told(ctx, ("row", row[1]), row[2], total, recent)
+        return self.emitted(ctx, ("row", row[1]), row[2], total, recent)
 
     def on_timer(self, at: datetime, ctx: RuntimeContext) -> Any:
         total, recent = (self.total.value() or 0) + 1, (self.recent.value() or 0) + 1
         domain = ctx.timers.domain
         assert domain is not None
         what = domain.value, seconds_of(at)
-        return self.told(ctx, what, follow_up(domain, what[1]), total, recent)
+        return self.emitted(ctx, what, follow_up(domain, what[1]), total, recent)
 
-    def told(
+    def emitted(
         self, ctx: RuntimeContext, what: tuple[str, int], changes: Any, total: int, recent: int
     ) -> Any:
         """Keep and emit the counts, and change timers."""
@@ -129,7 +129,7 @@ class AwaitedEventCounts(EventCounts):
     async def process_element(self, row: Any, ctx: RuntimeContext) -> Any:
         total = (await self.total.async_value() or 0) + 1
         recent = (await self.recent.async_value() or 0) + 1
-        return self.told(ctx, ("row", row[1]), row[2], total, recent)
+        return self.emitted(ctx, ("row", row[1]), row[2], total, recent)
 
     async def on_timer(self, at: datetime, ctx: RuntimeContext) -> Any:
         domain = ctx.timers.domain
@@ -137,7 +137,7 @@ class AwaitedEventCounts(EventCounts):
         total = (await self.total.async_value() or 0) + 1
         recent = (await self.recent.async_value() or 0) + 1
         what = domain.value, seconds_of(at)
-        return self.told(ctx, what, follow_up(domain, what[1]), total, recent)
+        return self.emitted(ctx, what, follow_up(domain, what[1]), total, recent)
 
 
 class Model:
@@ -151,7 +151,7 @@ class Model:
         self.watermark = NOTHING
         self.seen = [NOTHING] * max_parallelism
         """The latest event time that the subtask of each key group has ever seen."""
-        self.told: list[int] = []
+        self.seen_before: list[int] = []
         """The same for the subtasks that had rows in the previous micro-batch."""
         self.now = 0
         self.out: list[Any] = []
@@ -163,7 +163,7 @@ class Model:
 
     def run(self, now: int, rows: Sequence[Any], parallelism: int) -> list[Any]:
         """The expected output rows."""
-        self.watermark = max(self.watermark, min(self.told, default=NOTHING) - LATENESS)
+        self.watermark = max(self.watermark, min(self.seen_before, default=NOTHING) - LATENESS)
         self.now, self.out, self.waiting = now, [], set()
         self.before_rows = True
         self.fire()
@@ -171,8 +171,8 @@ class Model:
         for key, seconds, changes in rows:
             self.happen(key, "row", seconds, changes)
         self.fire()
-        self.told = [self.see(rows, n, parallelism) for n in range(parallelism)]
-        self.told = [seconds for seconds in self.told if seconds != NOTHING]
+        self.seen_before = [self.see(rows, n, parallelism) for n in range(parallelism)]
+        self.seen_before = [seconds for seconds in self.seen_before if seconds != NOTHING]
         return self.out
 
     def fire(self) -> None:
@@ -274,9 +274,9 @@ def _run(job: KeyedJob, function: Any, rows: Sequence[Any]) -> Mapping[str, list
     return _by_key(job.run(function, rows))
 
 
-def _by_key(told: Sequence[Any]) -> Mapping[str, list[Any]]:
+def _by_key(rows: Sequence[Any]) -> Mapping[str, list[Any]]:
     """Return the events of each key, in order."""
     found: dict[str, list[Any]] = {}
-    for key, *rest in told:
+    for key, *rest in rows:
         found.setdefault(key, []).append(rest)
     return found

@@ -521,7 +521,7 @@ class MigrationRefusalTests(BackendSubject):
     """Refusals of the engine itself; they need one backend only, see `EngineTests`."""
 
     @pytest.mark.parametrize(
-        ("stored", "declared", "write", "told"),
+        ("stored", "declared", "write", "message"),
         [
             (
                 ValueStateDescriptor("s", int),
@@ -586,13 +586,13 @@ class MigrationRefusalTests(BackendSubject):
         stored: StateDescriptor,
         declared: StateDescriptor,
         write: Any,
-        told: str,
+        message: str,
     ) -> None:
         job = new_job(stored)
         job.do("k", write)
         job.descriptors = [declared]
         job.restart()
-        with pytest.raises(StateMigrationError, match=rf"'s'.*{told}.*another name"):
+        with pytest.raises(StateMigrationError, match=rf"'s'.*{message}.*another name"):
             job.do("k", ("s.clear",))
         job.descriptors = [stored]
         job.restart()
