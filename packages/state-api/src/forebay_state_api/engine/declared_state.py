@@ -14,7 +14,7 @@ from forebay_state_api.contract.migration import continued
 from forebay_state_api.engine.states.base import BoundTable
 from forebay_state_api.engine.states.kinds import KINDS
 from forebay_state_api.engine.states.ttl import with_ttl
-from forebay_state_api.engine.states.ttl_cleanup import Cleanups, Sweep, counting
+from forebay_state_api.engine.states.ttl_cleanup import Cleanups, IncrementalSweep, counting
 
 if TYPE_CHECKING:
     from forebay_state_api.engine.host import StateHost
@@ -30,7 +30,7 @@ class DeclaredState:
         descriptor: StateDescriptor,
         spec: TableSpec,
         codec: ValueCodec,
-        sweep: Sweep | None,
+        sweep: IncrementalSweep | None,
     ) -> None:
         """``sweep`` is the state's incremental clean-up, if any."""
         self.descriptor = descriptor

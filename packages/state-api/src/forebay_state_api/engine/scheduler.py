@@ -51,7 +51,7 @@ ReadMany = Callable[[Any, list[Any]], Sequence[Any]]
 
 
 class Inbox(Protocol):
-    """The queue of actions for the task thread: a `queue.SimpleQueue`, or `Reads`."""
+    """The queue of actions for the task thread: a `queue.SimpleQueue`, or `ReadExecutor`."""
 
     def put(self, item: Callable[[], object], /) -> None:
         """Add an action. Callable from any thread."""
@@ -63,7 +63,7 @@ class Inbox(Protocol):
         """Return the next action; wait, and raise `queue.Empty` after ``timeout`` seconds."""
 
 
-class Reads(Executor, Inbox):
+class ReadExecutor(Executor, Inbox):
     """Executes reads, and decides in which order they are answered."""
 
 
@@ -456,7 +456,7 @@ class Scheduler:
             self.counters.requests += len(requests)
             self.executor().submit(self._execute, read_many, namespace, requests)
 
-    def read_through(self, reads: Reads) -> None:
+    def read_through(self, reads: ReadExecutor) -> None:
         """Let ``reads`` execute all reads from now on, instead of threads; for tests."""
         self._executor = self._inbox = reads
 

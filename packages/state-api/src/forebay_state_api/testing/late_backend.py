@@ -37,7 +37,7 @@ from forebay_state_api.contract.changes import (
     Space,
 )
 from forebay_state_api.contract.files import CommittedState
-from forebay_state_api.engine.scheduler import Reads, Scheduler
+from forebay_state_api.engine.scheduler import ReadExecutor, Scheduler
 from forebay_state_api.job.futures import current_scheduler
 from forebay_state_api.keys import KeyGroupRange
 
@@ -135,7 +135,7 @@ class LateTable(Table):
         return self._inner.sweep(checks, until_us)
 
 
-class LateReads(Reads):
+class LateReads(ReadExecutor):
     """The reads of one subtask: pending reads, and answers that have arrived.
 
     It replaces the scheduler's threads and the queue of their results.

@@ -1,8 +1,8 @@
 """Record methods as data: requests, callbacks that make more requests, awaits, and their order.
 
 A program is a list of operations, which `perform` executes on the states of an operator or on a
-`Model` of them. The order of events and their namespaces are the same in both; this is the life of
-a record (docs/decisions/0008-the-life-of-a-record.md).
+`RecordModel` of them. The order of events and their namespaces are the same in both; this is the
+life of a record (docs/decisions/0008-the-life-of-a-record.md).
 
 ``("read", state)``, ``("write", state)``, ``("add",)``, ``("sum",)``, ``("append",)`` and
 ``("completed",)`` each make a future; ``("combine", positions)`` combines futures made before.
@@ -157,9 +157,9 @@ def _shown(value: Any) -> Any:
 
 
 class ModelFuture:
-    """A future of a `Model`."""
+    """A future of a `RecordModel`."""
 
-    def __init__(self, model: Model, value: Any = None) -> None:
+    def __init__(self, model: RecordModel, value: Any = None) -> None:
         self.model = model
         self.value = value
         self.done = False
@@ -212,7 +212,7 @@ class ModelFuture:
         return self.value
 
 
-class Model:
+class RecordModel:
     """One record, in which every request waits for its turn."""
 
     def __init__(self, cells: dict[Any, Any]) -> None:
@@ -312,9 +312,9 @@ class Model:
 
 
 class ModelState:
-    """One of the states of a `Model`."""
+    """One of the states of a `RecordModel`."""
 
-    def __init__(self, model: Model, name: str) -> None:
+    def __init__(self, model: RecordModel, name: str) -> None:
         self.model = model
         self.name = name
 
@@ -356,7 +356,7 @@ class ModelState:
 class ModelIterator:
     """The elements of a list."""
 
-    def __init__(self, model: Model, elements: list[Any]) -> None:
+    def __init__(self, model: RecordModel, elements: list[Any]) -> None:
         self.model = model
         self.elements = elements
 
@@ -392,7 +392,7 @@ class ModelIterator:
 
 def expected(cells: dict[Any, Any], program: Program) -> tuple[list[Any], dict[Any, Any]]:
     """Run a program on a model of ``cells``; return its log and the changed cells."""
-    model = Model(cells)
+    model = RecordModel(cells)
     performer = Performer(model, model.combine_all, model)
     model.run(performer, program)
     return performer.log, cells

@@ -83,7 +83,7 @@ class Cleanups:
             snapshot_expiry=None if snapshot is None else self.expiry,
         )
 
-    def sweep(self, state: str, uid: str) -> Sweep | None:
+    def sweep(self, state: str, uid: str) -> IncrementalSweep | None:
         """Return the incremental clean-up, if there is one."""
         asked = self._one(CleanupIncrementally, self.asked)
         own = self._one(CleanupIncrementally, (self.background,))
@@ -93,7 +93,7 @@ class Cleanups:
         per_record = own.entries if own is not None else 0
         if asked is not None and asked.every_record:
             per_record = asked.entries
-        return Sweep(state, uid, self.expiry, per_access, per_record)
+        return IncrementalSweep(state, uid, self.expiry, per_access, per_record)
 
     @staticmethod
     def _one(kind: type[C], among: tuple[Any, ...]) -> C | None:
@@ -101,7 +101,7 @@ class Cleanups:
 
 
 @attrs.frozen
-class Sweep:
+class IncrementalSweep:
     """Checks cells of one state at the end of a micro-batch."""
 
     state: str

@@ -34,9 +34,9 @@ _ROOT: Final = 1 << 60
 """Used in place of a top's number."""
 _PAGE: Final = 1_000
 
-Cell = tuple[int, int, int]
+LeafAddress = tuple[int, int, int]
 """Key group, number of the time domain, number of the leaf."""
-Place = tuple[int, int]
+TopAddress = tuple[int, int]
 """Key group, number of a top."""
 Timer = tuple[int, Any, int]
 """Time in µs, key, key group."""
@@ -72,9 +72,9 @@ class TimerCells:
         self._complete = space.complete
         self._cells = space.cells
         self._dirty = space.dirty
-        self.touched: set[Cell] = set()
+        self.touched: set[LeafAddress] = set()
         """Leaves in which timers were registered in this micro-batch."""
-        self._slots: dict[Cell, tuple[dict[Any, Any], dict[Any, Any]]] = {}
+        self._slots: dict[LeafAddress, tuple[dict[Any, Any], dict[Any, Any]]] = {}
         """Recently used leaves → the changes of the leaf, and its cell in memory."""
 
     @property
@@ -84,7 +84,7 @@ class TimerCells:
             return 0
         return sum(len(change.entries) for change in self._dirty.values())
 
-    def put(self, cell: Cell, entry: Any) -> None:
+    def put(self, cell: LeafAddress, entry: Any) -> None:
         """Store a timer, given by its address."""
         slot = self._slots.get(cell)
         if slot is None:
@@ -92,7 +92,7 @@ class TimerCells:
         slot[0][entry] = True
         slot[1][entry] = True
 
-    def remove(self, cell: Cell, entry: Any) -> None:
+    def remove(self, cell: LeafAddress, entry: Any) -> None:
         """Remove a timer, if it exists."""
         if self._complete:
             entries = self._cells.get(cell)
@@ -106,7 +106,7 @@ class TimerCells:
             change = self._change(cell)
         change.entries[entry] = ABSENT
 
-    def load(self, cells: Sequence[Cell], executor: Callable[[], Executor]) -> list[Timer]:
+    def load(self, cells: Sequence[LeafAddress], executor: Callable[[], Executor]) -> list[Timer]:
         """Return all timers of some leaves in time order; ``executor`` provides threads."""
         if self._complete:
             found = [(cell, self._cells.get(cell, {})) for cell in cells]
@@ -122,7 +122,7 @@ class TimerCells:
         timers.sort(key=itemgetter(0))
         return timers
 
-    def clear(self, cell: Cell) -> None:
+    def clear(self, cell: LeafAddress) -> None:
         """Remove all timers of a leaf."""
         self._cells.pop(cell, None)
         self._slots.pop(cell, None)
@@ -135,21 +135,21 @@ class TimerCells:
             self._dirty.clear()
             self._slots.clear()
 
-    def _newest(self, cell: Cell, stored: Iterable[tuple[Any, Any]]) -> Iterable[Any]:
+    def _newest(self, cell: LeafAddress, stored: Iterable[tuple[Any, Any]]) -> Iterable[Any]:
         change: MapChange | None = self._dirty.get(cell)
         if change is None:
             return [entry for entry, _ in stored]
         known = {} if change.cleared else dict(stored)
         return [e for e, value in (known | change.entries).items() if value is not ABSENT]
 
-    def _slot(self, cell: Cell) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    def _slot(self, cell: LeafAddress) -> tuple[dict[Any, Any], dict[Any, Any]]:
         self.touched.add(cell)
         change = self._dirty.get(cell) or self._change(cell)
         if self._complete:
             return change.entries, self._cells.setdefault(cell, {})
         return change.entries, change.entries
 
-    def _change(self, cell: Cell) -> MapChange:
+    def _change(self, cell: LeafAddress) -> MapChange:
         change = self._dirty[cell] = MapChange(cell[0])
         return change
 
@@ -202,7 +202,7 @@ class Directory:
         for group, leaf in places:
             self._change(group, leaf, there=True)
 
-    def changes(self) -> Iterator[tuple[Cell, int, Any]]:
+    def changes(self) -> Iterator[tuple[LeafAddress, int, Any]]:
         """Yield the changed cells, with their groups and values."""
         for group, top in sorted(self._changed):
             members = self._tops[group] if top == _ROOT else self._leaves[group, top]

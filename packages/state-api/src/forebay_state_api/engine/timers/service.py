@@ -60,7 +60,7 @@ def instant(us: int) -> datetime:
     return EPOCH + timedelta(microseconds=us)
 
 
-class Timeline:
+class DomainTimers:
     """The timers of one domain, and those that are due in this micro-batch."""
 
     def __init__(
@@ -255,7 +255,9 @@ class EngineTimers(Timers):
             context.subtask_index, context.parallelism, context.max_parallelism
         )
         self._lines: Final = [
-            Timeline(host, number, self._cells, Directory(self._directory, number, groups), times)
+            DomainTimers(
+                host, number, self._cells, Directory(self._directory, number, groups), times
+            )
             for number in range(len(DOMAINS))
         ]
         self._event, self._processing = self._lines

@@ -84,7 +84,7 @@ ENGINES: Final = st.builds(
 )
 
 
-class Model:
+class StateModel:
     """The expected contents of the states: ``cells[namespace, key, state]``."""
 
     def __init__(self) -> None:
@@ -225,7 +225,7 @@ class BatchMachine(RuleBasedStateMachine):
         super().__init__()
         self._new_job = new_job
         self._forget = forget
-        self._committed = [Model()]
+        self._committed = [StateModel()]
         """The contents of each version; the index is the version."""
         self._since = 0
         """The batch at which the run began."""
@@ -275,7 +275,9 @@ class BatchMachine(RuleBasedStateMachine):
             self._job.batch_id -= 1
             del self._committed[-1]
 
-    def _check(self, calls: Any, style: Style, engine: EngineSettings, *, crash: bool) -> Model:
+    def _check(
+        self, calls: Any, style: Style, engine: EngineSettings, *, crash: bool
+    ) -> StateModel:
         model = copy.deepcopy(self._committed[-1])
         expected = [model.script(key, accesses) for key, accesses in calls]
         self._job.style, self._job.settings = style, engine

@@ -140,7 +140,7 @@ class AwaitedEventCounts(EventCounts):
         return self.emitted(ctx, what, follow_up(domain, what[1]), total, recent)
 
 
-class Model:
+class TimerModel:
     """The expected behaviour; ``run`` is one micro-batch."""
 
     def __init__(self, max_parallelism: int) -> None:
@@ -254,7 +254,7 @@ class TimerHistoryTests(BackendSubject):
                 event_time=lambda row: at(row[1]),
                 lateness=timedelta(seconds=LATENESS),
             )
-            model, now = Model(job.max_parallelism), 0
+            model, now = TimerModel(job.max_parallelism), 0
             for seconds, rows, style, engine, parallelism, crashes in batches:
                 now += seconds
                 job.clock.advance(seconds * SECOND)
