@@ -231,7 +231,7 @@ def measure(state_dir: str, *, trips: int, jobs: int, cells: int, merges: int) -
 @benchmark("compaction-gateway")
 @click.option("--trips", default=500, show_default=True)
 @click.option("--jobs", default=2000, show_default=True, help="Empty jobs of one repetition.")
-@click.option("--cells", default=150_000, show_default=True, help="Of each of the merged files.")
+@click.option("--cells", default=150_000, show_default=True, help="Entries of each merged file.")
 @click.option("--merges", default=3, show_default=True, help="Merges of one repetition.")
 def main(**sizes: int) -> list[Line]:
     """Measure the compaction service."""

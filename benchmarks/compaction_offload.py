@@ -111,7 +111,7 @@ class Load:
 
 
 @attrs.frozen(kw_only=True)
-class Run:
+class JobRun:
     """The figures of one run."""
 
     name: str
@@ -165,7 +165,7 @@ def service(state_dir: Path, folder: Path) -> Iterator[tuple[int, str]]:
         process.wait(PATIENCE_S)
 
 
-def run_job(name: str, load: Load, folder: Path, gateway: str | None, service_pid: int) -> Run:
+def run_job(name: str, load: Load, folder: Path, gateway: str | None, service_pid: int) -> JobRun:
     """Make one run in a separate process; ``service_pid`` is 0 if there is no service."""
     site, threads = folder / "site", folder / "threads"
     site.mkdir()
@@ -185,7 +185,7 @@ def run_job(name: str, load: Load, folder: Path, gateway: str | None, service_pi
     if job.returncode:
         raise SystemExit(f"the job failed with {job.returncode}")
     told = json.loads(output.splitlines()[-1])
-    return Run(
+    return JobRun(
         name=name,
         batch_ms=told["batch_ms"],
         job_cpu_s=cpu.total("job"),
@@ -215,7 +215,7 @@ def live_bytes(state_dir: Path) -> int:
         return sum(file.size for parent in reader.parents for file in parent.files)
 
 
-def lines(pairs: Sequence[tuple[Run, Run]]) -> list[Line]:
+def lines(pairs: Sequence[tuple[JobRun, JobRun]]) -> list[Line]:
     """Return the measured lines with their targets."""
     local, remote = pairs[0]
     falls = [100 * (1 - there.compaction_cpu_s / here.compaction_cpu_s) for here, there in pairs]
@@ -246,7 +246,7 @@ def lines(pairs: Sequence[tuple[Run, Run]]) -> list[Line]:
     ]
 
 
-def runs_table(runs: Iterable[Run]) -> str:
+def runs_table(runs: Iterable[JobRun]) -> str:
     """Format the figures of each run as a table."""
     rows = [
         [
@@ -264,7 +264,7 @@ def runs_table(runs: Iterable[Run]) -> str:
     return table(rows, [*header, "micro-batch ms, 50 %", "99 %", "99 % ÷ 50 %"])
 
 
-def drawn(local: Run, remote: Run) -> str:
+def drawn(local: JobRun, remote: JobRun) -> str:
     """Draw the three curves of one pair."""
     return chart(
         {
@@ -275,7 +275,7 @@ def drawn(local: Run, remote: Run) -> str:
     )
 
 
-def run_pair(load: Load, folder: Path | None) -> tuple[Run, Run]:
+def run_pair(load: Load, folder: Path | None) -> tuple[JobRun, JobRun]:
     """Run with local, then with remote compaction, each in an empty directory."""
     work = Path(tempfile.mkdtemp(prefix="offload-", dir=folder))
     try:
@@ -292,11 +292,11 @@ def run_pair(load: Load, folder: Path | None) -> tuple[Run, Run]:
 
 @benchmark(SECTION)
 @click.option("--keys", default=1_300_000, show_default=True)
-@click.option("--rows", default=100_000, show_default=True, help="Of a micro-batch.")
+@click.option("--rows", default=100_000, show_default=True, help="Rows of a micro-batch.")
 @click.option("--batches", default=40, show_default=True)
 @click.option("--value-bytes", default=900, show_default=True)
-@click.option("--pairs", default=1, show_default=True, help="Runs of each.")
-@click.option("--folder", type=click.Path(path_type=Path), help="Where to work [default: /tmp].")
+@click.option("--pairs", default=1, show_default=True, help="Pairs of runs.")
+@click.option("--folder", type=click.Path(path_type=Path), help="Working folder [default: /tmp].")
 @click.option("--picture", type=click.Path(path_type=Path), help="Draw the chart here (SVG).")
 def main(*, pairs: int, folder: Path | None, picture: Path | None, **of_load: int) -> Result:
     """Measure the load that remote compaction takes off a job; --write-readme updates the docs."""

@@ -27,7 +27,7 @@ BOUNDS: Final = {"sync": 2.5, "coroutine": 4.0, "chained": 12.0}
 
 
 @attrs.frozen
-class Batch:
+class RowBatch:
     """A micro-batch; the keys and key groups arrive as columns, as they do on Spark."""
 
     rows: Sequence[Event]
@@ -35,14 +35,14 @@ class Batch:
     groups: Sequence[int]
 
 
-Drive = Callable[[Batch], list[Any]]
+Drive = Callable[[RowBatch], list[Any]]
 
 
 def bare_loop() -> Drive:
     """Do the functions' work by hand: a loop over the rows, a dict, a list of output rows."""
     state: dict[str, tuple[int, int]] = {}
 
-    def drive(batch: Batch) -> list[Any]:
+    def drive(batch: RowBatch) -> list[Any]:
         output: list[Any] = []
         for row in batch.rows:
             count, total = state.get(row.user) or (0, 0)
@@ -55,7 +55,7 @@ def bare_loop() -> Drive:
     return drive
 
 
-def seconds(drive: Drive, batches: Sequence[Batch]) -> float:
+def seconds(drive: Drive, batches: Sequence[RowBatch]) -> float:
     """Run all batches; the output of each is dropped when the next batch is done."""
     started = time.perf_counter()
     for batch in batches:
@@ -73,7 +73,7 @@ def compare(keys: int, pairs: int, count: int) -> list[Line]:
         EngineDrive(CountChained(), "memory://bench-chained") as chained,
     ):
         parts = [rows[start : start + ROWS] for start in range(0, len(rows), ROWS)]
-        batches = [Batch(part, *sync.columns_of(part)) for part in parts]
+        batches = [RowBatch(part, *sync.columns_of(part)) for part in parts]
         drives = {
             "bare": bare_loop(),
             "sync": lambda batch: sync(batch.rows, batch.keys, batch.groups),
@@ -87,7 +87,7 @@ def compare(keys: int, pairs: int, count: int) -> list[Line]:
     return [_line(keys, form, took, len(rows)) for form in BOUNDS]
 
 
-def _warm_and_check(drives: Mapping[str, Drive], batches: Sequence[Batch]) -> None:
+def _warm_and_check(drives: Mapping[str, Drive], batches: Sequence[RowBatch]) -> None:
     """Run all forms on the same rows, so that every key exists, and compare their output."""
     for batch in batches:
         expected = sorted(drives["bare"](batch))
@@ -110,9 +110,9 @@ def _line(keys: int, form: str, took: Mapping[str, Sequence[float]], rows: int) 
 
 
 @benchmark("engine")
-@click.option("--pairs", default=5, show_default=True, help="Ratios.")
+@click.option("--pairs", default=5, show_default=True, help="Pairs of runs; each gives a ratio.")
 @click.option("--batches", default=6, show_default=True, help="Micro-batches of 83,334 rows each.")
-@click.option("--quick", is_flag=True, help="One pair over one micro-batch: does it all work?")
+@click.option("--quick", is_flag=True, help="A check only: one pair of one batch.")
 def main(*, pairs: int, batches: int, quick: bool) -> list[Line]:
     """Measure the engine against the bare loop."""
     if quick:

@@ -229,7 +229,7 @@ def catch_up(large: State, held: Version, newest: Version) -> float:
 @benchmark("heap")
 @click.option("--keys", default=1_000_000, show_default=True)
 @click.option("--changed", default=10_000, show_default=True, help="Keys changed by a commit.")
-@click.option("--cycles", default=3, show_default=True, help="Snapshots awaited, of each state.")
+@click.option("--cycles", default=3, show_default=True, help="Snapshots to wait for, per state.")
 def main(*, keys: int, changed: int, cycles: int) -> list[Line]:
     """Measure commit and open of heap states."""
     with tempfile.TemporaryDirectory() as folder:

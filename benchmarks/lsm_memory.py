@@ -108,7 +108,7 @@ def measure(folder: str, keys: int, batches: int) -> tuple[float, int, int]:
 
 
 @benchmark("lsm-memory")
-@click.option("--keys", default=10_000_000, show_default=True, help="Of the larger state.")
+@click.option("--keys", default=10_000_000, show_default=True, help="Keys of the larger state.")
 @click.option("--batches", default=12, show_default=True, help="Micro-batches of each state.")
 def main(*, keys: int, batches: int) -> list[Line]:
     """Measure a state larger than the cache."""

@@ -105,7 +105,7 @@ def curve(cache_mib: int, keys: Sequence[int], most: int | None) -> Line:
     type=click.IntRange(min=2_000_000),
     default=5_000_000,
     show_default=True,
-    help="In the end.",
+    help="Keys at the end.",
 )
 def main(*, keys: int) -> list[Line]:
     """Measure how memory grows with the state."""

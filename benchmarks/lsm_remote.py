@@ -211,7 +211,9 @@ def measure_asynchrony(
 
 
 @benchmark("lsm-remote")
-@click.option("--keys", default=1_000_000, show_default=True, help="Of the cold batch.")
+@click.option(
+    "--keys", default=1_000_000, show_default=True, help="Keys of the state for the cold batch."
+)
 @click.option("--large", default=12_000_000, show_default=True, help="Keys of the opened state.")
 @click.option("--maps", default=20_000, show_default=True, help="Keys with a map each.")
 @click.option("--repetitions", default=5, show_default=True)

@@ -146,7 +146,7 @@ def _line(keys: int, after: int, taken: dict[int, list[float]]) -> Line:
 
 @benchmark("lsm-restart")
 @click.option("--keys", default=1_000_000, show_default=True)
-@click.option("--pairs", default=5, show_default=True, help="Ratios.")
+@click.option("--pairs", default=5, show_default=True, help="Pairs of runs; each gives a ratio.")
 def main(*, keys: int, pairs: int) -> list[Line]:
     """Measure restarts with other parallelism."""
     with tempfile.TemporaryDirectory() as folder:

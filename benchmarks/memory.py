@@ -80,7 +80,7 @@ def in_fresh_process(work: Callable[..., Any], *arguments: Any) -> Any:
 
 @benchmark("memory")
 @click.option("--keys", default=1_000_000, show_default=True)
-@click.option("--pairs", default=3, show_default=True, help="Ratios.")
+@click.option("--pairs", default=3, show_default=True, help="Pairs of runs; each gives a ratio.")
 def main(*, keys: int, pairs: int) -> list[Line]:
     """Measure the memory of a heap state."""
     heap, plain = [], []

@@ -164,7 +164,7 @@ def spark_lines() -> tuple[list[Line], str]:
 
 
 @benchmark("wait")
-@click.option("--repeat", default=5, show_default=True, help="Runs of each thing.")
+@click.option("--repeat", default=5, show_default=True, help="Runs of each subject.")
 @click.option("--flink-python", help="A Python that has apache-flink.")
 @click.option("--spark/--no-spark", default=True, show_default=True)
 def main(*, repeat: int, flink_python: str | None, spark: bool) -> Result:

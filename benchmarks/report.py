@@ -126,10 +126,13 @@ def benchmark(section: str) -> Callable[[Callable[..., Any]], click.Command]:
     def command_of(measure: Callable[..., Any]) -> click.Command:
         @click.command()
         @click.option(
-            "--json", "json_path", type=click.Path(path_type=Path), help="Write figures here."
+            "--json",
+            "json_path",
+            type=click.Path(path_type=Path),
+            help="Write the figures to this file.",
         )
         @click.option(
-            "--write-readme", is_flag=True, help="Put the tables into benchmarks/README.md."
+            "--write-readme", is_flag=True, help="Write the tables to benchmarks/README.md."
         )
         @functools.wraps(measure)
         def command(*, json_path: Path | None, write_readme: bool, **options: Any) -> None:

@@ -233,7 +233,7 @@ def _speeds(runs: Sequence[Measured], job: str) -> list[float]:
 
 @benchmark("streaming")
 @click.option("--pairs", default=5, show_default=True, help="Rounds: ratios for each pair of jobs.")
-@click.option("--quick", is_flag=True, help="One round of a few micro-batches: does it all work?")
+@click.option("--quick", is_flag=True, help="A check only: one round of a few batches.")
 @click.option(
     "--scenario",
     "names",
@@ -247,7 +247,7 @@ def _speeds(runs: Sequence[Measured], job: str) -> list[float]:
     default=default_folder(),
     show_default=True,
     type=click.Path(path_type=Path),
-    help="Where events are kept from run to run, and state while a run lasts.",
+    help="Folder for events, which are kept, and for the state of a run.",
 )
 @click.option(
     "--earlier",

@@ -206,7 +206,7 @@ def run_job(job: str, subtasks: int) -> float:
 @benchmark("subtasks")
 @click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True)
 @click.option("--spark", "with_spark", is_flag=True, help="Also run micro-batches on Spark.")
-@click.option("--job", type=click.Choice(["ours", "dict", "tws"]), help="One run; prints its ms.")
+@click.option("--job", type=click.Choice(["ours", "dict", "tws"]), help="One run; print its ms.")
 @click.option("--subtasks", type=click.Choice(list(BATCHES)), default=128, show_default=True)
 def main(*, rounds: int, with_spark: bool, job: str | None, subtasks: int) -> list[Line] | None:
     """Measure the cost of a subtask by the number of subtasks."""

@@ -145,7 +145,7 @@ def seconds_without_and_with_ttl(keys: int, batches: int) -> tuple[float, float]
 
 @benchmark("timers")
 @click.option("--timers", default=1_000_000, show_default=True)
-@click.option("--keys", default=200_000, show_default=True, help="Of a generation.")
+@click.option("--keys", default=200_000, show_default=True, help="Keys of a generation.")
 @click.option("--repetitions", default=3, show_default=True)
 def main(*, timers: int, keys: int, repetitions: int) -> Result:
     """Measure timers and TTL."""

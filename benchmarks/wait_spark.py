@@ -112,7 +112,7 @@ def stream(port: int, batches: int, rows: int, capacity: int) -> list[dict[str, 
 @click.option("--batches", default=5, show_default=True, help="Micro-batches, one partition each.")
 @click.option("--rows", default=5_000, show_default=True, help="Rows of a micro-batch.")
 @click.option("--capacity", default=100, show_default=True)
-@click.option("--latency", default=0.1, show_default=True, help="Seconds of an answer.")
+@click.option("--latency", default=0.1, show_default=True, help="Seconds that an answer takes.")
 def main(*, batches: int, rows: int, capacity: int, latency: float) -> None:
     """Run one stream; print the times of each micro-batch."""
     context = multiprocessing.get_context("spawn")
