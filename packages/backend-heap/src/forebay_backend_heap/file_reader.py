@@ -42,7 +42,7 @@ class Reader:
             return list(pool.map(self.read, files))
 
     def read(self, file: StateFile) -> list[Section]:
-        """Do `read_all` for one file."""
+        """Read one file, like `read_all`."""
         try:
             with decoding(lambda _: self._where(file)):
                 if _is_whole(file) or file.size < _WORTH_RANGES:

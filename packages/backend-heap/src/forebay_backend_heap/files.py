@@ -172,7 +172,7 @@ class FileBytes:
     header_bytes: int
     """Length of prefix and header, which a reader of part of the file fetches first."""
     checksum: str
-    """xxh3 (64 bits, hex) of prefix and header; it seals the whole file."""
+    """xxh3 (64 bits, hex) of prefix and header, which hold all other checksums of the file."""
 
 
 def file_bytes(role: Role, version: int, sections: Sequence[Section]) -> FileBytes:

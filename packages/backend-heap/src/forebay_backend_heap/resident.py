@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class Resident:
-    """Declared tables, decoded to objects, and all others as the sections that were read."""
+    """The tables of a range: declared ones decoded to objects, others as the sections read."""
 
     def __init__(self, groups: KeyGroupRange) -> None:
         self.groups = groups
@@ -71,7 +71,7 @@ class Resident:
         ]
 
     def dropping(self, table: HeapTable, keys: GroupedKeys, until_us: int) -> list[Section]:
-        """Do `HeapTable.drop`, and return the sections that drop the same content elsewhere."""
+        """Like `HeapTable.drop`, but return the sections that drop the same content elsewhere."""
         dropped = table.drop(keys, until_us)
         if len(dropped):
             _log.debug(

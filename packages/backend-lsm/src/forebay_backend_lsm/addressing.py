@@ -117,7 +117,7 @@ class Addressing:
         return AddressedKeys(addresses_of(groups, prefixes), prefixes)
 
     def asked(self, namespace: Any, cells: Sequence[tuple[int, Any]]) -> AddressedKeys:
-        """Do `cells` for (key group, key) pairs."""
+        """Like `cells`, for (key group, key) pairs."""
         groups = np.fromiter(map(_FIRST, cells), np.uint64, len(cells))
         return self.cells(namespace, groups, [*map(_SECOND, cells)])
 

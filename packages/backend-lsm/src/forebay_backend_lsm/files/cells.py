@@ -51,7 +51,7 @@ def address_of(group: int, prefix: bytes) -> int:
 
 
 def addresses_of(groups: npt.NDArray[Any], prefixes: Sequence[bytes]) -> U64:
-    """Do `address_of` for many cells."""
+    """Return the addresses of many cells of a point or list table."""
     hashes = np.fromiter(map(xxh3_64_intdigest, prefixes), np.uint64, len(prefixes))
     shifted: U64 = groups.astype(np.uint64) << np.uint64(GROUP_SHIFT)
     return shifted | hashes >> np.uint64(_HASH_SHIFT)

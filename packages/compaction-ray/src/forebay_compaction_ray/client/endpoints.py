@@ -95,16 +95,16 @@ class Endpoints:
     def add(self, *addresses: str) -> EndpointList:
         """Make all queries of the state directory use these gateways too, within `REREAD_S`.
 
-        Raises `ConfigurationError` for an address that is not ``host:port``, and `StorageError`.
-        Returns the changes in force.
+        ``addresses`` have the form ``host:port``. Returns the changes in force. Raises
+        `ConfigurationError` for an address of another form, and `StorageError`.
         """
         return self._change(lambda now: now.with_added(addresses))
 
     def remove(self, *addresses: str) -> EndpointList:
         """Stop all queries of the state directory from submitting to these gateways.
 
-        Raises `ConfigurationError` for an address that is not ``host:port``, and `StorageError`.
-        Returns the changes in force.
+        ``addresses`` have the form ``host:port``. Returns the changes in force. Raises
+        `ConfigurationError` for an address of another form, and `StorageError`.
         """
         return self._change(lambda now: now.with_removed(addresses))
 

@@ -65,7 +65,7 @@ class GatewayActor:
         return os.getpid()
 
     async def stop(self) -> None:
-        """Do the same as the request `Stop`."""
+        """Stop the gateway, like the request `Stop`."""
         self._stopping.set()
 
     async def _listen(self) -> str:
