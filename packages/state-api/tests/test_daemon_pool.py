@@ -1,4 +1,4 @@
-"""The pool of daemon threads: order, limits, failures, and processes that end."""
+"""The pool of daemon threads: order, limits, failures, and processes that exit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classes of numbers: how they add up, and what they say."""
+"""Classes of metrics: sums and meanings."""
 
 from __future__ import annotations
 

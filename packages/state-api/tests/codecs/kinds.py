@@ -1,4 +1,4 @@
-"""Values for the tests of codecs: strategies for the plain kinds, and what equality means here."""
+"""Values for the tests of codecs: strategies for the plain kinds, and their equality."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys: which values are one key, with a declared type and without one."""
+"""Keys: which values are the same key, with a declared type and without one."""
 
 # Times without a zone are among the kinds that state holds.
 # ruff: noqa: DTZ001

@@ -107,9 +107,9 @@ def test_a_renamed_field_of_a_struct_type_is_found_under_its_alias():
             list[Annotated[Old, MigratedFrom(int, from_cents)]],
             [Old(300, "migrated")],
         ),
-        # What the declared type could read all the same: the function was asked for.
+        # The declared type could read it too, but the function was declared for it.
         (int, 3, Annotated[float, MigratedFrom(int, lambda cents: cents / 100)], 0.03),
-        # A stored type between the two: read as the one that is named.
+        # A stored type between the two is read as the named one.
         (int, 3, Annotated[str, MigratedFrom(float, str)], "3.0"),
         (
             Decimal,

@@ -1,4 +1,4 @@
-"""Bytes that a codec did not write: no codec, in no way of reading, ends in a bare error."""
+"""Bytes that a codec did not write: no codec raises a bare error, however they are read."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def decoded(codec: Any, data: bytes) -> None:
         lambda: codec.unpack_each(data, [len(data)]),
     )
     for way in ways:
-        # A member that is gone and a zone that this machine lacks have errors of their own.
+        # A removed member and a zone that this machine lacks have their own errors.
         with contextlib.suppress(UndecodedError, StateMigrationError, ConfigurationError):
             way()
 

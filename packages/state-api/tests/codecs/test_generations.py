@@ -1,4 +1,4 @@
-"""Data that outlived several declarations."""
+"""Data that are older than several declarations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times and zones, and bytes that are not what was written."""
+"""Times and zones, and damaged bytes."""
 
 # Times without a zone are among the kinds that state holds.
 # ruff: noqa: DTZ901

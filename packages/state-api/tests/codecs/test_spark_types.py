@@ -1,4 +1,4 @@
-"""Spark's types, as DDL strings and as what ``DataType.jsonValue()`` gives."""
+"""Spark's types, as DDL strings and as ``DataType.jsonValue()``."""
 
 from __future__ import annotations
 

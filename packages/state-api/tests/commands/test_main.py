@@ -1,4 +1,4 @@
-"""The command line: what it prints, and how it fails."""
+"""The command line: its output and its errors."""
 
 from __future__ import annotations
 

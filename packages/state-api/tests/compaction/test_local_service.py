@@ -33,7 +33,7 @@ PATIENCE_S = 30.0
 
 
 class Concatenation:
-    """Joins its inputs into one file; can be held up, and can be made to fail."""
+    """Joins its inputs into one file; tests can delay it or make it fail."""
 
     format: ClassVar[str] = "toy"
     contract_version: ClassVar[int] = 2

@@ -1,4 +1,4 @@
-"""How a job is run: heartbeats while it is under way, the result object last."""
+"""Running a job: heartbeats while it runs, the result object last."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ JOB = CompactionJob(
 
 @attrs.define
 class Slow:
-    """Asks ``asks`` times, ``step_s`` apart, and gives an empty result."""
+    """Checks for cancellation ``asks`` times, ``step_s`` apart, and returns an empty result."""
 
     format: ClassVar[str] = "slow"
     asks: int
@@ -73,7 +73,7 @@ def test_a_job_that_was_cancelled_has_no_result() -> None:
 
 
 class Copying(Slow):
-    """Writes what its input holds."""
+    """Copies its input."""
 
     def compact(
         self, job: CompactionJob, storage: ObjectStorage, cancelled: Callable[[], bool]

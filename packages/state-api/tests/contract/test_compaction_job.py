@@ -1,4 +1,4 @@
-"""Jobs and results are plain data: what a manifest or a wire carries gives the same again."""
+"""Jobs and results survive the conversion to plain data for manifests and messages."""
 
 from __future__ import annotations
 

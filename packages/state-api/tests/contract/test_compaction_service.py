@@ -16,7 +16,7 @@ from forebay_state_api.contract.object_storage import ObjectStorage
 
 
 class Least(CompactionService):
-    """Has what is abstract in the contract, and no more."""
+    """Implements only the abstract methods of the contract."""
 
     name: ClassVar[str] = "least"
     contract_version: ClassVar[int] = CONTRACT_VERSION

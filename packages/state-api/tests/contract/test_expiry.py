@@ -1,4 +1,4 @@
-"""The one rule by which cells are dead, and the clock that may go on while they are looked at."""
+"""The rule by which cells expire, and a clock that may advance while they are checked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_the_rule_goes_as_plain_data_and_fits_into_64_bits(ttl):
     assert Expiry.of(expiry.plain) == expiry
     for now_us in (NO_TIME, FIRST, 0, LAST):
         assert -(1 << 63) <= expiry.until_us(now_us) < now_us
-    assert expiry.until_us(NO_TIME) < FIRST, "without a time nothing is dead"
+    assert expiry.until_us(NO_TIME) < FIRST, "without a time nothing has expired"
 
 
 def test_what_lives_for_ever_outlives_every_date():

@@ -1,4 +1,4 @@
-"""Runs functions for the tests of the engine, on the reference backend, whose reads wait."""
+"""Run functions for the tests of the engine, on the reference backend, whose reads wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Descriptors of one name: what was made twice agrees, and what was written twice does not."""
+"""Descriptors of one name: equal definitions agree, and different ones do not."""
 
 from __future__ import annotations
 

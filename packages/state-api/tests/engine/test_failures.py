@@ -98,7 +98,7 @@ def sleep_later(self, row, ctx):
 async def swallow(self, row, ctx):
     try:
         await asyncio.sleep(0)
-    except TypeError:  # what is tested: a function that swallows it
+    except TypeError:  # the test needs a function that swallows it
         return [row]
 
 

@@ -1,4 +1,4 @@
-"""Namespaces are merged while additions to them are under way."""
+"""Namespaces are merged while additions to them are pending."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Equal namespaces have one form, down to how it is encoded."""
+"""Equal namespaces have one form, with one encoding."""
 
 import pytest
 

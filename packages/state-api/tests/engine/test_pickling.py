@@ -1,4 +1,4 @@
-"""Whatever goes wrong on a function's way to a worker is an error that names the operator."""
+"""Every failure to send a function to a worker is an error that names the operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading one key's state from outside: what is there, and no ``None`` for what cannot be."""
+"""Reading one key's state from outside: stored content, and errors instead of a wrong ``None``."""
 
 from __future__ import annotations
 

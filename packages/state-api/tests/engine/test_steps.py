@@ -173,7 +173,7 @@ def test_no_thread_is_watched_after_the_engine_is_closed(run):
     assert threading.getprofile() is before
 
 
-# -- futures of the user's --------------------------------------------------------------------
+# -- users' futures ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("where", ["here", "in a thread"])

@@ -1,4 +1,4 @@
-"""The life of a subtask: what happens in which order, and what is left after a failure."""
+"""The life of a subtask: the order of its calls, and its state after a failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads of a state with TTL that go out together: of whole maps and lists, and of cells."""
+"""Reads of a state with TTL that are sent together: of whole maps and lists, and of cells."""
 
 from __future__ import annotations
 

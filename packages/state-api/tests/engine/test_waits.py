@@ -1,4 +1,4 @@
-"""Synchronous accesses that wait: counted always, warned of where they stop asynchronous ones."""
+"""Synchronous accesses that wait are counted; a warning is given if they stop asynchronous ones."""
 
 from __future__ import annotations
 

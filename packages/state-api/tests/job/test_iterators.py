@@ -1,4 +1,4 @@
-"""How many pages an iteration loads; what it gives is tested by the kit, on every backend."""
+"""The number of pages that an iteration loads; the kit tests its elements on every backend."""
 
 from __future__ import annotations
 

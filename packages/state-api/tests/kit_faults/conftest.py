@@ -1,4 +1,4 @@
-"""Which cases of a row `planted` runs, and in which order the rows of the whole kit."""
+"""Choose the cases of a row that `planted` runs, and the order of the rows of the whole kit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 def pytest_collection_modifyitems(items):
     items[:] = [item for item in items if is_wanted(item)]
     if all(item.path.name == "planted.py" for item in items):
-        # In the order of the kit's parts; pytest's is the reverse, and begins with the histories.
+        # In the order of the kit's parts; pytest's order is the reverse, with histories first.
         items.sort(key=part_of)
 
 

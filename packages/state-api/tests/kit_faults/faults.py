@@ -88,7 +88,7 @@ def with_scan(scan_class: type[SqliteScan]) -> type[SqliteTable]:
     return Table
 
 
-# -- what the class says ----------------------------------------------------------------------
+# -- class attributes -------------------------------------------------------------------------
 
 
 @caught_by(TableTests.test_the_class_says_what_it_is)

@@ -1,4 +1,4 @@
-"""Planted faults as tests of the kit, which are to fail: `test_faults` runs this file.
+"""Planted faults as tests of the kit that must fail; `test_faults` runs this file.
 
 ``KIT_FAULTS`` names the faults; with ``KIT_WHOLE`` each runs the whole kit instead of its row.
 """
@@ -15,9 +15,9 @@ from forebay_state_api.testing.conformance import cleanup, subject
 from .faults import FAULTS
 from .sqlite_backend import SqliteBackend
 
-# A fault that is found need not become small.
+# The example that finds a fault need not be minimised.
 subject.SHRINKING_S = 0
-# The backend has cleaned up by then, if it is to.
+# By then the backend has cleaned up, if it must.
 cleanup.ENOUGH = 16
 
 

@@ -1,8 +1,8 @@
 """A small backend over SQLite, written from docs/plugin-authors/backend.md: what `faults` breaks.
 
-The cells of an opened range are rows of a scratch database. A commit writes what changed since the
-version before it, and a snapshot of everything when there are many of those; between batches the
-database is kept for the manifest that it holds.
+The cells of an opened range are rows of a scratch database. A commit writes the changes since the
+previous version, or a snapshot of everything when there are many deltas. Between batches the
+database is cached under the manifest whose state it holds.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from forebay_state_api.versions import data_name
 
 NAMESPACES = codec_for(None, what="a namespace")
 AT_ONCE = 500
-"""Variables in a statement."""
+"""Number of variables in a statement."""
 _log = logging.getLogger(__name__)
 
 Operation = tuple[int, bytes, bytes, bool, list[Any]]
-"""Key group, namespace, key, whether older parts go, and (part, value or ``None``) pairs."""
+"""Key group, namespace, key, whether to remove older parts, (part, value or ``None``) pairs."""
 Block = tuple[dict[str, Any], list[Operation]]
 """The description under which some operations were packed, and the operations."""
 
@@ -67,15 +67,15 @@ class Database:
                 "CREATE TABLE cells (state TEXT, namespace BLOB, key BLOB, part BLOB, grp INTEGER, "
                 "time INTEGER, value BLOB, PRIMARY KEY (state, namespace, key, part)) WITHOUT ROWID"
             )
-        # A store as it is delivered; some distributions allow more.
+        # The default of SQLite; some distributions allow more.
         self.connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 32_766)
         self.run("BEGIN")
         self.unread: dict[str, list[Block]] = {}
-        """States that were not asked for yet."""
+        """States that were not declared yet."""
         self.descriptions: dict[str, dict[str, Any]] = {}
-        """Of the states that were: how their rows are packed."""
+        """Declared state → the description under which its rows are packed."""
         self.lists: set[str] = set()
-        """Those that are lists."""
+        """The declared states that are lists."""
         self.swept: dict[str, Any] = {}
         """State → the row at which its last sweep stopped."""
 
@@ -115,7 +115,7 @@ class Database:
         return self.run(f"SELECT part, value FROM cells WHERE {where} ORDER BY part", place)
 
     def dump(self, state: str, is_list: bool) -> list[Operation]:
-        """Everything of a state, as operations that make it."""
+        """Return the whole content of a state, as operations."""
         columns = "grp, namespace, key, part, value"
         order = "ORDER BY namespace, key, part"
         rows = self.run(f"SELECT {columns} FROM cells WHERE state = ? {order}", [state])
@@ -233,7 +233,7 @@ class SqliteBackend(StateBackend):
         return table
 
     def unpack(self, table: SqliteTable) -> None:
-        """Make rows of what was stored, packed as it is declared now."""
+        """Insert the stored operations as rows, packed under the current declaration."""
         database, spec = table.database, table.spec
         written = database.descriptions.get(spec.name)
         if written is not None and written != spec.description():
@@ -293,7 +293,7 @@ class SqliteBackend(StateBackend):
         return {n: [(t.spec.description(), t.changes)] for n, t in tables if t.changes}
 
     def everything(self) -> dict[str, list[Block]]:
-        """All states; those that were not asked for as they were found."""
+        """Return all states; undeclared states are unchanged."""
         database = self.database
         asked = {
             name: [(table.spec.description(), database.dump(name, table.is_list))]
@@ -346,7 +346,7 @@ class SqliteBackend(StateBackend):
 
     @classmethod
     def forget(cls) -> None:
-        """Drop everything that a new process would not have."""
+        """Drop everything that a new process does not have."""
         for kept in cls.kept_databases.values():
             kept.database.close()
         cls.kept_databases.clear()
@@ -460,7 +460,7 @@ class SqliteTable(Table):
         self.database.write(self.spec.name, operation, times)
 
     def time(self, packed: bytes | None) -> int | None:
-        """When a value was accessed last."""
+        """Return when a value was last accessed."""
         return self.value(packed)[0] if packed is not None and self.spec.ttl else None
 
     # -- cleaning up --------------------------------------------------------------------------
@@ -495,7 +495,7 @@ class SqliteTable(Table):
             self.database.remove([self.spec.name, namespace, key, part])
 
     def note(self, removed: Sequence[Any]) -> None:
-        """Have the delta say what is left of what a sweep took something from."""
+        """Write to the delta what is left of the cells that a sweep changed."""
         for (namespace, key, group), _ in groupby(removed, key=itemgetter(0, 1, 3)):
             left = self.database.parts([self.spec.name, namespace, key])
             parts = [(None if self.is_list else part, value) for part, value in left]

@@ -1,4 +1,4 @@
-"""The kit finds what is wrong: backends that break the contract in one point each."""
+"""The kit finds faults: backends that each break the contract in one point."""
 
 from __future__ import annotations
 

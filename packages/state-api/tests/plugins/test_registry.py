@@ -1,4 +1,4 @@
-"""The plugin layer: what each hook gives, and every way in which a plugin can be wrong."""
+"""The plugin layer: the result of each hook, and every way in which a plugin can be wrong."""
 
 from __future__ import annotations
 

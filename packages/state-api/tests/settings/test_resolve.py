@@ -1,4 +1,4 @@
-"""Settings: what wins, what is refused and with which words, what is shown."""
+"""Settings: precedence, refusals and their messages, display."""
 
 from __future__ import annotations
 

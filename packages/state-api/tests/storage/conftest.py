@@ -27,7 +27,7 @@ def s3_options() -> Iterator[dict[str, Any]]:
     import boto3
     from moto.server import ThreadedMotoServer
 
-    # No profile, no proxy and no other credentials of the machine's.
+    # Ignore the machine's profile, proxy and credentials.
     kept = {name: os.environ.pop(name) for name in [*os.environ] if name.startswith("AWS_")}
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     logging.getLogger("werkzeug").setLevel(logging.WARNING)

@@ -49,7 +49,7 @@ class Tree:
     lock: threading.Lock = attrs.field(factory=threading.Lock)
 
     def make_folder(self, path: str) -> None:
-        """Make a folder and those above it."""
+        """Create a folder and its parents."""
         parts = path.strip("/").split("/")
         above = ["/" + "/".join(parts[: i + 1]) for i in range(len(parts))]
         if any(each in self.files for each in above):
@@ -57,7 +57,7 @@ class Tree:
         self.folders.update(above)
 
     def create(self, path: str, *, overwrite: bool) -> File:
-        """Make an empty file."""
+        """Create an empty file."""
         if path in self.folders or (path in self.files and not overwrite):
             raise ExistsError(path)
         self.make_folder(_parent(path))
@@ -65,7 +65,7 @@ class Tree:
         return self.files[path]
 
     def children(self, path: str) -> list[str]:
-        """Paths directly below a folder."""
+        """Return the paths directly below a folder."""
         return sorted(p for p in {*self.files, *self.folders} if p != ROOT and _parent(p) == path)
 
     def check(self, path: str) -> None:
@@ -74,7 +74,7 @@ class Tree:
             raise MissingError(path)
 
     def remove(self, path: str, *, recursive: bool) -> bool:
-        """Remove a file or folder; whether there was one."""
+        """Remove a file or folder; return whether there was one."""
         if path in self.folders:
             below = self.children(path)
             if below and not recursive:
@@ -107,7 +107,7 @@ class _WebHdfs(http.server.BaseHTTPRequestHandler):
     tree: Tree
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def _respond(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -138,7 +138,7 @@ class _WebHdfs(http.server.BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def _redirected(self, asked: dict[str, str]) -> bool:
-        """Send the client to the node that has the data, which here is the same."""
+        """Redirect the client to the node that has the data, which is this one."""
         if "node" in asked:
             return False
         host = self.headers["Host"]
@@ -188,16 +188,16 @@ class _WebHdfs(http.server.BaseHTTPRequestHandler):
     def _liststatus(self, path: str, _: Any, __: bytes) -> Any:
         self.tree.check(path)
         below = [path] if path in self.tree.files else self.tree.children(path)
-        told = [self._status(each, each.removeprefix(path).lstrip("/")) for each in below]
-        return 200, {"FileStatuses": {"FileStatus": told}}
+        reply = [self._status(each, each.removeprefix(path).lstrip("/")) for each in below]
+        return 200, {"FileStatuses": {"FileStatus": reply}}
 
     def _status(self, path: str, suffix: str) -> dict[str, Any]:
         file = self.tree.files.get(path)
-        told = {"pathSuffix": suffix, "type": "DIRECTORY", "length": 0, "modificationTime": 0}
+        reply = {"pathSuffix": suffix, "type": "DIRECTORY", "length": 0, "modificationTime": 0}
         if file is not None:
-            told |= {"type": "FILE", "length": len(file.data)}
-            told |= {"modificationTime": int(file.modified_s * 1e3)}
-        return told
+            reply |= {"type": "FILE", "length": len(file.data)}
+            reply |= {"modificationTime": int(file.modified_s * 1e3)}
+        return reply
 
 
 def _remote(kind: str, message: str) -> object:
@@ -235,7 +235,7 @@ class _Dbfs(BaseAdapter):
         self._numbers = count(1)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
     def send(self, request: requests.PreparedRequest, *_: Any, **__: Any) -> requests.Response:
         endpoint = str(request.url).rpartition("/")[2].replace("-", "_")
@@ -244,15 +244,15 @@ class _Dbfs(BaseAdapter):
         answer.request, answer.url = request, str(request.url)
         try:
             with self._tree.lock:
-                told = getattr(self, f"_{endpoint}")(**json.loads(request.body))
+                reply = getattr(self, f"_{endpoint}")(**json.loads(request.body))
             answer.status_code = 200
         except MissingError as error:
             answer.status_code = 404
-            told = {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": str(error)}
+            reply = {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": str(error)}
         except ExistsError as error:
             answer.status_code = 400
-            told = {"error_code": "RESOURCE_ALREADY_EXISTS", "message": str(error)}
-        answer._content = json.dumps(told or {}).encode()
+            reply = {"error_code": "RESOURCE_ALREADY_EXISTS", "message": str(error)}
+        answer._content = json.dumps(reply or {}).encode()
         return answer
 
     def _list(self, path: str) -> Any:

@@ -1,4 +1,4 @@
-"""A server on loopback that speaks as S3, GCS or Azure Blob Storage do, on request badly."""
+"""A server on loopback that behaves like S3, GCS or Azure Blob Storage, with faults on request."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Stored:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers that distinguish one state of the object from another."""
+        """Return the headers that distinguish one state of the object from another."""
         return {
             "ETag": f'"{self.number}"',
             "x-goog-generation": str(self.number),
@@ -78,12 +78,12 @@ class StandIn:
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
 
     def url(self, folder: str) -> str:
-        """The URL of a folder in the bucket."""
+        """Return the URL of a folder in the bucket."""
         return f"{self.protocol}://bucket/{folder}"
 
     @property
     def options(self) -> dict[str, Any]:
-        """``spark.forebay.storage.*`` with which the folder's URL leads here."""
+        """Return the settings ``spark.forebay.storage.*`` that direct the folder's URL here."""
         server = f"http://127.0.0.1:{self.port}"
         if self.protocol == S3:
             keys = {"aws_access_key_id": "a", "aws_secret_access_key": "b"}
@@ -96,7 +96,7 @@ class StandIn:
         return {"endpoint": f"{server}/account", **signed}
 
     def answer(self, method: str, path: str, headers: Any, body: bytes) -> Answer | None:
-        """Carry out a request; ``None`` loses its answer."""
+        """Execute a request; a result of ``None`` loses the response."""
         parts = urlsplit(path)
         asked = {key: values[0] for key, values in parse_qs(parts.query, True).items()}
         name = _name_in(parts.path)
@@ -132,8 +132,8 @@ class StandIn:
         end = min(end, len(stored.data) - 1)
         if start > end:
             return Answer(416)
-        told = {"Content-Range": f"bytes {start}-{end}/{len(stored.data)}", **stored.headers}
-        return Answer(206, stored.data[start : end + 1], told)
+        reply = {"Content-Range": f"bytes {start}-{end}/{len(stored.data)}", **stored.headers}
+        return Answer(206, stored.data[start : end + 1], reply)
 
     def _list(self, _: str, asked: dict[str, str], __: Any, ___: bytes) -> Answer:
         prefix, delimiter = asked.get("prefix", ""), asked.get("delimiter", "")
@@ -156,13 +156,13 @@ class StandIn:
             return self._delete_batch(text)
         doomed = [name] if name else map(unescape, re.findall("<Key>(.*?)</Key>", text))
         gone = [each for each in doomed if self.objects.pop(each, None) or not name]
-        told = "".join(f"<Deleted><Key>{escape(each)}</Key></Deleted>" for each in gone)
+        reply = "".join(f"<Deleted><Key>{escape(each)}</Key></Deleted>" for each in gone)
         if name:
             return Answer(204 if gone else 404)
-        return Answer(200, f"<DeleteResult>{told}</DeleteResult>".encode())
+        return Answer(200, f"<DeleteResult>{reply}</DeleteResult>".encode())
 
     def _delete_batch(self, text: str) -> Answer:
-        """Azure's: a request and an answer for each name, between boundaries."""
+        """Handle Azure's batches: a request and a response for each name, between boundaries."""
         parts = []
         for number, path in enumerate(re.findall("^DELETE (\\S+) HTTP", text, re.MULTILINE)):
             _, _, name = (
@@ -179,8 +179,8 @@ class StandIn:
                 + ("x-ms-error-code: BlobNotFound\r\n" if status[0] == "4" else "")
                 + "x-ms-version: 2023-11-03\r\n\r\n"
             )
-        told = {"Content-Type": "multipart/mixed; boundary=batchresponse"}
-        return Answer(202, ("".join(parts) + "--batchresponse--\r\n").encode(), told)
+        reply = {"Content-Type": "multipart/mixed; boundary=batchresponse"}
+        return Answer(202, ("".join(parts) + "--batchresponse--\r\n").encode(), reply)
 
 
 def _name_in(path: str) -> str:
@@ -195,28 +195,28 @@ def _operation(method: str, name: str) -> str:
 
 
 def _s3_list(entries: list[tuple[str, Stored]], folders: list[str]) -> str:
-    told = "".join(
+    reply = "".join(
         f"<Contents><Key>{escape(name)}</Key><Size>{len(one.data)}</Size>"
         f"<LastModified>{one.modified:%Y-%m-%dT%H:%M:%S.000Z}</LastModified>"
         f'<ETag>"{one.number}"</ETag></Contents>'
         for name, one in entries
     )
-    told += "".join(
+    reply += "".join(
         f"<CommonPrefixes><Prefix>{escape(each)}</Prefix></CommonPrefixes>" for each in folders
     )
-    return f"<ListBucketResult><IsTruncated>false</IsTruncated>{told}</ListBucketResult>"
+    return f"<ListBucketResult><IsTruncated>false</IsTruncated>{reply}</ListBucketResult>"
 
 
 def _azure_list(entries: list[tuple[str, Stored]], folders: list[str]) -> str:
-    told = "".join(
+    reply = "".join(
         f"<Blob><Name>{escape(name)}</Name><Properties>"
         f"<Last-Modified>{format_datetime(one.modified, usegmt=True)}</Last-Modified>"
         f"<Content-Length>{len(one.data)}</Content-Length><Content-Type>x/y</Content-Type>"
         f"<Etag>{one.number}</Etag></Properties></Blob>"
         for name, one in entries
     )
-    told += "".join(f"<BlobPrefix><Name>{escape(each)}</Name></BlobPrefix>" for each in folders)
-    return f"<EnumerationResults><Blobs>{told}</Blobs><NextMarker/></EnumerationResults>"
+    reply += "".join(f"<BlobPrefix><Name>{escape(each)}</Name></BlobPrefix>" for each in folders)
+    return f"<EnumerationResults><Blobs>{reply}</Blobs><NextMarker/></EnumerationResults>"
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -225,7 +225,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     stand_in: StandIn
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def _respond(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))

@@ -1,4 +1,4 @@
-"""The faults that errors of the operating system, of services and of obstore mean."""
+"""The classification of errors of the operating system, of services and of obstore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real failures of real storages: what the error says, and whether it was tried again."""
+"""Real failures of real storages: the error's text, and whether the request was retried."""
 
 from __future__ import annotations
 
@@ -75,11 +75,11 @@ def test_a_full_disk(tmp_path: Path) -> None:
     said = in_another_process(PUTS_ON_A_SMALL_DISK, tmp_path, within=own_disk(tmp_path))
     *_, nothing = lines = said.splitlines()
     assert len(lines) == 4
-    for told in lines[::2]:
-        assert f"could not write 'a/b' in {tmp_path}" in told
-        assert "No space left on device" in told
-        assert "make room on the volume, or move the state directory to a larger one" in told
-        assert "tried" not in told
+    for message in lines[::2]:
+        assert f"could not write 'a/b' in {tmp_path}" in message
+        assert "No space left on device" in message
+        assert "make room on the volume, or move the state directory to a larger one" in message
+        assert "tried" not in message
     assert lines[1] == nothing == "[]"
 
 
@@ -149,7 +149,7 @@ class Scripted(http.server.BaseHTTPRequestHandler):
     seen: list[str]
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def answer(self) -> None:
         self.seen.append(self.command)

@@ -32,13 +32,13 @@ class Strict(LocalFileSystem):
         super().mv(path1, path2)
 
     def info(self, path: str, **more: Any) -> dict[str, Any]:
-        told = super().info(path, **more)
-        return {name: told[name] for name in ("name", "size", "type")}
+        reply = super().info(path, **more)
+        return {name: reply[name] for name in ("name", "size", "type")}
 
     def ls(self, path: str, detail: bool = False, **more: Any) -> Any:
         found = super().ls(path, detail=True, **more)
-        told = [{name: one[name] for name in ("name", "size", "type")} for one in found]
-        return told if detail else [one["name"] for one in told]
+        reply = [{name: one[name] for name in ("name", "size", "type")} for one in found]
+        return reply if detail else [one["name"] for one in reply]
 
 
 class Replacing(LocalFileSystem):

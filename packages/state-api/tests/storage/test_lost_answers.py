@@ -1,4 +1,4 @@
-"""A put-if-absent whose answer is lost, on stand-ins for S3, GCS and Azure: one caller wins."""
+"""A put-if-absent whose response is lost, on stand-ins for S3, GCS and Azure: one caller wins."""
 
 from __future__ import annotations
 

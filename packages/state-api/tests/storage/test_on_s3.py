@@ -1,4 +1,4 @@
-"""Versions, janitor, pins, doctor and compaction on a server that speaks S3."""
+"""Versions, janitor, pins, doctor and compaction on a server with the S3 protocol."""
 
 from __future__ import annotations
 

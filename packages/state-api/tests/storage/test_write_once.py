@@ -1,4 +1,4 @@
-"""A bucket on which nothing may be deleted: all goes on but clearing, and says so in a line."""
+"""A bucket on which nothing may be deleted: only deletions fail, with a one-line warning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The structure of the kit and its messages; ``kit_faults`` has the faults that it finds."""
+"""The structure of the kit and its messages; ``kit_faults`` tests the faults that it finds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`late_backend` keeps the contract of what it wraps, and shows what memory hides."""
+"""`late_backend` fulfils the contract like the wrapped backend, and exposes hidden faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sequencer lets one thread at a time go from point to point."""
+"""The sequencer runs one thread at a time, from point to point."""
 
 import pytest
 

@@ -1,7 +1,7 @@
 """A query without Spark: runs, batches and task attempts over a toy data layer.
 
-The state of a key group is its history: the tokens of the batches that it went through. A task
-appends one token to every group of its range; so the opened state shows exactly which batches, with
+The state of a key group is its history: the tokens of the batches that it has processed. A task
+appends one token to every group of its range, so the opened state shows exactly which batches, with
 which data, made it.
 """
 
@@ -39,7 +39,7 @@ def read_state(storage, parents) -> dict[int, tuple[str, ...]]:
 
 
 class PastTheFence(WrappedStorage):
-    """Shows the epochs of one moment: a commit that looked then, and puts its manifest later."""
+    """Shows the epochs of one moment: a commit checked then, and puts its manifest later."""
 
     def __init__(self, inner: ObjectStorage) -> None:
         super().__init__(inner)
@@ -63,7 +63,7 @@ class Task:
         return self.version.coordinates.range
 
     def write(self) -> CommittedState:
-        """Do the batch's work and upload a file; nothing is committed yet."""
+        """Process the batch and upload a file, without committing."""
         self.state = {g: (*self.state.get(g, ()), self.token) for g in self.range}
         name = data_name(self.version.version, "delta")
         data = seal({"groups": self.state})
@@ -73,7 +73,7 @@ class Task:
         return CommittedState(files=[new] if len(old) >= MOST_FILES else [*old, new])
 
     def pass_the_fence(self) -> Self:
-        """Look for newer runs now; a commit that comes later does not look again."""
+        """Check for newer runs now; a later commit does not check again."""
         self.version._operator.storage = PastTheFence(self.storage)
         return self
 
@@ -83,7 +83,7 @@ class Task:
 
 
 class Run:
-    """One run of the query: its identity, its parallelism, its growing task attempt ids."""
+    """One run of the query: its identity, parallelism and increasing task attempt ids."""
 
     def __init__(self, query: Query, identity: RunIdentity, parallelism: int, data: str) -> None:
         self.query = query
@@ -120,7 +120,7 @@ class Run:
         return Task(storage, version, f"{batch}{self.data}", read_state(storage, version.parents))
 
     def batch(self, batch: int, **how) -> list[Task]:
-        """All subtasks of one batch, one after another, each committed."""
+        """Run and commit all subtasks of one batch, one after another."""
         tasks = []
         for subtask in range(self.parallelism):
             task = self.begin(batch, subtask, **how)
@@ -156,7 +156,7 @@ class Query:
     ) -> Run:
         """Start the query: a new keyed uuid and, unless given, a new Spark run.
 
-        With ``action`` it is one of a bounded DataFrame instead, which has no Spark run.
+        With ``action`` it is an action on a bounded DataFrame, which has no Spark run.
         """
         run_id = spark_run or str(uuid.uuid4())
         identity = RunIdentity(
@@ -169,7 +169,7 @@ class Query:
 
 
 def history(*tokens: object) -> dict[int, tuple[str, ...]]:
-    """The state in which every key group went through these batches."""
+    """Return the state in which every key group has processed these batches."""
     return {group: tuple(str(token) for token in tokens) for group in range(GROUPS)}
 
 
@@ -180,7 +180,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def storage(clock) -> Iterator[ObjectStorage]:
-    """Memory whose objects bear the manual clock's times."""
+    """Storage in memory whose objects get the manual clock's times."""
     inner = MemoryStorage(f"memory://{uuid.uuid4()}")
     return ClockedStorage(inner, clock)
 
@@ -192,7 +192,7 @@ def query(storage) -> Query:
 
 @pytest.fixture
 def make_query():
-    """`Query`, for tests with a storage of their own."""
+    """Return `Query`, for tests with their own storage."""
     return Query
 
 

@@ -1,4 +1,4 @@
-"""Epochs have one total order, and a run decides once what it goes on from."""
+"""Epochs are totally ordered, and a run decides once which version it continues."""
 
 import itertools
 import uuid

@@ -1,4 +1,4 @@
-"""Forks: what holds the source's files, for how long, and what becomes of two that race."""
+"""Forks: the pins that hold the source's files, and races between two forks."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def root():
 
 @pytest.fixture
 def folder(root, make_query):
-    """Queries of operator ``op`` in one state directory, by their names."""
+    """Return a function from a name to a query with operator ``op`` in one state directory."""
     return lambda name: make_query(OperatorStorage(root, f"{name}/op"))
 
 
 def sweep(run, version, retention=2):
-    """Two passes of a run's janitor: what manifests named goes in the pass after theirs."""
+    """Run the janitor twice: files are deleted one pass after the manifests that named them."""
     janitor = Janitor(run.query.storage, run_key=run.key, retention=retention, min_age=timedelta(0))
     janitor.sweep(version)
     janitor.sweep(version)
@@ -61,7 +61,7 @@ def test_a_fork_lets_go_when_it_names_no_file_of_the_source_any_more(folder):
     fork.batches(0, 2, restore=FROM)
     sweep(fork, 3)
     assert lasting_holders(source.query.storage) == ["fork fork/op"]
-    fork.batches(3, 12)  # by now the toy has rewritten everything
+    fork.batches(3, 12)  # now the toy has rewritten everything
     sweep(fork, 13)
     assert lasting_holders(source.query.storage) == []
     assert fork.query.storage.list("sources") == []

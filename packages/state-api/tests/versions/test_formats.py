@@ -1,4 +1,4 @@
-"""Objects of the protocol that another release wrote, or that have the name of another object."""
+"""Objects of the protocol that another release wrote, or that were stored under a wrong name."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The janitor clears what nobody can open, and nothing else. See also test_schedules."""
+"""The janitor deletes state that nobody can open, and nothing else. See also test_schedules."""
 
 import uuid
 from datetime import timedelta

@@ -1,7 +1,7 @@
 """The protocol against a model of Spark: batches, retries, crashes, restarts, late commits.
 
-The model knows which batches, with which data, Spark has committed. Whatever happens, what a batch
-opens must be exactly their result, and the janitor must leave every retained version as it was.
+The model knows which batches, with which data, Spark has committed. Whatever happens, a batch must
+open exactly their result, and the janitor must not change any retained version.
 """
 
 import contextlib
@@ -54,7 +54,7 @@ class SparkModel(RuleBasedStateMachine):
 
     @initialize(parallelism=PARALLELISM, each_batch=st.booleans(), asked=st.booleans())
     def begin(self, parallelism, each_batch, asked):
-        """If the checkpoint can be ``asked`` for the times of batches, nothing is ambiguous."""
+        """With ``asked``, the checkpoint's batch times are known, so nothing is ambiguous."""
         self.asked = asked
         self.copies = 0
         self.times = {}
@@ -63,11 +63,11 @@ class SparkModel(RuleBasedStateMachine):
         memory = MemoryStorage(f"memory://{uuid.uuid4()}")
         self.query = self.make_query(ClockedStorage(memory, self.clock))
         self.tokens = []
-        """Per committed batch its token; ``None`` for one that was skipped."""
+        """The token of each committed batch; ``None`` for a skipped batch."""
         self.most = 0
-        """The highest version that anybody may have begun to make."""
+        """The highest version that any run may have begun."""
         self.floor = 0
-        """The oldest version that a janitor has promised to keep."""
+        """The oldest version that the janitors must have kept."""
         self.restarts = 0
         self.older = []
         self.start(parallelism, each_batch)
@@ -91,7 +91,7 @@ class SparkModel(RuleBasedStateMachine):
         self.fresh = True
 
     def enter_batch(self):
-        """In foreachBatch each batch has a ``keyed()`` of its own."""
+        """In foreachBatch each batch has its own ``keyed()``."""
         if self.each_batch and not self.fresh:
             self.older.append((self.run, self.next - 1))
             self.run = self.query.run(self.parallelism, self.data, spark_run=self.spark_run)
@@ -102,7 +102,7 @@ class SparkModel(RuleBasedStateMachine):
         self.start(parallelism, each_batch)
 
     def plan(self):
-        """The batch's time, which stays the same when it is repeated."""
+        """Return the batch's time, which stays the same when the batch is repeated."""
         return self.times.setdefault(self.next, next(self.now))
 
     def attempt(self, subtask, **how):
@@ -119,7 +119,7 @@ class SparkModel(RuleBasedStateMachine):
 
     @property
     def ambiguous(self):
-        """An abandoned timeline has versions where this one has skipped batches."""
+        """Return whether an abandoned timeline has versions where this one skipped batches."""
         return not self.asked and self.made < min(self.most, self.next)
 
     @property
@@ -129,7 +129,7 @@ class SparkModel(RuleBasedStateMachine):
 
     @rule(repeats=st.lists(st.integers(0, 3), max_size=3), restart_with=PARALLELISM)
     def batch(self, repeats, restart_with):
-        """A batch that Spark commits; some subtasks run more than once, all of them complete."""
+        """Run a batch that Spark commits; all subtasks complete, and some run more than once."""
         self.enter_batch()
         order = [*range(self.parallelism), *(r for r in repeats if r < self.parallelism)]
         try:
@@ -166,14 +166,14 @@ class SparkModel(RuleBasedStateMachine):
         each_batch=st.booleans(),
     )
     def crash(self, subtask, at, kind, parallelism, each_batch):
-        """The driver and its tasks die at some request of some subtask; then a new run starts."""
+        """Kill the driver and its tasks at some request of some subtask; then start a new run."""
         self.enter_batch()
         broken = FaultyStorage(self.query.storage, Fault(skip=at, kind=kind, error=Crash))
         try:
             for number in range(min(subtask + 1, self.parallelism)):
                 self.attempt(number, storage=broken).commit()
         except Crash:
-            pass  # at the wanted request, if there was one; the new run finds what it left
+            pass  # at the chosen request, if there was one; the new run finds its remains
         except ConfigurationError:
             assert self.ambiguous
         self.most = max(self.most, self.next + 1)
@@ -181,7 +181,7 @@ class SparkModel(RuleBasedStateMachine):
 
     @rule(subtask=st.integers(0, 3), at=st.integers(0, 14))
     def retried(self, subtask, at):
-        """A task fails at some request and is tried again; the query goes on."""
+        """Fail a task at some request and retry it; the query continues."""
         if self.ambiguous or subtask >= self.parallelism:
             return
         self.enter_batch()
@@ -193,9 +193,9 @@ class SparkModel(RuleBasedStateMachine):
 
     @rule(target=held, subtask=st.integers(0, 3), looked=st.booleans())
     def hold(self, subtask, looked):
-        """A task that did its work, lost contact, and may commit at any time.
+        """Run a task that finishes its work, loses contact, and may commit at any time.
 
-        If it has ``looked`` for newer runs already, it has only its manifest to put.
+        If it has already ``looked`` for newer runs, it only has to put its manifest.
         """
         if self.ambiguous or subtask >= self.parallelism:
             return multiple()
@@ -228,7 +228,7 @@ class SparkModel(RuleBasedStateMachine):
     @precondition(lambda self: not self.fresh)
     @rule()
     def skip(self):
-        """foreachBatch decides not to use the operator."""
+        """Skip a batch, as foreachBatch does when it does not use the operator."""
         if self.each_batch:
             self.plan()
             self.tokens.append(None)
@@ -240,9 +240,9 @@ class SparkModel(RuleBasedStateMachine):
         each_batch=st.booleans(),
     )
     def go_back(self, back, planned, parallelism, each_batch):
-        """The newest commits and offsets are deleted; the source gives other data from there on.
+        """Delete the newest commits and offsets; the source returns other data from there on.
 
-        The batch that runs next may be ``planned`` still, and then is repeated with its time.
+        The next batch may still be ``planned``; it is then repeated with its time.
         """
         self.tokens = self.tokens[: max(self.floor, self.next - back)]
         kept = self.next + planned
@@ -257,9 +257,9 @@ class SparkModel(RuleBasedStateMachine):
         each_batch=st.booleans(),
     )
     def copy_runs(self, count, planned, parallelism, each_batch):
-        """A copy of the checkpoint runs for some batches, and then the original starts again.
+        """Run a copy of the checkpoint for some batches, and then the original again.
 
-        It may have been made while a batch was open, which then is ``planned`` in both.
+        The copy may be made while a batch is open, which is then ``planned`` in both.
         """
         self.copies += 1
         times = {b: at for b, at in self.times.items() if b < self.next + planned}
@@ -270,7 +270,7 @@ class SparkModel(RuleBasedStateMachine):
             new_state = batch > 0 and self.empty
             try:
                 run.batch(batch, checkpoint=said, batch_ms=batch_ms, new_state=new_state)
-            except ConfigurationError:  # another copy shares a time, and began elsewhere too
+            except ConfigurationError:  # another copy has the same time and another location
                 assert self.copies > 1
                 break
         self.most = max(self.most, self.next + count)
@@ -295,7 +295,7 @@ class SparkModel(RuleBasedStateMachine):
     @invariant()
     def what_is_retained_can_be_read(self):
         oldest = max(1, self.floor, self.next - RETENTION)
-        if self.copies:  # readers from outside know no checkpoint
+        if self.copies:  # readers from outside do not know the checkpoint
             return
         for version in range(oldest, self.next + 1):
             if self.tokens[version - 1] is None:

@@ -1,4 +1,4 @@
-"""The facade: what it costs, what a backend gets, what does not fit."""
+"""`OperatorVersions`: its requests, the parents that a backend gets, and refused states."""
 
 import uuid
 
@@ -14,14 +14,14 @@ from forebay_state_api.versions.markers import list_version
 
 
 def made(storage, version):
-    """The manifests of a version, by subtask."""
+    """Return the manifests of a version, by subtask."""
     listing = list_version(storage, version)
     found = [read_manifest(storage, made.name) for made in listing.manifests]
     return sorted(found, key=lambda manifest: manifest.made.subtask)
 
 
 class ListedNames(CountingStorage):
-    """Counts the names that lists give."""
+    """Counts the names in listings."""
 
     names = 0
 
@@ -56,7 +56,7 @@ class TestCost:
 
     @pytest.mark.parametrize("parallelism", [1, 64, 1024])
     def test_the_number_of_subtasks_makes_it_no_dearer(self, query, parallelism):
-        """In a run that goes on, and in the first batch of one that goes on with as many."""
+        """It holds within a run, and in the first batch of a run with the same parallelism."""
         run = query.run(parallelism)
         run.batches(0, 1, max_parallelism=2048)
         storage = ListedNames(query.storage)

@@ -1,4 +1,4 @@
-"""Readers from outside pin first, then look; pins are renewed and expire."""
+"""Readers from outside pin a version before they read it; pins are renewed and expire."""
 
 from datetime import timedelta
 
@@ -105,11 +105,11 @@ def test_what_is_there_instead_is_listed(storage, make_query):
         open_version(folders["q/join"], uid="join")
     for one in folders.values():
         make_query(one).run(1).batch(0)
-    told = "is stored in .*: query 'q' has state of 'a:b', 'join'$"
-    with pytest.raises(ConfigurationError, match=told):
+    message = "is stored in .*: query 'q' has state of 'a:b', 'join'$"
+    with pytest.raises(ConfigurationError, match=message):
         open_version(OperatorStorage(storage, "q/jion"), uid="jion")
-    told = r"nothing is stored of query 'p'; there are 'old' \('jion'\), 'q' \('a:b', 'join'\)$"
-    with pytest.raises(ConfigurationError, match=told):
+    message = r"nothing is stored of query 'p'; there are 'old' \('jion'\), 'q' \('a:b', 'join'\)$"
+    with pytest.raises(ConfigurationError, match=message):
         open_version(OperatorStorage(storage, "p/jion"), uid="jion")
 
 

@@ -1,4 +1,4 @@
-"""The schedules that the protocol exists for; numbers as in docs/decisions/0001."""
+"""The schedules that the protocol handles; numbered as in docs/decisions/0001."""
 
 import uuid
 from datetime import timedelta
@@ -98,7 +98,7 @@ class TestSchedule03EpochsAtOnce:
             loser.begin(0)
 
     def test_two_entries_of_one_run_are_one_epoch(self, query, expected):
-        """A task lists after another run minted, and before its own run's entry is there."""
+        """A task lists after another run minted, and before its own run's entry exists."""
         run, rival = query.run(data="a"), query.run(data="b")
         with Sequencer() as sequencer:
             storage = _paused(query.storage, sequencer)
@@ -151,7 +151,7 @@ class TestSchedule04CheckpointGoesBack:
         assert query.run(1, spark_run=spark_run).opened(6) == expected("0a", "1b", "2b")
 
     def test_two_timelines_that_could_both_be_meant_are_an_error(self, query, expected):
-        """Either the later run skipped batches, or the old checkpoint was put back."""
+        """Either the later run skipped batches, or the old checkpoint was restored."""
         query.run(2, data="a").batches(0, 7)
         query.run(1, data="b").batches(1, 2)
         with pytest.raises(ConfigurationError, match=r"version 5, made before .* and version 3"):
@@ -256,7 +256,7 @@ class TestSchedule07WhatStandsDownstream:
 
     @pytest.mark.parametrize("ran", [[0], [3], [0, 1], [2, 3], [0, 1, 2], [1, 2, 3]])
     def test_only_the_first_or_last_subtasks_ran(self, query, ran):
-        """As take() and tail() do, in each batch alike: others never run, and cannot complain."""
+        """As take() and tail() do in every batch: other subtasks never run, and cannot check."""
         run = query.run(4)
         run.batch(0)
         for subtask in ran:

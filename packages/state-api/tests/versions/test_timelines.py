@@ -19,19 +19,19 @@ _clock = itertools.count(1_700_000_000_000, 1_000)
 
 
 class Spark:
-    """A checkpoint, and the query that runs from it: one batch after another."""
+    """A checkpoint, and the query that runs from it, one batch after another."""
 
     def __init__(self, query, data, location=HOME, *, times=(), committed=0):
         self.query, self.data, self.location = query, data, location
         self.times, self.committed = dict(times), committed
-        """Batch → its time; how many batches are committed."""
+        """Batch → its time; the number of committed batches."""
         self.run = None
 
     def copied(self, data, location=COPY):
         return Spark(self.query, data, location, times=self.times, committed=self.committed)
 
     def start(self, data=None, *, asked=True):
-        """A new run: what the checkpoint says now is what its tasks know."""
+        """Start a new run, whose tasks know the checkpoint's current content."""
         self.run = self.query.run(2, data or self.data)
         said = Checkpoint(location=self.location, times_ms=dict(self.times))
         self.how = {"consecutive": True, "checkpoint": said if asked else None}
@@ -45,7 +45,7 @@ class Spark:
         return self.run.begin(self.committed, subtask, batch_ms=batch_ms, **self.how | how)
 
     def batch(self, *, fails=False, **how):
-        """All tasks of the next batch; with ``fails``, Spark then does not commit it."""
+        """Run all tasks of the next batch; with ``fails``, Spark does not commit it."""
         self.plan()
         for subtask in range(2):
             self.begin(subtask, **how).commit()
@@ -59,7 +59,7 @@ class Spark:
         """Return the state that a new run opens."""
         self.start(**how)
         state = self.begin(0).state | self.begin(1).state
-        assert len(set(state.values())) == 1, "one history, of all key groups"
+        assert len(set(state.values())) == 1, "all key groups have one history"
         return state[0]
 
 
@@ -169,7 +169,7 @@ class TestCopies:
         assert home.opened() == ("0p", "1c"), "somebody has decided so"
 
     def test_an_older_version_is_not_taken_for_a_missing_one_of_a_copy(self, home, query):
-        """foreachBatch may skip the operator: then the newest version that is known is opened."""
+        """foreachBatch may skip the operator: then the newest known version is opened."""
         copy = home.copied("c")
         copy.start().batch()
         home.start()
@@ -223,7 +223,7 @@ class TestBatchesWithoutRows:
 
 
 class TestGoingBack:
-    """The recipes of the docs delete commits and offsets; Spark repeats what is still planned."""
+    """The documented recipes delete commits and offsets; Spark repeats batches still planned."""
 
     @pytest.mark.parametrize("planned", ["kept", "deleted"])
     @pytest.mark.parametrize("batch", [1, 2, 3])
@@ -257,7 +257,7 @@ class TestGoingBack:
 
 
 class TestTwoDrivers:
-    """The newer one starts at some point of a batch of the older one, on one checkpoint."""
+    """The newer driver starts at some point of a batch of the older one, on one checkpoint."""
 
     POINTS = range(6)
 
@@ -266,7 +266,7 @@ class TestTwoDrivers:
     @pytest.mark.parametrize("read", [0, 1])
     @pytest.mark.parametrize("point", POINTS)
     def test_a_restart_goes_on(self, home, point, read, runs, looked):
-        """``read``: how many batches ago the newer driver had read the checkpoint."""
+        """``read`` is how many batches ago the newer driver read the checkpoint."""
         older = home.start()
         older.batch()
         newer = older.copied("n", HOME)
@@ -276,7 +276,7 @@ class TestTwoDrivers:
         newer.start()
         rest = [(newer, self.steps_of(newer, looked=False)), (older, steps)]
         if runs == "older first":
-            next(rest[0][1])  # its first task has begun, and so its epoch is there
+            next(rest[0][1])  # its first task has begun, so its epoch exists
             rest.reverse()
         for spark, left in rest:
             self.drive(spark, left)
@@ -288,7 +288,7 @@ class TestTwoDrivers:
         assert after.opened() == (*found, f"{committed}r")
 
     def steps_of(self, spark, *, looked):
-        """One batch, step by step; Spark commits it at the end."""
+        """Run one batch, step by step; Spark commits it at the end."""
         tasks = []
         for subtask in range(2):
             task = spark.begin(subtask)
@@ -308,7 +308,7 @@ class TestTwoDrivers:
             spark.run = None
 
     def commits(self, older, newer):
-        """Spark lets one of two drivers commit a batch; the other one fails there."""
+        """Spark lets one of two drivers commit a batch; the other one fails."""
         newer.committed = max(older.committed, newer.committed)
         return newer.committed
 

@@ -1,4 +1,4 @@
-"""Files of operator state: the janitor leaves those that are needed."""
+"""Files of operator state: the janitor keeps the files that are needed."""
 
 from __future__ import annotations
 

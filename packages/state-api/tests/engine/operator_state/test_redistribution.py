@@ -1,4 +1,4 @@
-"""Who gets what when the parallelism changes."""
+"""Redistribution when the parallelism changes."""
 
 from __future__ import annotations
 

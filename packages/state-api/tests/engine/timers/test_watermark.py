@@ -1,4 +1,4 @@
-"""The times with which a micro-batch begins, from the versions before it."""
+"""The clocks with which a micro-batch begins, from the versions before it."""
 
 from __future__ import annotations
 

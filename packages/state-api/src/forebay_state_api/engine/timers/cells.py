@@ -36,8 +36,6 @@ _PAGE: Final = 1_000
 
 LeafAddress = tuple[int, int, int]
 """Key group, number of the time domain, number of the leaf."""
-TopAddress = tuple[int, int]
-"""Key group, number of a top."""
 Timer = tuple[int, Any, int]
 """Time in µs, key, key group."""
 
