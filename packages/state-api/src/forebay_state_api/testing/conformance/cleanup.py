@@ -37,7 +37,7 @@ KEYS: Final = [f"key {n}" for n in range(20)]
 GONE: Final = [ABSENT, [], {}, ABSENT, ABSENT]
 ENOUGH: Final = 80
 """The number of micro-batches in which every backend folds, compacts and writes a snapshot."""
-_MANY: Final = 40
+_MANY: Final = 16
 """The number of micro-batches that do a part of that on every backend."""
 _LOOKS: Final = (4, 8, 12, 16, 24, 32, 48, 64)
 """The number of micro-batches after which a test checks whether it is already done."""
@@ -122,7 +122,7 @@ class CleanupTests(BackendSubject):
         job.scripts([(key, WRITES) for key in KEYS])
         job.clock.advance(TTL - SECOND)
         for number in range(_MANY):
-            job.do(f"other {number % 30}", *WRITES)
+            _write_others(job, number)
         expected = [1, [1, 2], [("a", 1), ("b", 2)], 1, 1.0]
         job.restart()
         assert job.scripts([(key, READS) for key in KEYS]) == [expected] * len(KEYS)

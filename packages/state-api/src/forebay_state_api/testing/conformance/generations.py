@@ -221,12 +221,11 @@ class GenerationTests(BackendSubject):
             value = declared(*[number + 7] * len(attrs.fields(declared)))
             job.do(str(number), *_written(value))
             written.append(number)
-            for key in written:
-                expected = with_x(key + 7, key + 7 if key == number else 0)
-                if declared is without:
-                    expected = without(key + 7)
-                got = job.do(str(key), *_READS)
-                assert got == [expected, [expected], expected], (number, key)
+            expected = [with_x(key + 7, key + 7 if key == number else 0) for key in written]
+            if declared is without:
+                expected = [without(key + 7) for key in written]
+            got = job.scripts([(str(key), _READS) for key in written])
+            assert got == [[one, [one], one] for one in expected], number
 
     def test_with_ttl(self, new_job: NewJob, between: Between) -> None:
         full, bare = record(id=int, x=(int, 0)), record(id=int)
