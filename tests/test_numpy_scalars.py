@@ -106,7 +106,7 @@ def test_a_scalar_is_kept_as_the_python_value_that_it_is(backend, kind, given, k
     ],
     ids=str,
 )
-def test_what_is_not_equal_is_refused_as_ever(kind, given):
+def test_unequal_values_are_still_refused(kind, given):
     with (
         FunctionHarness(Keeps(kind, given), "user") as harness,
         pytest.raises(FunctionError, match="raised TypeError"),

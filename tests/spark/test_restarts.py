@@ -293,13 +293,13 @@ def test_operators_that_a_query_does_not_have_any_more_are_logged(stage, caplog)
     query = start("counts", "a:b é", "more")
     assert logged(caplog) == []
     start("counts", "more")
-    where = f"their state kept in {stage.state}"
+    where = f"state kept in {stage.state}"
     assert logged(caplog) == [
-        f"query {query}: not among the operators of its plan, and {where}: a:b é"
+        f"query {query}: operators that are not in its plan, with {where}: a:b é"
     ]
     start("more")
     assert logged(caplog) == [
-        f"query {query}: not among the operators of its plan, and {where}: a:b é, counts"
+        f"query {query}: operators that are not in its plan, with {where}: a:b é, counts"
     ]
     assert len(stage.operators()) == 3
 

@@ -32,7 +32,7 @@ def test_a_public_name_is_the_same_object_each_time():
     assert done.stdout == "True []\n"
 
 
-def test_what_is_not_there_is_no_attribute():
+def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'keyd'"):
         _ = forebay_spark_runtime.keyd
 

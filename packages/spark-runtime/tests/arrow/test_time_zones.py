@@ -39,7 +39,7 @@ def test_what_spark_accepts(name, minutes):
 
 
 @pytest.mark.parametrize("name", ["Atlantis", "", "../etc", "+25:00", "+ab"])
-def test_what_is_no_time_zone(name):
+def test_unknown_time_zones(name):
     with pytest.raises(ConfigurationError, match=r"spark\.sql\.session\.timeZone") as caught:
         time_zone(name)
     assert repr(name) in str(caught.value)

@@ -28,7 +28,7 @@ def test_numbers_are_checked(options):
     assert CliRunner().invoke(demo, options).exit_code == 2
 
 
-def test_missing_flights_are_told_before_anything_is_done(monkeypatch, tmp_path):
+def test_missing_flights_are_reported_before_anything_is_done(monkeypatch, tmp_path):
     def missing(name):
         raise PackageNotFoundError(name)
 
@@ -40,7 +40,7 @@ def test_missing_flights_are_told_before_anything_is_done(monkeypatch, tmp_path)
     assert not (tmp_path / "demo").exists()
 
 
-def test_no_java_is_told_before_anything_is_done(monkeypatch, tmp_path):
+def test_missing_java_is_reported_before_anything_is_done(monkeypatch, tmp_path):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ConfigurationError, match="Spark needs Java 17"):
         spark.require_java()

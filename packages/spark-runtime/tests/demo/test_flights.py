@@ -61,7 +61,7 @@ def test_a_later_year_has_the_same_flights_under_its_own_dates(flights, tmp_path
     assert later["departure"] == first["departure"].replace(year=2014)
 
 
-def test_what_is_missing_is_named_with_the_command_that_brings_it(tmp_path, monkeypatch):
+def test_a_missing_package_is_named_with_its_install_command(tmp_path, monkeypatch):
     def absent(name):
         raise PackageNotFoundError(name)
 

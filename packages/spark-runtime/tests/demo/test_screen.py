@@ -48,14 +48,14 @@ def test_a_batch_is_a_line(shown):
     assert text() == f"{said}opened in 0.034 s\n"
 
 
-def test_a_restore_and_a_rescale_are_told(shown):
+def test_a_restore_and_a_rescale_are_shown(shown):
     screen, text = shown
     screen.restoring(STATE, 12, 4)
     assert "Restored version 1: 4,037 aircraft" in text()
     assert "the state of 2 subtask(s) is opened by 4" in text()
 
 
-def test_kills_are_told_and_so_is_their_absence(shown):
+def test_kills_are_shown_and_so_is_their_absence(shown):
     screen, text = shown
     screen.killed([Kill(3, [11, 12], frozenset({7}))])
     assert "version 3: worker processes 11, 12; 1 task attempt(s) lost" in " ".join(text().split())

@@ -68,7 +68,7 @@ def test_another_python_and_other_plugins():
         (40, "-60 s"),
     ],
 )
-def test_a_clock_is_off_by_what_is_certain(now, shown):
+def test_a_clock_is_off_by_the_least_possible_difference(now, shown):
     """The task ran between 100 and 102 on the driver's clock."""
     assert diagnosis._clock(100, 102, now) == shown
 

@@ -111,7 +111,7 @@ def test_state_that_is_dropped():
     assert bounded(state_dir="/of/a/stream").state_dir is None
 
 
-def test_flags_are_told_as_settings_are():
+def test_flags_are_parsed_as_settings_are():
     assert bounded(new_state="false").new_state is False
     assert bounded(new_state="true").new_state is True
     with pytest.raises(ConfigurationError, match="new_state"):
@@ -136,7 +136,7 @@ def test_what_order_by_refuses(given):
 
 
 @pytest.mark.parametrize("given", ["x", 5, None, [("a", 1)], {"k": 1}], ids=repr)
-def test_what_is_no_dataframe(given):
+def test_an_object_that_is_not_a_dataframe(given):
     with pytest.raises(ConfigurationError, match=r"keyed\(\) takes a DataFrame of Spark first"):
         keyed(given, "k", uid="u")
 

@@ -38,7 +38,7 @@ def plan(made, *more):
 
 
 @pytest.fixture
-def told(caplog, done):
+def logged(caplog, done):
     caplog.set_level(logging.DEBUG, "forebay_spark_runtime.driver.stored_operators")
 
     def log(text, query=QUERY, **how):
@@ -58,25 +58,25 @@ def state_dir(tmp_path):
     return str(tmp_path)
 
 
-def test_what_is_stored_and_not_in_the_plan_is_logged(told, state_dir):
+def test_stored_operators_outside_the_plan_are_logged(logged, state_dir):
     made = options(state_dir)
     stored_operators.remember(made)
-    where = f"their state kept in {state_dir}"
-    message = f"query {QUERY}: not among the operators of its plan, and {where}"
-    assert told(plan([made])) == [("INFO", f"{message}: a:b, old")]
+    where = f"state kept in {state_dir}"
+    message = f"query {QUERY}: operators that are not in its plan, with {where}"
+    assert logged(plan([made])) == [("INFO", f"{message}: a:b, old")]
     others = [attrs.evolve(made, uid=uid, keyed_uuid=str(uuid.uuid4())) for uid in ("a:b", "new")]
-    assert told(plan([made, *others])) == [("INFO", f"{message}: old")]
+    assert logged(plan([made, *others])) == [("INFO", f"{message}: old")]
     others[1] = attrs.evolve(others[1], uid="old")
-    assert told(plan([made, *others])) == []
+    assert logged(plan([made, *others])) == []
 
 
-def test_state_under_a_name_of_the_user_s_own_is_left_alone(told, state_dir):
+def test_state_under_a_name_of_the_user_s_own_is_left_alone(logged, state_dir):
     made = options(state_dir, query="mine")
     stored_operators.remember(made)
-    assert told(plan([made])) == []
+    assert logged(plan([made])) == []
 
 
-def test_a_new_checkpoint_beside_state_of_the_uid_is_a_warning(monkeypatch, told, state_dir):
+def test_a_new_checkpoint_beside_state_of_the_uid_is_a_warning(monkeypatch, logged, state_dir):
     open_storage(state_dir).put("old=2did/counts/epochs/1", b"")
     made, other = options(state_dir), attrs.evolve(options(state_dir), uid="other")
     for one in (made, other):
@@ -86,7 +86,7 @@ def test_a_new_checkpoint_beside_state_of_the_uid_is_a_warning(monkeypatch, told
     monkeypatch.setattr("warnings.warn", lambda message, *_, **__: given.append(str(message)))
 
     def begun(*operators):
-        caplog_lines = told(plan(operators), query=new, is_new=True)
+        caplog_lines = logged(plan(operators), query=new, is_new=True)
         return [line for level, line in caplog_lines if level == "WARNING"]
 
     (first, second) = begun(made, other)
@@ -96,7 +96,7 @@ def test_a_new_checkpoint_beside_state_of_the_uid_is_a_warning(monkeypatch, told
     assert "'other'" in second
     assert "'another'" in second
     assert given == [first, second]
-    assert told(plan([made]), query=QUERY) != []  # no warning of others if it continues
+    assert logged(plan([made]), query=QUERY) != []  # no warning of others if it continues
     for chosen in ({"restore": RestoreFrom(QUERY)}, {"new_state": True}):
         said = attrs.evolve(options(state_dir), **chosen)
         stored_operators.remember(said)
@@ -121,14 +121,14 @@ def test_so_is_the_first_batch_of_for_each_batch(caplog, state_dir, done):
     assert caplog.text == ""
 
 
-def test_only_so_many_are_remembered(monkeypatch, told, state_dir):
+def test_only_so_many_are_remembered(monkeypatch, logged, state_dir):
     monkeypatch.setattr(stored_operators, "_homes", {})
     monkeypatch.setattr(stored_operators, "_REMEMBERED", 1)
     made = [options(state_dir) for _ in range(2)]
     for one in made:
         stored_operators.remember(one)
-    assert told(plan(made[:1])) == []
-    assert told(plan(made[1:]))
+    assert logged(plan(made[:1])) == []
+    assert logged(plan(made[1:]))
 
 
 def test_where_nothing_is_stored_no_plan_is_read(monkeypatch):
@@ -136,12 +136,12 @@ def test_where_nothing_is_stored_no_plan_is_read(monkeypatch):
     stored_operators.log_kept(QUERY, lambda: pytest.fail("it was read"))
 
 
-def test_a_query_without_operators(told):
-    assert told(plan([], "CollectMetrics mine, [count(1)], 3")) == []
+def test_a_query_without_operators(logged):
+    assert logged(plan([], "CollectMetrics mine, [count(1)], 3")) == []
 
 
-def test_storage_that_cannot_be_listed_is_no_trouble(told, tmp_path):
+def test_storage_that_cannot_be_listed_is_no_trouble(logged, tmp_path):
     made = options("no-such-scheme://state")
     stored_operators.remember(made)
-    ((level, message),) = told(plan([made]))
+    ((level, message),) = logged(plan([made]))
     assert (level, QUERY in message) == ("DEBUG", True)

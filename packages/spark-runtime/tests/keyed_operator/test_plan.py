@@ -28,7 +28,7 @@ class Session:
         ("", "ValueError('')"),
     ],
 )
-def test_the_reason_is_told(text, reason):
+def test_the_reason_is_in_the_error(text, reason):
     with pytest.raises(ConfigurationError) as caught:
         output_schema(Session(ValueError(text)), "k char(1)", "u")
     told = f"operator 'u': the output schema 'k char(1)' does not parse: {reason}. Write it like"

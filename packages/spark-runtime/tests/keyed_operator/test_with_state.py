@@ -69,7 +69,7 @@ def test_a_value_with_a_time_to_live_expires(harness):
 
 
 @pytest.mark.parametrize("result", [None, ("a", 1, 2), ["a", 1], "ab"], ids=repr)
-def test_what_is_no_pair_is_named(harness, result):
+def test_a_result_that_is_not_a_pair_is_named(harness, result):
     made = harness(WithState(lambda *_: result, many=True), "user")
     with pytest.raises(FunctionError) as caught:
         made.process([Row("a", 1)])
@@ -77,7 +77,7 @@ def test_what_is_no_pair_is_named(harness, result):
 
 
 @pytest.mark.parametrize("out", ["a", 1, None, [("a", 1)]])
-def test_a_row_without_the_value_is_told_from_both(harness, out):
+def test_a_row_without_the_value_is_refused(harness, out):
     made = harness(WithState(lambda row, value: (out, 1), many=False), "user")
     with pytest.raises(FunctionError, match=r"map_with_state returns \(row, value\), and returned"):
         made.process([Row("a", 1)])
@@ -94,7 +94,7 @@ def test_errors_name_the_function(harness):
 
 
 @pytest.mark.parametrize("fn", [asynchronous, generator, Called(), dict, 3])
-def test_what_is_no_plain_callable_is_refused(fn):
+def test_an_object_that_is_not_a_plain_callable_is_refused(fn):
     with pytest.raises(ConfigurationError, match="map_with_state takes a plain callable"):
         WithState(fn, many=False)
     WithState(functools.partial(running), many=False)

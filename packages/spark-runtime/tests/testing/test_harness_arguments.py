@@ -148,7 +148,7 @@ def test_a_row_that_does_not_fit_the_schema_fails_the_micro_batch():
         ("struct<>", "has no columns"),
     ],
 )
-def test_a_schema_that_is_none(schema, message):
+def test_an_invalid_schema(schema, message):
     with pytest.raises(ConfigurationError, match=message):
         FunctionHarness(echo, "user", schema=schema)
 
@@ -344,7 +344,7 @@ def test_lateness_is_a_timedelta_or_seconds():
 
 @pytest.mark.parametrize("row", ["abc", 1, None, [("a", 1)]])
 @pytest.mark.parametrize("form", ["returned", "yielded", "collected", "coroutine"])
-def test_what_is_given_out_and_is_no_row(row, form):
+def test_output_that_is_not_a_row(row, form):
     def returned(_, ctx):
         return [row]
 
@@ -425,7 +425,7 @@ def test_a_key_such_as_no_row_had(key):
             harness.state(COUNT, key)
 
 
-def test_a_clock_that_is_none():
+def test_an_object_that_is_not_a_clock():
     with pytest.raises(ConfigurationError, match="clock= takes a ManualClock"):
         FunctionHarness(Count(), "user", clock=START)
 

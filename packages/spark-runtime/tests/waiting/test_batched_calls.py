@@ -47,7 +47,7 @@ def test_calls_are_full_while_there_are_rows(drive):
     assert driven.counts.in_flight_max == 10
 
 
-def test_a_call_does_not_wait_for_rows_unless_told(drive):
+def test_a_call_waits_for_rows_only_with_within(drive):
     service = Service()
     drive(service, range(6), batch=Batch(4), segment=2, gap=10)
     assert service.calls == [(10, [0, 1]), (20, [2, 3]), (30, [4, 5])]

@@ -325,7 +325,7 @@ def test_a_call_knows_its_key_through_waits_and_in_tasks(drive):
         assert {call.attempt for call in calls} == {1}
 
 
-def test_outside_of_a_call_there_is_none():
+def test_outside_of_a_call_it_is_a_lookup_error():
     with pytest.raises(LookupError, match="for functions that an ordered_wait calls"):
         current_call()
 

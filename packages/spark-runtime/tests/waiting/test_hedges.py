@@ -84,7 +84,7 @@ def test_a_first_call_that_fails_leaves_the_second_one_to_decide(drive):
     assert calls[0] == calls[1]
 
 
-def test_when_both_fail_the_first_one_s_error_is_told(drive):
+def test_when_both_fail_the_first_one_s_error_is_reported(drive):
     calls = []
 
     async def fn(row, client):

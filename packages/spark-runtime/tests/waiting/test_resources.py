@@ -212,7 +212,7 @@ def test_a_client_that_cannot_be_replaced_fails_the_batch_and_is_not_called_with
     assert opener.closed == [True]
 
 
-def test_a_client_that_says_that_it_is_closed_is_opened_anew(run):
+def test_a_client_that_reports_that_it_is_closed_is_opened_again(run):
     opener = Opener()
 
     async def scenario():

@@ -115,7 +115,7 @@ def test_errors_of_a_thread_are_the_call_s(error):
         run(fn, [0])
 
 
-def test_a_plain_function_that_returns_a_coroutine_is_told_so():
+def test_a_plain_function_that_returns_a_coroutine_is_refused():
     async def inner():
         return 1
 

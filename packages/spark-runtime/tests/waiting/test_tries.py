@@ -177,7 +177,7 @@ def test_a_delay_does_not_overflow():
     assert RetryPolicy(retry).delay_s(OSError(), record) == 60
 
 
-def test_the_last_error_is_told_when_all_tries_failed(drive, server_of):
+def test_the_last_error_is_reported_when_all_tries_failed(drive, server_of):
     server = server_of(r0=[OSError("one"), OSError("two"), OSError("three")])
     driven = drive(server, [0], retry=Retry(2, 1), timeout=60.0)
     assert "raised OSError: three at try 3" in str(driven.error)

@@ -79,7 +79,7 @@ def test_the_collector_comes_seldom_unless_it_does_already_or_never(before, afte
     assert gc.get_threshold() == (after, 11, 12)
 
 
-def test_what_is_loaded_is_not_looked_at():
+def test_a_loaded_state_is_not_traversed():
     with loading(begin_task()) as loaded:
         assert not gc.isenabled()
         state = {i: [i] for i in range(100)}

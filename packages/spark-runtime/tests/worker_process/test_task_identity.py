@@ -70,7 +70,7 @@ def test_elsewhere_the_batch_is_the_driver_s():
     assert found.subtask.run.run_id == "run at keyed()"
 
 
-def test_two_operators_in_one_action_on_a_bounded_dataframe_are_told_apart():
+def test_two_operators_in_one_action_on_a_bounded_dataframe_are_distinct():
     task = Task({**STREAM, "spark.sql.execution.id": "12"})
     one = options(MicroBatch(query="q"))
     retried = attrs.evolve(one, driver="another process")
@@ -86,7 +86,7 @@ def test_without_a_query_state_is_dropped():
     assert found.subtask.batch_id == 0
 
 
-def test_a_partition_that_is_none_of_the_operator_s():
+def test_a_partition_beyond_the_operator_s():
     with pytest.raises(ConfigurationError, match=r"partition 2 ran, of 2 from 0, .* A union or"):
         TaskIdentity.of(options(), Task(STREAM, partition=2), streaming=True)
 

@@ -136,7 +136,7 @@ def _log_kept(query: str, uids: Collection[str], homes: Iterable[_Home]) -> None
             continue
         if kept := sorted(stored.difference(uids)):
             _log.info(
-                "query %s: not among the operators of its plan, and their state kept in %s: %s",
+                "query %s: operators that are not in its plan, with state kept in %s: %s",
                 query,
                 home.state_dir,
                 ", ".join(kept),
