@@ -149,7 +149,7 @@ def _file(place: str, options: Mapping[str, Any]) -> tuple[ObjectStorage, StateF
 def _sorted_file(place: str, options: Mapping[str, Any]) -> tuple[ObjectStorage, StateFile]:
     storage, file = _file(place, options)
     if file.size and not _is_sorted_file(storage, file):
-        raise ConfigurationError(f"{place} is no file of the lsm backend")
+        raise ConfigurationError(f"{place} is not a file of the lsm backend")
     return storage, file
 
 

@@ -171,7 +171,7 @@ def test_files_of_another_backend_are_not_called_empty(folder, model):
     plain = json.loads(run("inspect", folder / "query/other", "--json"))
     assert plain["operators"][0]["subtasks"][0]["backend"] == "heap"
     single = CliRunner().invoke(lsm, ["inspect", str(folder / "query/other/data/a/snapshot")])
-    assert "snapshot is no file of the lsm backend" in str(single.exception)
+    assert "snapshot is not a file of the lsm backend" in str(single.exception)
 
 
 @pytest.mark.parametrize("command", ["inspect", "verify"])
