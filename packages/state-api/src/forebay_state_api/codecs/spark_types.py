@@ -61,7 +61,7 @@ _DAY_TIME: Final = ("day", "hour", "minute", "second")
 def shape_of_ddl(ddl: str) -> TypeShape:
     """Return the shape of a type in DDL; columns (``n long, total double``) are a struct.
 
-    Raises `UnsupportedTypeError` that shows the string and says where it went wrong.
+    Raises `UnsupportedTypeError` that shows the string and where parsing failed.
     """
     return shape_of_json(json_of_ddl(ddl))
 
@@ -69,7 +69,7 @@ def shape_of_ddl(ddl: str) -> TypeShape:
 def json_of_ddl(ddl: str) -> Any:
     """Return ``DataType.jsonValue()`` of a type in DDL; columns are a struct.
 
-    Raises `UnsupportedTypeError` that shows the string and says where it went wrong.
+    Raises `UnsupportedTypeError` that shows the string and where parsing failed.
     """
     try:
         return _Parser(ddl).whole()

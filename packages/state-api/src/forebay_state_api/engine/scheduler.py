@@ -242,7 +242,7 @@ class Scheduler:
         return self.answer_in_order(value, kind)
 
     def answer_in_order(self, value: Any, kind: type[Answered[Any]]) -> StateFuture[Any]:
-        """Do the same if an earlier request was not awaited."""
+        """Do the same, for a record with an earlier request not yet awaited."""
         record = self.keep_order()
         future = kind()
         future._value = value
@@ -251,7 +251,7 @@ class Scheduler:
         return future
 
     def write(self) -> StateFuture[None]:
-        """Return a future of a write if an earlier request was not awaited."""
+        """Return a future of a write, for a record with an earlier request not yet awaited."""
         record = self.keep_order()
         if record.completed < record.issued or record.turns or record.stack:
             return self.answer_in_order(None, Answered)

@@ -28,7 +28,10 @@ OUT = TypeVar("OUT")
 
 
 class StateDescriptor:
-    """Base of all descriptors: a name, unique in the operator, and an optional time to live."""
+    """Base of all descriptors: a name, unique in the operator, and an optional time to live.
+
+    Invalid arguments raise `ConfigurationError`.
+    """
 
     kind: ClassVar[str]
     """The kind of state, stored in descriptions."""
@@ -53,7 +56,12 @@ class StateDescriptor:
 
 
 class ValueStateDescriptor(StateDescriptor, Generic[T]):
-    """Describes a `ValueState`. An unset state reads as ``default``, unless it has a TTL.
+    """Describes a `ValueState`.
+
+    :param name: the state's name, unique in the operator.
+    :param type_info: the type of the value; default: any plain value.
+    :param default: the value that an unset state reads as; not used with a TTL; default: ``None``.
+    :param ttl: the time to live; default: none.
 
     ``T`` is the type of reads: the declared type or ``None``, or the declared type alone if there
     is a default.
@@ -104,7 +112,12 @@ class ValueStateDescriptor(StateDescriptor, Generic[T]):
 
 
 class ListStateDescriptor(StateDescriptor, Generic[T]):
-    """Describes a `ListState` by the type of its elements."""
+    """Describes a `ListState`.
+
+    :param name: the state's name, unique in the operator.
+    :param element_type: the type of the elements; default: any plain value.
+    :param ttl: the time to live of each element; default: none.
+    """
 
     kind = "list"
 
@@ -131,7 +144,13 @@ class ListStateDescriptor(StateDescriptor, Generic[T]):
 
 
 class MapStateDescriptor(StateDescriptor, Generic[K, V]):
-    """Describes a `MapState` by the types of its user keys and values."""
+    """Describes a `MapState`.
+
+    :param name: the state's name, unique in the operator.
+    :param key_type: the type of the user keys; default: any plain value.
+    :param value_type: the type of the values; default: any plain value.
+    :param ttl: the time to live of each entry; default: none.
+    """
 
     kind = "map"
 
@@ -178,7 +197,13 @@ class MapStateDescriptor(StateDescriptor, Generic[K, V]):
 
 
 class ReducingStateDescriptor(StateDescriptor, Generic[T]):
-    """Describes a `ReducingState`: ``reduce_function`` is a `ReduceFunction` or a callable."""
+    """Describes a `ReducingState`.
+
+    :param name: the state's name, unique in the operator.
+    :param reduce_function: a `ReduceFunction`, or a callable of two values.
+    :param type_info: the type of the value; default: any plain value.
+    :param ttl: the time to live; default: none.
+    """
 
     kind = "reducing"
 
@@ -208,7 +233,13 @@ class ReducingStateDescriptor(StateDescriptor, Generic[T]):
 
 
 class AggregatingStateDescriptor(StateDescriptor, Generic[IN, ACC, OUT]):
-    """Describes an `AggregatingState`; ``accumulator_type`` is the stored type."""
+    """Describes an `AggregatingState`.
+
+    :param name: the state's name, unique in the operator.
+    :param aggregate_function: an instance of `AggregateFunction`.
+    :param accumulator_type: the type of the stored accumulator; default: any plain value.
+    :param ttl: the time to live; default: none.
+    """
 
     kind = "aggregating"
 

@@ -133,9 +133,10 @@ class StateTtlConfig:
     """A state's time to live. A job may restart with a different one.
 
     :param ttl: the time to live, positive.
-    :param update_type: the accesses that renew it; see `UpdateType`.
-    :param visibility: whether reads may return expired data; see `StateVisibility`.
-    :param cleanup: the ways in which expired data are removed; see the ``Cleanup…`` classes.
+    :param update_type: the accesses that renew it; default: creation and writes.
+    :param visibility: whether reads may return expired data; default: never.
+    :param cleanup: the ways in which expired data are removed, each a ``Cleanup…`` object; default:
+        on read and in the background.
 
     Raises `TypeError` or `ValueError` for invalid arguments.
     """

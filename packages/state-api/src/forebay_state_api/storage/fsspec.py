@@ -153,7 +153,7 @@ class FsspecStorage(ObjectStorage):
         return False
 
     def _renamed(self, source: str, target: str) -> bool:
-        """Rename a file; ``False`` where the file system does not replace the target."""
+        """Rename a file; return ``False`` if the target exists and is not replaced."""
         try:
             self._fs.mv(source, target)
         except FileExistsError:

@@ -119,7 +119,7 @@ def _is_known(storage: ObjectStorage, checkpoint: Checkpoint, made: VersionListi
 
 
 def _time_of(made: VersionListing) -> int:
-    """Return the batch's time; only the subtasks that had rows recorded it."""
+    """Return the time of a version's batch; 0 if no subtask recorded it, for lack of rows."""
     return max((manifest.batch_ms for manifest in made.manifests), default=0)
 
 

@@ -2,8 +2,8 @@
 
 Batch ``n`` of a run that began at batch ``since`` opens
 
-* for ``n = since``: the newest version ≤ n that any run began to make; of the runs whose manifests
-  for it *alone* cover every key group, the highest-ranked one's;
+* for ``n = since``: the newest version ≤ n that any run began to make; of the runs that made it,
+  the highest-ranked one whose manifests *alone* cover every key group counts;
 * for ``n > since``: the newest version in (since, n] that the run itself began to make; until there
   is one, the version that it opened at ``since``, which its record names.
 
