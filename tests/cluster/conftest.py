@@ -60,7 +60,7 @@ class Driver:
         for pid in sorted(self._pids()):
             if _parent(pid) in below:
                 below.add(pid)
-        return sorted(below - {executor})
+        return [pid for pid in sorted(below) if b"pyspark." in _read(f"/proc/{pid}/cmdline")]
 
     def close(self):
         if self.is_running:

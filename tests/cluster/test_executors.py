@@ -93,6 +93,7 @@ def test_an_executor_that_is_decommissioned(stage, drive_cluster):
 def test_an_executor_that_is_excluded(stage, drive_cluster):
     """Its Python dies under a task: Spark gives it no further one."""
     conf = {
+        "spark.log.level": "INFO",
         "spark.excludeOnFailure.enabled": "true",
         "spark.excludeOnFailure.task.maxTaskAttemptsPerExecutor": "1",
         "spark.excludeOnFailure.stage.maxFailedTasksPerExecutor": "1",
