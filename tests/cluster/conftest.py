@@ -81,7 +81,7 @@ def _read(path):
 
 
 def _fields(pid):
-    """What /proc says after the name of a process: state, parent, group, session …"""
+    """Return the fields of a process in /proc after its name: state, parent, group, session …"""
     return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
 
 

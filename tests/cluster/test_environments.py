@@ -28,7 +28,7 @@ COUNTS = sorted(
 
 
 def dependencies():
-    """What our packages declare, without one another and without extras."""
+    """Return the dependencies of our packages, without one another and without extras."""
     declared = [one for name in OURS for one in requires(f"forebay-{name}")]
     names = {re.match(r"[\w.-]+", one)[0] for one in declared if "extra ==" not in one}
     return sorted(name for name in names - {"pyspark"} if not name.startswith("forebay"))
