@@ -6,8 +6,7 @@ from __future__ import annotations
 def pytest_collection_modifyitems(items):
     items[:] = [item for item in items if is_wanted(item)]
     if all(item.path.name == "planted.py" for item in items):
-        # In the order of the kit's parts; pytest's order is the reverse, with histories first.
-        items.sort(key=part_of)
+        items.sort(key=turn_of)
 
 
 def is_wanted(item):
@@ -15,5 +14,8 @@ def is_wanted(item):
     return cases is None or any(case in item.name for case in cases)
 
 
-def part_of(item):
-    return next(n for n, part in enumerate(item.cls.__mro__) if item.originalname in vars(part))
+def turn_of(item):
+    """The part of the fault's row first, and then all parts in the kit's order."""
+    parts = item.cls.__mro__
+    part = next(part for part in parts if item.originalname in vars(part))
+    return part is not item.cls.own_part, parts.index(part)

@@ -64,7 +64,8 @@ def planted(name):
     else:
         row = faults[0].row
         part, cases = row_of(part_of(row), row), [fault.case for fault in faults]
-    members = {"__module__": __name__, "cases": cases}
+    own_part = part_of(faults[0].row) if faults else None
+    members = {"__module__": __name__, "cases": cases, "own_part": own_part}
     return type(f"Test{name}", (of(backend), part), members)
 
 
