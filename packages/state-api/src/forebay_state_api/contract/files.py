@@ -64,6 +64,6 @@ class CommittedState:
     """Number of (key, namespace) cells in all tables, if the backend knows it."""
     bytes_total: int = 0
     """Bytes that the version occupies, in files or elsewhere. For a backend that keeps its cells in
-    files: total size of ``files``."""
+    files, the total size of ``files``."""
     bytes_written: int = 0
     """Bytes written by this commit."""

@@ -96,7 +96,7 @@ class Waiter(Protocol):
         """Run next what is attached to ``promise``."""
 
     def passes(self, number: int, position: int) -> bool:
-        """Return whether an await of a request goes on at once."""
+        """Return whether an await of a request resumes at once."""
 
     def answer(self, value: Any) -> StateFuture[Any]:
         """Return a future of a request that memory answered."""

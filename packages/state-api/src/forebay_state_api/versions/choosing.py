@@ -174,8 +174,8 @@ def _foreign(
         f"the state of operator {task.uid!r} in {storage.url} that batch {task.batch_id} could go "
         f"on from was made with another checkpoint than {task.checkpoint.location}{planned}: "
         f"{_named(storage, excluded)}. The checkpoint was copied, the copy ran on this state "
-        "directory, and what this checkpoint belongs to is not stored any more. Give a copy a "
-        "state directory of its own. To go on with a timeline that is stored, choose it with "
+        "directory, and this checkpoint's own versions are not stored any more. Give each copy its "
+        "own state directory. To continue a stored timeline, choose it with "
         f"{recover_command(storage, task.uid)}"
     )
 

@@ -1,6 +1,6 @@
 """Epochs: one per run of a query, minted by the run's own tasks, totally ordered.
 
-An epoch stands for a run; its identity is the run key. Tasks that mint at the same time may give a
+An epoch identifies a run, by its run key. Tasks that mint at the same time may give a
 run two entries, so runs are not ordered by entry: a run's rank is its highest number, and between
 runs with the same number the run key decides. Tasks that list at different times agree on the
 order of the runs they both saw, and once an entry is listed its run mints no other.
