@@ -137,8 +137,8 @@ def test_work_that_kills_two_workers_gets_no_third(service, signals):
         service.client.submit(again)
         statuses.append(service.client.poll(again.id, PATIENCE_S))
     assert [status.phase for status in statuses] == [CompactionPhase.LOST] * 3
-    assert "no further one" in statuses[1].message
-    assert "no further one" in statuses[2].message
+    assert "no further worker" in statuses[1].message
+    assert "no further worker" in statuses[2].message
 
 
 def test_a_stopped_worker_is_noticed_killed_and_its_late_end_changes_nothing(service, signals):
