@@ -90,10 +90,13 @@ def test_an_executor_that_is_decommissioned(stage, drive_cluster):
     assert "ecommission" in visits.driver.log
 
 
-def test_an_executor_that_is_excluded(stage, drive_cluster):
+def test_an_executor_that_is_excluded(stage, drive_cluster, tmp_path_factory):
     """Its Python dies under a task: Spark gives it no further one."""
+    log = tmp_path_factory.mktemp("events")
     conf = {
-        "spark.log.level": "INFO",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": log.as_uri(),
+        "spark.eventLog.compress": "false",
         "spark.excludeOnFailure.enabled": "true",
         "spark.excludeOnFailure.task.maxTaskAttemptsPerExecutor": "1",
         "spark.excludeOnFailure.stage.maxFailedTasksPerExecutor": "1",
@@ -106,10 +109,12 @@ def test_an_executor_that_is_excluded(stage, drive_cluster):
     visits.wait_for_version(3)
     executor = min(visits.driver.executors())
 
-    def is_excluded():
+    def has_failed():
         for worker in visits.driver.workers_of(executor):
             os.kill(worker, signal.SIGKILL)
-        return "xcluding executor" in visits.driver.log
+        return "Lost task" in visits.driver.log
 
-    visits.wait_until(is_excluded)
+    visits.wait_until(has_failed)
     visits.check()
+    events = [path.read_text() for path in log.rglob("*") if path.is_file()]
+    assert any("SparkListenerExecutorExcluded" in text for text in events)
