@@ -34,6 +34,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.ray, pytest.mark.timeout(170)]
 SCHEMA = "user string, n long"
 USERS = [f"user{n}" for n in range(12)]
 BATCHES = 15
+MOST_BATCHES = 400
+"""After this many batches something that is waited for will never come."""
 PATIENCE_S = 60.0
 
 
@@ -280,6 +282,7 @@ def test_a_gateway_that_is_killed_comes_back_and_nothing_is_lost(remote, service
     assert orphans(remote.operators()["orphaned"]) == []
 
 
+@pytest.mark.timeout(900)
 def test_gateways_are_added_and_removed_while_a_query_runs(remote, service):
     """The query begins without a reachable gateway, and learns of each change later.
 
@@ -301,19 +304,16 @@ def test_gateways_are_added_and_removed_while_a_query_runs(remote, service):
 
     def feed_until(what):
         nonlocal batches
-        deadline = time.monotonic() + PATIENCE_S
         while not what():
-            assert time.monotonic() < deadline
+            assert batches < MOST_BATCHES
             remote.put(*[{"user": user} for user in USERS])
             query.processAllAvailable()
             batches += 1
 
     def feed_until_it_is_alone():
         """Wait for two more compactions in the job, and none in the gateway."""
-        deadline = time.monotonic() + PATIENCE_S
         sent = None
         while sent != service.submitted():
-            assert time.monotonic() < deadline
             sent, before = service.submitted(), locally()
             feed_until(lambda before=before: locally() >= before + 2)
 
