@@ -110,8 +110,8 @@ def test_settings_without_any_backend_installed(monkeypatch: pytest.MonkeyPatch)
     result = CliRunner().invoke(main.main, ["config"])
     assert result.exit_code == 0
     assert "spark.forebay.state.backend" in result.stdout
-    assert "no state backend 'heap'" in result.stderr
-    assert "pip install forebay-backend-heap" in result.stderr
+    assert "no state backend 'heap'" in result.output
+    assert "pip install forebay-backend-heap" in result.output
     chosen = CliRunner().invoke(main.main, ["config", "--conf", "spark.forebay.state.backend=heap"])
     assert chosen.exit_code == 2
 

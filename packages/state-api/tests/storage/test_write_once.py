@@ -107,8 +107,8 @@ def test_the_commands_say_so_in_a_line(job: KeyedJob, server: StandIn) -> None:
     ):
         done = forebay(server, *refused)
         assert done.exit_code == 2
-        assert done.stderr.startswith("Error: could not delete ")
-        assert done.stderr.count("\n") == 1
+        assert done.output.startswith("Error: could not delete ")
+        assert done.output.count("\n") == 1
 
 
 def test_the_doctor_finds_that_and_nothing_else(storage: ObjectStorage) -> None:

@@ -60,7 +60,8 @@ def _named_tuple_shape(cls: type[Any], shape_of: ShapeOf) -> TypeShape:
 
 
 def _attrs_shape(cls: type[Any], shape_of: ShapeOf) -> TypeShape:
-    hints = _hints(cls)
+    # attrs before 24.1 left the types of make_class out of the annotations.
+    hints = {a.name: a.type for a in attrs.fields(cls) if a.type is not None} | _hints(cls)
     fields = [
         Field(
             attribute.name,
