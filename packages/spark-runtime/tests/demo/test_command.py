@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from importlib.metadata import PackageNotFoundError
 
 import pytest
@@ -26,6 +27,13 @@ def test_help_says_what_it_does():
 @pytest.mark.parametrize("options", [["--parallelism", "0"], ["--months", "13"]])
 def test_numbers_are_checked(options):
     assert CliRunner().invoke(demo, options).exit_code == 2
+
+
+def test_kill_needs_posix_signals(monkeypatch):
+    monkeypatch.delattr(signal, "SIGKILL")
+    result = CliRunner().invoke(demo, ["--kill"])
+    assert result.exit_code == 2
+    assert "--kill needs POSIX signals" in result.output
 
 
 def test_missing_flights_are_reported_before_anything_is_done(monkeypatch, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import click
@@ -47,6 +48,11 @@ def demo(
     """
     from forebay_spark_runtime.demo.run import DemoOptions, run_demo
 
+    if kill and not hasattr(signal, "SIGKILL"):
+        raise click.UsageError(
+            "--kill needs POSIX signals, which this system does not have: leave it out, or run the "
+            "demo on Linux"
+        )
     run_demo(
         DemoOptions(directory, fresh=fresh, parallelism=parallelism or 2, kill=kill, months=months)
     )
