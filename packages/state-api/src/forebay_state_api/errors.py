@@ -42,7 +42,7 @@ class UnknownPluginError(ConfigurationError):
 class PluginError(ForebayError):
     """A plugin could not be loaded, or conflicts with another plugin or the contract.
 
-    Who acts: whoever installed the plugin, or its author.
+    Who acts: the person who installed the plugin, or its author.
     """
 
 

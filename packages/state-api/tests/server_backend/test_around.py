@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from types import ModuleType
 
 import pytest
 from click.testing import CliRunner
 
-from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor, builtin_plugin
+from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
 from forebay_state_api.commands.main import main
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.plugins import Plugins, hookimpl
-from forebay_state_api.plugins import plugins as installed
+from forebay_state_api.plugins import Plugins
 from forebay_state_api.settings import resolve_settings
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import FunctionHarness
@@ -37,25 +35,12 @@ class Count(KeyedProcessFunction):
 
 @pytest.fixture(autouse=True)
 def found(monkeypatch):
-    """The server's backend and the kit's reference, in the places of installed plugins."""
-    plugin = ModuleType("server")
-    vars(plugin)["forebay_state_backends"] = hookimpl(lambda: [ServerBackend, ReferenceBackend])
-    found = Plugins(tuple)
-    found.register(builtin_plugin, "forebay-state-api")
-    found.register(plugin, "server")
-    monkeypatch.setattr(installed, "__wrapped__", lambda: found, raising=False)
-    installed.cache_clear()
-    monkeypatch.setattr(
-        "forebay_state_api.plugins.registry.Plugins.backends",
-        lambda self: {one.name: one for one in (ServerBackend, ReferenceBackend)},
-    )
-    monkeypatch.setattr(
-        "forebay_state_api.plugins.registry.Plugins.backend",
-        lambda self, name: {one.name: one for one in (ServerBackend, ReferenceBackend)}[name],
-    )
+    """Install the server's backend and the kit's reference, in place of all others."""
+    backends = {one.name: one for one in (ServerBackend, ReferenceBackend)}
+    monkeypatch.setattr(Plugins, "backends", lambda _: backends)
+    monkeypatch.setattr(Plugins, "backend", lambda _, name: backends[name])
     yield
     ServerBackend.forget()
-    installed.cache_clear()
 
 
 @pytest.fixture
