@@ -23,6 +23,8 @@ class Submission:
     """Name of the gateway's storage that holds the job's files."""
     client: str
     """The submitting client: limits are counted per client."""
+    avoid: tuple[str, ...] = ()
+    """Workers that have judged the job, as in `JobView.worker`; another one is asked, if any."""
 
     @property
     def work(self) -> str:
@@ -40,14 +42,23 @@ class Submission:
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain data for a message."""
-        return {"job": self.job.to_plain(), "storage": self.storage, "client": self.client}
+        return {
+            "job": self.job.to_plain(),
+            "storage": self.storage,
+            "client": self.client,
+            "avoid": list(self.avoid),
+        }
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
         """Return the submission of a message; raises `MalformedMessageError`."""
         try:
-            job = CompactionJob.from_plain(plain["job"])
-            return cls(job=job, storage=str(plain["storage"]), client=str(plain["client"]))
+            return cls(
+                job=CompactionJob.from_plain(plain["job"]),
+                storage=str(plain["storage"]),
+                client=str(plain["client"]),
+                avoid=tuple(map(str, plain.get("avoid", ()))),
+            )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise MalformedMessageError(f"a malformed submission: {error!r}") from error
 
@@ -93,6 +104,7 @@ class JobView(_JobState):
     position: int = 0
     """Number of jobs before it in the queue."""
     worker: str = ""
+    """Identifies the worker's incarnation that has the job, or had it; empty before one has."""
     bytes_in: int = 0
     """Bytes read so far."""
     bytes_out: int = 0
