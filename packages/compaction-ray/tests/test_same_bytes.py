@@ -152,15 +152,18 @@ def prepared(files, options, target_bytes):
 
 
 def written(client, storage, given):
-    """Return all objects below the job's prefix, by their names without the prefix."""
+    """Return all outputs below the job's prefix, by their names without the run's folder."""
     client.submit(given)
     status = client.poll(given.id, PATIENCE_S)
     assert status.phase is CompactionPhase.DONE, status
     here, prefix = storage.child(given.operator), given.output_prefix
     found = {info.name: here.get(info.name) for info in here.list(prefix)}
     result = CompactionResult.from_plain(unseal(found.pop(given.result_name)))
+    del found[given.claim_name]
     client.verify(given, result)
-    return {name.removeprefix(prefix): data for name, data in found.items()}, result
+    outputs = {name.removeprefix(prefix).partition("/")[2]: found[name] for name in found}
+    assert len(outputs) == len(found)
+    return outputs, result
 
 
 @pytest.mark.parametrize("target_bytes", [1, 1 << 20])

@@ -34,7 +34,7 @@ class PendingJob:
     """The time of the micro-batch that last saw a sign of life, or that submitted the job;
     `NO_TIME` if that micro-batch had no time."""
     heartbeats: int = 0
-    """Heartbeat objects seen so far."""
+    """Heartbeat objects seen so far, of all runs together."""
 
     def to_plain(self) -> dict[str, Any]:
         """Return dicts, lists, strings and numbers only."""
@@ -73,14 +73,10 @@ class PendingJob:
             return self.seen_alive(now_us)
         if now_us - self.alive_us < timeout_s * 1e6:
             return self
-        heartbeats = self._heartbeats(storage)
+        heartbeats = self.job.heartbeats(storage)
         if heartbeats == self.heartbeats:
             return None
         return attrs.evolve(self, alive_us=now_us, heartbeats=heartbeats)
-
-    def _heartbeats(self, storage: ObjectStorage) -> int:
-        below = storage.list(self.job.output_prefix)
-        return sum(info.name.startswith(self.job.heartbeat_prefix) for info in below)
 
 
 def found_result(job: CompactionJob, storage: ObjectStorage) -> CompactionResult | None:

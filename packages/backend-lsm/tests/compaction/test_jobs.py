@@ -16,11 +16,11 @@ from forebay_state_api.contract.compaction_service import (
     CompactionPhase,
     CompactionStatus,
 )
-from forebay_state_api.contract.files import StateFile
 from forebay_state_api.errors import CorruptStateError, PluginError, StorageError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import Fault, FaultyStorage
+from forebay_state_api.versions.layout import compaction_run_prefix
 
 from .chain import MINUTE_US, Chain
 from .toy import Cells, ToyCompactor
@@ -119,7 +119,8 @@ def test_a_heartbeat_is_a_sign_of_life(chain: Chain) -> None:
     chain.other_process()
     for beat in range(3):
         chain.now_us += 10 * MINUTE_US
-        chain.storage.put(f"{job.heartbeat_prefix}{beat:06d}", seal({}))
+        run = attrs.evolve(job, output_prefix=compaction_run_prefix(job.output_prefix))
+        chain.storage.put(run.heartbeat_name(1 + beat % 2), seal({}))
         chain.commit()
         assert chain.pending() == [job.id]
     chain.now_us += 10 * MINUTE_US
@@ -434,7 +435,7 @@ def test_outputs_are_checked_one_by_one(
 def test_a_missing_output_is_named(chain: Chain) -> None:
     job = until_pending(chain)
     chain.run_jobs()
-    chain.storage.delete([f"{job.output_prefix}0000"])
+    chain.storage.delete([job.stored_result(chain.storage).outputs[0].name])
     with pytest.raises(CorruptStateError, match=r"0000 of \d+ bytes is missing"):
         chain.opened()
 
@@ -460,6 +461,45 @@ def test_a_result_that_is_deleted_lets_the_job_run_again(chain: Chain) -> None:
     chain.now_us += 10 * MINUTE_US
     chain.commit()
     assert len(chain.service.submitted) == 2
+
+
+def test_a_forged_result_is_ignored_and_the_job_is_submitted_again(
+    chain: Chain, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody submits a job that loses a run, below the prefix of a pending job."""
+    job = until_pending(chain)
+    before = chain.content()
+    forger = chain.new_service()
+    forged = attrs.evolve(job, id="forged", inputs=job.inputs[1:])
+    forger.submit(forged)
+    forger.run(forged)
+    assert forger.poll("forged").phase is CompactionPhase.DONE
+    chain.run_jobs()
+    status = chain.service.poll(job.id)
+    assert (status.phase, status.fault) == (CompactionPhase.FAILED, CompactionFault.TRANSIENT)
+    assert "belongs to a job with another description" in status.message
+    chain.commit()
+    assert chain.content() == before
+    assert "is ignored" in caplog.text
+    (_, again) = chain.service.submitted
+    chain.run_jobs()
+    chain.commit()
+    assert chain.newest[0].files[0].meta["job"] == again.id
+    assert chain.content() == before
+
+
+def test_a_job_that_runs_twice_is_installed_once(chain: Chain) -> None:
+    """The job's owner runs it, while a worker that was given up is still at it."""
+    job = until_pending(chain)
+    before = chain.content()
+    zombie = chain.new_service()
+    zombie.submit(job)
+    chain.run_jobs()
+    zombie.run(job)
+    result = job.stored_result(chain.storage)
+    chain.commit()
+    assert [file.name for file in chain.newest[0].files] == [f.name for f in result.outputs]
+    assert chain.content() == before
 
 
 def test_a_crash_between_the_last_output_and_the_result_leaves_no_result() -> None:
@@ -491,6 +531,6 @@ def test_the_same_job_gives_the_same_bytes(chain: Chain) -> None:
     second = attrs.evolve(job, id="other", output_prefix="data/other/")
     result = chain.compactor.compact(second, chain.storage, lambda: False)
     assert isinstance(result, CompactionResult)
-    for file in result.outputs:
-        twin: StateFile = attrs.evolve(file, name=f"{job.output_prefix}{file.name[-4:]}")
+    stored = job.stored_result(chain.storage)
+    for file, twin in zip(result.outputs, stored.outputs, strict=True):
         assert chain.storage.get(twin.name) == chain.storage.get(file.name)

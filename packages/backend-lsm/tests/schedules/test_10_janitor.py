@@ -25,7 +25,7 @@ from forebay_state_api.testing import (
 from forebay_state_api.testing.scripts import Script, Style, script_function
 from forebay_state_api.versions.epochs import list_epochs
 from forebay_state_api.versions.janitor import Janitor, JanitorPass
-from forebay_state_api.versions.layout import data_version
+from forebay_state_api.versions.layout import compaction_run_prefix, data_version
 from forebay_state_api.versions.manifest import is_named
 from forebay_state_api.versions.reader import open_version
 
@@ -100,13 +100,13 @@ def test_what_a_pending_job_reads_and_writes_stays(query: JanitorQuery) -> None:
     inputs = {file.name for file in job.inputs}
     keeper = ImmediateCompaction(query.root, hold=True)
     for _ in range(6):
-        query.storage.put(f"{job.output_prefix}half", b"an output under way")
+        half = f"{compaction_run_prefix(job.output_prefix)}0000"
+        query.storage.put(half, b"an output under way")
         keeper.run(job)
         query.clock.advance(3 * HOUR)
         query.sweep()
-        assert inputs <= query.names()
-        assert f"{job.output_prefix}0000" in query.names()
-        assert job.result_name in query.names()
+        outputs = {file.name for file in job.stored_result(query.storage).outputs}
+        assert inputs | outputs | {half, job.claim_name, job.result_name} <= query.names()
     query.check()
 
 
@@ -134,6 +134,24 @@ def test_what_a_dropped_job_left_goes(query: JanitorQuery) -> None:
         query.clock.advance(3 * HOUR)
         query.sweep()
     assert not [name for name in query.names() if name.startswith(job.output_prefix)]
+    query.check()
+
+
+def test_what_losing_runs_left_goes_while_what_won_is_live(query: JanitorQuery) -> None:
+    query.batches(2)
+    (job, *_) = query.service.submitted
+    for _ in range(3):
+        query.service.run(job)
+    query.service.hold = True
+    won = {file.name for file in job.stored_result(query.storage).outputs}
+    query.batches(1)
+    query.service.submitted.clear()
+    for _ in range(RETENTION + 3):
+        query.batches(1)
+        query.clock.advance(3 * HOUR)
+        query.sweep()
+        assert query.live() <= query.names()
+    assert {name for name in query.names() if name.startswith(job.output_prefix)} <= won
     query.check()
 
 

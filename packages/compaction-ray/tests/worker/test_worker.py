@@ -57,7 +57,7 @@ def test_progress_while_it_runs(body, compactor):
     thread, found = begun(body, given)
     assert compactor.began.wait(PATIENCE_S)
     progress = body.ping().jobs[given.job.id]
-    assert progress.bytes_out == 0
+    assert 0 < progress.bytes_out < 200  # the claim
     assert 0 <= progress.age_s < PATIENCE_S
     compactor.go.set()
     thread.join(PATIENCE_S)
@@ -100,7 +100,8 @@ def test_an_empty_job_leaves_a_result_without_outputs(body, storage):
 
     given = submission(file_format="nothing-1")
     assert body.run(given).fault is CompactionFault.CORRUPTION
-    empty = attrs.evolve(given, job=attrs.evolve(given.job, inputs=[], id="empty"))
+    given = submission(file_format="nothing-1")
+    empty = attrs.evolve(given, job=attrs.evolve(given.job, inputs=[]))
     assert body.run(empty).phase is CompactionPhase.DONE
 
 

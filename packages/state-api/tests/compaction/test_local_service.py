@@ -13,7 +13,6 @@ import attrs
 import pytest
 
 from forebay_state_api.compaction.local_service import LocalCompactionService
-from forebay_state_api.contract.checksummed import unseal
 from forebay_state_api.contract.compaction_job import CompactionJob, CompactionResult
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
 from forebay_state_api.contract.files import StateFile
@@ -88,7 +87,7 @@ def job(job_id: str = "j1") -> CompactionJob:
         operator="q/count",
         format="toy",
         inputs=[StateFile(name=name, size=1, range=ALL) for name in ("a", "b")],
-        output_prefix=f"compacted/{job_id}/",
+        output_prefix=f"data/000000000000/compaction-{job_id.encode().hex():0>24}/",
         range=ALL,
         now_us=1_000_000,
         target_bytes=1024,
@@ -102,10 +101,9 @@ def test_a_job_leaves_outputs_and_a_result_under_its_prefix(
     service.submit(job())
     assert service.poll("j1", PATIENCE_S).phase is CompactionPhase.DONE
     here = storage.child("q/count")
-    assert here.get("compacted/j1/0") == b"ab"
-    result = CompactionResult.from_plain(unseal(here.get(job().result_name)))
-    assert [file.name for file in result.outputs] == ["compacted/j1/0"]
-    assert result.outputs[0].range == ALL
+    (output,) = job().stored_result(here).outputs
+    assert here.get(output.name) == b"ab"
+    assert output.range == ALL
     assert {found.name for found in here.list("")} >= {"a", "b"}
 
 
@@ -169,7 +167,7 @@ def test_a_failure_says_what_can_be_done(
     status = service.poll("j1", PATIENCE_S)
     assert (status.phase, status.fault) == (CompactionPhase.FAILED, kind)
     assert status.message == str(fault)
-    assert storage.list(job().output_prefix) == []
+    assert job().result_name not in [info.name for info in storage.child("q/count").list()]
     compactor.fault = None
     service.submit(job("j2"))
     assert service.poll("j2", PATIENCE_S).phase is CompactionPhase.DONE
@@ -186,7 +184,8 @@ def test_abort_stops_what_runs_and_what_waits(
     assert service.poll("j2").phase is CompactionPhase.ABORTED
     service.abort("j1")
     assert service.poll("j1", PATIENCE_S).phase is CompactionPhase.ABORTED
-    assert storage.child("q/count").list("compacted/") == []
+    here = storage.child("q/count")
+    assert [info.name for info in here.list("data")] == [job("j1").claim_name]
     service.abort("unheard-of")
 
 
@@ -198,7 +197,7 @@ def test_a_released_job_is_unknown_and_its_objects_stay(
     service.release("j1")
     service.release("j1")
     assert service.poll("j1", PATIENCE_S).phase is CompactionPhase.UNKNOWN
-    assert storage.child("q/count").get("compacted/j1/0") == b"ab"
+    assert job().stored_result(storage.child("q/count")).outputs
 
 
 def test_close_ends_what_is_under_way(
@@ -257,8 +256,9 @@ logging.basicConfig()
 service = LocalCompactionService(open_storage("memory://ends", {}), {"toy": UntilRefused()}.get)
 everything = KeyGroupRange(0, 127)
 job = CompactionJob(
-    id="j", operator="q/o", format="toy", inputs=[], output_prefix="compacted/j/",
-    range=everything, now_us=1, target_bytes=1, options={"bug": BUG},
+    id="j", operator="q/o", format="toy", inputs=[], range=everything,
+    output_prefix=f"data/{'0' * 12}/compaction-{'0' * 24}/",
+    now_us=1, target_bytes=1, options={"bug": BUG},
 )
 atexit.register(lambda: print(service.poll("j", 30.0)))
 service.submit(job)

@@ -26,6 +26,7 @@ from forebay_state_api.commands.report import console, json_option, print_json
 from forebay_state_api.contract.compaction_job import CompactionJob
 from forebay_state_api.contract.compaction_service import CompactionPhase
 from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.versions.layout import compaction_prefix
 
 _TIMEOUT_S: Final = 10.0
 _ROUND_TRIP_S: Final = 10.0
@@ -188,7 +189,7 @@ def _round_trip(asked: GatewayTarget, storage: str) -> str:
         operator=EXAMINED,
         format="nothing-1",
         inputs=[],
-        output_prefix=f"{number}/",
+        output_prefix=compaction_prefix(0),
         range=KeyGroupRange(0, 0),
         now_us=0,
         target_bytes=1,

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.messages import Submission
 from forebay_compaction_ray.protocol import permanent
-from forebay_state_api.contract.object_storage import checked_name
+from forebay_state_api.compaction.job_names import check_names
 
 _LONGEST_ID = 128
 
@@ -31,18 +31,10 @@ def _check_names(submission: Submission) -> None:
     job = submission.job
     if not 0 < len(job.id) <= _LONGEST_ID:
         raise permanent("malformed", f"a job's id has 1 to {_LONGEST_ID} characters")
-    if not job.output_prefix.endswith("/"):
-        raise permanent("names", f"the output prefix {job.output_prefix!r} does not end in '/'")
-    names = [job.operator, job.output_prefix[:-1], *(file.name for file in job.inputs)]
-    for name in names:
-        if "://" in name:
-            raise permanent("names", f"{name!r} is a URL, not a name below a storage's root")
-        try:
-            checked_name(name)
-        except ValueError as error:
-            raise permanent("names", str(error)) from error
-    if any(file.name.startswith(job.output_prefix) for file in job.inputs):
-        raise permanent("names", f"an input is below the output prefix {job.output_prefix!r}")
+    try:
+        check_names(job)
+    except ValueError as error:
+        raise permanent("names", str(error)) from error
 
 
 def _check_size(submission: Submission, limits: GatewayLimits) -> None:

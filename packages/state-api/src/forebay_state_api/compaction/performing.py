@@ -1,4 +1,18 @@
-"""Run one compaction job in the calling thread; every service uses `perform`."""
+"""Run one compaction job in the calling thread; every service uses `perform`.
+
+A job may run several times, at once and on several machines: a gateway gives it to another worker,
+its owner runs it while a worker that was given up goes on. So nothing below the job's prefix is
+written twice::
+
+    <prefix>claim                          first, if absent: the digest of the job
+    <prefix>run-<random>/<output>          what the compactor of one run writes
+    <prefix>run-<random>/heartbeat-000001  while that run goes on
+    <prefix>result                         last, if absent: names the outputs, repeats the digest
+
+Whichever run stores its result first wins. Nothing names the outputs of the others, and the janitor
+deletes them. A prefix that another job has claimed is refused, and whoever installs results ignores
+another job's, so nobody who may submit jobs can overwrite a file or forge a result.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +20,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from forebay_state_api.contract.checksummed import seal
+import attrs
+
+from forebay_state_api.compaction.job_names import check_names
+from forebay_state_api.contract.checksummed import seal, unseal
+from forebay_state_api.errors import CorruptStateError, StorageError
 from forebay_state_api.versions.folder import OperatorStorage
+from forebay_state_api.versions.layout import compaction_run_prefix
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.compaction_job import CompactionJob
@@ -23,12 +42,13 @@ class _Heartbeat:
 
     def __init__(
         self,
-        job: CompactionJob,
+        run: CompactionJob,
         storage: ObjectStorage,
         cancelled: Callable[[], bool],
         clock: Callable[[], float],
     ) -> None:
-        self._job: Final = job
+        """``run`` is the job with the prefix of the run: two runs count separately."""
+        self._run: Final = run
         self._storage: Final = storage
         self._cancelled: Final = cancelled
         self._clock: Final = clock
@@ -36,9 +56,9 @@ class _Heartbeat:
         self._last = clock()
 
     def __call__(self) -> bool:
-        if self._clock() - self._last >= self._job.heartbeat_s:
+        if self._clock() - self._last >= self._run.heartbeat_s:
             self._beats += 1
-            name = f"{self._job.heartbeat_prefix}{self._beats:06d}"
+            name = self._run.heartbeat_name(self._beats)
             self._storage.put_if_absent(name, seal({"beat": self._beats}))
             self._last = self._clock()
         return self._cancelled()
@@ -54,13 +74,36 @@ def perform(
 ) -> bool:
     """Run a job in the calling thread; every service uses this function.
 
-    ``storage`` is the state directory. Returns whether the job completed; if so, its result object
-    is durable, and was written after all outputs. While the job runs, heartbeat objects appear next
-    to the outputs, every ``job.heartbeat_s`` seconds of ``clock``.
+    ``storage`` is the state directory. Returns whether the job completed; if so, a result object of
+    this job, by this run or another one, is durable, and was written after all outputs. The
+    compactor gets the job with a fresh prefix below the job's own. While it runs, heartbeat objects
+    appear there, every ``job.heartbeat_s`` seconds of ``clock``. Raises `ValueError` for names that
+    leave their place, `StorageError` if the prefix belongs to another job (then the job's owner
+    submits it again, with another prefix), and what the compactor raises.
     """
+    check_names(job)
     here = OperatorStorage(storage, job.operator)
-    result = compactor.compact(job, here, _Heartbeat(job, here, cancelled, clock))
+    _claim(job, here)
+    run = attrs.evolve(job, output_prefix=compaction_run_prefix(job.output_prefix))
+    result = compactor.compact(run, here, _Heartbeat(run, here, cancelled, clock))
     if result is None:
         return False
-    here.put_if_absent(job.result_name, seal(result.to_plain()))
+    stored = attrs.evolve(result, job_digest=job.digest)
+    here.put_if_absent(job.result_name, seal(stored.to_plain()))
     return True
+
+
+def _claim(job: CompactionJob, storage: ObjectStorage) -> None:
+    """Make sure that the prefix belongs to this job; a claim that cannot be read is another's."""
+    claim = seal({"digest": job.digest})
+    if storage.put_if_absent(job.claim_name, claim):
+        return
+    try:
+        owner = unseal(storage.get(job.claim_name), job.claim_name).get("digest")
+    except CorruptStateError as damaged:
+        raise StorageError(f"compaction {job.id} cannot run: {damaged}") from damaged
+    if owner != job.digest:
+        raise StorageError(
+            f"compaction {job.id} cannot run: {job.claim_name} in {storage.url} belongs to a job "
+            "with another description"
+        )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
+import msgpack
 
 from forebay_state_api.contract.checksummed import known_fields, unseal
 from forebay_state_api.contract.files import StateFile
@@ -15,10 +18,21 @@ from forebay_state_api.keys import KeyGroupRange
 if TYPE_CHECKING:
     from forebay_state_api.contract.object_storage import ObjectStorage
 
+_log = logging.getLogger(__name__)
+
+_HEARTBEAT: Final = "heartbeat-"
+_OF_A_SUBMISSION: Final = ("id", "attempt", "lease_s", "heartbeat_s")
+"""Fields that do not affect the outputs."""
+
 
 @attrs.frozen(kw_only=True)
 class CompactionJob:
-    """One compaction. Two runs of it write the same bytes; only names below the prefix differ."""
+    """One compaction.
+
+    It may run any number of times, anywhere, at the same time. Each run has a folder of its own
+    below the prefix (see `forebay_state_api.compaction.performing`), and the outputs of all runs
+    are equally right. The first run to store its result wins.
+    """
 
     id: str
     """Fresh for every submission; repeated calls with one id count as one submission."""
@@ -29,7 +43,8 @@ class CompactionJob:
     inputs: Sequence[StateFile]
     """Oldest first, each with the key groups for which it is read; names below ``operator``."""
     output_prefix: str
-    """Below ``operator``; ends in ``/``, is used by this submission only, and never again."""
+    """Below ``operator``: a fresh `forebay_state_api.versions.layout.compaction_prefix` for each
+    submission. A compactor gets a job with the prefix of its run."""
     range: KeyGroupRange
     """The key groups of the subtask that submits."""
     now_us: int
@@ -47,23 +62,49 @@ class CompactionJob:
     """Plain data that the format defines."""
 
     @property
-    def heartbeat_prefix(self) -> str:
-        """Prefix, below ``operator``, of the names of heartbeat objects."""
-        return f"{self.output_prefix}heartbeat-"
+    def claim_name(self) -> str:
+        """Name, below ``operator``, of the object that is written first.
+
+        It holds the `digest` of the job that owns the prefix.
+        """
+        return f"{self.output_prefix}claim"
 
     @property
     def result_name(self) -> str:
         """Name, below ``operator``, of the object that is written last."""
         return f"{self.output_prefix}result"
 
+    @property
+    def digest(self) -> str:
+        """SHA-256, in hex, of all that decides the outputs.
+
+        It covers every field except `id`, `attempt`, `lease_s` and `heartbeat_s`.
+        """
+        plain = {k: v for k, v in self.to_plain().items() if k not in _OF_A_SUBMISSION}
+        packed = cast("bytes", msgpack.packb(_in_order(plain), use_bin_type=True))
+        return hashlib.sha256(packed).hexdigest()
+
+    def heartbeat_name(self, number: int) -> str:
+        """Return the name, below ``operator``, of a run's heartbeat object, numbered from 1."""
+        return f"{self.output_prefix}{_HEARTBEAT}{number:06d}"
+
+    def heartbeats(self, storage: ObjectStorage) -> int:
+        """Count the heartbeats of all runs; ``storage`` is rooted at the operator's directory."""
+        names = (info.name.rpartition("/")[2] for info in storage.list(self.output_prefix))
+        return sum(name.startswith(_HEARTBEAT) for name in names)
+
     def stored_result(self, storage: ObjectStorage) -> CompactionResult:
         """Return the job's stored result; ``storage`` is rooted at the operator's directory.
 
         Raises `ObjectNotFoundError` or `TornObjectError` if the job has not written a result yet,
-        `CorruptStateError` for a result that was altered.
+        `CorruptStateError` for a result that was altered. The result of a job with another `digest`
+        counts as none; the log has a warning.
         """
         name = f"the compaction result {self.result_name} in {storage.url}"
         plain = unseal(storage.get(self.result_name), name)
+        if plain.get("job_digest") != self.digest:
+            _log.warning("%s is ignored: it belongs to a job with another description", name)
+            raise storage.absent(self.result_name)
         try:
             return CompactionResult.from_plain(plain)
         except (KeyError, TypeError, ValueError) as error:
@@ -99,6 +140,8 @@ class CompactionResult:
     """Entries overwritten, deleted or expired: ``entries_in == entries_out + entries_dropped``."""
     dropped: Mapping[str, int] = attrs.field(factory=dict)
     """Reason, in a word for people → number of dropped entries, as far as the compactor knows."""
+    job_digest: str = ""
+    """`CompactionJob.digest` of the job; set when the result is stored, not by compactors."""
 
     def to_plain(self) -> dict[str, Any]:
         """Return dicts, lists, strings and numbers only."""
@@ -127,3 +170,13 @@ def _file_from_plain(plain: Mapping[str, Any]) -> StateFile:
     """Inverse of `_file_to_plain`."""
     fields = known_fields(StateFile, plain)
     return StateFile(**{**fields, "range": KeyGroupRange(*plain["range"])})
+
+
+def _in_order(value: Any) -> Any:
+    """Return plain data with all mappings in the order of their packed keys."""
+    if isinstance(value, Mapping):
+        ordered = sorted(value.items(), key=lambda item: cast("bytes", msgpack.packb(item[0])))
+        return {key: _in_order(below) for key, below in ordered}
+    if isinstance(value, list | tuple):
+        return [_in_order(below) for below in value]
+    return value

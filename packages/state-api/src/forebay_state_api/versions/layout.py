@@ -9,7 +9,9 @@
         versions/<inverted version>/<pair>/marker-<coordinates>
         versions/<inverted version>/<pair>/manifest-<coordinates>-<random>-<time>-<size>
         data/<inverted version>/<kind>-<random>
-        data/<inverted version>/compaction-<random>/<what a compaction writes>
+        data/<inverted version>/compaction-<random>/claim
+        data/<inverted version>/compaction-<random>/run-<random>/<what one run writes>
+        data/<inverted version>/compaction-<random>/result
         pins/<version>-<id>-<lease>-<renewal>
         savepoints/<name>
         sources/<id>
@@ -49,6 +51,7 @@ LAST_VERSION: Final = (1 << 48) - 1
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_\-]")
 _ESCAPED: Final = re.compile(r"=([0-9a-f]{2})")
 _MOST_NAME_BYTES: Final = 200
+_COMPACTION: Final = re.compile(rf"{DATA}/[0-9a-f]{{12}}/compaction-[0-9a-f]{{24}}/")
 
 
 def random_id() -> str:
@@ -131,6 +134,16 @@ def data_name(version: int, kind: str) -> str:
 def compaction_prefix(version: int) -> str:
     """Return a fresh prefix for the files of a compaction job submitted with ``version``."""
     return f"{data_name(version, 'compaction')}/"
+
+
+def is_compaction_prefix(prefix: str) -> bool:
+    """Return whether `compaction_prefix` could have returned ``prefix``."""
+    return _COMPACTION.fullmatch(prefix) is not None
+
+
+def compaction_run_prefix(prefix: str) -> str:
+    """Return a fresh prefix for the files of one run of the job with this prefix."""
+    return f"{prefix}run-{random_id()}/"
 
 
 def data_version(name: str) -> int | None:
