@@ -164,7 +164,7 @@ def test_outputs_that_are_not_what_the_result_says(client_of, gateway, remote, s
     [
         (seal({"outputs": []})[:-1], CompactionPhase.LOST),  # torn: it counts as absent
         (seal({"outputs": []})[:-1] + b"?", CompactionPhase.FAILED),
-        (seal({"outputs": [{"whatever": 1}]}), CompactionPhase.FAILED),
+        (seal({"outputs": [{"whatever": 1}]}), CompactionPhase.LOST),  # of another job
         (b"something else", CompactionPhase.FAILED),
     ],
 )
