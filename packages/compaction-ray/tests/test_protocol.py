@@ -56,7 +56,6 @@ VIEW = JobView(
     attempt=2,
     phase=CompactionPhase.FAILED,
     started=True,
-    position=0,
     worker="w3",
     bytes_in=12_345,
     bytes_out=99,

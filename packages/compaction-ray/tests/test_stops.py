@@ -36,7 +36,7 @@ def test_the_query_stops_if_it_is_told_to_and_goes_on_when_a_gateway_is_back():
 
 
 def wrong_token(query):
-    query.new_gateway(security=ServerSecurity(token="right"))
+    query.new_gateway(security=ServerSecurity(tokens=("right",)))
     query.new_process(security=ClientSecurity(token="wrong"))
     yield "token is missing or wrong"
     query.new_process(security=ClientSecurity(token="right"))

@@ -16,6 +16,7 @@ from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.pool import WorkerLostError
 from forebay_compaction_ray.gateway.security import ServerSecurity
 from forebay_compaction_ray.gateway.server import GatewayServer
+from forebay_compaction_ray.gateway.storages import GatewayStorages
 from forebay_compaction_ray.messages import JobProgress, Outcome, Pulse, Submission, WorkerInfo
 from forebay_compaction_ray.worker.body import WorkerBody, WorkerStorage
 from forebay_state_api.contract.checksummed import unseal
@@ -78,6 +79,9 @@ class ScriptedWorker:
         self.ran: list[str] = []
         self.aborted: list[str] = []
         self.progress: dict[str, JobProgress] = {}
+        self.marks = {"default": "mark"}
+        self.fault: Exception | None = None
+        self.node_id = f"node of {worker_id}"
 
     async def _wait_while(self, wrong: Callable[[], bool]):
         life = self.life
@@ -86,11 +90,19 @@ class ScriptedWorker:
             if self.life != life:
                 raise WorkerLostError("gone")
 
-    async def describe(self):
+    async def describe(self, marks):
         while not (self.up and self.answers):  # noqa: ASYNC110 - the test drives the loop
             await asyncio.sleep(0)
+        if self.fault is not None:
+            raise self.fault
         return WorkerInfo(
-            boot=f"{self.id}-{self.life}", pid=1, node="n", version="1", formats=self.formats
+            boot=f"{self.id}-{self.life}",
+            pid=1,
+            node="n",
+            version="1",
+            formats=self.formats,
+            node_id=self.node_id,
+            problems={n: "not mounted" for n, mark in marks.items() if self.marks.get(n) != mark},
         )
 
     async def run(self, given):
@@ -141,10 +153,29 @@ class ScriptedPool:
     def __init__(self, **of_workers):
         self.workers: list[ScriptedWorker] = []
         self.of_workers = of_workers
+        self.lost: set[str] = set()
+
+    async def lost_nodes(self):
+        return self.lost
 
     def start(self):
         self.workers.append(self.worker_class(f"w{len(self.workers)}", **self.of_workers))
         return self.workers[-1]
+
+
+class ScriptedStorages(GatewayStorages):
+    """Storages without objects: each is marked "mark" unless a test makes a problem."""
+
+    def __init__(self, *names):
+        super().__init__({name: WorkerStorage(f"/{name}") for name in names})
+        self.troubles = {}
+
+    async def look(self):
+        self.problems.clear()
+        self.problems.update(self.troubles)
+        names = [name for name in self.names if name not in self.troubles]
+        self.marks.clear()
+        self.marks.update(dict.fromkeys(names, "mark"))
 
 
 async def settle():
@@ -163,8 +194,9 @@ class Stage:
     def __init__(self, *, limits=LIMITS, formats=("toy",), **of_core):
         self.clock = Clock()
         self.pool = ScriptedPool(formats=formats)
+        self.storages = ScriptedStorages("default")
         self.core = GatewayCore(
-            self.pool, limits, storages=["default"], clock=self.clock, **of_core
+            self.pool, limits, storages=self.storages, clock=self.clock, **of_core
         )
         _stages.append(self)
 
@@ -256,8 +288,8 @@ class ThreadWorker:
     def __init__(self, body: WorkerBody):
         self._body = body
 
-    async def describe(self):
-        return self._body.describe()
+    async def describe(self, marks):
+        return await asyncio.to_thread(self._body.describe, marks)
 
     async def run(self, given):
         return await asyncio.to_thread(self._body.run, given)
@@ -269,7 +301,7 @@ class ThreadWorker:
         self._body.abort(job_id)
 
     async def check(self, storage):
-        return self._body.check(storage)
+        return await asyncio.to_thread(self._body.check, storage)
 
     def kill(self, *, restart):
         for job_id in self._body.ping().jobs:
@@ -288,11 +320,14 @@ class ThreadPool:
 
     def start(self):
         places = {name: WorkerStorage(name) for name in self._storages}
-        body = WorkerBody(places, compactors=lambda: self._compactors, open_=self._open)
+        body = WorkerBody(places, compactors=lambda: self._compactors, open_=self.open)
         self.bodies.append(body)
         return self.worker_class(body)
 
-    def _open(self, name, options):
+    async def lost_nodes(self):
+        return ()
+
+    def open(self, name, options):
         found = self._storages[name]
         return open_storage(found, options) if isinstance(found, str) else found
 
@@ -318,12 +353,15 @@ class RunningGateway:
 
     async def _serve(self):
         self._end = asyncio.Event()
-        self.core = GatewayCore(self._pool, self.limits, storages=self._storages)
-        self.server = GatewayServer(self.core, self.security, stop=self.stopped.set)
+        places = {name: WorkerStorage(name) for name in self._storages}
+        storages = GatewayStorages(places, self._pool.open)
+        self.core = GatewayCore(self._pool, self.limits, storages=storages)
+        self.server = GatewayServer(self.core, lambda: self.security, stop=self.stopped.set)
         self.core.scale(self._workers)
         self.address = await self.server.start("127.0.0.1", self._port)
         self.core.tick()
-        await settle()
+        while any(w.describing for w in self.core.worker_set.workers.values()):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
         self._up.set()
         while not self._end.is_set():
             with contextlib.suppress(TimeoutError):  # the next tick is due

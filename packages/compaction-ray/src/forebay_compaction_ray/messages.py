@@ -101,8 +101,6 @@ class JobView(_JobState):
     attempt: int = 0
     started: bool = False
     """Whether a worker was ever given the job; if not, nothing was written."""
-    position: int = 0
-    """Number of jobs before it in the queue."""
     worker: str = ""
     """Identifies the worker's incarnation that has the job, or had it; empty before one has."""
     bytes_in: int = 0
@@ -145,6 +143,10 @@ class WorkerInfo:
     version: str
     formats: tuple[str, ...]
     """File formats for which a compactor is installed on the worker."""
+    node_id: str = ""
+    """The node, as `Pool.lost_nodes` names it."""
+    problems: Mapping[str, str] = attrs.field(factory=dict)
+    """Storage → why the worker takes no jobs for it; only storages with a problem."""
 
 
 @attrs.frozen(kw_only=True)

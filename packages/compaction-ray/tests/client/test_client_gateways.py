@@ -172,7 +172,7 @@ def test_a_stale_result_is_counted_and_told(client_of, gateway):
 
 def test_a_wrong_token_is_never_hidden(state_dir, storage, remote, client_of, own):
     pool = ThreadPool({"default": state_dir}, {"toy": remote})
-    security = ServerSecurity(token="right")
+    security = ServerSecurity(tokens=("right",))
     with running(pool, storages=["default"], security=security) as gateway:
         status = ended(client_of(gateway.address), job())
         assert (status.phase, status.fault) == (CompactionPhase.FAILED, CompactionFault.PERMANENT)

@@ -5,13 +5,18 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
+import attrs
+import grpc
 import pytest
 from click.testing import CliRunner
 from compaction_ray_toys import PATIENCE_S, Concatenation, ThreadPool, job, running
 from rich.console import Console
 
+from forebay_compaction_ray.client.gateway import UnreachableError
 from forebay_compaction_ray.client.service import RemoteCompactionService
 from forebay_compaction_ray.commands import inspection, start
 from forebay_compaction_ray.gateway.limits import GatewayLimits
@@ -33,7 +38,7 @@ def gateway(state_dir):
         ThreadPool({"default": state_dir}, compactors),
         storages=["default"],
         limits=GatewayLimits(ping_every_s=0.05),
-        security=ServerSecurity(token="secret"),
+        security=ServerSecurity(tokens=("secret",)),
     ) as started:
         yield started
 
@@ -55,9 +60,9 @@ def test_status(there, gateway):
 def test_status_fits_a_narrow_terminal():
     workers = [
         {"id": "w10", "state": "draining", "node": "node-1.example", "pid": 1234567, "jobs": []}
-        | {"given": 12345, "remaining": 5 << 40}
+        | {"done": 12345, "remaining": 5 << 40, "error": ""}
     ]
-    now = {"state": "draining", "queue": 64, "running": 16, "worker_list": workers}
+    now = {"state": "draining", "queue": 64, "running": 16, "worker_list": workers, "storages": {}}
     now["metrics"] = {"bytes_in_total": 1023 << 30, "bytes_out_total": 1023 << 30}
     before = {**now, "metrics": {"bytes_in_total": 0}}
     console = Console(width=80, record=True, file=io.StringIO())
@@ -94,7 +99,70 @@ def test_doctor(there, gateway):
     assert result.exit_code == 1
     assert "it is draining" in result.output
     assert "Error" not in result.output
-    assert "storage default: put" in result.output.replace("ok  ", ""), "storages are examined"
+    assert ", worker w0: put" in result.output, "storages are examined"
+
+
+def test_doctor_probes_every_worker(there, gateway, state_dir, storage, monkeypatch):
+    """One worker of three has another directory under the storage's name, one never comes up."""
+    monkeypatch.setattr(inspection, "_START_S", 0.5)
+    pool = gateway.core.worker_set._pool
+    other = ThreadPool({"default": f"{state_dir}-not-mounted"}, {"nothing-1": NoopCompactor()})
+
+    async def describe(marks):
+        raise ImportError("libfoo.so.1")
+
+    def scale():
+        start = pool.start
+        pool.start = other.start
+        gateway.core.scale(2)
+        pool.start = lambda: SimpleNamespace(describe=describe, kill=lambda restart: None)
+        gateway.core.scale(3)
+        pool.start = start
+
+    gateway.on_loop(scale)
+    result = forebay("doctor", *there)
+    assert result.exit_code == 1
+    bad = [line for line in result.output.splitlines() if line.startswith("BAD")]
+    assert "BAD  workers are up: 1 of 3 are" in bad
+    assert len([line for line in bad if "worker w1" in line and "has no mark on" in line]) == 2
+    (never,) = [line for line in bad if "worker w2" in line]
+    assert never.endswith("it has not answered yet. it cannot start: libfoo.so.1")
+    assert not [line for line in result.output.splitlines() if "ok" in line[:3] and "w2" in line]
+    shown = forebay("status", *there).output
+    assert "libfoo.so.1" in shown
+    assert "has no mark on" in shown
+    assert "unfit" in shown
+
+
+def test_doctor_names_the_storage_that_does_not_answer(there, gateway, monkeypatch):
+    (body,) = gateway.core.worker_set._pool.bodies
+    wait = threading.Event()
+    monkeypatch.setattr(body, "check", lambda storage: wait.wait(PATIENCE_S))
+    gateway.core.limits = attrs.evolve(gateway.core.limits, check_s=0.05)
+    result = forebay("doctor", *there)
+    wait.set()
+    assert result.exit_code == 1, result.output
+    assert "worker w0: it answers: no answer from it within 0.05 s" in result.output
+
+
+def test_status_goes_on_watching_when_the_gateway_is_away(gateway, monkeypatch):
+    asked = []
+    target = SimpleNamespace(address=gateway.address)
+    described = gateway.on_loop(gateway.core.describe)
+
+    def call(method, message):
+        asked.append(method)
+        if len(asked) == 2:
+            raise UnreachableError("away", transient=True)
+        if len(asked) == 4:
+            raise KeyboardInterrupt
+        return described
+
+    target.call = call
+    monkeypatch.setattr(inspection, "time", SimpleNamespace(sleep=lambda seconds: None))
+    with pytest.raises(KeyboardInterrupt):
+        inspection.show(target, watch=True, as_json=False)
+    assert len(asked) == 4
 
 
 def test_doctor_goes_on_when_something_is_refused(there, gateway, monkeypatch):
@@ -102,14 +170,16 @@ def test_doctor_goes_on_when_something_is_refused(there, gateway, monkeypatch):
     gateway.on_loop(lambda: gateway.core.scale(0))
     result = forebay("doctor", *there)
     assert result.exit_code == 1, result.output
-    assert "BAD  storage default: it can be examined: no worker is up" in result.output
+    assert "BAD  workers are up: 0 of 0 are" in result.output
+    assert "a job comes back: it is queued after 0.05 s" in result.output
 
 
 class ScriptedDescriptions:
     """Answers `Describe` with one description after another, and repeats the last one."""
 
     def __init__(self, *workers_up, workers=2):
-        self.answers = [{"workers": up, "worker_list": [{}] * workers} for up in workers_up]
+        listed = [{"state": "starting"}] * workers
+        self.answers = [{"workers": up, "worker_list": listed} for up in workers_up]
         self.asked = 0
 
     def call(self, method, message):
@@ -121,9 +191,9 @@ class ScriptedDescriptions:
     ("target", "up", "asked"),
     [
         (ScriptedDescriptions(2), 2, 1),
-        (ScriptedDescriptions(0, 0, 1), 1, 3),
+        (ScriptedDescriptions(0, 1, 2), 2, 3),
         (ScriptedDescriptions(0, workers=0), 0, 1),
-        (ScriptedDescriptions(0), 0, 76),
+        (ScriptedDescriptions(1), 1, 76),
     ],
     ids=["all up", "just begun", "to be none", "never"],
 )
@@ -151,10 +221,16 @@ def test_as_json(there, gateway):
     assert json.loads(forebay("stop", *there, "--json").output)["stops"] is True
 
 
-def test_endpoints_as_json(tmp_path):
-    of = ["--conf", f"spark.forebay.state.dir={tmp_path}", "--json"]
-    added = forebay("endpoints", "add", "10.0.0.1:9461", *of)
-    assert json.loads(added.output) == {"added": ["10.0.0.1:9461"], "removed": []}
+@pytest.fixture
+def settings_of_queries(state_dir, tmp_path, there):
+    settings = {"state.dir": state_dir, "compaction.remote.token-file": there[-1]}
+    return [part for key in settings for part in ("--conf", f"spark.forebay.{key}={settings[key]}")]
+
+
+def test_endpoints_as_json(tmp_path, gateway, settings_of_queries):
+    of = [*settings_of_queries, "--json"]
+    added = forebay("endpoints", "add", gateway.address, *of)
+    assert json.loads(added.output) == {"added": [gateway.address], "removed": []}
     assert json.loads(forebay("endpoints", "list", *of).output) == json.loads(added.output)
     missing = tmp_path / "nonexistent"
     of = ["--conf", f"spark.forebay.state.dir={missing}"]
@@ -175,14 +251,48 @@ def test_the_wrong_token(gateway):
     assert "token" in result.output
 
 
-def test_endpoints(state_dir, storage):
-    place = ["--conf", f"spark.forebay.state.dir={state_dir}"]
-    assert "nothing" in forebay("endpoints", "list", *place).output
-    assert "10.0.0.1:9461" in forebay("endpoints", "add", "10.0.0.1:9461", *place).output
-    removed = forebay("endpoints", "remove", "10.0.0.1:9461", "10.0.0.2:1", *place)
+def test_endpoints(gateway, settings_of_queries):
+    of = settings_of_queries
+    assert "nothing" in forebay("endpoints", "list", *of).output
+    assert (
+        forebay("endpoints", "add", gateway.address, *of).output == f"added    {gateway.address}\n"
+    )
+    removed = forebay("endpoints", "remove", gateway.address, "10.0.0.2:1", *of)
     assert "added" not in removed.output
-    listed = forebay("endpoints", "list", *place)
-    assert listed.output.splitlines() == ["removed  10.0.0.1:9461", "removed  10.0.0.2:1"]
+    listed = forebay("endpoints", "list", *of)
+    assert listed.output.splitlines() == [f"removed  {gateway.address}", "removed  10.0.0.2:1"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"compaction.remote.token-file": "wrong"}, "the token is missing or wrong"),
+        ({"compaction.remote.storage": "other"}, "has no storage 'other', only default"),
+        ({"state.dir": "another"}, "is another directory than"),
+    ],
+)
+def test_only_gateways_that_the_queries_can_use_are_added(
+    gateway, settings_of_queries, tmp_path, changed, complaint
+):
+    (tmp_path / "wrong").write_text("wrong")
+    (tmp_path / "another").mkdir()
+    here = {"wrong": tmp_path / "wrong", "another": tmp_path / "another"}
+    for key, value in changed.items():
+        settings_of_queries += ["--conf", f"spark.forebay.{key}={here.get(value, value)}"]
+    result = forebay("endpoints", "add", gateway.address, *settings_of_queries)
+    assert result.exit_code == 2, result.output
+    assert complaint in result.output.replace("\n", " ")
+    assert "nothing was added" in forebay("endpoints", "list", *settings_of_queries).output
+
+
+def test_what_is_no_gateway_is_not_added(settings_of_queries):
+    stranger = grpc.server(ThreadPoolExecutor(1))
+    port = stranger.add_insecure_port("127.0.0.1:0")
+    stranger.start()
+    result = forebay("endpoints", "add", f"127.0.0.1:{port}", *settings_of_queries)
+    stranger.stop(0).wait()
+    assert result.exit_code == 2
+    assert "is not a gateway of Forebay" in result.output
 
 
 def test_endpoints_of_what():
@@ -220,6 +330,7 @@ def started(monkeypatch, tmp_path):
     reason = "the extra [server] brings Ray, which it imports"
     cluster = pytest.importorskip("forebay_compaction_ray.ray_server.cluster", reason=reason)
     specs = []
+    monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "")  # put back at the end
 
     def start_gateway(spec, **given):
         specs.append(spec)
@@ -248,13 +359,12 @@ def test_workers_demand_a_share_of_a_cluster_but_not_of_a_ray_of_their_own(start
 
 def test_limits_are_what_is_given_and_their_defaults_else(started):
     assert started().limits == GatewayLimits()
-    numbers = ["--slots", "2", "--queue", "0", "--max-job-bytes", "1g", "--max-deaths", "1"]
+    numbers = ["--slots", "2", "--queue", "0", "--max-job-bytes", "1g"]
     times = ["--stall-timeout", "90", "--drain-timeout", "10min"]
     assert started(*numbers, *times).limits == GatewayLimits(
         slots=2,
         queue=0,
         job_bytes=1 << 30,
-        deaths=1,
         stall_timeout_s=90.0,
         drain_timeout_s=600.0,
     )
@@ -288,7 +398,7 @@ def test_mutual_tls_from_the_command_to_the_settings_of_a_job(
     settings = {"token-file": str(tmp_path / "token"), "min-bytes": 0, "connect-timeout": "5s"}
     settings |= {"tls-ca": ca, "request.retries": 0, "request.failure-strategy": "fail"}
     shown = {"tls-cert": cert, "tls-key": key}
-    with running(pool, storages=["default"], security=spec.security) as gateway:
+    with running(pool, storages=["default"], security=spec.security.read()) as gateway:
         options = [{**settings, **more, "address": gateway.address} for more in (shown, {})]
         ended = []
         for given in options:

@@ -13,18 +13,6 @@ from forebay_state_api.keys import KeyGroupRange
 
 
 @in_loop
-async def test_a_prefix_is_used_once():
-    stage = Stage()
-    await stage.up()
-    first = submission()
-    stage.core.submit(first)
-    reused = attrs.evolve(first, job=attrs.evolve(first.job, attempt=2, id="another"))
-    with pytest.raises(RefusedError, match="used before") as refused:
-        stage.core.submit(reused)
-    assert refused.value.fault is CompactionFault.PERMANENT
-
-
-@in_loop
 async def test_a_full_queue_is_a_refusal_that_passes():
     stage = Stage()
     await stage.up()
@@ -104,5 +92,5 @@ async def test_a_job_of_a_format_that_no_worker_has_ends_once_workers_are_up():
     assert await stage.phase(early) is CompactionPhase.QUEUED
     await stage.up()
     view = await stage.core.poll(early)
-    assert (view.phase, view.fault) == (CompactionPhase.FAILED, CompactionFault.PERMANENT)
+    assert (view.phase, view.fault) == (CompactionPhase.FAILED, CompactionFault.TRANSIENT)
     assert view.code == "unknown_format"

@@ -28,15 +28,16 @@ async def test_a_job_goes_to_a_worker_and_ends():
 
 
 @in_loop
-async def test_jobs_wait_in_order_and_learn_their_position():
+async def test_jobs_wait_in_order():
     stage = Stage()
     (worker,) = await stage.up()
     jobs = [await stage.submit(n) for n in (1, 2, 3)]
-    assert [(await stage.core.poll(j)).position for j in jobs] == [0, 0, 1]
     worker.end(jobs[0])
     await settle()
     assert worker.ran == jobs[:2]
-    assert (await stage.core.poll(jobs[2])).position == 0
+    stage.core.abort(jobs[1])
+    await settle()
+    assert worker.ran == jobs
 
 
 @in_loop
@@ -49,34 +50,6 @@ async def test_the_same_submission_is_taken_once():
     again = stage.core.submit(given)
     assert (first.job_id, again.phase) == (again.job_id, CompactionPhase.RUNNING)
     assert len(worker.ran) == 1
-
-
-@in_loop
-async def test_a_later_attempt_stops_the_earlier_one_and_an_earlier_one_is_refused():
-    stage = Stage()
-    workers = await stage.up(2)
-    one = await stage.submit(attempt=1)
-    two = await stage.submit(attempt=2)
-    assert await stage.phase(one) is CompactionPhase.ABORTED
-    assert await stage.phase(two) is CompactionPhase.RUNNING
-    assert sum(one in w.aborted for w in workers) == 1
-    with pytest.raises(RefusedError) as refused:
-        stage.core.submit(submission(attempt=1))
-    assert refused.value.code == "superseded"
-
-
-@in_loop
-async def test_the_late_success_of_a_superseded_attempt_changes_nothing():
-    stage = Stage()
-    workers = await stage.up(2)
-    one = await stage.submit(attempt=1)
-    await settle()
-    worker = next(w for w in workers if one in w.running)
-    worker.aborts_at_once = False
-    await stage.submit(attempt=2)
-    await stage.later(LIMITS.abort_timeout_s + 1)
-    assert worker.killed == [True]
-    assert await stage.phase(one) is CompactionPhase.ABORTED
 
 
 @in_loop
@@ -158,17 +131,142 @@ async def test_a_job_that_nobody_asks_about_is_given_up_after_its_lease():
 
 
 @in_loop
-async def test_a_submission_that_comes_after_its_job_was_given_up_begins_nothing():
+async def test_a_job_that_was_given_up_may_come_again():
     stage = Stage()
     (worker,) = await stage.up()
     late = submission(1)
     stage.core.submit(late)
     await settle()
     await stage.later(late.job.lease_s + 1)
-    with pytest.raises(RefusedError, match="was taken before") as refused:
-        stage.core.submit(late)
-    assert refused.value.fault is CompactionFault.TRANSIENT
-    assert worker.ran == [late.job.id]
+    assert stage.core.submit(late).phase is CompactionPhase.RUNNING
+    await settle()
+    assert worker.ran == [late.job.id] * 2
+
+
+@pytest.mark.parametrize("end", ["failed", "aborted", "lost"])
+@in_loop
+async def test_a_job_that_was_not_done_runs_again_under_its_id(end):
+    stage = Stage()
+    (worker,) = await stage.up()
+    given = submission(1)
+    first = stage.core.submit(given).job_id
+    await settle()
+    match end:
+        case "failed":
+            worker.end(first, CompactionPhase.FAILED, CompactionFault.PERMANENT)
+        case "aborted":
+            stage.core.abort(first)
+        case "lost":
+            worker.die()
+    await settle()
+    assert await stage.phase(first) is CompactionPhase(end)
+    stage.core.submit(given)
+    await settle()
+    assert await stage.phase(first) is CompactionPhase.RUNNING
+    worker.end(first)
+    await settle()
+    assert stage.core.submit(given).phase is CompactionPhase.DONE
+    assert worker.ran == [first] * 2
+
+
+@in_loop
+async def test_the_late_end_of_an_earlier_run_says_nothing_about_the_next():
+    stage = Stage()
+    (worker,) = await stage.up()
+    given = submission(1)
+    stage.core.submit(given)
+    await settle()
+    worker.running = {}  # its process continues although it was killed: a zombie
+    stage.core.worker_set.kill(stage.core.worker_set.workers["w0"], "stalled", "no step")
+    await settle()
+    stage.core.submit(given)
+    await settle()
+    again = worker.running[given.job.id]
+    stage.core.worker_set.workers["w0"].handle.die()
+    await settle()
+    assert again.done()
+    assert await stage.phase(given.job.id) is CompactionPhase.FAILED
+
+
+@in_loop
+async def test_failures_are_forgotten_in_time_whoever_asks():
+    stage = Stage()
+    (worker,) = await stage.up()
+    one = await stage.submit()
+    worker.end(one, CompactionPhase.FAILED, CompactionFault.CORRUPTION)
+    await settle()
+    for _ in range(10):
+        assert await stage.phase(one) is CompactionPhase.FAILED
+        await stage.later(60)
+    assert await stage.phase(one) is CompactionPhase.UNKNOWN
+
+
+@in_loop
+async def test_a_second_opinion_comes_from_another_worker():
+    stage = Stage()
+    workers = await stage.up(2)
+    given = submission(1)
+    stage.core.submit(given)
+    await settle()
+    first = next(w for w in workers if w.ran)
+    first.end(given.job.id, CompactionPhase.FAILED, CompactionFault.CORRUPTION)
+    await settle()
+    view = await stage.core.poll(given.job.id)
+    assert view.worker == f"{first.id}-0"
+    again = attrs.evolve(given, avoid=(view.worker,))
+    stage.core.submit(again)
+    await settle()
+    second = next(w for w in workers if w is not first)
+    assert second.ran == [given.job.id]
+    second.end(given.job.id, CompactionPhase.FAILED, CompactionFault.CORRUPTION)
+    await settle()
+    everybody = tuple(f"{worker.id}-0" for worker in workers)
+    with pytest.raises(RefusedError) as refused:
+        stage.core.submit(attrs.evolve(given, avoid=everybody))
+    assert (refused.value.code, refused.value.fault) == (
+        "no_other_worker",
+        CompactionFault.TRANSIENT,
+    )
+
+
+@in_loop
+async def test_a_second_opinion_is_not_waited_for_when_the_other_worker_is_gone():
+    stage = Stage()
+    first, second = await stage.up(2)
+    await stage.submit(1)
+    await stage.submit(2)
+    waits = attrs.evolve(submission(3), avoid=(f"{first.id}-0",))
+    assert stage.core.submit(waits).phase is CompactionPhase.QUEUED
+    second.up = False
+    second.die()
+    await settle()
+    view = await stage.core.poll(waits.job.id)
+    assert (view.phase, view.fault) == (CompactionPhase.FAILED, CompactionFault.TRANSIENT)
+    assert view.code == "no_other_worker"
+
+
+@in_loop
+async def test_the_work_of_taking_a_job_does_not_grow_with_the_queue():
+    """Counts the workers that are looked at: a scan of the queue would look at them once a job."""
+    stage = Stage(limits=attrs.evolve(LIMITS, queue=10_000, jobs_per_client=10_000))
+    await stage.up()
+    looks = []
+    takers = stage.core.worker_set.takers
+    stage.core.worker_set.takers = lambda demand: looks.append(1) or takers(demand)
+    for number in range(500):
+        stage.core.submit(submission(number))
+    assert len(looks) <= 2 * 500
+
+
+@in_loop
+async def test_clients_learn_limits_and_storages_before_they_submit():
+    stage = Stage()
+    await stage.up()
+    hello = stage.core.hello()
+    assert hello["limits"] == {"inputs": 4, "job_bytes": 10_000, "message_bytes": 4 << 20}
+    assert hello["storages"]["default"]["root"] == "/default"
+    assert hello["storages"]["default"]["mark"] == "mark"
+    assert hello["workers"] == 1
 
 
 @in_loop

@@ -6,13 +6,20 @@ import urllib.request
 
 import grpc
 import pytest
-from compaction_ray_toys import Concatenation, ThreadPool, running, submission
+import trustme
+from compaction_ray_toys import Concatenation, ScriptedStorages, ThreadPool, running, submission
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.prometheus import serve_metrics
-from forebay_compaction_ray.gateway.security import ServerSecurity
+from forebay_compaction_ray.gateway.security import (
+    REREAD_S,
+    CurrentSecurity,
+    SecurityFiles,
+    ServerSecurity,
+)
+from forebay_compaction_ray.gateway.server import reachable
 from forebay_compaction_ray.options import ClientSecurity
 from forebay_compaction_ray.protocol import MESSAGE_BYTES, SERVICE, RefusedError, pack
 from forebay_state_api.contract.compaction_service import CompactionPhase
@@ -43,15 +50,77 @@ def raw(address, method, data, timeout=5.0):
 
 
 def test_a_token(serve):
-    with serve(token="right") as gateway:
+    with serve(tokens=("right",)) as gateway:
         for wrong in (None, "wrong", "right "):
             with pytest.raises(RefusedError, match="token"):
                 asking(gateway.address, token=wrong).hello()
         assert asking(gateway.address, token="right").hello()["state"] == "serving"
 
 
+def test_the_way_from_one_token_to_the_next(serve, tmp_path):
+    file, now = tmp_path / "tokens", [0.0]
+    file.write_text("old\n")
+    files = SecurityFiles(token=str(file))
+    current = CurrentSecurity(files.read, lambda: now[0])
+
+    def admits(gateway, content=None):
+        if content is not None:
+            file.write_text(content)
+            now[0] += REREAD_S
+        found = []
+        for token in ("old", "new"):
+            try:
+                found.append(bool(asking(gateway.address, token=token).hello()))
+            except RefusedError:
+                found.append(False)
+        return found
+
+    with serve(tokens=("old",)) as gateway:
+        gateway.server._security = current
+        assert admits(gateway) == [True, False]
+        assert admits(gateway, "old\nnew\n") == [True, True]
+        assert admits(gateway, "") == [True, True], "a file in the middle of a change"
+        assert admits(gateway, "new\n") == [False, True]
+
+
+@pytest.mark.parametrize("content", ["", "\n \n", "a b\n", "sch\u00f6n\n"])
+def test_files_without_tokens(tmp_path, content):
+    (tmp_path / "tokens").write_text(content)
+    with pytest.raises(ConfigurationError, match="holds no tokens"):
+        SecurityFiles(token=str(tmp_path / "tokens")).read()
+
+
+def test_orders_of_operators_are_recorded_before_they_are_carried_out(serve):
+    orders = []
+
+    async def record(**order):
+        orders.append((order, gateway.core.hello()["state"]))
+
+    with serve() as gateway:
+        gateway.server._record = record
+        asked = asking(gateway.address)
+        asked.call("Scale", {"workers": 2})
+        asked.call("Drain", {})
+        asked.call("Stop", {})
+    assert orders == [
+        ({"workers": 2}, "serving"),
+        ({"draining": True}, "serving"),
+        ({"stopping": True}, "draining"),
+    ]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_the_address_of_all_interfaces_is_one_that_clients_can_use(host):
+    assert reachable(host) not in ("", host)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "10.1.2.3"])
+def test_the_address_of_one_interface_stays(host):
+    assert reachable(host) == host
+
+
 def test_the_administrators_token(serve):
-    with serve(token="user", admin_token="admin") as gateway:
+    with serve(tokens=("user",), admin_tokens=("admin",)) as gateway:
         user, admin = (asking(gateway.address, token=t) for t in ("user", "admin"))
         assert user.hello()["workers"] == 1
         for method in ("Scale", "Drain", "Stop"):
@@ -77,11 +146,11 @@ def test_what_would_be_open_to_a_network_is_refused(security, host):
 
 
 def test_another_interface_is_fine_with_a_token():
-    ServerSecurity(token="t").check("0.0.0.0")
+    ServerSecurity(tokens=("t",)).check("0.0.0.0")
 
 
 def test_secrets_are_in_no_repr():
-    assert "hush" not in repr(ServerSecurity(token="hush", admin_token="hush"))
+    assert "hush" not in repr(ServerSecurity(tokens=("hush",), admin_tokens=("hush",)))
     assert "hush" not in repr(ClientSecurity(token="hush"))
 
 
@@ -169,8 +238,8 @@ def test_a_port_is_listened_on_once(serve, state_dir):
             from forebay_compaction_ray.gateway.core import GatewayCore
             from forebay_compaction_ray.gateway.server import GatewayServer
 
-            core = GatewayCore(ThreadPool({}, {}), LIMITS, storages=[])
-            server = GatewayServer(core, ServerSecurity(), stop=lambda: None)
+            core = GatewayCore(ThreadPool({}, {}), LIMITS, storages=ScriptedStorages())
+            server = GatewayServer(core, ServerSecurity, stop=lambda: None)
             with pytest.raises(ConfigurationError, match="listen"):
                 await server.start("127.0.0.1", port)
 
@@ -191,8 +260,6 @@ def test_a_job_that_is_done_is_released_with_the_answer_on_request(serve, by):
             view = asked.poll(given.job.id, 5.0, forget=True)
         assert view.phase is CompactionPhase.DONE
         assert asked.poll(given.job.id).phase is CompactionPhase.UNKNOWN
-        with pytest.raises(RefusedError, match="taken before"):
-            asked.submit(given)
 
 
 @pytest.mark.usefixtures("storage")
@@ -216,15 +283,6 @@ def test_a_job_that_waits_or_failed_is_not_released_with_the_answer(serve):
         waits = submission(1)
         assert asked.submit(waits, forget=True).phase is CompactionPhase.QUEUED
         assert asked.poll(waits.job.id, forget=True).phase is CompactionPhase.QUEUED
-
-
-def test_progress_and_position_are_told(serve):
-    with serve() as gateway:
-        gateway.on_loop(lambda: gateway.core.scale(0))
-        asked = asking(gateway.address)
-        first, second = (asked.submit(submission(n)) for n in (1, 2))
-        assert (first.position, second.position) == (0, 1)
-        assert asked.poll(second.job_id, 0.01).position == 1
 
 
 def test_numbers_for_prometheus(serve):
@@ -282,12 +340,25 @@ def pems(pem_files):
 
 
 def test_tls(serve, pems):
-    with serve(certificate=pems["one.pem"], key=pems["one.key"], token="t") as gateway:
+    with serve(certificate=pems["one.pem"], key=pems["one.key"], tokens=("t",)) as gateway:
         assert asking(gateway.address, ca=pems["ca.pem"], token="t").hello()
         with pytest.raises(RefusedError, match="token"):
             asking(gateway.address, ca=pems["ca.pem"]).hello()
         with pytest.raises(UnreachableError):
             asking(gateway.address, token="t").hello()
+
+
+def test_a_certificate_is_replaced_while_the_gateway_serves(serve, pems):
+    other = trustme.CA()
+    own = other.issue_cert("127.0.0.1")
+    with serve(certificate=pems["one.pem"], key=pems["one.key"]) as gateway:
+        assert asking(gateway.address, ca=pems["ca.pem"]).hello()
+        gateway.security = ServerSecurity(
+            certificate=own.cert_chain_pems[0].bytes(), key=own.private_key_pem.bytes()
+        )
+        assert asking(gateway.address, ca=other.cert_pem.bytes()).hello()
+        with pytest.raises(UnreachableError):
+            asking(gateway.address, ca=pems["ca.pem"]).hello()
 
 
 def test_mutual_tls(serve, pems):

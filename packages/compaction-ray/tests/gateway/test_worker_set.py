@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import attrs
 import pytest
-from compaction_ray_toys import LIMITS, Stage, in_loop, settle
+from compaction_ray_toys import LIMITS, Stage, in_loop, settle, submission
 
-from forebay_compaction_ray.gateway.workers import round_robin
+from forebay_compaction_ray.gateway.workers import least_occupied, round_robin
 from forebay_compaction_ray.messages import JobProgress
+from forebay_compaction_ray.protocol import RefusedError
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
 
 
@@ -52,6 +55,25 @@ async def test_work_that_kills_two_workers_gets_no_third():
     third = await stage.core.poll(await stage.submit(attempt=3))
     assert (third.code, third.fault) == ("worker_crashed", CompactionFault.TRANSIENT)
     assert len(worker.ran) == 2
+    assert "for 10 minutes" in third.message
+    await stage.later(LIMITS.deaths_s)
+    assert await stage.phase(await stage.submit(attempt=4)) is CompactionPhase.RUNNING
+
+
+@in_loop
+async def test_nodes_that_were_lost_under_a_work_say_nothing_about_it():
+    stage = Stage()
+    first, second, _ = await stage.up(3)
+    for worker in (first, second):
+        job_id = await stage.submit()
+        running = next(w for w in stage.pool.workers if w.running)
+        stage.pool.lost.add(running.node_id)  # Ray finds out after the worker's connection breaks
+        running.up = False
+        running.die()
+        await stage.later(LIMITS.ping_every_s)
+        assert worker.killed == []
+        assert await stage.phase(job_id) is not CompactionPhase.RUNNING
+    assert await stage.phase(await stage.submit()) is CompactionPhase.RUNNING
 
 
 @in_loop
@@ -199,6 +221,119 @@ async def test_round_robin_gives_each_its_turn():
     await stage.submit(2, size=1)
     await stage.submit(3, size=1)
     assert (len(first.ran), len(second.ran)) == (2, 1)
+
+
+@pytest.mark.parametrize("policy", [round_robin, least_occupied])
+@in_loop
+async def test_a_new_worker_takes_its_turn_and_no_more(policy):
+    stage = Stage(policy=policy)
+    first, second = await stage.up(2)
+
+    async def run(count):
+        for number in range(count):
+            job_id = await stage.submit(number)
+            next(w for w in stage.pool.workers if job_id in w.running).end(job_id)
+            await settle()
+
+    await run(10)
+    third = (await stage.up(3))[2]
+    await run(9)
+    assert (len(first.ran), len(second.ran), len(third.ran)) == (8, 8, 3)
+
+
+@in_loop
+async def test_a_worker_without_the_storage_takes_no_jobs_and_says_why():
+    stage = Stage()
+    stage.core.scale(2)
+    blind, sees = stage.pool.workers
+    blind.marks = {}
+    await settle()
+    assert stage.core.hello()["workers"] == 1
+    for number in range(3):
+        await stage.submit(number)
+    assert (blind.ran, len(sees.ran)) == ([], 1)
+    shown = stage.core.describe()["worker_list"][0]
+    assert (shown["state"], shown["problems"]) == ("unfit", {"default": "not mounted"})
+    assert shown["error"] == "storage default: not mounted"
+    assert await stage.core.check("default", "w0") == {"it is the gateway's storage": "not mounted"}
+    blind.marks = {"default": "mark"}
+    await stage.later(LIMITS.ping_every_s)
+    assert len(blind.ran) == 1
+
+
+@in_loop
+async def test_no_job_waits_for_workers_none_of_which_has_the_storage():
+    stage = Stage()
+    stage.core.scale(1)
+    stage.pool.workers[0].marks = {}
+    early = await stage.submit()
+    view = await stage.core.poll(early)
+    assert (view.phase, view.code) == (CompactionPhase.FAILED, "no_storage")
+    assert view.fault is CompactionFault.TRANSIENT
+    with pytest.raises(RefusedError, match="not mounted") as refused:
+        stage.core.submit(submission(2))
+    assert (refused.value.code, refused.value.fault) == ("no_storage", CompactionFault.TRANSIENT)
+
+
+@in_loop
+async def test_a_storage_that_the_gateway_cannot_read_is_read_again():
+    stage = Stage()
+    stage.storages.troubles["default"] = "throttled"
+    (worker,) = await stage.up()
+    hello = stage.core.hello()
+    assert (hello["workers"], hello["storages"]["default"]["problem"]) == (0, "throttled")
+    stage.storages.troubles.clear()
+    await stage.later(LIMITS.ping_every_s)
+    assert stage.core.hello()["workers"] == 1
+    await stage.submit()
+    assert len(worker.ran) == 1
+
+
+@in_loop
+async def test_the_last_error_of_a_worker_is_shown():
+    stage = Stage()
+    stage.core.scale(2)
+    never, other = stage.pool.workers
+    never.fault = ImportError("libfoo.so.1: cannot open shared object file")
+    await settle()
+
+    def shown(index):
+        found = stage.core.describe()["worker_list"][index]
+        return found["state"], found["error"]
+
+    assert shown(0) == ("starting", f"it cannot start: {never.fault}")
+    assert shown(1) == ("ready", "")
+    job_id = await stage.submit()
+    other.end(job_id, CompactionPhase.FAILED, CompactionFault.TRANSIENT, message="OOM")
+    await settle()
+    assert shown(1) == ("ready", "a job failed: OOM")
+    never.fault = None
+    await stage.later(1)
+    assert shown(0)[0] == "ready"
+
+
+@in_loop
+async def test_only_jobs_that_were_done_count_as_done():
+    stage = Stage()
+    (worker,) = await stage.up()
+    worker.end(await stage.submit(1))
+    await settle()
+    worker.end(await stage.submit(2), CompactionPhase.FAILED, CompactionFault.TRANSIENT)
+    await settle()
+    stage.core.abort(await stage.submit(3))
+    await settle()
+    await stage.submit(4)
+    worker.die()
+    await settle()
+    assert stage.core.describe()["worker_list"][0]["done"] == 1
+
+
+@in_loop
+async def test_a_check_of_a_storage_that_does_not_answer_says_so():
+    stage = Stage(limits=attrs.evolve(LIMITS, check_s=0.01))
+    (worker,) = await stage.up()
+    worker.check = lambda _: asyncio.Event().wait()
+    assert await stage.core.check("default") == {"it answers": "no answer from it within 0.01 s"}
 
 
 @pytest.mark.parametrize("paused_s", [70.0, 3600.0])

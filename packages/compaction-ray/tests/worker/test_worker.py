@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 
 import pytest
 from compaction_ray_toys import PATIENCE_S, Concatenation, submission
 
+import forebay_compaction_ray.worker.body
+from forebay_compaction_ray import storage_mark
 from forebay_compaction_ray.worker.body import WorkerBody, WorkerStorage
 from forebay_compaction_ray.worker.guard import JobStorage, Traffic
 from forebay_compaction_ray.worker.noop_compactor import NoopCompactor
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
-from forebay_state_api.errors import CorruptStateError, PluginError, StorageError
+from forebay_state_api.errors import (
+    ConfigurationError,
+    CorruptStateError,
+    PluginError,
+    StorageError,
+)
 
 
 @pytest.fixture
@@ -34,10 +42,38 @@ def begun(body, given):
 
 
 def test_what_it_is(body):
-    info = body.describe()
+    info = body.describe({})
     assert info.formats == ("nothing-1", "toy")
-    assert (info.boot, body.describe().boot) == (info.boot, info.boot)
+    assert (info.boot, body.describe({}).boot) == (info.boot, info.boot)
     assert info.pid > 0
+
+
+def test_a_worker_compares_the_marks_of_its_storages(body, storage):
+    assert "has no mark" in body.describe({"default": "a"}).problems["default"]
+    mark = storage_mark.put(storage)
+    assert body.describe({"default": mark}).problems == {}
+    assert "has another mark" in body.describe({"default": "a"}).problems["default"]
+
+
+def test_a_storage_that_cannot_be_read_is_named_by_its_error():
+    def refuse(url, options):
+        raise ConfigurationError("no credentials")
+
+    body = WorkerBody({"default": WorkerStorage("s3://b")}, compactors=dict, open_=refuse)
+    assert body.describe({"default": "a"}).problems == {"default": "no credentials"}
+    assert body.check("default") == {"it can be opened": "no credentials"}
+    outcome = body.run(submission())
+    assert (outcome.phase, outcome.fault) == (CompactionPhase.FAILED, CompactionFault.TRANSIENT)
+
+
+def test_plugins_that_cannot_be_imported_are_an_answer_and_no_silence(monkeypatch):
+    def broken():
+        raise PluginError("toy_of_tests: libfoo.so.1")
+
+    monkeypatch.setattr(forebay_compaction_ray.worker.body, "plugins", broken)
+    body = WorkerBody({"default": WorkerStorage("/x")})
+    with pytest.raises(PluginError, match="libfoo"):
+        body.describe({})
 
 
 def test_a_job_is_done_and_counted(body, storage):
@@ -76,6 +112,7 @@ def test_aborting_a_job_that_runs_and_one_that_is_still_to_come(body, compactor)
     early = submission(2)
     body.abort(early.job.id)
     assert body.run(early).phase is CompactionPhase.ABORTED
+    assert body.run(early).phase is CompactionPhase.DONE
 
 
 @pytest.mark.parametrize(
@@ -85,7 +122,14 @@ def test_aborting_a_job_that_runs_and_one_that_is_still_to_come(body, compactor)
         (CorruptStateError("altered"), CompactionFault.CORRUPTION),
         (PluginError("odd"), CompactionFault.PERMANENT),
         (ZeroDivisionError(), CompactionFault.PERMANENT),
-        (MemoryError(), CompactionFault.PERMANENT),
+        (MemoryError(), CompactionFault.TRANSIENT),
+        (OSError(errno.EMFILE, "Too many open files"), CompactionFault.TRANSIENT),
+        (OSError(errno.ENOSPC, "No space left on device"), CompactionFault.TRANSIENT),
+        (PermissionError(errno.EACCES, "denied"), CompactionFault.TRANSIENT),
+        (ConnectionResetError(), CompactionFault.TRANSIENT),
+        (TimeoutError("slow"), CompactionFault.TRANSIENT),
+        (RuntimeError("can't start new thread"), CompactionFault.TRANSIENT),
+        (ConfigurationError("no credentials"), CompactionFault.TRANSIENT),
     ],
 )
 def test_faults_are_told_apart(body, compactor, raised, fault):

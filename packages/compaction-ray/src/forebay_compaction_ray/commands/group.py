@@ -13,6 +13,7 @@ from forebay_compaction_ray.commands.limits import limit_options
 from forebay_state_api.commands.conf_options import conf_options
 from forebay_state_api.commands.report import json_option, print_json
 from forebay_state_api.commands.state_directory import state_directory
+from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.settings import Settings
 
@@ -67,9 +68,9 @@ def compaction() -> None:
     help="Other resources of the cluster that a worker takes.",
 )
 @limit_options
-@click.option("--token-file", type=click.Path(), help="File with the token that clients send.")
+@click.option("--token-file", type=click.Path(), help="File with the tokens that admit clients.")
 @click.option(
-    "--admin-token-file", type=click.Path(), help="File with the token for scale, drain, stop."
+    "--admin-token-file", type=click.Path(), help="File with the tokens for scale, drain, stop."
 )
 @click.option("--tls-cert", type=click.Path(), help="PEM file; enables TLS.")
 @click.option("--tls-key", type=click.Path(), help="PEM file.")
@@ -134,7 +135,7 @@ def stop(gateway: inspection.GatewayTarget, *, as_json: bool) -> None:
 @compaction.command("doctor")
 @inspection.gateway_options
 def doctor(gateway: inspection.GatewayTarget, *, as_json: bool) -> None:
-    """Check versions, every storage, and the round trip of a job."""
+    """Check every worker, what each sees of every storage, and the round trip of a job."""
     if not inspection.report(gateway, as_json=as_json):
         raise click.exceptions.Exit(1)
 
@@ -152,8 +153,14 @@ _addresses = click.argument("addresses", nargs=-1, required=True, metavar="IP:PO
 @json_option
 @conf_options
 def add(settings: Settings, addresses: tuple[str, ...], *, as_json: bool) -> None:
-    """Make running queries use these gateways too, within ten seconds."""
-    _show(_endpoints(settings).add(*addresses), as_json=as_json)
+    """Make running queries use these gateways too, within ten seconds.
+
+    Each one is asked first, with the token, certificates and storage name of the settings.
+    """
+    found = _state_directory(settings)
+    for address in addresses:
+        inspection.check_endpoint(address, settings.options_of("compaction.remote"), found)
+    _show(Endpoints(found).add(*addresses), as_json=as_json)
 
 
 @endpoints.command("remove")
@@ -162,7 +169,7 @@ def add(settings: Settings, addresses: tuple[str, ...], *, as_json: bool) -> Non
 @conf_options
 def remove(settings: Settings, addresses: tuple[str, ...], *, as_json: bool) -> None:
     """Stop running queries from submitting to these gateways, within ten seconds."""
-    _show(_endpoints(settings).remove(*addresses), as_json=as_json)
+    _show(Endpoints(_state_directory(settings)).remove(*addresses), as_json=as_json)
 
 
 @endpoints.command("list")
@@ -170,15 +177,15 @@ def remove(settings: Settings, addresses: tuple[str, ...], *, as_json: bool) -> 
 @conf_options
 def list_endpoints(settings: Settings, *, as_json: bool) -> None:
     """Show the added and the removed gateways."""
-    _show(_endpoints(settings).read(), as_json=as_json)
+    _show(Endpoints(_state_directory(settings)).read(), as_json=as_json)
 
 
-def _endpoints(settings: Settings) -> Endpoints:
+def _state_directory(settings: Settings) -> ObjectStorage:
     if settings["state.dir"] is None:
         raise ConfigurationError(
             "which state directory? Pass --conf spark.forebay.state.dir=URL, or a properties file"
         )
-    return Endpoints(state_directory(settings["state.dir"], settings))
+    return state_directory(settings["state.dir"], settings)
 
 
 def _show(found: EndpointList, *, as_json: bool) -> None:

@@ -16,8 +16,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from forebay_compaction_ray import storage_mark
 from forebay_compaction_ray.addresses import address_of
-from forebay_compaction_ray.client.gateway import Gateway
+from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
 from forebay_compaction_ray.messages import Submission
 from forebay_compaction_ray.options import ClientSecurity
 from forebay_compaction_ray.protocol import RefusedError
@@ -25,6 +26,8 @@ from forebay_compaction_ray.worker.body import EXAMINED
 from forebay_state_api.commands.report import console, json_option, print_json
 from forebay_state_api.contract.compaction_job import CompactionJob
 from forebay_state_api.contract.compaction_service import CompactionPhase
+from forebay_state_api.contract.object_storage import ObjectStorage
+from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.versions.layout import compaction_prefix
 
@@ -76,6 +79,34 @@ def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
     return asked
 
 
+def check_endpoint(address: str, remote: Mapping[str, Any], storage: ObjectStorage) -> None:
+    """Raise an error unless queries of the state directory could use the gateway at an address.
+
+    ``remote`` are the client's settings, without their prefix.
+    """
+    security = ClientSecurity.of(
+        token_file=remote["token-file"],
+        ca=remote["tls-ca"],
+        certificate=remote["tls-cert"],
+        key=remote["tls-key"],
+    )
+    gateway, name = Gateway(address_of(address), security, timeout_s=_TIMEOUT_S), remote["storage"]
+    try:
+        storages = gateway.hello()["storages"]
+    finally:
+        gateway.close()
+    if (found := storages.get(name)) is None:
+        raise ConfigurationError(
+            f"the gateway {address} has no storage {name!r}, only {', '.join(storages)}: set "
+            "spark.forebay.compaction.remote.storage, also for the queries"
+        )
+    if (mark := storage_mark.read(storage)) is None or found["mark"] != mark:
+        raise ConfigurationError(
+            f"the storage {name!r} of the gateway {address} is {found['root']}, which is another "
+            f"directory than {storage.url}. {found['problem']}".rstrip()
+        )
+
+
 def show(asked: GatewayTarget, *, watch: bool = False, as_json: bool) -> None:
     """Print workers, queue and rates; with ``watch`` repeatedly."""
     before = asked.call("Describe", {})
@@ -88,7 +119,11 @@ def show(asked: GatewayTarget, *, watch: bool = False, as_json: bool) -> None:
     with Live(_shown(asked.address, before, before, 0.0), auto_refresh=False) as live:
         while True:
             time.sleep(1.0)
-            now = asked.call("Describe", {})
+            try:
+                now = asked.call("Describe", {})
+            except UnreachableError as error:  # a gateway that was killed comes back
+                live.update(Text(str(error)), refresh=True)
+                continue
             live.update(_shown(asked.address, now, before, 1.0), refresh=True)
             before = now
 
@@ -97,7 +132,17 @@ def _shown(
     address: str, now: Mapping[str, Any], before: Mapping[str, Any], seconds: float
 ) -> Group:
     summary = (Text(line, no_wrap=True) for line in _summary(address, now, before, seconds))
-    return Group(*summary, _table(now))
+    return Group(*summary, _table(now), *map(Text, _troubles(now)))
+
+
+def _troubles(now: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each storage that cannot be used, and for the last error of each worker."""
+    for name, storage in now["storages"].items():
+        if storage["problem"]:
+            yield f"storage {name} ({storage['root']}): {storage['problem']}"
+    for worker in now["worker_list"]:
+        if worker["error"]:
+            yield f"{worker['id']}, {worker['error_age_s']:.0f} s ago: {worker['error']}"
 
 
 def _table(now: Mapping[str, Any]) -> Table:
@@ -111,7 +156,7 @@ def _table(now: Mapping[str, Any]) -> Table:
             worker["node"] or "-",
             str(worker["pid"] or "-"),
             str(len(worker["jobs"])),
-            str(worker["given"] - len(worker["jobs"])),
+            str(worker["done"]),
             _bytes(worker["remaining"]),
         )
     return table
@@ -154,29 +199,45 @@ class Finding:
 
 
 def examine(asked: GatewayTarget) -> Iterator[Finding]:
-    """Check versions, every storage, and the round trip of a job."""
+    """Check all workers, what each of them sees of each storage, and the round trip of a job."""
     described = _described(asked)
     serving = described["state"] == "serving"
+    workers = _staying(described)
+    up = [worker for worker in workers if worker["state"] == "ready"]
     yield Finding("the gateway takes jobs", _unless(serving, "it is draining"))
-    yield Finding("workers are up", _unless(described["workers"] > 0, "no worker is"))
-    own = importlib.metadata.version("forebay-compaction-ray")
-    for worker in described["worker_list"]:
-        other = worker["version"]
-        wrong = "" if other in ("", own) else f"it has {other}, this side {own}"
-        yield Finding(f"worker {worker['id']} has the release of this side", wrong)
-    for storage in described["storages"]:
+    all_up = bool(workers) and len(up) == len(workers)
+    yield Finding("workers are up", _unless(all_up, f"{len(up)} of {len(workers)} are"))
+    for worker in workers:
+        yield Finding(f"worker {worker['id']} is up, with the release of this side", _wrong(worker))
+    for name, storage in described["storages"].items():
+        what = f"storage {name} ({storage['root']})"
+        yield Finding(f"{what}: the gateway has it", storage["problem"])
         if serving:
-            back = _round_trip(asked, storage)
-            yield Finding(f"storage {storage}: a job comes back", back)
-        for promise, problem in _promises(asked, storage).items():
-            yield Finding(f"storage {storage}: {promise}", problem)
+            yield Finding(f"{what}: a job comes back", _round_trip(asked, name))
+        for worker in workers:
+            if worker["version"]:
+                for promise, problem in _promises(asked, name, worker["id"]).items():
+                    yield Finding(f"{what}, worker {worker['id']}: {promise}", problem)
+
+
+def _staying(described: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [worker for worker in described["worker_list"] if worker["state"] != "draining"]
+
+
+def _wrong(worker: Mapping[str, Any]) -> str:
+    own, other = importlib.metadata.version("forebay-compaction-ray"), worker["version"]
+    if not other:
+        return f"it has not answered yet. {worker['error']}".strip()
+    if other != own:
+        return f"it has {other}, this side {own}"
+    return _unless(worker["state"] == "ready", f"it is {worker['state']}. {worker['error']}")
 
 
 def _described(asked: GatewayTarget) -> dict[str, Any]:
-    """Wait for a worker to be up, at most `_START_S`; return the gateway's description."""
+    """Wait for all workers to be up, at most `_START_S`; return the gateway's description."""
     deadline = time.monotonic() + _START_S
     described = asked.call("Describe", {})
-    while described["worker_list"] and not described["workers"] and time.monotonic() < deadline:
+    while described["workers"] < len(_staying(described)) and time.monotonic() < deadline:
         time.sleep(0.2)
         described = asked.call("Describe", {})
     return described
@@ -203,13 +264,16 @@ def _round_trip(asked: GatewayTarget, storage: str) -> str:
     if not view.phase.ended:
         view = asked.gateway.poll(number, _ROUND_TRIP_S)
     asked.gateway.release(number)
-    return "" if view.phase is CompactionPhase.DONE else f"{view.phase.value} {view.message}"
+    if not view.phase.ended:
+        return f"it is {view.phase.value} after {_ROUND_TRIP_S:g} s"
+    return "" if view.phase is CompactionPhase.DONE else f"{view.phase.value}: {view.message}"
 
 
-def _promises(asked: GatewayTarget, storage: str) -> dict[str, str]:
+def _promises(asked: GatewayTarget, storage: str, worker: str) -> dict[str, str]:
     """Return a worker's check of a storage: promise → the problem with it."""
     try:
-        found: dict[str, str] = asked.call("Check", {"storage": storage})["found"]
+        asked_for = {"storage": storage, "worker": worker}
+        found: dict[str, str] = asked.call("Check", asked_for)["found"]
     except RefusedError as refused:
         return {"it can be examined": str(refused)}
     return found

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import click
 
-from forebay_compaction_ray.gateway.security import ServerSecurity
-from forebay_compaction_ray.options import read_bytes, read_token
+from forebay_compaction_ray.gateway.security import SecurityFiles
+from forebay_compaction_ray.ray_server.spec import LOCAL, GatewaySpec
 from forebay_compaction_ray.worker.body import WorkerStorage
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.storage.urls import located
-
-if TYPE_CHECKING:
-    from forebay_compaction_ray.ray_server.spec import GatewaySpec
 
 
 def start(
@@ -28,13 +26,6 @@ def start(
     given: Mapping[str, Any],
 ) -> None:
     """Start a gateway; the command documents the arguments."""
-    try:
-        from forebay_compaction_ray.ray_server.cluster import LOCAL, connected, start_gateway
-        from forebay_compaction_ray.ray_server.spec import GatewaySpec
-    except ImportError as error:
-        raise ConfigurationError(
-            "Ray is not installed here: pip install 'forebay-compaction-ray[server]'"
-        ) from error
     spec = GatewaySpec(
         host=given["host"],
         port=given["port"],
@@ -47,10 +38,18 @@ def start(
         limits=given["limits"],
         security=_security(given),
     )
-    spec.security.check(spec.host)
+    spec.security.read().check(spec.host)
     own = ray == LOCAL
     if own:
         spec = without_demands(spec)
+        # Ray reads it when it is imported; without it, its own ports listen on all interfaces.
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    try:
+        from forebay_compaction_ray.ray_server.cluster import connected, start_gateway
+    except ImportError as error:
+        raise ConfigurationError(
+            "Ray is not installed here: pip install 'forebay-compaction-ray[server]'"
+        ) from error
     with connected(ray, cpus=given["workers"]):
         actor, address = start_gateway(spec, name=given["name"], detached=not own)
         if address_file is not None:
@@ -121,12 +120,15 @@ def _resources(given: Sequence[str]) -> dict[str, float]:
         raise ConfigurationError(f"--worker-resource expects NAME=NUMBER: {error}") from error
 
 
-def _security(given: Mapping[str, Any]) -> ServerSecurity:
-    token, admin = given["token_file"], given["admin_token_file"]
-    return ServerSecurity(
-        token=None if token is None else read_token(token),
-        admin_token=None if admin is None else read_token(admin),
-        certificate=read_bytes(given["tls_cert"]),
-        key=read_bytes(given["tls_key"]),
-        client_ca=read_bytes(given["tls_client_ca"]),
+def _security(given: Mapping[str, Any]) -> SecurityFiles:
+    return SecurityFiles(
+        token=_absolute(given["token_file"]),
+        admin_token=_absolute(given["admin_token_file"]),
+        certificate=_absolute(given["tls_cert"]),
+        key=_absolute(given["tls_key"]),
+        client_ca=_absolute(given["tls_client_ca"]),
     )
+
+
+def _absolute(path: str | None) -> str | None:
+    return None if path is None else str(Path(path).expanduser().absolute())

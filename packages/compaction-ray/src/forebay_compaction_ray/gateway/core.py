@@ -7,32 +7,36 @@ Everything runs on one event loop. The clock is a function, and all time-depende
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import secrets
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
-from cachetools import FIFOCache, LRUCache
+from cachetools import TTLCache
 
 from forebay_compaction_ray.events import EVENTS
 from forebay_compaction_ray.gateway.admission import check_submission
 from forebay_compaction_ray.gateway.clock import WakingClock
+from forebay_compaction_ray.gateway.job_queue import JobQueue
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.metrics import DROPPED, Metrics
 from forebay_compaction_ray.gateway.pool import Pool, WorkerLostError
+from forebay_compaction_ray.gateway.storages import GatewayStorages
 from forebay_compaction_ray.gateway.worker_set import WorkerSet
 from forebay_compaction_ray.gateway.workers import GatewayJob, Policy, Worker, least_occupied
 from forebay_compaction_ray.messages import JobView, Outcome, Submission
-from forebay_compaction_ray.protocol import permanent, transient
+from forebay_compaction_ray.protocol import MESSAGE_BYTES, permanent, transient
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
 
 _log = logging.getLogger(__name__)
 
 _BUSY_RETRY_S: Final = 1.0
 _DEATHS_REMEMBERED: Final = 4096
-_IDS_REMEMBERED: Final = 16384
+_AGAIN: Final = frozenset({CompactionPhase.FAILED, CompactionPhase.ABORTED, CompactionPhase.LOST})
+"""Ends after which a job may be submitted again: each run writes names of its own."""
 _FATAL: Final = frozenset({"died", "silent", "stalled"})
 """Causes of a worker's end that the work may have triggered."""
 _LATE_TICKS: Final = 2
@@ -44,8 +48,8 @@ _FORGOTTEN_AT_ONCE: Final = 32
 class GatewayCore:
     """Takes jobs, gives them to workers, and tracks their state.
 
-    A job ends once: as done, failed, aborted, or lost with its worker. It is never given to a
-    second worker; its owner may submit it again under another id and prefix.
+    A job ends as done, failed, aborted, or lost with its worker. The gateway never gives it to a
+    second worker by itself; unless it is done, its owner may submit it again.
     """
 
     def __init__(
@@ -53,27 +57,30 @@ class GatewayCore:
         pool: Pool,
         limits: GatewayLimits,
         *,
-        storages: Collection[str],
+        storages: GatewayStorages,
         policy: Policy = least_occupied,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Begin without workers: see `scale`."""
         self.boot: Final = secrets.token_hex(8)
         self.limits: Final = limits
-        self.storages: Final = tuple(sorted(storages))
+        self.storages: Final = storages
         self.metrics: Final = Metrics()
+        self._pool: Final = pool
         self._policy: Final = policy
         self._clock: Final = clock
         self._awake: Final = WakingClock(clock, _LATE_TICKS * limits.ping_every_s)
         """The clock that measures workers."""
         self._jobs: dict[str, GatewayJob] = {}
-        self._by_work: defaultdict[str, list[GatewayJob]] = defaultdict(list)
         self._active: Counter[str] = Counter()
         """Number of jobs that have not ended, by client."""
-        self._queue: list[GatewayJob] = []
-        self._deaths: LRUCache[str, int] = LRUCache(_DEATHS_REMEMBERED)
-        self._forgotten: FIFOCache[str, None] = FIFOCache(_IDS_REMEMBERED)
-        """Ids of jobs that were taken: a late submission must not start one again."""
+        self._queue: Final = JobQueue()
+        self._numbers: Final = itertools.count()
+        self._turns: Final = itertools.count(1)
+        self._deaths: TTLCache[str, tuple[str, ...]] = TTLCache(
+            _DEATHS_REMEMBERED, limits.deaths_s, timer=clock
+        )
+        """Work → the nodes on which workers died at it."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining_s: float | None = None
         self._closed = False
@@ -82,6 +89,7 @@ class GatewayCore:
         self.worker_set: Final = WorkerSet(
             pool,
             limits,
+            storages,
             clock=self._awake,
             metrics=self.metrics,
             spawn=self._spawn,
@@ -97,8 +105,13 @@ class GatewayCore:
             "boot": self.boot,
             "state": "serving" if self._draining_s is None else "draining",
             "formats": sorted(self.worker_set.formats),
-            "storages": list(self.storages),
+            "storages": self.storages.to_plain(),
             "workers": self.worker_set.ready,
+            "limits": {
+                "inputs": self.limits.inputs,
+                "job_bytes": self.limits.job_bytes,
+                "message_bytes": MESSAGE_BYTES,
+            },
         }
 
     def hear(self, events: Mapping[str, Any]) -> None:
@@ -111,16 +124,16 @@ class GatewayCore:
                 self.metrics.add(name, count, **labels)
 
     def submit(self, submission: Submission) -> JobView:
-        """Take a job; for a job that is already known, only return its state.
+        """Take a job; if it waits, runs or is done here, only return its state.
 
         Raises `RefusedError`.
         """
         try:
             known = self._jobs.get(submission.job.id)
-            if known is not None and known.submission.job.attempt == submission.job.attempt:
+            if known is not None and known.phase not in _AGAIN:
                 known.asked_s = self._clock()
-                return self._view(known)
-            return self._view(self._take(submission, known))
+                return known.view(boot=self.boot)
+            return self._take(submission).view(boot=self.boot)
         except Exception as refused:
             self.metrics.add("jobs_rejected_total", reason=getattr(refused, "code", "error"))
             raise
@@ -142,7 +155,7 @@ class GatewayCore:
             except TimeoutError:
                 pass  # the job continues: the answer holds its state
             entry.asked_s = self._clock()
-        return self._view(entry)
+        return entry.view(boot=self.boot)
 
     def abort(self, job_id: str, cause: str = "asked") -> JobView:
         """Ask a job to stop; an unknown job counts as stopped."""
@@ -150,19 +163,18 @@ class GatewayCore:
         if entry is None:
             return JobView(job_id=job_id, phase=CompactionPhase.UNKNOWN, boot=self.boot)
         self._abort(entry, cause)
-        return self._view(entry)
+        return entry.view(boot=self.boot)
 
     def acknowledge(self, job_id: str) -> None:
         """Forget a job whose owner has learned that it is done, unless others ask about it too."""
         entry = self._jobs.get(job_id)
         if entry is not None and entry.phase is CompactionPhase.DONE and not entry.watched:
-            self._forget(entry)
+            del self._jobs[job_id]
 
     def release(self, job_id: str) -> None:
         """Forget a job, aborting it first if it has not ended. Deletes no object."""
-        entry = self._jobs.get(job_id)
+        entry = self._jobs.pop(job_id, None)
         if entry is not None:
-            self._forget(entry)
             self._abort(entry, "released")
 
     def describe(self) -> dict[str, Any]:
@@ -177,15 +189,24 @@ class GatewayCore:
             "metrics": self.metrics.to_plain(),
         }
 
-    async def check(self, storage: str) -> Mapping[str, str]:
-        """Let a worker probe a storage; raises `RefusedError` if no worker is up."""
+    async def check(self, storage: str, worker_id: str = "") -> Mapping[str, str]:
+        """Let a worker probe a storage; return promise → the problem with it.
+
+        Without ``worker_id``, an idle worker does. Raises `RefusedError` if the worker is not up.
+        """
         if storage not in self.storages:
             raise permanent("unknown_storage", f"this gateway has no storage {storage!r}")
-        worker = self.worker_set.any_ready()
-        if worker is None:
+        workers = self.worker_set
+        worker = workers.workers.get(worker_id) if worker_id else workers.any_ready()
+        if worker is None or worker.info is None:
             raise transient("no_worker", "no worker is up", retry_after_s=_BUSY_RETRY_S)
+        if problem := worker.info.problems.get(storage):
+            return {"it is the gateway's storage": problem}
         try:
-            return await worker.handle.check(storage)
+            async with asyncio.timeout(self.limits.check_s):
+                return await worker.handle.check(storage)
+        except TimeoutError:
+            return {"it answers": f"no answer from it within {self.limits.check_s:g} s"}
         except WorkerLostError as lost:
             raise transient("no_worker", str(lost), retry_after_s=_BUSY_RETRY_S) from lost
 
@@ -207,8 +228,12 @@ class GatewayCore:
         self._awake.tick()
         now = self._clock()
         for entry in list(self._jobs.values()):
-            if now - entry.asked_s >= entry.submission.job.lease_s:
+            failed_s = now - entry.ended_s if entry.phase in _AGAIN and entry.ended_s else 0.0
+            over = now - entry.asked_s >= entry.submission.job.lease_s
+            if over or failed_s >= self.limits.failures_s:
                 self.release(entry.id)
+        if self._deaths:
+            self._spawn(self._forgive_lost_nodes())
         for worker in list(self.worker_set.workers.values()):
             self._kill_if_deaf(worker)
         self.worker_set.tick()
@@ -230,40 +255,31 @@ class GatewayCore:
 
     # -- jobs ---------------------------------------------------------------------------------
 
-    def _take(self, submission: Submission, known: GatewayJob | None) -> GatewayJob:
+    def _take(self, submission: Submission) -> GatewayJob:
         if self._draining_s is not None:
             raise transient("draining", "the gateway takes no more jobs", retry_after_s=0.0)
-        if submission.job.id in self._forgotten:
-            raise transient("forgotten", "the job was taken before, and was released or given up")
-        check_submission(submission, self.limits, self.storages)
-        self._check_format(submission)
-        work = submission.work
-        self._supersede(submission, work, known)
-        self._check_room(submission)
+        check_submission(submission, self.limits, self.storages.names)
         now = self._clock()
-        entry = GatewayJob(submission=submission, work=work, submitted_s=now, asked_s=now)
-        if known is not None:
-            self._remove(known)
+        entry = GatewayJob(
+            submission=submission,
+            work=submission.work,
+            number=next(self._numbers),
+            submitted_s=now,
+            asked_s=now,
+        )
+        if (refused := self.worker_set.refusal(entry.demand)) is not None:
+            raise refused
+        self._check_room(submission)
         self._jobs[entry.id] = entry
-        self._by_work[work].append(entry)
         self._active[submission.client] += 1
         self.metrics.add("jobs_submitted_total")
-        if self._deaths.get(work, 0) >= self.limits.deaths:
+        if self._is_banned(entry.work):
             self._fail_crashed(entry)
         else:
-            self._queue.append(entry)
+            self._queue.add(entry)
             self._dispatch()
         self._forget_some()
         return entry
-
-    def _check_format(self, submission: Submission) -> None:
-        formats = self.worker_set.formats
-        if formats and submission.job.format not in formats:
-            raise permanent(
-                "unknown_format",
-                f"no worker has a compactor for files of format {submission.job.format!r}; "
-                f"installed there: {', '.join(sorted(formats))}",
-            )
 
     def _check_room(self, submission: Submission) -> None:
         if len(self._queue) >= self.limits.queue:
@@ -274,42 +290,30 @@ class GatewayCore:
         if own >= self.limits.jobs_per_client:
             raise transient("client_full", f"{own} of your jobs wait", retry_after_s=_BUSY_RETRY_S)
 
-    def _supersede(self, submission: Submission, work: str, known: GatewayJob | None) -> None:
-        """Stop older attempts at the same work; refuse the job if it is the older one."""
-        same = list(self._by_work.get(work, ()))
-        if known is not None and known not in same:
-            same.append(known)
-        attempt = submission.job.attempt
-        if any(entry.submission.job.attempt > attempt for entry in same):
-            raise transient("superseded", f"a later attempt than {attempt} was submitted")
-        prefix = submission.job.output_prefix
-        if any(entry.submission.job.output_prefix == prefix for entry in same):
-            raise permanent("names", f"the output prefix {prefix!r} was used before")
-        for entry in same:
-            if entry.submission.job.attempt < attempt:
-                self._abort(entry, "superseded")
-
     def _dispatch(self) -> None:
         """Give waiting jobs to workers, in order of arrival."""
-        if self._closed:
-            return
-        for entry in list(self._queue):
-            workers = self.worker_set.takers(entry.submission.job.format)
-            if workers:
-                self._queue.remove(entry)
-                self._start(entry, self._policy(workers))
-            elif not self.worker_set.may_take(entry.submission.job.format):
-                self._queue.remove(entry)
-                what = f"no worker has a compactor for {entry.submission.job.format!r}"
-                self._end(
-                    entry, CompactionPhase.FAILED, CompactionFault.PERMANENT, "unknown_format", what
-                )
+        progress = not self._closed
+        while progress:
+            progress = any(self._give(entry) for entry in self._queue.heads())
+
+    def _give(self, entry: GatewayJob) -> bool:
+        """Give a job to a worker, or end it if it waits in vain; return whether either happened."""
+        if workers := self.worker_set.takers(entry.demand):
+            self._queue.remove(entry)
+            self._start(entry, self._policy(workers))
+            return True
+        if (refused := self.worker_set.refusal(entry.demand)) is not None:
+            self._queue.remove(entry)
+            self._fail(entry, refused.code, refused.message)
+            return True
+        return False
 
     def _start(self, entry: GatewayJob, worker: Worker) -> None:
         now = self._clock()
         entry.phase, entry.worker, entry.started_s = CompactionPhase.RUNNING, worker, now
+        entry.ran_on = worker.info
         worker.jobs[entry.id] = entry
-        worker.given += 1
+        worker.turn = next(self._turns)
         self.metrics.add("queue_seconds_total", now - entry.submitted_s)
         self._spawn(self._run(entry, worker))
 
@@ -317,23 +321,28 @@ class GatewayCore:
         try:
             outcome = await worker.handle.run(entry.submission)
         except WorkerLostError as lost:
-            if entry.id in worker.jobs:  # else the worker was killed and has restarted
+            if _has(worker, entry):  # else the worker was killed and has restarted
                 self.worker_set.died(worker, f"died: {lost}")
         except Exception as fault:  # noqa: BLE001 - a job must end
             _log.exception("job %s on %s", entry.id, worker.id)
             what = f"the worker could not be given the job: {fault!r}"
-            self._end(entry, CompactionPhase.FAILED, CompactionFault.PERMANENT, "internal", what)
+            self.worker_set.note(worker, what)
+            self._fail(entry, "internal", what)
         else:
-            self._account(entry, outcome)
+            self._account(entry, worker, outcome)
             self._end(entry, outcome.phase, outcome.fault, "", outcome.message)
         finally:
-            worker.jobs.pop(entry.id, None)
+            if _has(worker, entry):
+                del worker.jobs[entry.id]
             self._dispatch()
             self._check_drained()
 
-    def _account(self, entry: GatewayJob, outcome: Outcome) -> None:
+    def _account(self, entry: GatewayJob, worker: Worker, outcome: Outcome) -> None:
         if entry.phase.ended:
             return
+        worker.done += outcome.phase is CompactionPhase.DONE
+        if outcome.phase is CompactionPhase.FAILED:
+            self.worker_set.note(worker, f"a job failed: {outcome.message}")
         self.metrics.add("run_seconds_total", outcome.seconds)
         self.metrics.add("cpu_seconds_total", outcome.cpu_seconds)
         self.metrics.add("bytes_in_total", outcome.bytes_in)
@@ -355,18 +364,29 @@ class GatewayCore:
             self._end(entry, CompactionPhase.ABORTED, None, "", message)
             return
         self.metrics.add("jobs_lost_total", cause=cause)
-        if cause in _FATAL:
-            self._deaths[entry.work] = self._deaths.get(entry.work, 0) + 1
-        if self._deaths.get(entry.work, 0) >= self.limits.deaths:
+        if cause in _FATAL and entry.ran_on is not None:
+            self._deaths[entry.work] = (*self._deaths.get(entry.work, ()), entry.ran_on.node_id)
+        if self._is_banned(entry.work):
             self._fail_crashed(entry)
         else:
             self._end(entry, CompactionPhase.LOST, None, "worker_lost", message)
 
+    def _is_banned(self, work: str) -> bool:
+        return len(self._deaths.get(work, ())) >= self.limits.deaths
+
     def _fail_crashed(self, entry: GatewayJob) -> None:
-        deaths = self._deaths[entry.work]
-        what = f"{deaths} workers died at this work; it gets no further worker"
-        fault = CompactionFault.TRANSIENT
-        self._end(entry, CompactionPhase.FAILED, fault, "worker_crashed", what)
+        what = (
+            f"{self.limits.deaths} workers died at this work; it gets no further worker for "
+            f"{self.limits.deaths_s / 60:g} minutes"
+        )
+        self._fail(entry, "worker_crashed", what)
+
+    async def _forgive_lost_nodes(self) -> None:
+        """Forget deaths on nodes that were lost: these say nothing about the work."""
+        lost = await self._pool.lost_nodes()
+        for work, nodes in list(self._deaths.items()):
+            if len(kept := tuple(node for node in nodes if node not in lost)) < len(nodes):
+                self._deaths[work] = kept
 
     def _abort(self, entry: GatewayJob, cause: str) -> None:
         if entry.phase.ended or entry.abort_asked_s is not None:
@@ -385,8 +405,12 @@ class GatewayCore:
         try:
             await worker.handle.abort(entry.id)
         except WorkerLostError as lost:
-            if entry.id in worker.jobs:
+            if _has(worker, entry):
                 self.worker_set.died(worker, f"died: {lost}")
+
+    def _fail(self, entry: GatewayJob, code: str, message: str) -> None:
+        """End a job for a reason that is not the job's, and so may pass."""
+        self._end(entry, CompactionPhase.FAILED, CompactionFault.TRANSIENT, code, message)
 
     def _end(
         self,
@@ -398,7 +422,7 @@ class GatewayCore:
     ) -> None:
         if entry.phase.ended:
             return
-        entry.phase, entry.fault = phase, fault
+        entry.phase, entry.fault, entry.ended_s = phase, fault, self._clock()
         entry.code, entry.message = code or entry.code, message
         client = entry.submission.client
         self._active[client] -= 1
@@ -425,18 +449,7 @@ class GatewayCore:
             return
         ended = [entry for entry in self._jobs.values() if entry.phase.ended]
         for entry in sorted(ended, key=lambda e: e.asked_s)[: over + _FORGOTTEN_AT_ONCE]:
-            self._forget(entry)
-
-    def _forget(self, entry: GatewayJob) -> None:
-        self._remove(entry)
-        self._forgotten[entry.id] = None
-
-    def _remove(self, entry: GatewayJob) -> None:
-        del self._jobs[entry.id]
-        same = self._by_work[entry.work]
-        same.remove(entry)
-        if not same:
-            del self._by_work[entry.work]
+            del self._jobs[entry.id]
 
     def _check_drained(self) -> None:
         if self._draining_s is None:
@@ -450,11 +463,12 @@ class GatewayCore:
         for phase, count in self.worker_set.counts().items():
             self.metrics.set("workers", count, state=phase)
 
-    def _view(self, entry: GatewayJob) -> JobView:
-        waiting = entry.phase is CompactionPhase.QUEUED
-        return entry.view(position=self._queue.index(entry) if waiting else 0, boot=self.boot)
-
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _has(worker: Worker, entry: GatewayJob) -> bool:
+    """Return whether the worker has this run of the job, and not another one."""
+    return worker.jobs.get(entry.id) is entry

@@ -26,7 +26,7 @@ class GatewayLimits:
     job_bytes: int = option(
         BYTES,
         "8g",
-        "Largest input of one job; a larger job is refused permanently, and the query stops.",
+        "Largest input of one job; larger compactions stay in the query's own processes.",
         minimum=1,
         name="max-job-bytes",
     )
@@ -42,13 +42,14 @@ class GatewayLimits:
         "Longest wait for running jobs at `drain`, `stop` and `scale`.",
         minimum=_SOON_S,
     )
-    deaths: int = option(
-        int,
-        2,
-        "Workers that may die at the same work before it gets no further worker.",
-        minimum=1,
-        name="max-deaths",
-    )
+    deaths: int = 2
+    """Workers that may die at the same work before it gets no further worker."""
+    deaths_s: float = 600.0
+    """Seconds after which deaths at a work are forgotten, counted from the last one."""
+    failures_s: float = 600.0
+    """Seconds after which a job that was not done is forgotten, counted from its end."""
+    check_s: float = 8.0
+    """Longest wait for a worker's check of a storage."""
     jobs_per_client: int = 16
     """Jobs of one client that may wait or run."""
     inputs: int = 1024

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from forebay_compaction_ray.messages import Outcome, Pulse, Submission, WorkerInfo
@@ -23,8 +23,11 @@ class WorkerHandle(Protocol):
     permanently restarts by itself, as another incarnation of the same handle.
     """
 
-    async def describe(self) -> WorkerInfo:
-        """Return once the worker is up."""
+    async def describe(self, marks: Mapping[str, str]) -> WorkerInfo:
+        """Return once the worker is up and has looked for the marks of its storages, by name.
+
+        Any error except `WorkerLostError` means that the worker runs, but cannot work.
+        """
 
     async def run(self, submission: Submission) -> Outcome:
         """Run a job; may take long."""
@@ -47,3 +50,6 @@ class Pool(Protocol):
 
     def start(self) -> WorkerHandle:
         """Start a worker; this may take any time, or for ever if no resources are free."""
+
+    async def lost_nodes(self) -> Collection[str]:
+        """Return the ids of nodes that were lost, as in `WorkerInfo.node_id`."""

@@ -1,25 +1,35 @@
-"""Access to a gateway: tokens, certificates, interfaces."""
+"""Access to a gateway: tokens, certificates, interfaces, and the files that hold them."""
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
+from collections.abc import Callable
 from typing import Final
 
 import attrs
 import grpc
 
+from forebay_compaction_ray.options import read_bytes
 from forebay_state_api.errors import ConfigurationError
+
+_log = logging.getLogger(__name__)
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 """Interfaces that need no token."""
+REREAD_S: Final = 1.0
+"""Maximum age, in seconds, of the content of the files that a gateway uses."""
 
 
 @attrs.frozen(kw_only=True)
 class ServerSecurity:
     """Controls access to a gateway."""
 
-    token: str | None = attrs.field(default=None, repr=False)
-    admin_token: str | None = attrs.field(default=None, repr=False)
-    """For `Scale`, `Drain` and `Stop`; without it, the token admits to these too."""
+    tokens: tuple[str, ...] = attrs.field(default=(), repr=False)
+    """Each of them admits; two are in use while clients change from one to the other."""
+    admin_tokens: tuple[str, ...] = attrs.field(default=(), repr=False)
+    """For `Scale`, `Drain` and `Stop`; without them, ``tokens`` admit to these too."""
     certificate: bytes | None = attrs.field(default=None, repr=False)
     """PEM; enables TLS."""
     key: bytes | None = attrs.field(default=None, repr=False)
@@ -28,7 +38,7 @@ class ServerSecurity:
 
     def check(self, host: str) -> None:
         """Raise `ConfigurationError` if a network could use the gateway, or TLS is incomplete."""
-        if host not in LOOPBACK and self.token is None:
+        if host not in LOOPBACK and not self.tokens:
             raise ConfigurationError(
                 f"the gateway would listen on {host} for everyone: pass --token-file, or keep to "
                 "--host 127.0.0.1"
@@ -38,12 +48,88 @@ class ServerSecurity:
         if self.client_ca is not None and self.certificate is None:
             raise ConfigurationError("clients' certificates can be required with TLS only")
 
-    def credentials(self) -> grpc.ServerCredentials | None:
-        """Return credentials for gRPC; ``None`` without TLS."""
-        if self.certificate is None or self.key is None:
-            return None
-        return grpc.ssl_server_credentials(
-            [(self.key, self.certificate)],
-            root_certificates=self.client_ca,
-            require_client_auth=self.client_ca is not None,
+
+@attrs.frozen(kw_only=True)
+class SecurityFiles:
+    """Paths of the files with tokens, certificates and keys, on the gateway's node."""
+
+    token: str | None = None
+    """A token per line."""
+    admin_token: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    client_ca: str | None = None
+
+    def read(self) -> ServerSecurity:
+        """Read the files; raises `ConfigurationError` for one that cannot be used."""
+        return ServerSecurity(
+            tokens=_read_tokens(self.token),
+            admin_tokens=_read_tokens(self.admin_token),
+            certificate=read_bytes(self.certificate),
+            key=read_bytes(self.key),
+            client_ca=read_bytes(self.client_ca),
         )
+
+
+class CurrentSecurity:
+    """Returns the current content of the files. Called on any thread.
+
+    They are read again when the last reading is `REREAD_S` old. While one cannot be used, as in the
+    middle of a change, the last content is in force.
+    """
+
+    def __init__(
+        self, read: Callable[[], ServerSecurity], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Read the files; raises `ConfigurationError`."""
+        self._read: Final = read
+        self._clock: Final = clock
+        self._lock: Final = threading.Lock()
+        self._known, self._read_s, self._complaint = read(), clock(), ""
+
+    def __call__(self) -> ServerSecurity:
+        """Return the tokens and certificates in force."""
+        with self._lock:
+            if (now := self._clock()) - self._read_s >= REREAD_S:
+                self._read_s = now
+                self._read_again()
+            return self._known
+
+    def _read_again(self) -> None:
+        complaint = ""
+        try:
+            self._known = self._read()
+        except ConfigurationError as error:
+            complaint = str(error)
+        if complaint and complaint != self._complaint:
+            _log.warning("the last tokens and certificates stay in force: %s", complaint)
+        self._complaint = complaint
+
+
+def credentials(security: Callable[[], ServerSecurity]) -> grpc.ServerCredentials | None:
+    """Return credentials for gRPC, of which each new connection asks ``security``.
+
+    Returns ``None`` if there is no certificate now: TLS is on or off for a server's life.
+    """
+    now = security()
+    if now.certificate is None:
+        return None
+    return grpc.dynamic_ssl_server_credentials(
+        _configuration(now), lambda: _configuration(security()), now.client_ca is not None
+    )
+
+
+def _configuration(security: ServerSecurity) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration(
+        [(security.key, security.certificate)], root_certificates=security.client_ca
+    )
+
+
+def _read_tokens(path: str | None) -> tuple[str, ...]:
+    if path is None:
+        return ()
+    lines = (read_bytes(path) or b"").decode("utf-8", "replace").splitlines()
+    tokens = tuple(token for line in lines if (token := line.strip()))
+    if not tokens or not all(c.isascii() and c.isprintable() and c != " " for c in "".join(tokens)):
+        raise ConfigurationError(f"{path} holds no tokens: expected one per line, printable ASCII")
+    return tokens

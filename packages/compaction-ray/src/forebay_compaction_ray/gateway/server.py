@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import ipaddress
 import logging
+import socket
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from forebay_compaction_ray.gateway.core import GatewayCore
-from forebay_compaction_ray.gateway.security import ServerSecurity
+from forebay_compaction_ray.gateway.security import ServerSecurity, credentials
 from forebay_compaction_ray.messages import JobView, Submission
 from forebay_compaction_ray.protocol import (
     ADMIN_METHODS,
@@ -24,9 +26,9 @@ from forebay_compaction_ray.protocol import (
     RefusedError,
     pack,
     permanent,
+    transient,
     unpack,
 )
-from forebay_state_api.contract.compaction_service import CompactionFault
 from forebay_state_api.errors import ConfigurationError
 
 _log = logging.getLogger(__name__)
@@ -39,12 +41,24 @@ _STATUS: Final = {
     "client_full": grpc.StatusCode.RESOURCE_EXHAUSTED,
     "draining": grpc.StatusCode.UNAVAILABLE,
     "no_worker": grpc.StatusCode.UNAVAILABLE,
-    "superseded": grpc.StatusCode.ABORTED,
-    "forgotten": grpc.StatusCode.ABORTED,
+    "no_storage": grpc.StatusCode.UNAVAILABLE,
+    "no_other_worker": grpc.StatusCode.UNAVAILABLE,
+    "internal": grpc.StatusCode.INTERNAL,
     "token": grpc.StatusCode.UNAUTHENTICATED,
 }
 
 Handler = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+
+
+class Record(Protocol):
+    """Makes an operator's orders durable before they are carried out."""
+
+    async def __call__(self, **orders: Any) -> None:
+        """Return when the gateway would find them after a restart."""
+
+
+async def _keep_nothing(**_: Any) -> None:
+    pass
 
 
 class GatewayServer:
@@ -53,16 +67,16 @@ class GatewayServer:
     def __init__(
         self,
         core: GatewayCore,
-        security: ServerSecurity,
+        security: Callable[[], ServerSecurity],
         *,
         stop: Callable[[], None],
-        message_bytes: int = MESSAGE_BYTES,
+        record: Record = _keep_nothing,
     ) -> None:
-        """``stop`` is called when an administrator stops the gateway."""
+        """``security`` returns what is in force; ``stop`` is called when an operator stops it."""
         self._core: Final = core
         self._security: Final = security
         self._stop: Final = stop
-        self._message_bytes: Final = message_bytes
+        self._record: Final = record
         self._health: Final = health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
         self._drain_watch: asyncio.Task[None] | None = None
@@ -71,29 +85,29 @@ class GatewayServer:
 
     async def start(self, host: str, port: int) -> str:
         """Listen; port 0 takes a free one. Raises `ConfigurationError` if the port is taken."""
-        self._security.check(host)
+        self._security().check(host)
         server = grpc.aio.server(
             options=[
-                ("grpc.max_receive_message_length", self._message_bytes),
+                ("grpc.max_receive_message_length", MESSAGE_BYTES),
                 ("grpc.so_reuseport", 0),  # else two gateways share a port unnoticed
             ]
         )
         server.add_generic_rpc_handlers((self._methods(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        credentials = self._security.credentials()
+        where = f"{_bracketed(host)}:{port}"
+        tls = credentials(self._security)
         try:
-            if credentials is None:
+            if tls is None:
                 bound = server.add_insecure_port(where)
             else:
-                bound = server.add_secure_port(where, credentials)
+                bound = server.add_secure_port(where, tls)
         except RuntimeError as error:
             raise ConfigurationError(f"cannot listen on {where}: {error}") from error
         await self._health.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
         await server.start()
         self._server = server
         self._drain_watch = asyncio.create_task(self._refuse_health_while_draining())
-        self.address = f"{where.rpartition(':')[0]}:{bound}"
+        self.address = f"{_bracketed(reachable(host))}:{bound}"
         return self.address
 
     async def close(self, grace_s: float = 1.0) -> None:
@@ -133,7 +147,7 @@ class GatewayServer:
         async def answer(request: bytes, context: Any) -> bytes:
             try:
                 self._authorise(name, context)
-                return pack(await handler(unpack(request, limit=self._message_bytes)))
+                return pack(await handler(unpack(request)))
             except RefusedError as refused:
                 refusal = refused
             except MalformedMessageError as malformed:
@@ -142,7 +156,7 @@ class GatewayServer:
                 refusal = permanent("malformed", f"{name}: {fault!r}")
             except Exception as fault:  # noqa: BLE001 - a caller must be answered
                 _log.exception("%s failed", name)
-                refusal = RefusedError(CompactionFault.PERMANENT, "internal", repr(fault))
+                refusal = transient("internal", repr(fault))
             status = _STATUS.get(refusal.code, grpc.StatusCode.INVALID_ARGUMENT)
             metadata = ((REFUSAL_KEY, pack(refusal.to_plain())),)
             await context.abort(status, refusal.message, metadata)
@@ -151,14 +165,14 @@ class GatewayServer:
         return answer
 
     def _authorise(self, name: str, context: Any) -> None:
-        security = self._security
-        allowed = [security.token, security.admin_token]
-        if name in ADMIN_METHODS and security.admin_token is not None:
-            allowed = [security.admin_token]
-        elif security.token is None:
+        security = self._security()
+        allowed = security.tokens + security.admin_tokens
+        if name in ADMIN_METHODS and security.admin_tokens:
+            allowed = security.admin_tokens
+        elif not security.tokens:
             return
         given = dict(context.invocation_metadata() or ()).get("authorization", "")
-        if not any(_same(given, f"Bearer {token}") for token in allowed if token is not None):
+        if not any(_same(given, f"Bearer {token}") for token in allowed):
             raise permanent("token", "the token is missing or wrong: see token-file")
 
     async def _hello(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -194,22 +208,26 @@ class GatewayServer:
         return self._core.describe()
 
     async def _check(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {"found": dict(await self._core.check(str(request["storage"])))}
+        found = await self._core.check(str(request["storage"]), str(request.get("worker", "")))
+        return {"found": dict(found)}
 
     async def _scale(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         workers = int(request["workers"])
         if workers < 0:
             raise permanent("malformed", f"{workers} workers")
+        await self._record(workers=workers)
         self._core.scale(workers)
         return self._core.describe()
 
     async def _drain(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         del request
+        await self._record(draining=True)
         self._core.drain()
         return self._core.describe()
 
     async def _stop_all(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         del request
+        await self._record(stopping=True)
         self._stop()
         return {}
 
@@ -217,3 +235,26 @@ class GatewayServer:
 def _same(given: Any, wanted: str) -> bool:
     text = given if isinstance(given, str) else ""
     return hmac.compare_digest(text.encode(), wanted.encode())
+
+
+def reachable(host: str) -> str:
+    """Return an address of this machine for clients, if ``host`` stands for all of them."""
+    try:
+        given = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if not given.is_unspecified:
+        return host
+    family, elsewhere = (
+        (socket.AF_INET, "192.0.2.1") if given.version == 4 else (socket.AF_INET6, "2001:db8::1")  # noqa: PLR2004
+    )
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((elsewhere, 9))  # sends nothing: it only selects an interface
+        except OSError:
+            return socket.gethostname()
+        return str(probe.getsockname()[0])
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

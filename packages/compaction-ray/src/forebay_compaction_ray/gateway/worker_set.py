@@ -8,11 +8,15 @@ from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, Final
 
+import attrs
+
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.metrics import Metrics
 from forebay_compaction_ray.gateway.pool import Pool, WorkerLostError
-from forebay_compaction_ray.gateway.workers import GatewayJob, Worker, WorkerPhase
+from forebay_compaction_ray.gateway.storages import GatewayStorages
+from forebay_compaction_ray.gateway.workers import Demand, GatewayJob, Worker, WorkerPhase
 from forebay_compaction_ray.messages import Pulse, WorkerInfo
+from forebay_compaction_ray.protocol import RefusedError, permanent, transient
 
 _log = logging.getLogger(__name__)
 
@@ -28,6 +32,7 @@ class WorkerSet:
         self,
         pool: Pool,
         limits: GatewayLimits,
+        storages: GatewayStorages,
         *,
         clock: Callable[[], float],
         metrics: Metrics,
@@ -41,6 +46,7 @@ class WorkerSet:
         """
         self._pool: Final = pool
         self._limits: Final = limits
+        self._storages: Final = storages
         self._clock: Final = clock
         self._metrics: Final = metrics
         self._spawn: Final = spawn
@@ -53,22 +59,44 @@ class WorkerSet:
 
     @property
     def ready(self) -> int:
-        """Number of workers that are up."""
+        """Number of workers that are able to work."""
         return sum(worker.phase is WorkerPhase.READY for worker in self.workers.values())
 
     def any_ready(self) -> Worker | None:
-        """Return the least busy worker that is up, or ``None``."""
+        """Return the least busy worker that is able to work, or ``None``."""
         ready = [w for w in self.workers.values() if w.phase is WorkerPhase.READY]
         return min(ready, key=lambda w: len(w.jobs), default=None)
 
-    def takers(self, file_format: str) -> Sequence[Worker]:
-        """Return workers that can be given a job of this format now."""
+    def takers(self, demand: Demand) -> Sequence[Worker]:
+        """Return workers that can be given such a job now."""
         slots = self._limits.slots
-        return [w for w in self.workers.values() if w.takes(file_format, slots)]
+        return [w for w in self.workers.values() if w.takes(demand, slots)]
 
-    def may_take(self, file_format: str) -> bool:
-        """Return whether a worker may ever take a job of this format."""
-        return not self.formats or file_format in self.formats
+    def refusal(self, demand: Demand) -> RefusedError | None:
+        """Return why such a job should not wait here, if no worker could take it as things are."""
+        if any(worker.suits(demand) for worker in self.workers.values()):
+            return None
+        if self.formats and demand.format not in self.formats:
+            return permanent(
+                "unknown_format",
+                f"no worker has a compactor for files of format {demand.format!r}; "
+                f"installed there: {', '.join(sorted(self.formats))}",
+            )
+        if demand.avoid:
+            return transient("no_other_worker", "no other worker can give a second opinion now")
+        problems = [
+            "" if worker.info is None else worker.info.problems.get(demand.storage, "")
+            for worker in self.workers.values()
+        ]
+        if problems and all(problems):
+            return transient(
+                "no_storage", f"no worker can use the storage {demand.storage!r}: {problems[0]}"
+            )
+        return None
+
+    def note(self, worker: Worker, error: str) -> None:
+        """Keep the last thing that went wrong at a worker, for display."""
+        worker.error, worker.error_s = error, self._clock()
 
     def counts(self) -> dict[str, int]:
         """Return the number of workers in each state."""
@@ -87,7 +115,10 @@ class WorkerSet:
                 "node": "" if worker.info is None else worker.info.node,
                 "version": "" if worker.info is None else worker.info.version,
                 "jobs": list(worker.jobs),
-                "given": worker.given,
+                "done": worker.done,
+                "problems": {} if worker.info is None else dict(worker.info.problems),
+                "error": worker.error,
+                "error_age_s": round(now - worker.error_s, 3) if worker.error else 0.0,
                 "remaining": worker.remaining,
                 "silent_s": round(now - worker.seen_s, 3),
             }
@@ -138,6 +169,7 @@ class WorkerSet:
         if worker.id not in self.workers:
             return
         _log.warning("worker %s %s", worker.id, why)
+        self.note(worker, why)
         self._metrics.add("worker_restarts_total")
         self._begin_again(worker)
         self._lose_jobs(worker, "died", f"its worker {worker.id} {why}", alive)
@@ -147,6 +179,7 @@ class WorkerSet:
         if worker.id not in self.workers:
             return
         _log.warning("worker %s is killed: %s", worker.id, why)
+        self.note(worker, f"was killed: {why}")
         self._metrics.add("worker_restarts_total")
         worker.handle.kill(restart=True)
         worker.killed_boot = worker.boot
@@ -177,6 +210,8 @@ class WorkerSet:
         if worker.phase is WorkerPhase.STARTING:
             self._describe(worker)
             return
+        if worker.info is not None and worker.info.problems:
+            self._describe(worker)
         silent_s = now - worker.seen_s
         if worker.phase is WorkerPhase.DRAINING:
             self._end_if_idle(worker)
@@ -220,9 +255,8 @@ class WorkerSet:
                 entry.progress = progress
         stalls = _oldest_step(worker) >= self._limits.stall_timeout_s
         worker.stalled = worker.stalled + 1 if stalls else 0
-        if worker.phase is WorkerPhase.SUSPECT:
-            worker.phase = WorkerPhase.READY
-            self._changed()
+        if worker.phase is WorkerPhase.SUSPECT and worker.info is not None:
+            self._set_up(worker, worker.info)
 
     def _describe(self, worker: Worker) -> None:
         if not worker.describing:
@@ -231,20 +265,36 @@ class WorkerSet:
 
     async def _ask_what_it_is(self, worker: Worker) -> None:
         try:
-            info = await worker.handle.describe()
-        except WorkerLostError as lost:
-            _log.info("worker %s is not up: %s", worker.id, lost)
+            if self._storages.problems or worker.info is not None:
+                await self._storages.look()
+            info = await worker.handle.describe(self._storages.marks)
+        except Exception as error:  # noqa: BLE001 - also of a plugin that cannot be imported there
+            _log.info("worker %s is not up: %r", worker.id, error)
+            if worker.id in self.workers and worker.info is None:
+                self.note(worker, f"it cannot start: {str(error) or repr(error)}")
         else:
             self._up(worker, info)
         finally:
             worker.describing = False
 
     def _up(self, worker: Worker, info: WorkerInfo) -> None:
-        if worker.id not in self.workers or worker.phase is not WorkerPhase.STARTING:
+        if worker.id not in self.workers or worker.phase is WorkerPhase.DRAINING:
             return
         if info.boot == worker.killed_boot:
             return  # it is about to end; the next tick asks again
-        worker.info, worker.seen_s, worker.phase = info, self._clock(), WorkerPhase.READY
+        if worker.info is not None and worker.info.boot != info.boot:
+            return  # it has restarted, which the next ping finds out
+        worker.seen_s = self._clock()
+        self._set_up(worker, info)
+
+    def _set_up(self, worker: Worker, info: WorkerInfo) -> None:
+        """Let a worker that has answered take the jobs that it can."""
+        problems = {**info.problems, **self._storages.problems}
+        for storage, problem in problems.items():
+            self.note(worker, f"storage {storage}: {problem}")
+        worker.info = attrs.evolve(info, problems=problems)
+        blind = bool(problems) and len(problems) == len(self._storages.names)
+        worker.phase = WorkerPhase.UNFIT if blind else WorkerPhase.READY
         self.formats.update(info.formats)
         self._changed()
 

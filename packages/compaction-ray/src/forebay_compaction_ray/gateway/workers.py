@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import attrs
 
@@ -22,10 +22,21 @@ class WorkerPhase(enum.Enum):
     STARTING = "starting"
     """It has not answered since its start, or since it died."""
     READY = "ready"
+    UNFIT = "unfit"
+    """It is up, but can use none of the storages; it gets no jobs until it can."""
     SUSPECT = "suspect"
     """It does not answer pings; it gets no jobs, and is killed if that continues."""
     DRAINING = "draining"
     """It ends as soon as its jobs have ended."""
+
+
+class Demand(NamedTuple):
+    """The worker that a job needs. Jobs of equal demands are interchangeable in the queue."""
+
+    format: str
+    storage: str
+    avoid: tuple[str, ...]
+    """Incarnations of workers that must not get the job."""
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -39,8 +50,14 @@ class Worker:
     phase: WorkerPhase = WorkerPhase.STARTING
     info: WorkerInfo | None = None
     jobs: dict[str, GatewayJob] = attrs.field(factory=dict)
-    given: int = 0
-    """Number of jobs that it ever got."""
+    turn: int = 0
+    """Number of the last job that it got, among all jobs of the gateway."""
+    done: int = 0
+    """Number of jobs that it has completed."""
+    error: str = ""
+    """The last thing that went wrong at it."""
+    error_s: float = 0.0
+    """When that was."""
     pinged: bool = False
     """Whether a ping is in progress."""
     stalled: int = 0
@@ -61,14 +78,20 @@ class Worker:
         """Input bytes of its jobs that are still to be read."""
         return sum(entry.remaining for entry in self.jobs.values())
 
-    def takes(self, file_format: str, slots: int) -> bool:
-        """Return whether it can be given a job of this format now."""
+    def suits(self, demand: Demand) -> bool:
+        """Return whether it is up and could run such a job, now or later."""
         return (
-            self.phase is WorkerPhase.READY
-            and len(self.jobs) < slots
+            self.phase in (WorkerPhase.READY, WorkerPhase.SUSPECT)
             and self.info is not None
-            and file_format in self.info.formats
+            and demand.format in self.info.formats
+            and demand.storage not in self.info.problems
+            and self.info.boot not in demand.avoid
         )
+
+    def takes(self, demand: Demand, slots: int) -> bool:
+        """Return whether it can be given such a job now."""
+        free = self.phase is WorkerPhase.READY and len(self.jobs) < slots
+        return free and self.suits(demand)
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -77,6 +100,8 @@ class GatewayJob:
 
     submission: Submission
     work: str
+    number: int
+    """Jobs are numbered in order of arrival."""
     submitted_s: float
     asked_s: float
     """When a client last asked about it: the lease begins here."""
@@ -84,8 +109,11 @@ class GatewayJob:
     """Whether a client that did not submit it has asked about it."""
     phase: CompactionPhase = CompactionPhase.QUEUED
     worker: Worker | None = None
+    ran_on: WorkerInfo | None = None
+    """The incarnation of the worker that got it."""
     started_s: float | None = None
     abort_asked_s: float | None = None
+    ended_s: float | None = None
     fault: CompactionFault | None = None
     code: str = ""
     message: str = ""
@@ -98,19 +126,24 @@ class GatewayJob:
         return self.submission.job.id
 
     @property
+    def demand(self) -> Demand:
+        """The worker that it needs."""
+        given = self.submission
+        return Demand(given.job.format, given.storage, given.avoid)
+
+    @property
     def remaining(self) -> int:
         """Input bytes that are still to be read."""
         return max(0, self.submission.bytes_in - self.progress.bytes_in)
 
-    def view(self, *, position: int, boot: str) -> JobView:
+    def view(self, *, boot: str) -> JobView:
         """Return the answer to a poll."""
         return JobView(
             job_id=self.id,
             attempt=self.submission.job.attempt,
             phase=self.phase,
             started=self.started_s is not None,
-            position=position,
-            worker="" if self.worker is None else self.worker.id,
+            worker="" if self.ran_on is None else self.ran_on.boot,
             bytes_in=self.progress.bytes_in,
             bytes_out=self.progress.bytes_out,
             age_s=self.progress.age_s,
@@ -127,12 +160,12 @@ Policy = Callable[[Sequence[Worker]], Worker]
 
 def least_occupied(workers: Sequence[Worker]) -> Worker:
     """Pick the worker with the least input left to read, then with the fewest jobs."""
-    return min(workers, key=lambda w: (w.remaining, len(w.jobs), w.given, w.id))
+    return min(workers, key=lambda w: (w.remaining, len(w.jobs), w.turn, w.id))
 
 
 def round_robin(workers: Sequence[Worker]) -> Worker:
-    """Pick the worker whose turn it is: the one that has been given the fewest jobs."""
-    return min(workers, key=lambda w: (w.given, w.id))
+    """Pick the worker whose last job is longest ago; a new one has its turn next."""
+    return min(workers, key=lambda w: (w.turn, w.id))
 
 
 POLICIES: Final[dict[str, Policy]] = {

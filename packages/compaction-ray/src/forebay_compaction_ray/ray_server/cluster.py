@@ -14,11 +14,10 @@ import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from forebay_compaction_ray.ray_server.gateway_actor import gateway_class
-from forebay_compaction_ray.ray_server.spec import GatewaySpec
+from forebay_compaction_ray.ray_server.spec import LOCAL, GatewaySpec
 from forebay_state_api.errors import ConfigurationError
 
 NAMESPACE: Final = "forebay"
-LOCAL: Final = "local"
 _STORE_BYTES: Final = 80 * 1024 * 1024
 """Size of Ray's shared memory; jobs and their outcomes are small."""
 _PROBE_S: Final = 3.0
@@ -51,7 +50,10 @@ def connected(address: str, *, cpus: int) -> Iterator[None]:
         try:
             ray.init(address=address, **common)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            raise ConfigurationError(f"no Ray at {address}: {error}") from error
+            raise ConfigurationError(
+                f"no Ray at {address}: {error}. If Ray refused a token: with ip:port it sends one "
+                "only if RAY_AUTH_MODE=token is set, unlike with --address auto"
+            ) from error
     try:
         yield
     finally:
@@ -64,7 +66,7 @@ def start_gateway(spec: GatewaySpec, *, name: str, detached: bool) -> tuple[Any,
     With ``detached`` it stays when this process ends. Raises `ConfigurationError` if a gateway of
     this name is running, or if it cannot listen.
     """
-    spec.security.check(spec.host)
+    spec.security.read().check(spec.host)
     spec = attrs.evolve(spec, port=spec.port or free_port(spec.host), detached=detached)
     node = ray.get_runtime_context().get_node_id()
     options: dict[str, Any] = {"lifetime": "detached"} if detached else {}

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Mapping
 from typing import Any, Final
 
 import ray
 
 from forebay_compaction_ray.gateway.core import GatewayCore
 from forebay_compaction_ray.gateway.prometheus import serve_metrics
+from forebay_compaction_ray.gateway.security import CurrentSecurity
 from forebay_compaction_ray.gateway.server import GatewayServer
+from forebay_compaction_ray.gateway.storages import GatewayStorages
 from forebay_compaction_ray.gateway.workers import POLICIES
-from forebay_compaction_ray.protocol import MESSAGE_BYTES
 from forebay_compaction_ray.ray_server.metrics import RayMetrics
+from forebay_compaction_ray.ray_server.orders import Orders
 from forebay_compaction_ray.ray_server.pool import RayPool
 from forebay_compaction_ray.ray_server.spec import GatewaySpec
 from forebay_state_api.errors import ConfigurationError
@@ -38,15 +41,11 @@ class GatewayActor:
         self._core: Final = GatewayCore(
             RayPool(spec),
             spec.limits,
-            storages=list(spec.storages),
+            storages=GatewayStorages(spec.storages),
             policy=POLICIES[spec.policy],
         )
-        self._server: Final = GatewayServer(
-            self._core,
-            spec.security,
-            stop=self._stopping.set,
-            message_bytes=MESSAGE_BYTES,
-        )
+        self._orders: Final = Orders()
+        self._server: GatewayServer | None = None
         loop = asyncio.get_running_loop()
         self._listening: Final = loop.create_task(self._listen())
         self._life: Final = loop.create_task(self._live())
@@ -70,12 +69,18 @@ class GatewayActor:
 
     async def _listen(self) -> str:
         spec = self._spec
-        self._core.scale(spec.workers)
+        self._server = server = GatewayServer(
+            self._core,
+            CurrentSecurity(spec.security.read),
+            stop=self._stopping.set,
+            record=self._orders.write,
+        )
+        self._follow(self._orders.read())
         again = bool(ray.get_runtime_context().was_current_actor_reconstructed)
         deadline_s = asyncio.get_running_loop().time() + (_REBIND_S if again else 0.0)
         while True:
             try:
-                address = await self._server.start(spec.host, spec.port)
+                address = await server.start(spec.host, spec.port)
                 break
             except ConfigurationError:
                 if asyncio.get_running_loop().time() >= deadline_s:
@@ -84,6 +89,14 @@ class GatewayActor:
         if spec.metrics_port is not None:
             await serve_metrics(self._core.metrics, spec.host, spec.metrics_port)
         return address
+
+    def _follow(self, orders: Mapping[str, Any]) -> None:
+        """Carry out what operators ordered before this process began."""
+        self._core.scale(orders.get("workers", self._spec.workers))
+        if orders.get("draining"):
+            self._core.drain()
+        if orders.get("stopping"):
+            self._stopping.set()
 
     async def _live(self) -> None:
         sink = RayMetrics()
@@ -100,8 +113,10 @@ class GatewayActor:
         while not drained.done():
             self._core.tick()
             await asyncio.wait([drained], timeout=self._spec.limits.ping_every_s)
-        await self._server.close()
+        if self._server is not None:
+            await self._server.close()
         await self._core.close()
+        self._orders.clear()
         self._stopped.set()
         if self._spec.detached:
             await asyncio.sleep(_LAST_WORDS_S)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Collection, Mapping
 from typing import Any, Final, cast
 
 import attrs
@@ -25,9 +26,10 @@ class WorkerActor:
     def __init__(self, storages: Mapping[str, WorkerStorage]) -> None:
         self._body: Final = WorkerBody(storages)
 
-    def describe(self) -> WorkerInfo:
+    def describe(self, marks: Mapping[str, str]) -> WorkerInfo:
         """See `WorkerHandle.describe`."""
-        return self._body.describe()
+        node = ray.get_runtime_context().get_node_id()
+        return attrs.evolve(self._body.describe(marks), node_id=node)
 
     def run(self, submission: bytes) -> bytes:
         """See `WorkerHandle.run`; job and outcome travel as messages, without pickling."""
@@ -54,8 +56,8 @@ class RayWorker:
     def __init__(self, actor: Any) -> None:
         self._actor: Final = actor
 
-    async def describe(self) -> WorkerInfo:
-        return cast("WorkerInfo", await self._control("describe"))
+    async def describe(self, marks: Mapping[str, str]) -> WorkerInfo:
+        return cast("WorkerInfo", await self._control("describe", dict(marks)))
 
     async def run(self, submission: Submission) -> Outcome:
         answer = await _answer(self._actor.run.remote(pack(submission.to_plain())))
@@ -111,12 +113,17 @@ class RayPool:
         ).remote(dict(spec.storages))
         return RayWorker(actor)
 
+    async def lost_nodes(self) -> Collection[str]:
+        nodes: list[Mapping[str, Any]] = await asyncio.to_thread(ray.nodes)
+        return {str(node["NodeID"]) for node in nodes if not node["Alive"]}
+
 
 async def _answer(ref: Any) -> Any:
     try:
         return await ref
-    except ray.exceptions.RayTaskError:
-        raise
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from error
     except ray.exceptions.RayError as error:
-        first_line = str(error).strip().partition("\n")[0]
-        raise WorkerLostError(f"{type(error).__name__}: {first_line}") from error
+        first, *others = str(error).strip().splitlines() or [""]
+        cause = f": {others[-1].strip()}" if others else ""  # where a traceback names the error
+        raise WorkerLostError(f"{type(error).__name__}: {first}{cause}") from error

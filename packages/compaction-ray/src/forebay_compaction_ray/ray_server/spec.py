@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import attrs
 
 from forebay_compaction_ray.gateway.limits import GatewayLimits
-from forebay_compaction_ray.gateway.security import ServerSecurity
+from forebay_compaction_ray.gateway.security import SecurityFiles
 from forebay_compaction_ray.worker.body import WorkerStorage
+
+LOCAL: Final = "local"
+"""The address of a private Ray on this machine."""
 
 
 @attrs.frozen(kw_only=True)
@@ -30,4 +34,4 @@ class GatewaySpec:
     metrics_port: int | None = None
     """Port for Prometheus on the same host; ``None`` to serve no metrics."""
     limits: GatewayLimits = attrs.field(factory=GatewayLimits)
-    security: ServerSecurity = attrs.field(factory=ServerSecurity)
+    security: SecurityFiles = attrs.field(factory=SecurityFiles)

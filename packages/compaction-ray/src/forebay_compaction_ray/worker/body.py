@@ -15,16 +15,18 @@ from typing import Any, Final, cast
 import attrs
 from cachetools import FIFOCache
 
+from forebay_compaction_ray import storage_mark
 from forebay_compaction_ray.messages import JobProgress, Outcome, Pulse, Submission, WorkerInfo
 from forebay_compaction_ray.worker.guard import JobStorage, Traffic
 from forebay_state_api.compaction.local_service import fault_of
 from forebay_state_api.compaction.performing import perform
 from forebay_state_api.contract.compaction_job import CompactionJob, CompactionResult
-from forebay_state_api.contract.compaction_service import CompactionPhase
+from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
 from forebay_state_api.contract.compactor import Compactor
 from forebay_state_api.contract.object_storage import ObjectStorage
-from forebay_state_api.errors import StorageError
+from forebay_state_api.errors import ConfigurationError, StorageError
 from forebay_state_api.plugins import plugins
+from forebay_state_api.settings.redaction import redacted
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.versions.storage_probe import examine
 
@@ -99,21 +101,27 @@ class WorkerBody:
         """Run jobs on ``storages``, keyed by the names that jobs use."""
         self.boot: Final = secrets.token_hex(8)
         self._places: Final = storages
-        self._compactors: Final = compactors or plugins().compactors
+        self._compactors: Final = compactors or _installed
         self._open: Final = open_
         self._opened: dict[str, ObjectStorage] = {}
         self._runs: dict[str, _ActiveJob] = {}
         self._aborted: FIFOCache[str, None] = FIFOCache(_ABORTED_REMEMBERED)
         self._lock: Final = threading.Lock()
+        self._opening: Final = threading.Lock()
 
-    def describe(self) -> WorkerInfo:
-        """Describe the worker; raises `PluginError` for incompatible installed plugins."""
+    def describe(self, marks: Mapping[str, str]) -> WorkerInfo:
+        """Describe the worker, and compare the marks of its storages with those of the gateway.
+
+        Raises `PluginError` for incompatible installed plugins.
+        """
+        problems = {name: self._problem(name, mark) for name, mark in marks.items()}
         return WorkerInfo(
             boot=self.boot,
             pid=os.getpid(),
             node=platform.node(),
             version=importlib.metadata.version("forebay-compaction-ray"),
             formats=tuple(sorted(self._compactors())),
+            problems={name: problem for name, problem in problems.items() if problem},
         )
 
     def run(self, submission: Submission) -> Outcome:
@@ -123,8 +131,9 @@ class WorkerBody:
         try:
             outcome = self._perform(run)
         except Exception as fault:  # noqa: BLE001 - whatever a compactor raises is its outcome
-            what = str(fault) or repr(fault)
-            outcome = Outcome(phase=CompactionPhase.FAILED, fault=fault_of(fault), message=what)
+            # Missing credentials are this worker's: its settings may differ from another's.
+            is_own = isinstance(fault, ConfigurationError)
+            outcome = _failed(fault, CompactionFault.TRANSIENT if is_own else fault_of(fault))
         finally:
             with self._lock:
                 self._runs.pop(submission.job.id, None)
@@ -145,16 +154,20 @@ class WorkerBody:
     def abort(self, job_id: str) -> None:
         """Ask a job to stop, even one that has not arrived yet."""
         with self._lock:
-            self._aborted[job_id] = None
             if (run := self._runs.get(job_id)) is not None:
                 run.stop.set()
+            else:
+                self._aborted[job_id] = None
 
     def check(self, storage: str) -> dict[str, str]:
         """Probe a storage; return promise → the problem with it.
 
         Deletes leftovers of earlier checks.
         """
-        opened = self._storage(storage)
+        try:
+            opened = self._storage(storage)
+        except Exception as error:  # noqa: BLE001 - it is the finding
+            return {"it can be opened": str(error) or repr(error)}
         left = opened.child(EXAMINED)
         with suppress(StorageError):  # a finding reports the reason
             left.delete([info.name for info in left.list()])
@@ -165,14 +178,18 @@ class WorkerBody:
         with self._lock:
             self._runs[submission.job.id] = run
             if submission.job.id in self._aborted:
+                del self._aborted[submission.job.id]
                 run.stop.set()
         return run
 
     def _perform(self, run: _ActiveJob) -> Outcome:
         job = run.submission.job
-        compactor = self._compactors()[job.format]
         prefix = f"{job.operator}/{job.output_prefix}"
-        storage = JobStorage(self._storage(run.submission.storage), prefix, run.traffic)
+        try:
+            compactor = self._compactors()[job.format]
+            storage = JobStorage(self._storage(run.submission.storage), prefix, run.traffic)
+        except Exception as fault:  # noqa: BLE001 - before the job begins, it is the worker's fault
+            return _failed(fault, CompactionFault.TRANSIENT)
         counting = _Counting(compactor)
         done = perform(job, cast("Compactor", counting), storage, run.cancelled)
         return Outcome(
@@ -182,9 +199,34 @@ class WorkerBody:
             dropped=counting.dropped,
         )
 
+    def _problem(self, name: str, mark: str) -> str:
+        """Return why the storage is not the one that has the mark; empty if it is."""
+        url = redacted(self._places[name].url)
+        try:
+            found = storage_mark.read(self._storage(name))
+        except Exception as error:  # noqa: BLE001 - it is shown to the operator
+            return str(error) or repr(error)
+        if found == mark:
+            return ""
+        lacks = "has no mark" if found is None else "has another mark"
+        return (
+            f"{url} {lacks} on {platform.node()}: it is not the directory that the gateway has. "
+            "Mount the same one there"
+        )
+
     def _storage(self, name: str) -> ObjectStorage:
-        with self._lock:
+        with self._opening:
             if name not in self._opened:
                 place = self._places[name]
                 self._opened[name] = self._open(place.url, place.options)
             return self._opened[name]
+
+
+def _installed() -> Mapping[str, Compactor]:
+    """Return the compactors of the installed plugins, which may fail to be imported here."""
+    return plugins().compactors()
+
+
+def _failed(fault: Exception, kind: CompactionFault) -> Outcome:
+    what = str(fault) or repr(fault)
+    return Outcome(phase=CompactionPhase.FAILED, fault=kind, message=what)

@@ -161,8 +161,12 @@ class LocalCompactionService(CompactionService):
 
 
 def fault_of(fault: Exception) -> CompactionFault:
-    """Return the kind of failure that a compactor's exception means."""
-    if isinstance(fault, StorageError):
+    """Return the kind of failure that a compactor's exception means.
+
+    Whatever depends on the machine or the moment is transient: memory, descriptors, threads, disks.
+    """
+    no_thread = isinstance(fault, RuntimeError) and "can't start new thread" in str(fault)
+    if no_thread or isinstance(fault, (StorageError, OSError, MemoryError)):
         return CompactionFault.TRANSIENT
     if isinstance(fault, CorruptStateError):
         return CompactionFault.CORRUPTION

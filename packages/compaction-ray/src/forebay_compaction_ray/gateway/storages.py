@@ -1,0 +1,65 @@
+"""The storages of a gateway, and the marks by which clients and workers recognise them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from forebay_compaction_ray import storage_mark
+from forebay_compaction_ray.worker.body import WorkerStorage
+from forebay_state_api.contract.object_storage import ObjectStorage
+from forebay_state_api.settings.redaction import redacted
+from forebay_state_api.storage.opening import open_storage
+
+
+class GatewayStorages:
+    """The storages by name. A storage whose mark is not known yet gets no jobs."""
+
+    def __init__(
+        self,
+        places: Mapping[str, WorkerStorage],
+        open_: Callable[[str, Mapping[str, Any]], ObjectStorage] = open_storage,
+    ) -> None:
+        """Open no storage yet; see `look`."""
+        self.marks: Final[dict[str, str]] = {}
+        """Name → id of the mark, for each storage that could be read."""
+        self.problems: Final[dict[str, str]] = {}
+        """Name → why the gateway cannot read it, for each of the others."""
+        self._places: Final = places
+        self._open: Final = open_
+        self._looking: Final = asyncio.Lock()
+        self.problems.update(dict.fromkeys(places, "the gateway has not read its mark yet"))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._places
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all storages, sorted."""
+        return sorted(self._places)
+
+    async def look(self) -> None:
+        """Mark the storages that have no mark, and read the marks of all."""
+        async with self._looking:
+            for name, place in self._places.items():
+                try:
+                    self.marks[name] = await asyncio.to_thread(self._marked, place)
+                    self.problems.pop(name, None)
+                except Exception as error:  # noqa: BLE001 - it is shown to the operator
+                    self.marks.pop(name, None)
+                    self.problems[name] = f"the gateway cannot use it: {str(error) or repr(error)}"
+
+    def to_plain(self) -> dict[str, dict[str, str]]:
+        """Describe the storages for clients and for display."""
+        return {
+            name: {
+                "root": redacted(place.url),
+                "mark": self.marks.get(name, ""),
+                "problem": self.problems.get(name, ""),
+            }
+            for name, place in sorted(self._places.items())
+        }
+
+    def _marked(self, place: WorkerStorage) -> str:
+        return storage_mark.put(self._open(place.url, place.options))
