@@ -35,6 +35,7 @@ from forebay_state_api.contract.compaction_service import CompactionPhase
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.versions.layout import compaction_prefix
 
 GROUPS: Final = KeyGroupRange(0, 127)
 OPERATOR: Final = "query/op"
@@ -49,7 +50,7 @@ def job_of(inputs: list[StateFile], file_format: str) -> CompactionJob:
         operator=OPERATOR,
         format=file_format,
         inputs=inputs,
-        output_prefix=f"data/000000000000/compaction-{number}/",
+        output_prefix=compaction_prefix(0),
         range=GROUPS,
         now_us=time.time_ns() // 1000,
         target_bytes=64 << 20,

@@ -148,6 +148,8 @@ def test_a_damaged_input_stops_the_query(query, damage):
     query.gateway.on_loop(lambda: query.gateway.core.scale(1))
     query.settle()
     assert tracked.status.phase is CompactionPhase.FAILED
+    query.batch()  # submits it again
+    query.settle()
     with pytest.raises(CorruptStateError, match=name.rpartition("/")[2]):
         query.batch()
     assert query.count("fallbacks") == 0

@@ -35,14 +35,14 @@ class PendingJob:
     `NO_TIME` if that micro-batch had no time."""
     heartbeats: int = 0
     """Heartbeat objects seen so far, of all runs together."""
+    run: str = ""
+    """`Opening.run` of the query that submitted the job."""
+    failures: int = 0
+    """Earlier attempts at this work, in that run, that failed for a reason that may be final."""
 
     def to_plain(self) -> dict[str, Any]:
         """Return dicts, lists, strings and numbers only."""
-        return {
-            "job": self.job.to_plain(),
-            "alive_us": self.alive_us,
-            "heartbeats": self.heartbeats,
-        }
+        return {**attrs.asdict(self, recurse=False), "job": self.job.to_plain()}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:

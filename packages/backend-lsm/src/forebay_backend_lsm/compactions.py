@@ -5,7 +5,7 @@ result object under its own prefix. The task that opens the key groups next, in 
 finds the result, reads the outputs in place of the inputs, and names them in the manifest that it
 commits. Nothing else makes outputs live: the outputs of a job that no manifest names any more are
 never read, and the janitor deletes them. A job that shows no sign of life for `job_timeout_s` is
-submitted again, under a new id and prefix.
+submitted again, under a new id and prefix; a failed one is too, unless `_check_failure` raises.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ from forebay_backend_lsm.layers import FileSlice, Layer, file_slice, layers_of, 
 from forebay_backend_lsm.picking import Window, choose, relief
 from forebay_state_api.contract.backend import NO_TIME
 from forebay_state_api.contract.compaction_job import CompactionJob, CompactionResult
-from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
+from forebay_state_api.contract.compaction_service import (
+    CompactionFault,
+    CompactionPhase,
+    CompactionStatus,
+)
 from forebay_state_api.errors import CorruptStateError, PluginError, StorageError
 from forebay_state_api.versions.layout import compaction_prefix, random_id
 
@@ -65,14 +69,14 @@ class Compactions:
 
         Only reads: polls the service once for each pending job and, unless the job is running,
         sends one request to storage. Raises `CorruptStateError` for a result or an input that was
-        altered, `PluginError` for a job that would fail again if resubmitted.
+        altered, and the failure of a job that failed twice in this run of the query.
         """
         self._opening = opening
         self._options = options
         self._compactor = compactor
         self._service = opening.compaction
         self._pending: list[PendingJob] = []
-        self._lost: list[CompactionJob] = []
+        self._lost: list[PendingJob] = []
         self._submit: list[CompactionJob] = []
         self._release: list[str] = []
         self._stale: list[str] = []
@@ -105,16 +109,20 @@ class Compactions:
             self._pending.append(pending.seen_alive(now_us))
         elif (result := found_result(job, self._opening.storage)) is not None:
             self._install(job, result, service)
+        elif pending.run != self._opening.run:
+            # What an earlier run met says nothing about this one.
+            self._lost.append(attrs.evolve(pending, failures=0))
         elif status.phase in _GIVEN_UP:
             if _inputs(job) <= {file_slice(file) for file in self.files}:
-                _check_fault(job, status.fault, status.message)
-            self._lost.append(job)
+                _check_failure(pending, status)
+            failures = pending.failures + (status.fault in _MAY_BE_FINAL)
+            self._lost.append(attrs.evolve(pending, failures=failures))
         else:
             timeout_s = self._options.job_timeout_s
             still = pending.looked_for(self._opening.storage, now_us, timeout_s)
             if still is None:
                 _log.warning("compaction %s of %s shows no sign of life", job.id, job.operator)
-                self._lost.append(job)
+                self._lost.append(pending)
             else:
                 self._pending.append(still)
 
@@ -136,8 +144,8 @@ class Compactions:
         live = {file_slice(file) for file in self.files}
         self._release += [p.job.id for p in self._pending if not _inputs(p.job) <= live]
         self._pending = [p for p in self._pending if _inputs(p.job) <= live]
-        self._release += [job.id for job in self._lost]
-        self._lost = [job for job in self._lost if _inputs(job) <= live]
+        self._release += [lost.job.id for lost in self._lost]
+        self._lost = [lost for lost in self._lost if _inputs(lost.job) <= live]
 
     # -- commit -------------------------------------------------------------------------------
 
@@ -184,12 +192,12 @@ class Compactions:
     def _submit_lost(self, version: int) -> None:
         for lost in self._lost:
             again = attrs.evolve(
-                lost,
+                lost.job,
                 id=random_id(),
                 output_prefix=compaction_prefix(version),
-                attempt=lost.attempt + 1,
+                attempt=lost.job.attempt + 1,
             )
-            self._add(again)
+            self._add(again, lost.failures)
 
     def _relieve(self, version: int, options: Mapping[str, Any]) -> int:
         layers = layers_of(self.files)
@@ -232,8 +240,11 @@ class Compactions:
         if window is not None:
             self._add(self._job(version, layers, window, options))
 
-    def _add(self, job: CompactionJob) -> None:
-        self._pending.append(PendingJob(job=job, alive_us=self._opening.now_us))
+    def _add(self, job: CompactionJob, failures: int = 0) -> None:
+        opening = self._opening
+        self._pending.append(
+            PendingJob(job=job, alive_us=opening.now_us, run=opening.run, failures=failures)
+        )
         self._submit.append(job)
 
     def _job(
@@ -281,18 +292,21 @@ def _options(options: Mapping[str, Any], *, everything: bool) -> dict[str, Any]:
 
 
 _GIVEN_UP: Final = (CompactionPhase.FAILED, CompactionPhase.ABORTED, CompactionPhase.LOST)
+_MAY_BE_FINAL: Final = (CompactionFault.PERMANENT, CompactionFault.CORRUPTION)
 
 
 def _inputs(job: CompactionJob) -> set[FileSlice]:
     return {file_slice(file) for file in job.inputs}
 
 
-def _check_fault(job: CompactionJob, fault: CompactionFault | None, message: str) -> None:
-    """Raise a fault that another submission would only run into again."""
-    what = f"compaction {job.id} of {job.operator} failed: {message}"
-    if fault is CompactionFault.CORRUPTION:
-        raise CorruptStateError(what)
-    if fault is CompactionFault.PERMANENT:
-        raise PluginError(what)
+def _check_failure(pending: PendingJob, status: CompactionStatus) -> None:
+    """Raise the failure of a job if it stops the query; see `CompactionFault`."""
+    job, fault = pending.job, status.fault
+    what = f"compaction {job.id} of {job.operator} failed"
     if fault is CompactionFault.UNAVAILABLE:
-        raise StorageError(what)
+        raise StorageError(f"{what}: {status.message}")
+    if fault in _MAY_BE_FINAL and not pending.failures:
+        _log.warning("%s, and is tried once more: %s", what, status.message)
+    elif fault in _MAY_BE_FINAL:
+        corrupt = fault is CompactionFault.CORRUPTION
+        raise (CorruptStateError if corrupt else PluginError)(f"{what} again: {status.message}")

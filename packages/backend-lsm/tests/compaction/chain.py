@@ -67,6 +67,7 @@ class Chain:
         self.compactor = ToyCompactor()
         self.service = self.new_service()
         self.now_us = START_US
+        self.run = "the first run"
         everything = KeyGroupRange(0, 7)
         self.newest = [Committed(version=0, range=everything, files=(), meta={})]
         self.ranges = [everything]
@@ -95,6 +96,7 @@ class Chain:
             "cache_bytes": 0,
             "compaction": self.service,
             "operator": OPERATOR,
+            "run": self.run,
         }
         return Opening(**{**given, **more})
 

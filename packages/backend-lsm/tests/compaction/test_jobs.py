@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import attrs
 import pytest
 
@@ -313,14 +315,73 @@ class Faulty(ToyCompactor):
     ("fault", "error"),
     [(CorruptStateError("a block"), CorruptStateError), (KeyError("bug"), PluginError)],
 )
-def test_a_fault_that_will_not_go_away_surfaces(
-    chain: Chain, fault: Exception, error: type[Exception]
+def test_a_second_failure_of_the_same_work_stops_the_query(
+    chain: Chain, fault: Exception, error: type[Exception], caplog: pytest.LogCaptureFixture
 ) -> None:
-    chain.compactor = Faulty(fault)
+    chain.compactor = Faulty(fault, StorageError("by the way"), fault)
     until_pending(chain)
-    chain.run_jobs()
-    with pytest.raises(error, match="compaction"):
+    for attempt in (2, 3):
+        chain.run_jobs()
         chain.commit()
+        assert chain.service.submitted[-1].attempt == attempt
+    assert f"failed, and is tried once more: {fault}" in caplog.text
+    chain.run_jobs()
+    for _ in range(4):  # Spark's retries
+        with pytest.raises(error, match=f"failed again: {fault}"):
+            chain.commit()
+
+
+def test_one_bad_moment_does_not_stop_the_query(chain: Chain) -> None:
+    chain.compactor = Faulty(KeyError("bug"))
+    until_pending(chain)
+    before = chain.content()
+    for _ in range(3):
+        chain.run_jobs()
+        chain.commit()
+    assert chain.newest[0].files[0].meta["job"] == chain.service.submitted[1].id
+    assert chain.content() == before
+
+
+def test_a_restarted_query_makes_up_its_own_mind(chain: Chain) -> None:
+    """The worker process and its service outlive the query; the fault has been mended."""
+    chain.compactor = Faulty(KeyError("bug"), KeyError("bug"))
+    until_pending(chain)
+    for _ in range(2):
+        chain.run_jobs()
+        with contextlib.suppress(PluginError):
+            chain.commit()
+    with pytest.raises(PluginError):
+        chain.commit()
+    chain.run = "the second run"
+    chain.commit()
+    assert [job.attempt for job in chain.service.submitted] == [1, 2, 3]
+    chain.run_jobs()
+    chain.commit()
+    assert chain.newest[0].files[0].meta["job"] == chain.service.submitted[-1].id
+
+
+def test_a_restarted_query_stops_for_failures_of_its_own(chain: Chain) -> None:
+    chain.compactor = Faulty(*[KeyError("bug")] * 4)
+    until_pending(chain)
+    for run in ("the first run", "the second run"):
+        chain.run = run
+        for _ in range(2):
+            chain.commit()
+            chain.run_jobs()
+        with pytest.raises(PluginError):
+            chain.commit()
+    assert len(chain.service.submitted) == 4
+
+
+def test_a_restarted_query_submits_what_nobody_works_on_at_once(chain: Chain) -> None:
+    job = until_pending(chain)
+    chain.run = "the second run"
+    chain.commit()
+    assert chain.pending() == [job.id]  # under way
+    chain.other_process()
+    chain.commit()
+    (again,) = chain.service.submitted
+    assert again.attempt == job.attempt + 1
 
 
 def test_a_service_that_gives_up_fails_the_task_with_its_reason(chain: Chain) -> None:
@@ -331,6 +392,9 @@ def test_a_service_that_gives_up_fails_the_task_with_its_reason(chain: Chain) ->
     chain.service.poll = lambda job_id, timeout_s=0.0: gave_up
     with pytest.raises(StorageError, match="nobody answers"):
         chain.commit()
+    chain.run = "the second run"
+    chain.commit()
+    assert chain.pending() == [chain.service.submitted[1].id]
 
 
 def test_the_service_verifies_what_is_installed(

@@ -14,6 +14,10 @@ from typing import Any
 import pytest
 
 from forebay_backend_lsm.backend import LsmBackend
+from forebay_backend_lsm.compactor import LsmCompactor
+from forebay_state_api.contract.compaction_job import CompactionJob, CompactionResult
+from forebay_state_api.contract.object_storage import ObjectStorage
+from forebay_state_api.errors import PluginError
 from forebay_state_api.job.descriptors import ValueStateDescriptor
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import ImmediateCompaction, KeyedJob
@@ -267,6 +271,56 @@ def _function(job: KeyedJob) -> Any:
     from forebay_state_api.testing.scripts import Style, script_function
 
     return script_function(Style.SYNCHRONOUS, job.descriptors)
+
+
+class Broken(LsmCompactor):
+    """Raises an error until it is repaired."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error: Exception | None = error
+
+    def compact(
+        self, job: CompactionJob, storage: ObjectStorage, cancelled: Callable[[], bool]
+    ) -> CompactionResult | None:
+        if self.error is not None:
+            raise self.error
+        return super().compact(job, storage, cancelled)
+
+
+def broken_query(path: Path, error: Exception) -> tuple[KeyedJob, Broken]:
+    """Return a query whose jobs run at once, in a process that outlives restarts, and fail."""
+    storage, compactor = open_storage(path), Broken(error)
+    service = ImmediateCompaction(storage, lambda _: compactor)
+    return KeyedJob(LsmBackend, storage, descriptors=[COUNT], compaction=service), compactor
+
+
+def batches(job: KeyedJob, count: int) -> None:
+    for number in range(count):
+        job.do(f"k{number}", ("n.update", number))
+
+
+def test_a_process_short_of_memory_goes_on(tmp_path: Path) -> None:
+    job, compactor = broken_query(tmp_path, MemoryError("no room"))
+    batches(job, 5)
+    assert not any("/compaction-" in file for file in newest(job)[0])
+    compactor.error = None
+    batches(job, 8)
+    assert any("/compaction-" in file for file in newest(job)[0])
+    assert [job.peek(COUNT, f"k{number}") for number in range(8)] == [*range(8)]
+
+
+def test_a_defect_stops_the_query_until_it_is_mended(tmp_path: Path) -> None:
+    job, compactor = broken_query(tmp_path, KeyError("a bug in a merge"))
+    for _ in range(3):  # starts of the query
+        for _ in range(2):  # Spark's retry
+            with pytest.raises(PluginError, match="failed again: 'a bug in a merge'"):
+                batches(job, 9)
+        job.restart()
+    compactor.error = None
+    batches(job, 9)
+    assert any("/compaction-" in file for file in newest(job)[0])
+    assert [job.peek(COUNT, f"k{number}") for number in range(9)] == [*range(9)]
 
 
 def test_a_trigger_slower_than_every_timeout_gets_its_compactions(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 import threading
@@ -153,6 +154,10 @@ def test_a_known_id_is_not_taken_again(
         (StorageError("down"), CompactionFault.TRANSIENT),
         (CorruptStateError("torn"), CompactionFault.CORRUPTION),
         (RuntimeError("bug"), CompactionFault.PERMANENT),
+        (RuntimeError("can't start new thread"), CompactionFault.TRANSIENT),
+        (MemoryError("no memory"), CompactionFault.TRANSIENT),
+        (OSError(errno.EMFILE, "too many open files"), CompactionFault.TRANSIENT),
+        (TimeoutError("late"), CompactionFault.TRANSIENT),
     ],
 )
 def test_a_failure_says_what_can_be_done(

@@ -32,6 +32,12 @@ def test_every_part_makes_another_run_key():
     assert identity().key == identity().key
 
 
+def test_the_spark_run_is_empty_where_it_is_unknown():
+    known = identity(run_id=str(uuid.uuid4()))
+    assert known.known_spark_run == known.spark_run
+    assert identity(run_id="the user's").known_spark_run == ""
+
+
 def test_only_sparks_own_run_ids_identify_a_spark_run():
     run_id = str(uuid.uuid4())
     one, other = (identity(run_id=run_id, keyed_uuid=key) for key in "ab")

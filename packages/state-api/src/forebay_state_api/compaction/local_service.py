@@ -35,6 +35,8 @@ FindCompactor = Callable[[str], Compactor]
 
 _KEPT: Final = 256
 """Ended jobs that a service remembers; the result object answers for older ones."""
+_NO_THREAD: Final = "can't start new thread"
+"""Python's message for a limit on threads, a `RuntimeError`."""
 _END_S: Final = 5.0
 """How long an exiting process waits for a compactor to notice that it was cancelled."""
 
@@ -161,12 +163,14 @@ class LocalCompactionService(CompactionService):
 
 
 def fault_of(fault: Exception) -> CompactionFault:
-    """Return the kind of failure that a compactor's exception means.
+    """Return the kind of failure that a compactor's exception seems to be.
 
-    Whatever depends on the machine or the moment is transient: memory, descriptors, threads, disks.
+    What a process lacks for the moment (memory, file descriptors, threads, time, an answer of the
+    operating system) is `CompactionFault.TRANSIENT`. Of other exceptions the class says little: a
+    defect of the compactor and bad luck look alike. So the owner of a job stops the query only
+    when a second attempt ends like the first; see `CompactionFault`.
     """
-    no_thread = isinstance(fault, RuntimeError) and "can't start new thread" in str(fault)
-    if no_thread or isinstance(fault, (StorageError, OSError, MemoryError)):
+    if isinstance(fault, StorageError | OSError | MemoryError) or _NO_THREAD in str(fault):
         return CompactionFault.TRANSIENT
     if isinstance(fault, CorruptStateError):
         return CompactionFault.CORRUPTION

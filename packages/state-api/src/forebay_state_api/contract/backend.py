@@ -152,6 +152,9 @@ class Opening:
     must not submit any, for example when state is only read."""
     operator: str = ""
     """The operator's directory relative to the state directory: `CompactionJob.operator`."""
+    run: str = ""
+    """Identifies the query's run, in all its batches and processes; a restarted query has another
+    one. Empty if it is unknown."""
     retry_budget_s: float = 30.0
     """How long a request to a store of the backend's own may be tried again, in seconds: the
     setting ``spark.forebay.storage.retry-budget``. ``storage`` tries its own requests again."""

@@ -35,14 +35,24 @@ class CompactionPhase(enum.Enum):
 
 
 class CompactionFault(enum.Enum):
-    """The kind of a job's failure, by what can be done about it."""
+    """The kind of a job's failure, as far as one attempt shows.
+
+    A service reports each failed job once, and remembers it until the job is released. What follows
+    is the owner's business, by one rule for all services:
+
+    - nothing that happened in an earlier run of the query counts: the job is submitted again;
+    - `TRANSIENT`: it is submitted again with the next commit, each time;
+    - `PERMANENT`, `CORRUPTION`: the same, the first time. One attempt cannot distinguish a defect
+      from bad luck; if a later attempt at the same work ends so in the same run, the query stops;
+    - `UNAVAILABLE`: the query stops at once.
+    """
 
     TRANSIENT = "transient"
-    """A failure of storage or a peer: another submission may succeed."""
+    """Trouble of storage, a peer, the process or the moment."""
     PERMANENT = "permanent"
-    """A defect of the job or the compactor: another submission will fail too."""
+    """A defect of the job, the settings or the compactor."""
     CORRUPTION = "corruption"
-    """An input differs from what was written: the job's owner must be notified."""
+    """An input differs from what was written."""
     UNAVAILABLE = "unavailable"
     """The service gave up and is configured to fail the task then; the job is not to blame."""
 

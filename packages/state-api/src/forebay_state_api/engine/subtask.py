@@ -312,6 +312,7 @@ class Subtask:
             cache_bytes=self._cache_bytes,
             compaction=None if self._versions is None else self._compaction,
             operator=self._operator,
+            run=self.task.run.known_spark_run,
             retry_budget_s=self._retry_budget_s,
         )
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
@@ -351,7 +352,7 @@ class KeyedJob:
 
 
 def _new_run() -> RunIdentity:
-    return RunIdentity(keyed_uuid=random_id(), app_id=None, run_id=None)
+    return RunIdentity(keyed_uuid=random_id(), app_id=None, run_id=str(uuid.uuid4()))
 
 
 def _names(changes: Changes) -> Iterator[tuple[Any, Any]]:

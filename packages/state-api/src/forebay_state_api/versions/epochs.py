@@ -73,6 +73,11 @@ class RunIdentity:
             return _digest(self.app_id, "action", self.action)
         return _digest(self.app_id, self.run_id)
 
+    @property
+    def known_spark_run(self) -> str:
+        """`spark_run`, or an empty string if Spark set neither run id nor action."""
+        return "" if self.spark_run == UNKNOWN_SPARK_RUN else self.spark_run
+
 
 @attrs.frozen
 class EpochEntry:
