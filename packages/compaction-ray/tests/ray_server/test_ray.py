@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 
 import attrs
 import pytest
@@ -214,10 +215,86 @@ def test_a_ray_of_its_own_has_room_for_any_number_of_workers(service):
     gateway = Gateway(address, ClientSecurity(), timeout_s=5.0)
     gateway.call("Scale", {"workers": 4})
     until(lambda: gateway.hello()["workers"] == 4)
+    orders_outlast_the_process(gateway, actor)
     gateway.call("Stop", {})
     assert ray.get(actor.stopped.remote(), timeout=PATIENCE_S)
     gateway.close()
     ray.kill(actor)
+
+
+def orders_outlast_the_process(gateway, actor):
+    """Kill the gateway's process, once after `scale` and once after `drain`."""
+
+    def killed():
+        boot = gateway.hello()["boot"]
+        os.kill(ray.get(actor.pid.remote()), signal.SIGKILL)
+        until(lambda: gateway.hello()["boot"] != boot)
+
+    killed()
+    assert len(gateway.call("Describe", {})["worker_list"]) == 4
+    assert gateway.hello()["state"] == "serving"
+    gateway.call("Drain", {})
+    killed()
+    assert gateway.hello()["state"] == "draining"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_private_ray_listens_on_loopback_only(tmp_path):
+    """Of all its processes, as the kernel lists them."""
+    for name in ("home", "state"):
+        (tmp_path / name).mkdir()
+    environ = os.environ | {"HOME": str(tmp_path / "home")}
+    environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    address = tmp_path / "address"
+    start = [
+        "start",
+        "--port",
+        "0",
+        "--storage",
+        str(tmp_path / "state"),
+        "--address-file",
+        address,
+    ]
+    forebay = str(Path(sys.executable).with_name("forebay"))
+    with subprocess.Popen(
+        [forebay, "compaction", *start], env=environ, stdout=subprocess.DEVNULL
+    ) as started:
+        try:
+            until(lambda: started.poll() is not None or (address.exists() and address.read_text()))
+            with contextlib.closing(
+                Gateway(address.read_text().strip(), ClientSecurity(), timeout_s=5.0)
+            ) as gateway:
+                until(lambda: gateway.hello()["workers"] == 1)
+            found = listening(started.pid)
+        finally:
+            started.send_signal(signal.SIGINT)
+    assert len(found) > 5
+    assert set(found) <= set(LOOPBACK)
+
+
+def listening(pid):
+    """Return the address of each port of a process and its descendants, as the kernel writes it."""
+    addresses = {}
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == "0A":
+                addresses[f"socket:[{inode}]"] = local.partition(":")[0]
+    processes, found = {pid}, []
+    for stat in sorted(Path("/proc").glob("[0-9]*/stat"), key=lambda path: int(path.parent.name)):
+        with contextlib.suppress(OSError):  # it has ended
+            if int(stat.read_text().rpartition(")")[2].split()[1]) in processes:
+                processes.add(int(stat.parent.name))
+    for one in processes:
+        for descriptor in Path(f"/proc/{one}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                found.append(addresses.get(str(descriptor.readlink())))
+    return [address for address in found if address is not None]
+
+
+LOOPBACK = ("0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000")
+"""127.0.0.1, the same as IPv6, and ::1."""
 
 
 def test_the_storages_can_be_checked(service):

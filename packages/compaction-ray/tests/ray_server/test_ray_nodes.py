@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
+import attrs
 import pytest
 from compaction_ray_signals import Service, begun, go_on, install_plugin, job_doing, until
 from compaction_ray_toys import PATIENCE_S
@@ -105,6 +106,24 @@ def test_a_node_that_is_lost_and_another_that_comes(cluster, service, tmp_path):
     assert service.client.poll(again.id, 60.0).phase is CompactionPhase.DONE
     cluster.remove_node(node, allow_graceful=False)
     until(lambda: service.hello()["workers"] == 0)
+
+
+def test_two_lost_nodes_do_not_ban_the_work_that_ran_there(cluster, service, tmp_path):
+    first = job_doing(2, "wait", tmp_path)
+    for attempt in (1, 2, 3):
+        node = added(cluster)
+        until(lambda: service.hello()["workers"] == 1, 60.0)
+        fresh = job_doing(2, "", tmp_path, attempt=attempt)
+        given = attrs.evolve(first, id=fresh.id, output_prefix=fresh.output_prefix, attempt=attempt)
+        service.client.submit(given)
+        begun(tmp_path, given)
+        if attempt == 3:
+            break
+        cluster.remove_node(node, allow_graceful=False)
+        assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.LOST
+    go_on(tmp_path, given)
+    assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
+    cluster.remove_node(node, allow_graceful=False)
 
 
 def test_a_zombie_that_finishes_late_never_goes_live(cluster, service, tmp_path):

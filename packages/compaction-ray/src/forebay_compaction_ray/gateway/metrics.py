@@ -12,8 +12,9 @@ PREFIX: Final = "forebay_compaction_"
 HELP: Final = {
     "jobs_submitted_total": "Jobs taken.",
     "jobs_finished_total": "Jobs ended, by outcome.",
-    "jobs_rejected_total": "Jobs refused, by reason: `queue_full`, `client_full` and `draining` "
-    "are temporary; other reasons mean that the client is incompatible or misconfigured.",
+    "jobs_rejected_total": "Jobs refused, by reason: `queue_full`, `client_full`, `draining`, "
+    "`no_storage` and `no_other_worker` are temporary; other reasons mean that the client is "
+    "incompatible or misconfigured.",
     "jobs_lost_total": "Jobs whose worker is gone, by cause: it `died`, was `silent`, `stalled`, "
     "did not `abort`, or was `removed`.",
     "aborts_total": "Jobs that were asked to stop, by cause.",
