@@ -109,6 +109,7 @@ def test_a_node_that_is_lost_and_another_that_comes(cluster, service, tmp_path):
 
 
 def test_two_lost_nodes_do_not_ban_the_work_that_ran_there(cluster, service, tmp_path):
+    service.storage.put("query/op/data/in2", bytes(100))
     first = job_doing(2, "wait", tmp_path)
     for attempt in (1, 2, 3):
         node = added(cluster)

@@ -41,8 +41,6 @@ _FATAL: Final = frozenset({"died", "silent", "stalled"})
 """Causes of a worker's end that the work may have triggered."""
 _LATE_TICKS: Final = 2
 """Tick periods that count at most when a tick is late because the gateway was suspended."""
-_FORGOTTEN_AT_ONCE: Final = 32
-"""Jobs that are forgotten together, so that not every job pays for sorting them."""
 
 
 class GatewayCore:
@@ -232,6 +230,7 @@ class GatewayCore:
             over = now - entry.asked_s >= entry.submission.job.lease_s
             if over or failed_s >= self.limits.failures_s:
                 self.release(entry.id)
+        self._forget_oldest()
         if self._deaths:
             self._spawn(self._forgive_lost_nodes())
         for worker in list(self.worker_set.workers.values()):
@@ -278,7 +277,6 @@ class GatewayCore:
         else:
             self._queue.add(entry)
             self._dispatch()
-        self._forget_some()
         return entry
 
     def _check_room(self, submission: Submission) -> None:
@@ -443,12 +441,10 @@ class GatewayCore:
                 self.worker_set.kill(worker, "abort", "a job did not stop when asked to")
                 return
 
-    def _forget_some(self) -> None:
-        over = len(self._jobs) - self.limits.remembered
-        if over <= 0:
-            return
+    def _forget_oldest(self) -> None:
         ended = [entry for entry in self._jobs.values() if entry.phase.ended]
-        for entry in sorted(ended, key=lambda e: e.asked_s)[: over + _FORGOTTEN_AT_ONCE]:
+        ended.sort(key=lambda entry: entry.asked_s)
+        for entry in ended[: max(0, len(ended) - self.limits.remembered)]:
             del self._jobs[entry.id]
 
     def _check_drained(self) -> None:
