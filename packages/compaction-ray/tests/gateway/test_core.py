@@ -189,6 +189,22 @@ async def test_the_late_end_of_an_earlier_run_says_nothing_about_the_next():
 
 
 @in_loop
+async def test_a_run_of_a_job_does_not_join_an_earlier_one_at_its_worker():
+    stage = Stage(limits=attrs.evolve(LIMITS, slots=2))
+    (worker,) = await stage.up()
+    worker.aborts_at_once = False
+    given = submission(1)
+    stage.core.submit(given)
+    await settle()
+    stage.core.release(given.job.id)
+    assert stage.core.submit(given).phase is CompactionPhase.QUEUED
+    await settle()
+    worker.end(given.job.id, CompactionPhase.ABORTED)
+    await settle()
+    assert await stage.phase(given.job.id) is CompactionPhase.RUNNING
+
+
+@in_loop
 async def test_failures_are_forgotten_in_time_whoever_asks():
     stage = Stage()
     (worker,) = await stage.up()

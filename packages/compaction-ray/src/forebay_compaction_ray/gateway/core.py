@@ -79,6 +79,7 @@ class GatewayCore:
             _DEATHS_REMEMBERED, limits.deaths_s, timer=clock
         )
         """Work → the nodes on which workers died at it."""
+        self._forgiving = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining_s: float | None = None
         self._closed = False
@@ -231,7 +232,8 @@ class GatewayCore:
             if over or failed_s >= self.limits.failures_s:
                 self.release(entry.id)
         self._forget_oldest()
-        if self._deaths:
+        if self._deaths and not self._forgiving:
+            self._forgiving = True
             self._spawn(self._forgive_lost_nodes())
         for worker in list(self.worker_set.workers.values()):
             self._kill_if_deaf(worker)
@@ -296,7 +298,9 @@ class GatewayCore:
 
     def _give(self, entry: GatewayJob) -> bool:
         """Give a job to a worker, or end it if it waits in vain; return whether either happened."""
-        if workers := self.worker_set.takers(entry.demand):
+        takers = self.worker_set.takers(entry.demand)
+        # An earlier run of the job may still end on one of them.
+        if workers := [worker for worker in takers if entry.id not in worker.jobs]:
             self._queue.remove(entry)
             self._start(entry, self._policy(workers))
             return True
@@ -381,7 +385,10 @@ class GatewayCore:
 
     async def _forgive_lost_nodes(self) -> None:
         """Forget deaths on nodes that were lost: these say nothing about the work."""
-        lost = await self._pool.lost_nodes()
+        try:
+            lost = await self._pool.lost_nodes()
+        finally:
+            self._forgiving = False
         for work, nodes in list(self._deaths.items()):
             if len(kept := tuple(node for node in nodes if node not in lost)) < len(nodes):
                 self._deaths[work] = kept

@@ -28,7 +28,7 @@ class GatewayStorages:
         """Name → why the gateway cannot read it, for each of the others."""
         self._places: Final = places
         self._open: Final = open_
-        self._looking: Final = asyncio.Lock()
+        self._looking: asyncio.Task[None] | None = None
         self.problems.update(dict.fromkeys(places, "the gateway has not read its mark yet"))
 
     def __contains__(self, name: str) -> bool:
@@ -40,15 +40,13 @@ class GatewayStorages:
         return sorted(self._places)
 
     async def look(self) -> None:
-        """Mark the storages that have no mark, and read the marks of all."""
-        async with self._looking:
-            for name, place in self._places.items():
-                try:
-                    self.marks[name] = await asyncio.to_thread(self._marked, place)
-                    self.problems.pop(name, None)
-                except Exception as error:  # noqa: BLE001 - it is shown to the operator
-                    self.marks.pop(name, None)
-                    self.problems[name] = f"the gateway cannot use it: {str(error) or repr(error)}"
+        """Mark the storages that have no mark, and read the marks of all.
+
+        Callers at the same time share one look, which may take as long as the slowest storage.
+        """
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look())
+        await asyncio.shield(self._looking)
 
     def to_plain(self) -> dict[str, dict[str, str]]:
         """Describe the storages for clients and for display."""
@@ -60,6 +58,15 @@ class GatewayStorages:
             }
             for name, place in sorted(self._places.items())
         }
+
+    async def _look(self) -> None:
+        for name, place in self._places.items():
+            try:
+                self.marks[name] = await asyncio.to_thread(self._marked, place)
+                self.problems.pop(name, None)
+            except Exception as error:  # noqa: BLE001 - it is shown to the operator
+                self.marks.pop(name, None)
+                self.problems[name] = f"the gateway cannot use it: {str(error) or repr(error)}"
 
     def _marked(self, place: WorkerStorage) -> str:
         return storage_mark.put(self._open(place.url, place.options))

@@ -25,7 +25,7 @@ from forebay_state_api.errors import ConfigurationError
 _log = logging.getLogger(__name__)
 
 _REBIND_S: Final = 60.0
-"""Seconds that a restarted gateway waits for its port."""
+"""Seconds that a restarted gateway waits for its port and its files."""
 _LAST_WORDS_S: Final = 0.2
 """Seconds left for the answer to callers that wait in `stopped`."""
 
@@ -69,18 +69,16 @@ class GatewayActor:
 
     async def _listen(self) -> str:
         spec = self._spec
-        self._server = server = GatewayServer(
-            self._core,
-            CurrentSecurity(spec.security.read),
-            stop=self._stopping.set,
-            record=self._orders.write,
-        )
         self._follow(self._orders.read())
         again = bool(ray.get_runtime_context().was_current_actor_reconstructed)
         deadline_s = asyncio.get_running_loop().time() + (_REBIND_S if again else 0.0)
         while True:
             try:
-                address = await server.start(spec.host, spec.port)
+                security = CurrentSecurity(spec.security.read)
+                self._server = GatewayServer(
+                    self._core, security, stop=self._stopping.set, record=self._orders.write
+                )
+                address = await self._server.start(spec.host, spec.port)
                 break
             except ConfigurationError:
                 if asyncio.get_running_loop().time() >= deadline_s:

@@ -114,7 +114,10 @@ class RayPool:
         return RayWorker(actor)
 
     async def lost_nodes(self) -> Collection[str]:
-        nodes: list[Mapping[str, Any]] = await asyncio.to_thread(ray.nodes)
+        try:
+            nodes: list[Mapping[str, Any]] = await asyncio.to_thread(ray.nodes)
+        except ray.exceptions.RayError:  # the head is away; the next tick asks again
+            return ()
         return {str(node["NodeID"]) for node in nodes if not node["Alive"]}
 
 

@@ -136,7 +136,8 @@ class WorkerBody:
             outcome = _failed(fault, CompactionFault.TRANSIENT if is_own else fault_of(fault))
         finally:
             with self._lock:
-                self._runs.pop(submission.job.id, None)
+                if self._runs.get(submission.job.id) is run:
+                    del self._runs[submission.job.id]
         return attrs.evolve(
             outcome,
             bytes_in=run.traffic.bytes_in,
