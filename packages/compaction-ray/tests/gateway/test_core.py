@@ -366,12 +366,12 @@ async def test_closing_ends_all_workers():
 async def test_checking_a_storage_asks_a_worker():
     stage = Stage()
     with pytest.raises(RefusedError) as refused:
-        await stage.core.check("default")
+        await stage.core.check("default", "w0")
     assert refused.value.code == "no_worker"
     await stage.up()
-    assert await stage.core.check("default") == {"it is there": ""}
+    assert await stage.core.check("default", "w0") == {"it is there": ""}
     with pytest.raises(RefusedError) as refused:
-        await stage.core.check("other")
+        await stage.core.check("other", "w0")
     assert refused.value.code == "unknown_storage"
 
 

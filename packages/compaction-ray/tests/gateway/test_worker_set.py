@@ -333,7 +333,9 @@ async def test_a_check_of_a_storage_that_does_not_answer_says_so():
     stage = Stage(limits=attrs.evolve(LIMITS, check_s=0.01))
     (worker,) = await stage.up()
     worker.check = lambda _: asyncio.Event().wait()
-    assert await stage.core.check("default") == {"it answers": "no answer from it within 0.01 s"}
+    assert await stage.core.check("default", "w0") == {
+        "it answers": "no answer from it within 0.01 s"
+    }
 
 
 @pytest.mark.parametrize("paused_s", [70.0, 3600.0])

@@ -298,7 +298,7 @@ LOOPBACK = ("0100007F", "0000000000000000FFFF00000100007F", "0000000000000000000
 
 
 def test_the_storages_can_be_checked(service):
-    found = service.gateway.call("Check", {"storage": "default"})["found"]
+    found = service.gateway.call("Check", {"storage": "default", "worker": "w0"})["found"]
     assert found
     assert not any(found.values())
 

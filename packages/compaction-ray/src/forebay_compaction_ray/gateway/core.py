@@ -188,17 +188,16 @@ class GatewayCore:
             "metrics": self.metrics.to_plain(),
         }
 
-    async def check(self, storage: str, worker_id: str = "") -> Mapping[str, str]:
+    async def check(self, storage: str, worker_id: str) -> Mapping[str, str]:
         """Let a worker probe a storage; return promise → the problem with it.
 
-        Without ``worker_id``, an idle worker does. Raises `RefusedError` if the worker is not up.
+        Raises `RefusedError` if the worker is not up.
         """
-        if storage not in self.storages:
+        if storage not in self.storages.names:
             raise permanent("unknown_storage", f"this gateway has no storage {storage!r}")
-        workers = self.worker_set
-        worker = workers.workers.get(worker_id) if worker_id else workers.any_ready()
+        worker = self.worker_set.workers.get(worker_id)
         if worker is None or worker.info is None:
-            raise transient("no_worker", "no worker is up", retry_after_s=_BUSY_RETRY_S)
+            raise transient("no_worker", f"worker {worker_id!r} is not up")
         if problem := worker.info.problems.get(storage):
             return {"it is the gateway's storage": problem}
         try:
@@ -207,7 +206,7 @@ class GatewayCore:
         except TimeoutError:
             return {"it answers": f"no answer from it within {self.limits.check_s:g} s"}
         except WorkerLostError as lost:
-            raise transient("no_worker", str(lost), retry_after_s=_BUSY_RETRY_S) from lost
+            raise transient("no_worker", str(lost)) from lost
 
     # -- calls of the owner -------------------------------------------------------------------
 

@@ -208,7 +208,7 @@ class GatewayServer:
         return self._core.describe()
 
     async def _check(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        found = await self._core.check(str(request["storage"]), str(request.get("worker", "")))
+        found = await self._core.check(str(request["storage"]), str(request["worker"]))
         return {"found": dict(found)}
 
     async def _scale(self, request: Mapping[str, Any]) -> Mapping[str, Any]:

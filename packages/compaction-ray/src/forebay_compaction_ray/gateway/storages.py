@@ -31,9 +31,6 @@ class GatewayStorages:
         self._looking: asyncio.Task[None] | None = None
         self.problems.update(dict.fromkeys(places, "the gateway has not read its mark yet"))
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._places
-
     @property
     def names(self) -> list[str]:
         """Names of all storages, sorted."""

@@ -62,11 +62,6 @@ class WorkerSet:
         """Number of workers that are able to work."""
         return sum(worker.phase is WorkerPhase.READY for worker in self.workers.values())
 
-    def any_ready(self) -> Worker | None:
-        """Return the least busy worker that is able to work, or ``None``."""
-        ready = [w for w in self.workers.values() if w.phase is WorkerPhase.READY]
-        return min(ready, key=lambda w: len(w.jobs), default=None)
-
     def takers(self, demand: Demand) -> Sequence[Worker]:
         """Return workers that can be given such a job now."""
         slots = self._limits.slots
