@@ -8,7 +8,7 @@ import ipaddress
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import grpc
 import grpc.aio
@@ -50,13 +50,6 @@ _STATUS: Final = {
 Handler = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 
 
-class Record(Protocol):
-    """Makes an operator's orders durable before they are carried out."""
-
-    async def __call__(self, **orders: Any) -> None:
-        """Return when the gateway would find them after a restart."""
-
-
 async def _keep_nothing(**_: Any) -> None:
     pass
 
@@ -70,9 +63,13 @@ class GatewayServer:
         security: Callable[[], ServerSecurity],
         *,
         stop: Callable[[], None],
-        record: Record = _keep_nothing,
+        record: Callable[..., Awaitable[None]] = _keep_nothing,
     ) -> None:
-        """``security`` returns what is in force; ``stop`` is called when an operator stops it."""
+        """``security`` returns the tokens and certificates in force.
+
+        ``stop`` is called when an operator stops the gateway. ``record`` is called with each order,
+        such as ``workers=3``, and makes it durable before it is carried out.
+        """
         self._core: Final = core
         self._security: Final = security
         self._stop: Final = stop
@@ -245,12 +242,11 @@ def reachable(host: str) -> str:
         return host
     if not given.is_unspecified:
         return host
-    family, elsewhere = (
-        (socket.AF_INET, "192.0.2.1") if given.version == 4 else (socket.AF_INET6, "2001:db8::1")  # noqa: PLR2004
-    )
+    elsewhere = {4: (socket.AF_INET, "192.0.2.1"), 6: (socket.AF_INET6, "2001:db8::1")}
+    family, address = elsewhere[given.version]
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect((elsewhere, 9))  # sends nothing: it only selects an interface
+            probe.connect((address, 9))  # sends nothing: it only selects an interface
         except OSError:
             return socket.gethostname()
         return str(probe.getsockname()[0])

@@ -30,13 +30,14 @@ class Orders:
 
     async def write(self, **orders: Any) -> None:
         """Replace the orders of these names; they are durable when this returns."""
-        self._given |= orders
+        given = {**self._given, **orders}
         await asyncio.to_thread(
             internal_kv._internal_kv_put,  # noqa: SLF001 - Ray has no public store
             self._key,
-            pack(self._given),
+            pack(given),
             namespace=_NAMESPACE,
         )
+        self._given = given
 
     def clear(self) -> None:
         """Forget all orders."""
