@@ -151,7 +151,6 @@ def remote(stage, service):
         "compaction.service": "ray",
         "compaction.remote.address": service.address,
         "compaction.remote.min-bytes": "0",
-        "compaction.remote.connect-timeout": "10s",
     }.items():
         stage.spark.conf.set(f"spark.forebay.{name}", value)
     return stage

@@ -27,6 +27,7 @@ def _importable(name):
 toys = _importable("toys")
 queries = _importable("query")
 _importable("signals")
+_importable("network")
 
 
 @pytest.fixture
@@ -67,9 +68,11 @@ def client_of(storage, own):
 
         def make(*addresses, **given):
             given.setdefault("min_bytes", 0)
-            given.setdefault("connect_timeout_s", 5.0)
+            of_client = {k: given.pop(k) for k in ("clock", "answer_s") if k in given}
             options = RemoteOptions(addresses=addresses, **given)
-            client = RemoteCompactionService(storage, options, find_compactor=lambda _: own)
+            client = RemoteCompactionService(
+                storage, options, find_compactor=lambda _: own, **of_client
+            )
             return stack.enter_context(client)
 
         yield make

@@ -16,6 +16,7 @@ from compaction_ray_toys import PATIENCE_S, RunningGateway, ThreadPool, ThreadWo
 
 from forebay_backend_lsm.backend import LsmBackend
 from forebay_backend_lsm.compactor import LsmCompactor
+from forebay_compaction_ray.client.lifecycle import State
 from forebay_compaction_ray.client.service import RemoteCompactionService
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.pool import WorkerLostError
@@ -106,6 +107,7 @@ class Query:
         self.model = {key: (None, []) for key in KEYS}
         self.ended = []
         self.client = None
+        self.options = options
         self.stack = contextlib.ExitStack()
         self.job = KeyedJob(
             LsmBackend,
@@ -114,7 +116,7 @@ class Query:
             options={"max-runs": 16, "job-timeout": 600.0},
             clock=self.clock,
         )
-        self.new_process(**options)
+        self.new_process()
         self.storage = self.job.storage
 
     def serve(self, port=0, security=None, **limits):
@@ -130,10 +132,14 @@ class Query:
     def new_process(self, address=None, **options):
         """End the process, as Spark may do, and continue in another one."""
         self.end_process()
-        given = {"connect_timeout_s": 5.0, "min_bytes": 0, "queue_timeout_s": 0.5, **options}
+        given = {"min_bytes": 0, "queue_timeout_s": 0.5, **self.options, **options}
+        of_client = {k: given.pop(k) for k in ("clock", "answer_s") if k in given}
         given["addresses"] = (address or self.gateway.address,)
         self.client = RemoteCompactionService(
-            self.root, RemoteOptions(**given), find_compactor=lambda _: LsmCompactor()
+            self.root,
+            RemoteOptions(**given),
+            find_compactor=lambda _: LsmCompactor(),
+            **of_client,
         )
         self.job.compaction = self.client
 
@@ -173,8 +179,7 @@ class Query:
     def until_taken(self):
         """Wait until each job is at a gateway or was refused by all."""
         for tracked in list(self.client._jobs.values()):
-            while not (tracked.address or tracked.local or tracked.status.phase.ended):
-                tracked.wait(0.005)
+            tracked.wait(lambda state: state is not State.OFFERED, PATIENCE_S)
 
     def check(self):
         """Check that the state is as written, and that no object exists that no version needs."""

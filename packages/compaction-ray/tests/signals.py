@@ -98,7 +98,7 @@ class Service:
     def __init__(self, actor, address, state_dir, storage, **options):
         self.actor, self.address, self.state_dir = actor, address, state_dir
         self.gateway = Gateway(address, ClientSecurity(), timeout_s=10.0)
-        given = {"min_bytes": 0, "connect_timeout_s": 10.0, **options}
+        given = {"min_bytes": 0, **options}
         self.own = Concatenation()
         self.client = RemoteCompactionService(
             storage,

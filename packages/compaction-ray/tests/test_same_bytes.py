@@ -7,7 +7,7 @@ import struct
 import attrs
 import numpy as np
 import pytest
-from compaction_ray_toys import PATIENCE_S, ThreadPool, job, running
+from compaction_ray_toys import PATIENCE_S, Hurried, ThreadPool, job, running
 
 from forebay_backend_lsm.compactor import LsmCompactor
 from forebay_backend_lsm.files import Cells, Kind, TableHeader, write_file
@@ -131,7 +131,7 @@ def remote(state_dir, storage):
     pool = ThreadPool({"default": state_dir}, {FORMAT: LsmCompactor()})
     limits = GatewayLimits(ping_every_s=0.05)
     with running(pool, storages=["default"], limits=limits) as gateway:
-        options = RemoteOptions(addresses=(gateway.address,), min_bytes=0, connect_timeout_s=10)
+        options = RemoteOptions(addresses=(gateway.address,), min_bytes=0)
         with RemoteCompactionService(storage, options) as client:
             yield client
 
@@ -199,8 +199,16 @@ def test_verification_reads_footers(storage):
             client.verify(given, result)
 
 
-@pytest.mark.parametrize("damage", ["missing", "altered"])
-def test_inputs_that_are_not_what_was_written(storage, remote, damage):
+@pytest.mark.parametrize(
+    ("damage", "strategy", "fault"),
+    [
+        ("missing", "fallback", CompactionFault.CORRUPTION),
+        ("altered", "fallback", CompactionFault.CORRUPTION),
+        ("missing", "fail", CompactionFault.CORRUPTION),
+        ("altered", "fail", CompactionFault.UNAVAILABLE),  # opening the file does not show it
+    ],
+)
+def test_inputs_that_are_not_what_was_written(storage, remote, damage, strategy, fault):
     files, options = overwritten(storage)
     here, name = storage.child("query/op"), files[0].name
     data = bytearray(here.get(name))
@@ -209,11 +217,13 @@ def test_inputs_that_are_not_what_was_written(storage, remote, damage):
         data[100] ^= 0x55
         here.put(name, bytes(data))
     given = prepared(files, options, 1 << 20)
-    remote.submit(given)
-    status = remote.poll(given.id, PATIENCE_S)
-    assert (status.phase, status.fault) == (CompactionPhase.FAILED, CompactionFault.CORRUPTION)
-    assert name in status.message
-    assert remote.counters["fallbacks"] == 0
+    asked = RemoteOptions(addresses=remote.addresses(), min_bytes=0, failure_strategy=strategy)
+    with RemoteCompactionService(storage, asked, clock=Hurried()) as client:
+        client.submit(given)
+        status = client.poll(given.id, PATIENCE_S)
+        assert (status.phase, status.fault) == (CompactionPhase.FAILED, fault)
+        assert name in status.message
+        assert client.counters["fallbacks"] == (strategy == "fallback")
 
 
 def test_state_files_travel_whole():

@@ -35,12 +35,13 @@ QUICK = GatewayLimits(ping_every_s=0.05, stall_timeout_s=5.0)
 
 def job(number=1, *, file_format="toy", inputs=(), attempt=1, lease_s=600.0, now_us=1, size=100):
     """Make a job, whose work is unique to ``number``."""
+    meta = {"entries": 1, "sum": 100 * number}
     return CompactionJob(
         id=secrets.token_hex(12),
         operator="query/op",
         format=file_format,
         inputs=list(inputs)
-        or [StateFile(name=f"data/in{number}", size=size, range=ALL, meta={"entries": 1})],
+        or [StateFile(name=f"data/in{number}", size=size, range=ALL, meta=meta)],
         output_prefix=f"data/000000000000/compaction-{secrets.token_hex(12)}/",
         range=ALL,
         now_us=now_us,
@@ -60,6 +61,14 @@ class Clock:
         self.now = 1000.0
 
     def __call__(self):
+        return self.now
+
+
+class Hurried(Clock):
+    """A clock by which every step takes a second."""
+
+    def __call__(self):
+        self.now += 1.0
         return self.now
 
 

@@ -9,10 +9,10 @@ Labels = tuple[tuple[str, str], ...]
 
 EVENTS: Final[Mapping[str, str]] = {
     "submitted": "Jobs sent.",
-    "retries": "Jobs sent that were not the first attempt.",
+    "retries": "Jobs sent again, after a worker or a gateway had not done them.",
     "done": "Jobs done and verified.",
     "small": "Jobs that stayed in the process because of `min-bytes`.",
-    "lost": "Jobs with an unknown outcome or a transient failure: they are submitted again.",
+    "lost": "Jobs that a worker or a gateway had, and did not do.",
     "failed": "Jobs that failed their task.",
     "no_endpoint": "Jobs compacted in the process because all gateways had been removed.",
     "stale": "Results that came too late: an input was no longer live. The janitor deletes them.",
@@ -20,8 +20,10 @@ EVENTS: Final[Mapping[str, str]] = {
     "refused": "Gateways that refused to serve the client.",
     "verify_failures": "Outputs that did not match their result: check the workers' storage.",
     "fallbacks:unreachable": "Jobs compacted in the process because no gateway was reachable.",
-    "fallbacks:refused": "The same, because gateways refused them: full, or draining.",
-    "fallbacks:queue": "The same, after too long in a queue.",
+    "fallbacks:refused": "The same, because gateways refused them: full, draining, another token.",
+    "fallbacks:limits": "The same, because they are above the gateways' limits.",
+    "fallbacks:storage": "The same, because the gateways do not have the state directory.",
+    "fallbacks:queue": "The same, after too long without a worker, or at a worker.",
     "fallbacks:attempts": "The same, after all attempts were lost.",
 }
 """Event → meaning. Clients count these and report them to gateways; a cause follows a colon."""

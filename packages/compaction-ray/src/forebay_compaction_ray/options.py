@@ -47,6 +47,8 @@ class ClientSecurity:
     """PEM; enables TLS."""
     certificate: bytes | None = attrs.field(default=None, repr=False)
     key: bytes | None = attrs.field(default=None, repr=False)
+    files: Mapping[str, str | None] = attrs.field(factory=dict)
+    """Where all of them were read, as parameters of `of`; empty if they were not."""
 
     @classmethod
     def of(
@@ -67,7 +69,12 @@ class ClientSecurity:
             ca=read_bytes(ca),
             certificate=read_bytes(certificate),
             key=read_bytes(key),
+            files={"token_file": token_file, "ca": ca, "certificate": certificate, "key": key},
         )
+
+    def read_again(self) -> ClientSecurity:
+        """Return what the files hold now; raises `ConfigurationError`."""
+        return ClientSecurity.of(**self.files) if self.files else self
 
 
 @attrs.frozen(kw_only=True)
@@ -86,19 +93,18 @@ class RemoteOptions:
     request_retries: int = option(
         int,
         2,
-        "Number of times that a failed compaction is tried again.",
+        "Number of times that a compaction that a worker did not finish is tried again.",
         minimum=0,
         name="request.retries",
     )
     failure_strategy: str = option(
         one_of(FALLBACK, FAIL),
         FALLBACK,
-        "When all retries have failed: compact in the job itself, or fail the task.",
+        "When no worker compacts: compact in the job itself, or fail the task.",
         name="request.failure-strategy",
     )
-    connect_timeout_s: float = option(DURATION, "2s", "Longest wait for a gateway's answer.")
     queue_timeout_s: float = option(
-        DURATION, "30s", "Longest wait in queues before compacting locally."
+        DURATION, "30s", "Longest wait for a worker, or for a gateway that takes the compaction."
     )
     min_bytes: int = option(BYTES, "8m", "Compactions with less input stay in the job.", minimum=0)
     storage: str = option(str, "default", "The gateway's name of the state directory.")

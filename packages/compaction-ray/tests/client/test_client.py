@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import threading
 
 import pytest
@@ -10,8 +11,8 @@ from compaction_ray_toys import (
     ALL,
     PATIENCE_S,
     QUICK,
-    Clock,
     Concatenation,
+    Hurried,
     ThreadPool,
     begun,
     dead_address,
@@ -134,17 +135,60 @@ def test_jobs_go_on_when_the_process_ends(client_of, gateway, remote):
 # -- jobs that fail -----------------------------------------------------------------------------
 
 
-def test_corruption_is_never_hidden(client_of, gateway, remote, own):
+def of_another_version():
+    """Return the error of a plugin: a class that this package does not know."""
+    return type("SomeError", (Exception,), {})("no")
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        CorruptStateError("it is not there"),
+        StorageError("throttled", transient=True),
+        ZeroDivisionError("oops"),
+        MemoryError(),
+        OSError(errno.EMFILE, "Too many open files"),
+        RuntimeError("can't start new thread"),
+        TimeoutError(),
+        of_another_version(),
+    ],
+    ids=repr,
+)
+def test_whatever_a_worker_says_the_job_is_done_here(client_of, gateway, remote, own, fault):
+    remote.fault = fault
+    client = client_of(gateway.address, request_retries=1)
+    assert ended(client, job()).phase is CompactionPhase.DONE
+    assert own.runs == 1
+    assert client.counters.all()["fallbacks:attempts"] == 1
+    remote.fault = None
+    assert ended(client, job(2)).phase is CompactionPhase.DONE
+    assert own.runs == 1, "the worker is used again"
+
+
+def test_only_the_failure_of_the_local_compaction_reaches_the_query(
+    client_of, gateway, remote, own
+):
+    remote.fault = own.fault = CorruptStateError("an input is not what was written")
+    status = ended(client_of(gateway.address, request_retries=0), job())
+    assert (status.phase, status.fault) == (CompactionPhase.FAILED, CompactionFault.CORRUPTION)
+    assert "not what was written" in status.message
+
+
+def test_a_verdict_counts_when_the_client_reads_the_same(client_of, gateway, remote, storage, own):
+    storage.put("query/op/data/in1", b"damaged")
     remote.fault = CorruptStateError("an input is not what was written")
-    status = ended(client_of(gateway.address), job())
+    status = ended(client_of(gateway.address, failure_strategy="fail"), job())
     assert (status.phase, status.fault) == (CompactionPhase.FAILED, CompactionFault.CORRUPTION)
     assert "not what was written" in status.message
     assert own.runs == 0
 
 
-def test_a_fault_of_the_compactor_is_never_hidden(client_of, gateway, remote, own):
-    remote.fault = ZeroDivisionError("oops")
-    assert ended(client_of(gateway.address), job()).fault is CompactionFault.PERMANENT
+def test_a_verdict_that_the_client_cannot_confirm_is_given_time(client_of, gateway, remote, own):
+    remote.fault = CorruptStateError("it is not there")
+    client = client_of(gateway.address, failure_strategy="fail", clock=Hurried())
+    status = ended(client, job())
+    assert (status.phase, status.fault) == (CompactionPhase.FAILED, CompactionFault.UNAVAILABLE)
+    assert "it is not there" in status.message
     assert own.runs == 0
 
 
@@ -152,7 +196,7 @@ def test_outputs_that_are_not_what_the_result_says(client_of, gateway, remote, s
     remote.damage = True
     client, given = client_of(gateway.address), job()
     status = ended(client, given)
-    assert (status.phase, status.fault) == (CompactionPhase.FAILED, CompactionFault.CORRUPTION)
+    assert status.phase is CompactionPhase.LOST, "it needs another prefix: this result stays"
     assert client.counters["verify_failures"] == 1
     another = client_of(gateway.address)
     with pytest.raises(CorruptStateError):
@@ -160,84 +204,91 @@ def test_outputs_that_are_not_what_the_result_says(client_of, gateway, remote, s
 
 
 @pytest.mark.parametrize(
-    ("data", "phase"),
+    "data",
     [
-        (seal({"outputs": []})[:-1], CompactionPhase.LOST),  # torn: it counts as absent
-        (seal({"outputs": []})[:-1] + b"?", CompactionPhase.FAILED),
-        (seal({"outputs": [{"whatever": 1}]}), CompactionPhase.LOST),  # of another job
-        (b"something else", CompactionPhase.FAILED),
+        seal({"outputs": []})[:-1],
+        seal({"outputs": []})[:-1] + b"?",
+        seal({"outputs": [{"whatever": 1}]}),
+        b"something else",
     ],
 )
-def test_a_result_that_cannot_be_decoded(client_of, gateway, remote, storage, data, phase):
+def test_a_result_that_cannot_be_decoded(client_of, gateway, remote, storage, data):
     client = client_of(gateway.address)
     given = begun(client, remote)
     storage.child(given.operator).put(given.result_name, data)
     remote.go.set()
-    status = client.poll(given.id, PATIENCE_S)
-    assert status.phase is phase
-    if phase is CompactionPhase.FAILED:
-        assert status.fault is CompactionFault.CORRUPTION
+    assert client.poll(given.id, PATIENCE_S).phase is CompactionPhase.LOST
 
 
-def test_a_job_that_was_given_up_is_tried_again_when_the_query_is(client_of, gateway, remote):
-    clock = Clock()
-    client = client_of(dead_address(), failure_strategy="fail", request_retries=0)
-    client._clock = clock
-    given = job(attempt=7)
-    assert ended(client, given).fault is CompactionFault.UNAVAILABLE
-    clock.now += 29
-    assert client.poll(given.id).fault is CompactionFault.UNAVAILABLE
-    clock.now += 1
-    assert client.poll(given.id).phase is CompactionPhase.UNKNOWN
-    back = client_of(gateway.address, failure_strategy="fail", request_retries=0)
-    assert ended(back, job(attempt=8)).phase is CompactionPhase.DONE
+def test_another_process_does_not_adopt_a_failure(client_of, gateway, remote):
+    remote.fault = MemoryError()
+    given = job()
+    first = client_of(gateway.address, failure_strategy="fail", clock=Hurried())
+    assert ended(first, given).fault is CompactionFault.UNAVAILABLE
+    assert first.poll(given.id).fault is CompactionFault.UNAVAILABLE, "Spark's retries agree"
+    for strategy in ("fallback", "fail"):
+        restarted = client_of(gateway.address, failure_strategy=strategy)
+        assert restarted.poll(given.id, PATIENCE_S).phase is CompactionPhase.LOST
 
 
 @pytest.mark.parametrize("strategy", ["fallback", "fail"])
-def test_what_fails_in_passing_is_submitted_again_until_the_retries_are_used_up(
-    client_of, gateway, remote, own, strategy
-):
-    remote.fault = StorageError("throttled", transient=True)
-    client = client_of(gateway.address, request_retries=1, failure_strategy=strategy)
-    assert ended(client, job(attempt=1)).phase is CompactionPhase.LOST
-    second = ended(client, job(attempt=2))
-    if strategy == "fail":
-        assert second.fault is CompactionFault.UNAVAILABLE
-        assert "throttled" in second.message
-        return
-    assert second.phase is CompactionPhase.LOST
+def test_a_passing_failure_is_tried_again_at_once(client_of, gateway, remote, own, strategy):
+    begins = iter([StorageError("throttled", transient=True)])
+    compact = remote.compact
+
+    def fails_once(*given):
+        for fault in begins:
+            raise fault
+        return compact(*given)
+
+    remote.compact = fails_once
+    client = client_of(gateway.address, failure_strategy=strategy)
+    assert ended(client, job()).phase is CompactionPhase.DONE
+    assert (client.counters["retries"], client.counters["fallbacks"]) == (1, 0)
+    assert (remote.runs, own.runs) == (1, 0)
+
+
+def test_a_job_with_too_many_attempts_is_done_here(client_of, gateway, remote, own):
+    client = client_of(gateway.address, request_retries=1)
     assert ended(client, job(attempt=3)).phase is CompactionPhase.DONE
-    assert (remote.runs, own.runs) == (2, 1)
+    assert (remote.runs, own.runs) == (0, 1)
     assert client.counters.all()["fallbacks:attempts"] == 1
 
 
-def test_a_job_that_takes_too_long_is_stopped_and_lost(client_of, gateway, remote):
+@pytest.mark.parametrize("strategy", ["fallback", "fail"])
+def test_a_job_that_takes_too_long_is_stopped(client_of, gateway, remote, own, strategy):
     remote.go.clear()
-    client = client_of(gateway.address, request_timeout_s=0.3)
+    client = client_of(gateway.address, request_timeout_s=0.3, failure_strategy=strategy)
     status = ended(client, job())
-    assert status.phase is CompactionPhase.LOST
-    assert "not done after" in status.message
+    if strategy == "fail":
+        assert status.fault is CompactionFault.UNAVAILABLE
+        assert "not done after" in status.message
+    else:
+        assert status.phase is CompactionPhase.DONE
+    assert own.runs == (strategy == "fallback")
 
 
-def test_a_gateway_that_began_again_knows_nothing(state_dir, storage, remote, client_of):
+def test_a_gateway_that_began_again_gets_the_job_again(state_dir, storage, remote, client_of, own):
     pool = ThreadPool({"default": state_dir}, {"toy": remote})
     with running(pool, storages=["default"], limits=QUICK) as first:
-        client = client_of(first.address)
+        client = client_of(first.address, failure_strategy="fail")
         given = begun(client, remote)
         port = int(first.address.rpartition(":")[2])
+    remote.go.set()
     with running(pool, storages=["default"], limits=QUICK, port=port):
-        status = client.poll(given.id, PATIENCE_S)
-    assert status.phase is CompactionPhase.LOST
-
-
-def test_a_missing_input(client_of, gateway, own):
-    given = job(inputs=[StateFile(name="data/gone", size=1, range=ALL, meta={"entries": 1})])
-    status = ended(client_of(gateway.address), given)
-    assert status.phase is CompactionPhase.LOST  # the toy reports both faults alike
+        assert client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
     assert own.runs == 0
 
 
-def test_a_compactor_that_writes_elsewhere_or_deletes(client_of, gateway, remote, storage):
+def test_a_missing_input_is_found_by_the_local_compaction(client_of, gateway, own):
+    meta = {"entries": 1, "sum": 0}
+    given = job(inputs=[StateFile(name="data/gone", size=1, range=ALL, meta=meta)])
+    status = ended(client_of(gateway.address), given)
+    assert status.fault is CompactionFault.TRANSIENT  # as a toy reports it
+    assert own.runs == 1
+
+
+def test_a_compactor_that_writes_elsewhere_or_deletes(client_of, gateway, remote, storage, own):
     class Vandal(Concatenation):
         def compact(self, given, here, cancelled):
             with contextlib.suppress(PluginError):  # it hides the refusal, and is caught
@@ -245,8 +296,8 @@ def test_a_compactor_that_writes_elsewhere_or_deletes(client_of, gateway, remote
             here.put("data/in1", b"mine")
 
     remote.compact = Vandal().compact
-    status = ended(client_of(gateway.address), job())
-    assert status.fault is CompactionFault.PERMANENT
+    assert ended(client_of(gateway.address), job()).phase is CompactionPhase.DONE
+    assert own.runs == 1
     assert storage.get("query/op/data/in1") == b"\x01" * 100
 
 

@@ -35,7 +35,7 @@ from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import KeyedJob
 
 storage = open_storage(sys.argv[1])
-options = RemoteOptions(addresses=(sys.argv[2],), min_bytes=0, connect_timeout_s=5.0)
+options = RemoteOptions(addresses=(sys.argv[2],), min_bytes=0)
 job = KeyedJob(
     LsmBackend,
     storage,
@@ -106,7 +106,7 @@ def killed_after(tmp_path, gateway, compactor):
 def job(tmp_path, gateway, killed_after):
     """The query, restarted in this process where the other one stopped."""
     storage = open_storage(str(tmp_path))
-    options = RemoteOptions(addresses=(gateway.address,), min_bytes=0, connect_timeout_s=5.0)
+    options = RemoteOptions(addresses=(gateway.address,), min_bytes=0)
     with RemoteCompactionService(storage, options) as client:
         made = KeyedJob(
             LsmBackend,

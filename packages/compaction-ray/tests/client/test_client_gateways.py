@@ -11,8 +11,11 @@ import grpc
 import msgpack
 import pytest
 from compaction_ray_toys import (
+    ALL,
     PATIENCE_S,
     QUICK,
+    Clock,
+    Hurried,
     ThreadPool,
     begun,
     black_hole,
@@ -22,19 +25,19 @@ from compaction_ray_toys import (
     running,
 )
 
+from forebay_compaction_ray import storage_mark
 from forebay_compaction_ray.client.endpoints import Endpoints
 from forebay_compaction_ray.gateway.security import ServerSecurity
-from forebay_compaction_ray.options import ClientSecurity
 from forebay_compaction_ray.protocol import SERVICE, decode, pack
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
-from forebay_state_api.contract.object_storage import ObjectNotFoundError
+from forebay_state_api.contract.files import StateFile
 
 # -- no gateway ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("strategy", ["fallback", "fail"])
 def test_a_dead_port(client_of, own, strategy):
-    client = client_of(dead_address(), failure_strategy=strategy)
+    client = client_of(dead_address(), failure_strategy=strategy, clock=Hurried())
     status = ended(client, job())
     if strategy == "fallback":
         assert status.phase is CompactionPhase.DONE
@@ -50,12 +53,11 @@ def test_a_dead_port(client_of, own, strategy):
 
 def test_a_gateway_that_accepts_and_never_answers(client_of, own):
     with black_hole() as address:
-        client = client_of(address, connect_timeout_s=0.1)
+        client = client_of(address, answer_s=0.1)
         assert ended(client, job()).phase is CompactionPhase.DONE
         assert own.runs == 1
         assert ended(client, job(2)).phase is CompactionPhase.DONE
-        gateway = client._gateways[address]
-        assert not gateway.breaker.closed
+        assert client.gateways.up() == {address: False}
 
 
 def test_the_next_address_is_asked(client_of, gateway, remote):
@@ -67,7 +69,7 @@ def test_the_next_address_is_asked(client_of, gateway, remote):
 
 def test_endpoints_change_while_the_job_runs(client_of, gateway, storage, remote, own):
     client = client_of(dead_address(), request_retries=0)
-    clock = client._endpoints
+    clock = client.gateways.endpoints
     assert ended(client, job(1)).phase is CompactionPhase.DONE
     assert (remote.runs, own.runs) == (0, 1)
     Endpoints(storage).add(gateway.address)
@@ -90,7 +92,7 @@ def test_when_all_gateways_were_removed_jobs_run_here(client_of, gateway, storag
     assert ended(client, job(2, attempt=9)).phase is CompactionPhase.DONE
     assert own.runs == 2
     Endpoints(storage).add(gateway.address)
-    client._endpoints._read_s = None
+    client.gateways.endpoints._read_s = None
     assert ended(client, job(3)).phase is CompactionPhase.DONE
     assert own.runs == 2, "a gateway has returned"
 
@@ -98,16 +100,12 @@ def test_when_all_gateways_were_removed_jobs_run_here(client_of, gateway, storag
 def test_a_job_that_is_lost_when_all_gateways_were_removed_fails_nobody(
     client_of, gateway, storage, remote, own
 ):
-    remote.go.clear()
     client = client_of(gateway.address, failure_strategy="fail", request_retries=0)
-    given = job()
-    client.submit(given)
-    assert remote.began.wait(PATIENCE_S)
+    given = begun(client, remote)
     Endpoints(storage).remove(gateway.address)
-    client._endpoints._read_s = None
-    gateway.on_loop(lambda: gateway.core.abort(given.id))
-    assert client.poll(given.id, PATIENCE_S).phase is CompactionPhase.LOST
-    assert ended(client, job(attempt=2)).phase is CompactionPhase.DONE
+    client.gateways.endpoints._read_s = None
+    gateway.on_loop(lambda: gateway.core._abort(gateway.core._jobs[given.id], "drain"))
+    assert client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
     assert own.runs == 1
 
 
@@ -115,12 +113,12 @@ def test_a_job_that_is_lost_when_all_gateways_were_removed_fails_nobody(
 
 
 def test_a_gateway_that_is_back_is_told_what_happened_meanwhile(client_of, gateway, storage):
-    client = client_of(dead_address(), request_retries=1)
+    client = client_of(dead_address())
     assert ended(client, job(1)).phase is CompactionPhase.DONE
     Endpoints(storage).add(gateway.address)
-    client._endpoints._read_s = None
-    for attempt in (1, 2):
-        assert ended(client, job(2, attempt=attempt)).phase is CompactionPhase.DONE
+    client.gateways.endpoints._read_s = None
+    for number in (2, 3):
+        assert ended(client, job(number)).phase is CompactionPhase.DONE
     metrics = gateway.on_loop(gateway.core.describe)["metrics"]
     events = {
         name[len('client_events_total{event="') : -2]: n
@@ -129,7 +127,6 @@ def test_a_gateway_that_is_back_is_told_what_happened_meanwhile(client_of, gatew
     }
     assert metrics['client_fallbacks_total{cause="unreachable"}'] == 1
     assert events["submitted"] == 3
-    assert events["retries"] == 1
     assert events["unreachable"] >= 1
     assert metrics["entries_in_total"] == 2
     assert metrics['entries_dropped_total{why="expired"}'] == 0
@@ -170,32 +167,86 @@ def test_a_stale_result_is_counted_and_told(client_of, gateway):
 # -- a gateway that refuses ---------------------------------------------------------------------
 
 
-def test_a_wrong_token_is_never_hidden(state_dir, storage, remote, client_of, own):
-    pool = ThreadPool({"default": state_dir}, {"toy": remote})
-    security = ServerSecurity(tokens=("right",))
-    with running(pool, storages=["default"], security=security) as gateway:
-        status = ended(client_of(gateway.address), job())
-        assert (status.phase, status.fault) == (CompactionPhase.FAILED, CompactionFault.PERMANENT)
-        assert "token" in status.message
-        wrong = client_of(gateway.address, security=ClientSecurity(token="wrong"))
-        assert ended(wrong, job(2)).fault is CompactionFault.PERMANENT
-        right = client_of(gateway.address, security=ClientSecurity(token="right"))
-        assert ended(right, job(3)).phase is CompactionPhase.DONE
-    assert (remote.runs, own.runs) == (1, 0)
+def refusing(state_dir, remote, what):
+    """Start a gateway that refuses the client for one reason."""
+    pool = ThreadPool(
+        {"default": state_dir}, {"other" if what == "unknown_format" else "toy": remote}
+    )
+    given = {
+        "token": {"security": ServerSecurity(tokens=("right",))},
+        "unknown_storage": {"storages": ["elsewhere"]},
+        "unknown_format": {},
+        "too_large": {"limits": attrs.evolve(QUICK, job_bytes=99)},
+        "inputs": {"limits": attrs.evolve(QUICK, inputs=0)},
+    }[what]
+    return running(pool, **{"storages": ["default"], "limits": QUICK, **given})
 
 
-def test_an_unknown_format_is_never_hidden(client_of, gateway, own):
-    given = job(file_format="parquet")
-    status = ended(client_of(gateway.address), given)
-    assert (status.phase, status.fault) == (CompactionPhase.FAILED, CompactionFault.PERMANENT)
-    assert "parquet" in status.message
+REFUSALS = {
+    "token": "fallbacks:refused",
+    "unknown_storage": "fallbacks:storage",
+    "unknown_format": "fallbacks:refused",
+    "too_large": "fallbacks:limits",
+    "inputs": "fallbacks:limits",
+}
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_a_refusal_leads_to_compaction_in_the_job(state_dir, storage, remote, client_of, own, what):
+    with refusing(state_dir, remote, what) as gateway:
+        client = client_of(gateway.address)
+        assert ended(client, job()).phase is CompactionPhase.DONE
+        assert (remote.runs, own.runs) == (0, 1)
+        assert client.counters.all()[REFUSALS[what]] == 1
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_a_gateway_that_refuses_is_no_obstacle_to_another(
+    state_dir, storage, gateway, remote, client_of, own, what
+):
+    with refusing(state_dir, remote, what) as other:
+        client = client_of(other.address, gateway.address, failure_strategy="fail")
+        for number in range(1, 5):
+            assert ended(client, job(number)).phase is CompactionPhase.DONE
+    assert (remote.runs, own.runs) == (4, 0)
+
+
+@pytest.mark.parametrize("what", ["too_large", "inputs", "unknown_storage"])
+def test_what_waiting_does_not_help_fails_at_once(state_dir, storage, remote, client_of, own, what):
+    with refusing(state_dir, remote, what) as gateway:
+        client = client_of(gateway.address, failure_strategy="fail", queue_timeout_s=3600.0)
+        status = ended(client, job())
+    assert status.fault is CompactionFault.UNAVAILABLE
+    assert gateway.address in status.message
     assert own.runs == 0
 
 
-def test_an_unknown_storage_is_never_hidden(client_of, gateway, own):
-    status = ended(client_of(gateway.address, storage="elsewhere"), job())
-    assert status.fault is CompactionFault.PERMANENT
+@pytest.mark.parametrize("what", ["token", "unknown_format"])
+def test_what_may_pass_fails_when_its_time_is_over(
+    state_dir, storage, remote, client_of, own, what
+):
+    with refusing(state_dir, remote, what) as gateway:
+        client = client_of(gateway.address, failure_strategy="fail", clock=Hurried())
+        status = ended(client, job())
+    assert status.fault is CompactionFault.UNAVAILABLE
+    assert ("token" if what == "token" else "toy") in status.message
     assert own.runs == 0
+
+
+def test_a_description_above_the_size_of_a_message_stays_here(client_of, gateway, storage, own):
+    name = "x" * 200
+    meta = {"entries": 1, "sum": 0}
+    inputs = [StateFile(name=f"data/{name}/{n}", size=0, range=ALL, meta=meta) for n in range(500)]
+    with scripted(
+        Hello=lambda r, c: pack({**SERVING, "limits": {"message_bytes": 100_000}})
+    ) as address:
+        client = client_of(address)
+        given = job(inputs=inputs)
+        for file in inputs:
+            storage.put(f"query/op/{file.name}", b"")
+        assert ended(client, given).phase is CompactionPhase.DONE
+        assert client.counters.all()["fallbacks:limits"] == 1
+    assert own.runs == 1
 
 
 def test_a_full_queue_is_waited_for_and_then_left(state_dir, storage, remote, client_of, own):
@@ -246,26 +297,30 @@ def scripted(**answers):
         server.stop(0).wait()
 
 
-SERVING = {"state": "serving", "boot": "b"}
+SERVING = {"state": "serving", "boot": "b", "workers": 1}
 
 
 def test_a_newer_gateway_that_no_longer_understands_us(client_of, own):
     newer = {**decode(pack(SERVING)), "v": 9, "min_v": 8}
     with scripted(Hello=lambda request, context: msgpack.packb(newer)) as address:
-        status = ended(client_of(address), job())
-    assert status.fault is CompactionFault.PERMANENT
-    assert "upgrade" in status.message
-    assert own.runs == 0
+        assert ended(client_of(address), job()).phase is CompactionPhase.DONE
+        failing = client_of(address, failure_strategy="fail", clock=Hurried())
+        assert "upgrade" in ended(failing, job(2)).message
+    assert own.runs == 1
 
 
 def test_a_newer_gateway_that_does(client_of):
     def submit(request, context):
         plain = decode(request)["job"]
-        view = {"job_id": plain["id"], "phase": "failed", "fault": "corruption", "news": 1}
+        view = {"job_id": plain["id"], "phase": "running", "news": 1}
         return msgpack.packb({"v": 9, "min_v": 1, "boot": "b", **view})
 
-    with scripted(Hello=lambda r, c: pack(SERVING), Submit=submit) as address:
-        assert ended(client_of(address), job()).fault is CompactionFault.CORRUPTION
+    def poll(request, context):
+        view = {"job_id": decode(request)["job_id"], "phase": "aborted", "code": "asked"}
+        return msgpack.packb({"v": 9, "min_v": 1, "boot": "b", **view})
+
+    with scripted(Hello=lambda r, c: pack(SERVING), Submit=submit, Poll=poll) as address:
+        assert ended(client_of(address), job()).phase is CompactionPhase.LOST
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\xc1", b"\x93\x01\x02\x03", pack({})[:-3], b"x" * 100])
@@ -277,11 +332,21 @@ def test_something_else_listens_there(client_of, own, garbage):
 
 def test_no_service_of_ours(client_of, own):
     with scripted() as address:
-        assert ended(client_of(address), job()).fault is CompactionFault.PERMANENT
-    assert own.runs == 0
+        assert ended(client_of(address), job()).phase is CompactionPhase.DONE
+        failing = client_of(address, failure_strategy="fail", clock=Hurried())
+        assert "not a gateway" in ended(failing, job(2)).message
+    assert own.runs == 1
 
 
-def test_a_submission_without_an_answer_is_not_done_here_as_it_is(client_of, own):
+@pytest.mark.parametrize("hello", [{"workers": "?"}, {"limits": 3}, {"state": None}])
+def test_a_description_that_makes_no_sense(client_of, own, hello):
+    with scripted(Hello=lambda r, c: pack({**SERVING, **hello})) as address:
+        assert ended(client_of(address), job()).phase is CompactionPhase.DONE
+    assert own.runs == 1
+
+
+def test_a_submission_without_an_answer_is_done_here_as_it_is(client_of, gateway, remote, own):
+    """It may run at a worker too: every run has its own names, and the first result counts."""
     arrived = threading.Event()
 
     def submit(request, context):
@@ -289,19 +354,132 @@ def test_a_submission_without_an_answer_is_not_done_here_as_it_is(client_of, own
         context.abort(grpc.StatusCode.UNAVAILABLE, "the connection broke")
 
     with scripted(Hello=lambda r, c: pack(SERVING), Submit=submit) as address:
-        status = ended(client_of(address), job())
+        assert ended(client_of(address), job()).phase is CompactionPhase.DONE
+        assert own.runs == 1
+        two = client_of(address, gateway.address)
+        assert ended(two, job(2)).phase is CompactionPhase.DONE
     assert arrived.is_set()
-    assert status.phase is CompactionPhase.LOST
-    assert own.runs == 0, "a worker may be writing below the same prefix"
+    assert (remote.runs, own.runs) == (1, 1), "another gateway, then this process"
 
 
-def test_a_gateway_that_says_done_without_a_result(client_of, storage):
+def test_a_gateway_that_says_done_without_a_result(client_of, own):
     def submit(request, context):
         plain = decode(request)["job"]
         return pack({"job_id": plain["id"], "phase": "done", "boot": "b"})
 
     with scripted(Hello=lambda r, c: pack(SERVING), Submit=submit) as address:
+        client = client_of(address)
+        assert ended(client, job()).phase is CompactionPhase.LOST
+        assert ended(client, job(attempt=4)).phase is CompactionPhase.DONE
+    assert own.runs == 1
+
+
+# -- verdicts -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seconds", "fault"),
+    [("permanent", CompactionFault.PERMANENT), ("corruption", CompactionFault.UNAVAILABLE)],
+)
+def test_a_verdict_counts_when_a_second_worker_gives_the_same(client_of, own, seconds, fault):
+    avoided = []
+
+    def submit(request, context):
+        plain = decode(request)
+        avoided.append(plain["avoid"])
+        worker, verdict = ("w1", seconds) if "w0" in plain["avoid"] else ("w0", "permanent")
+        failed = {"phase": "failed", "fault": verdict, "worker": worker, "message": "no merge"}
+        return pack({"job_id": plain["job"]["id"], "boot": "b", **failed})
+
+    with scripted(Hello=lambda r, c: pack(SERVING), Submit=submit) as address:
+        client = client_of(address, failure_strategy="fail", clock=Hurried())
+        status = ended(client, job())
+    assert status.fault is fault
+    assert "no merge" in status.message
+    assert avoided[:2] == [[], ["w0"]]
+    assert own.runs == 0
+
+
+# -- another directory, idle gateways -----------------------------------------------------------
+
+
+def marked(mark, root="/elsewhere", **given):
+    places = {"default": {"root": root, "mark": mark}}
+    return {"Hello": lambda r, c: pack({**SERVING, "storages": places, **given})}
+
+
+@pytest.mark.parametrize("strategy", ["fallback", "fail"])
+@pytest.mark.parametrize("here", [True, False])
+def test_a_gateway_of_another_directory_gets_nothing(
+    client_of, storage, own, caplog, strategy, here
+):
+    if here:
+        storage_mark.put(storage)
+    with scripted(**marked("theirs")) as address:
+        client = client_of(address, failure_strategy=strategy, queue_timeout_s=3600.0)
+        given = [ended(client, job(number)) for number in (1, 2)]
+    if strategy == "fail":
+        assert given[0].fault is CompactionFault.UNAVAILABLE
+        assert "/elsewhere" in given[0].message
+        assert storage.url in given[0].message
+    else:
+        assert own.runs == 2
+        assert client.counters.all()["fallbacks:storage"] == 2
+        (line,) = [r.message for r in caplog.records if r.levelname == "WARNING"]
+        assert "/elsewhere" in line
+        assert storage.url in line
+
+
+def test_the_mark_is_read_once_for_each_start_of_a_gateway(client_of, storage, monkeypatch):
+    reads, read, boots = [], storage_mark.read, iter("aab")
+    mark = storage_mark.put(storage)
+    monkeypatch.setattr(storage_mark, "read", lambda s: (reads.append(s), read(s))[1])
+
+    def hello(request, context):
+        places = {"default": {"root": "/", "mark": mark}}
+        return pack({**SERVING, "boot": next(boots), "storages": places})
+
+    with scripted(Hello=hello) as address:
+        client = client_of(address)
+        for number in (1, 2, 3):
+            assert ended(client, job(number)).phase is CompactionPhase.DONE
+    assert reads == [storage, storage]
+
+
+def test_a_gateway_without_workers_keeps_no_job_while_another_works(
+    state_dir, storage, gateway, remote, client_of, own
+):
+    pool = ThreadPool({"default": state_dir}, {"toy": remote})
+    with running(pool, storages=["default"], limits=QUICK, workers=0) as empty:
+        client = client_of(empty.address, gateway.address, failure_strategy="fail")
+        for number in range(1, 5):
+            assert ended(client, job(number)).phase is CompactionPhase.DONE
+        assert empty.core.metrics.value("jobs_submitted_total") == 0
+    assert (remote.runs, own.runs) == (4, 0)
+
+
+def test_a_job_leaves_a_queue_without_workers_when_another_gateway_is_back(
+    state_dir, storage, gateway, remote, client_of, own
+):
+    pool = ThreadPool({"default": state_dir}, {"toy": remote})
+    with running(pool, storages=["default"], limits=QUICK, workers=0) as empty:
+        client = client_of(empty.address, failure_strategy="fail")
         given = job()
-        assert ended(client_of(address), given).phase is CompactionPhase.LOST
-    with pytest.raises(ObjectNotFoundError):
-        storage.child(given.operator).get(given.result_name)
+        client.submit(given)
+        while empty.core.metrics.value("jobs_submitted_total") == 0:
+            client.poll(given.id, 0.01)
+        Endpoints(storage).add(gateway.address)
+        client.gateways.endpoints._read_s = None
+        assert client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
+    assert (remote.runs, own.runs) == (1, 0)
+
+
+def test_the_log_has_one_line_a_minute_about_a_gateway_that_does_not_answer(client_of, caplog, own):
+    clock = Clock()
+    client = client_of(dead_address(), clock=clock)
+    for minute in (1, 2):
+        for number in range(1, 10):
+            assert ended(client, job(number)).phase is CompactionPhase.DONE
+        clock.now += 60
+        assert sum(r.levelname == "WARNING" for r in caplog.records) == minute
+    assert client.counters["fallbacks"] == 18

@@ -7,7 +7,6 @@ import threading
 import pytest
 from compaction_ray_toys import Clock
 
-from forebay_compaction_ray.client.breaker import FAILURES, REST_S, Breaker
 from forebay_compaction_ray.client.endpoints import (
     FOLDER,
     REREAD_S,
@@ -112,21 +111,3 @@ def test_what_cannot_be_read_changes_nothing(storage):
     clock.now += REREAD_S
     assert known.current() == (ONE, TWO)
     assert warnings == ["no way"]
-
-
-def test_a_breaker_opens_and_lets_one_try_again():
-    clock = Clock()
-    breaker = Breaker(clock)
-    for _ in range(FAILURES - 1):
-        breaker.failed()
-    assert breaker.allows()
-    breaker.failed()
-    assert not breaker.allows()
-    clock.now += REST_S
-    assert [breaker.allows(), breaker.allows()] == [True, False]
-    breaker.failed()
-    clock.now += REST_S
-    assert breaker.allows()
-    breaker.answered()
-    assert breaker.closed
-    assert breaker.allows()

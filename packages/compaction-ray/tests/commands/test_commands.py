@@ -395,7 +395,7 @@ def test_mutual_tls_from_the_command_to_the_settings_of_a_job(
     spec = started(*token, "--tls-cert", cert, "--tls-key", key, "--tls-client-ca", ca)
     remote, own = Concatenation(), Concatenation()
     pool = ThreadPool({"default": state_dir}, {"toy": remote})
-    settings = {"token-file": str(tmp_path / "token"), "min-bytes": 0, "connect-timeout": "5s"}
+    settings = {"token-file": str(tmp_path / "token"), "min-bytes": 0}
     settings |= {"tls-ca": ca, "request.retries": 0, "request.failure-strategy": "fail"}
     shown = {"tls-cert": cert, "tls-key": key}
     with running(pool, storages=["default"], security=spec.security.read()) as gateway:

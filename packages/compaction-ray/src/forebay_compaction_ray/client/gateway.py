@@ -1,4 +1,4 @@
-"""A client's connection to one gateway: a channel, opened at the first call, and a breaker."""
+"""A client's connection to one gateway: a channel, and whether the way is up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import grpc
 
-from forebay_compaction_ray.client.breaker import Breaker
+from forebay_compaction_ray.client.lifecycle import Call, Reach, next_reach
 from forebay_compaction_ray.messages import JobView, Submission
 from forebay_compaction_ray.options import ClientSecurity
 from forebay_compaction_ray.protocol import (
@@ -23,15 +23,17 @@ from forebay_compaction_ray.protocol import (
     permanent,
     unpack,
 )
-from forebay_state_api.errors import StorageError
+from forebay_state_api.errors import ConfigurationError, StorageError
 
-_OPTIONS: Final = [
-    ("grpc.enable_http_proxy", 0),  # an address is ip:port, with nothing to resolve
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-]
-_UNKNOWN: Final = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAUTHENTICATED)
+ANSWER_S: Final = 10.0
+"""Longest wait for a connection and an answer."""
+_FIRST_REST_S: Final = 1.0
+_LONGEST_REST_S: Final = 10.0
+_UNKNOWN: Final = (
+    grpc.StatusCode.UNIMPLEMENTED,
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.PERMISSION_DENIED,
+)
 
 
 class UnreachableError(StorageError):
@@ -45,7 +47,8 @@ class UnreachableError(StorageError):
 class Gateway:
     """A gateway at an address. Methods may be called from any thread.
 
-    Each call raises `UnreachableError` or `RefusedError`.
+    Each call raises `UnreachableError` or `RefusedError`. After a call without an answer the next
+    one uses another connection.
     """
 
     def __init__(
@@ -53,18 +56,38 @@ class Gateway:
         address: str,
         security: ClientSecurity,
         *,
-        timeout_s: float,
+        timeout_s: float = ANSWER_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``timeout_s`` is the longest wait for an answer, in addition to the wait of a poll."""
         self.address: Final = address
-        self.breaker: Final = Breaker(clock)
-        self._security: Final = security
+        self._security = security
         self._timeout_s: Final = timeout_s
+        self._clock: Final = clock
         self._lock: Final = threading.Lock()
+        self._reach = Reach.UP
+        self._rest_s = _FIRST_REST_S
+        self._rested_s = 0.0
         self._channel: grpc.Channel | None = None
         self._methods: dict[str, Any] = {}
         self._closed = False
+        self.complaint = ""
+        """How the last call without an answer ended."""
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the last call was answered, if there was one."""
+        return self._reach is Reach.UP
+
+    def allows(self) -> bool:
+        """Return whether to call now; after a rest, one of several callers may."""
+        with self._lock:
+            now = self._clock()
+            if not self.is_up and now < self._rested_s:
+                return False
+            self._rested_s = now + self._rest_s
+            self._reach = next_reach(self._reach, Call.RESTED)
+            return True
 
     def hello(self, events: Mapping[str, int] | None = None) -> dict[str, Any]:
         """Return the gateway's description; it counts ``events``."""
@@ -96,38 +119,77 @@ class Gateway:
     def call(
         self, method: str, message: Mapping[str, Any], timeout_s: float | None = None
     ) -> dict[str, Any]:
-        """Call a method by name."""
+        """Call a method by name.
+
+        If the gateway does not accept the credentials, and their files have changed, call it again
+        with the new ones: any call may be repeated.
+        """
+        security = self._security
         try:
-            data = self._method(method)(
-                pack(message),
-                timeout=timeout_s or self._timeout_s,
-                metadata=self._metadata(),
-            )
-            answer = unpack(data)
-        except grpc.RpcError as error:
-            raise self._call_error(error) from error
-        except ValueError as error:  # gRPC raises this for a channel that was closed meanwhile
-            raise UnreachableError(f"the connection to {self.address} was closed") from error
-        except MalformedMessageError as error:
-            raise self._no_answer(error) from error
-        self.breaker.answered()
-        return answer
+            return self._call(method, message, timeout_s or self._timeout_s)
+        except (RefusedError, UnreachableError) as error:
+            refused = isinstance(error, RefusedError) and error.code in ("token", "protocol")
+            handshake = isinstance(error, UnreachableError) and security.ca is not None
+            if not (refused or handshake) or not self._renew(security):
+                raise
+        return self._call(method, message, timeout_s or self._timeout_s)
 
     def close(self) -> None:
         """Close the channel; all calls, including those in progress, fail as unreachable."""
         with self._lock:
             self._closed = True
-            channel, self._channel, self._methods = self._channel, None, {}
-        if channel is not None:
-            channel.close()
+        self._drop_channel()
+
+    def _call(self, method: str, message: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+        channel, call = self._method(method)
+        try:
+            answer = unpack(call(pack(message), timeout=timeout_s, metadata=self._metadata()))
+        except grpc.RpcError as error:
+            raise self._call_error(error, channel) from error
+        except ValueError as error:  # gRPC raises this for a channel that was closed meanwhile
+            raise UnreachableError(f"the connection to {self.address} was closed") from error
+        except MalformedMessageError as error:
+            raise self._silent(channel, f"gave no answer: {error}") from error
+        self._note(Call.ANSWERED)
+        return answer
 
     def _view(self, method: str, message: Mapping[str, Any], timeout_s: float) -> JobView:
         try:
             return JobView.from_plain(self.call(method, message, timeout_s))
         except MalformedMessageError as error:
-            raise self._no_answer(error) from error
+            raise self._silent(self._channel, f"gave no answer: {error}") from error
 
-    def _method(self, name: str) -> Any:
+    def _note(self, call: Call) -> None:
+        with self._lock:
+            was, self._reach = self._reach, next_reach(self._reach, call)
+            if self._reach is Reach.UP:
+                self._rest_s = _FIRST_REST_S
+            elif was is not Reach.DOWN:
+                rest_s = self._rest_s
+                self._rested_s = self._clock() + rest_s
+                self._rest_s = min(_LONGEST_REST_S, 2 * rest_s)
+
+    def _renew(self, old: ClientSecurity) -> bool:
+        """Read the files of the credentials again; return whether there are newer ones."""
+        try:
+            new = old.read_again()
+        except ConfigurationError:  # being replaced right now
+            return False
+        with self._lock:
+            if self._security is old:
+                self._security = new
+            changed = self._security != old
+        if changed:
+            self._drop_channel()
+        return changed
+
+    def _drop_channel(self) -> None:
+        with self._lock:
+            channel, self._channel, self._methods = self._channel, None, {}
+        if channel is not None:
+            channel.close()
+
+    def _method(self, name: str) -> tuple[grpc.Channel, Any]:
         with self._lock:
             if self._closed:
                 raise UnreachableError(f"the connection to the gateway {self.address} was closed")
@@ -136,42 +198,52 @@ class Gateway:
                 self._methods = {
                     method: self._channel.unary_unary(f"/{SERVICE}/{method}") for method in METHODS
                 }
-            return self._methods[name]
+            return self._channel, self._methods[name]
 
     def _open(self) -> grpc.Channel:
-        security = self._security
+        security, attempt_ms = self._security, int(1000 * self._timeout_s)
+        options = [
+            ("grpc.enable_http_proxy", 0),  # an address is ip:port, with nothing to resolve
+            (
+                "grpc.use_local_subchannel_pool",
+                1,
+            ),  # a new channel connects anew
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.min_reconnect_backoff_ms", attempt_ms),  # limits an attempt to connect, too
+            ("grpc.max_reconnect_backoff_ms", attempt_ms),
+        ]
         if security.ca is None:
-            return grpc.insecure_channel(self.address, options=_OPTIONS)
+            return grpc.insecure_channel(self.address, options=options)
         credentials = grpc.ssl_channel_credentials(
             root_certificates=security.ca,
             private_key=security.key,
             certificate_chain=security.certificate,
         )
-        return grpc.secure_channel(self.address, credentials, options=_OPTIONS)
+        return grpc.secure_channel(self.address, credentials, options=options)
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         token = self._security.token
         return () if token is None else (("authorization", f"Bearer {token}"),)
 
-    def _no_answer(self, error: MalformedMessageError) -> UnreachableError:
-        """Count an answer that no gateway gives as a failure, and return its error."""
-        self.breaker.failed()
-        return UnreachableError(
-            f"the gateway {self.address} gave no answer: {error}", transient=True
-        )
+    def _silent(self, channel: grpc.Channel | None, what: str) -> UnreachableError:
+        """Return the error of a call that no gateway answered, and give up its connection.
 
-    def _call_error(self, error: Any) -> RefusedError | UnreachableError:
+        The fault of a connection that was given up before says nothing about the present one.
+        """
+        if channel is self._channel:
+            self._note(Call.SILENT)
+            self._drop_channel()
+        self.complaint = f"the gateway {self.address} {what}"
+        return UnreachableError(self.complaint, transient=True)
+
+    def _call_error(self, error: Any, channel: grpc.Channel) -> RefusedError | UnreachableError:
         """Return the error of a failed call: a gateway's refusal, or no answer from a gateway."""
         for key, value in error.trailing_metadata() or ():
             if key == REFUSAL_KEY:
-                self.breaker.answered()
+                self._note(Call.ANSWERED)
                 return RefusedError.from_plain(decode(value))
         code, details = error.code(), error.details()
         if code in _UNKNOWN:
-            self.breaker.answered()
-            return permanent("protocol", f"{self.address} is not a gateway of Forebay: {details}")
-        self.breaker.failed()
-        return UnreachableError(
-            f"the gateway {self.address} cannot be reached: {code.name}: {details}",
-            transient=True,
-        )
+            self._note(Call.ANSWERED)
+            return permanent("protocol", f"it is not a gateway of Forebay: {details}")
+        return self._silent(channel, f"cannot be reached: {code.name}: {details}")

@@ -1,0 +1,207 @@
+"""The gateways of one process, in turn, and what each says about itself."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from forebay_compaction_ray import storage_mark
+from forebay_compaction_ray.client.counts import Counts
+from forebay_compaction_ray.client.endpoints import Endpoints, KnownEndpoints
+from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
+from forebay_compaction_ray.client.lifecycle import Kind, Trouble
+from forebay_compaction_ray.messages import Submission
+from forebay_compaction_ray.options import RemoteOptions
+from forebay_compaction_ray.protocol import MESSAGE_BYTES, RefusedError, pack
+from forebay_state_api.contract.object_storage import ObjectStorage
+from forebay_state_api.errors import CorruptStateError, StorageError
+
+_log = logging.getLogger(__name__)
+
+_QUIET_S: Final = 60.0
+"""Seconds between two lines of the log about one gateway."""
+_HOPELESS: Final = {"too_large": "limits", "unknown_storage": "storage"}
+"""Refusals that last as long as the gateway → the cause of a fallback."""
+
+
+@attrs.frozen
+class Greeting:
+    """What a gateway says about itself."""
+
+    boot: str
+    state: str
+    workers: int
+    limits: Mapping[str, int]
+    root: str
+    """Where the gateway's storage is, for people."""
+    mark: str
+    """The mark of the gateway's storage; empty if it says none."""
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any], storage: str) -> Greeting:
+        """Read a gateway's description; ``storage`` is the gateway's name of the directory."""
+        storages = plain.get("storages")
+        place = storages.get(storage, {}) if isinstance(storages, dict) else {}
+        return cls(
+            boot=str(plain.get("boot", "")),
+            state=str(plain.get("state", "")),
+            workers=int(plain.get("workers", 0)),
+            limits={str(name): int(most) for name, most in dict(plain.get("limits", {})).items()},
+            root=str(place.get("root", "")),
+            mark=str(place.get("mark") or ""),
+        )
+
+
+class Gateways:
+    """Opens connections to the effective gateways, and asks them in turn. Thread-safe."""
+
+    def __init__(
+        self,
+        storage: ObjectStorage,
+        options: RemoteOptions,
+        counts: Counts,
+        *,
+        clock: Callable[[], float],
+        answer_s: float,
+    ) -> None:
+        """``answer_s`` is the longest wait for a connection and an answer."""
+        self.endpoints: Final = KnownEndpoints(
+            Endpoints(storage), options.addresses, clock=clock, warn=self._endpoints_unread
+        )
+        self._storage: Final = storage
+        self._options: Final = options
+        self._counts: Final = counts
+        self._clock: Final = clock
+        self._answer_s: Final = answer_s
+        self._lock: Final = threading.Lock()
+        self._open: dict[str, Gateway] = {}
+        self._turn = 0
+        self._same: dict[str, str] = {}
+        """Gateway → the incarnation of it that has this state directory."""
+        self._warned_s: dict[str, float] = {}
+
+    def in_turn(self) -> Sequence[Gateway]:
+        """Return the effective gateways, beginning with another one each time."""
+        addresses = self.endpoints.current()
+        if not addresses:
+            return []
+        with self._lock:
+            self._turn += 1
+            first = self._turn % len(addresses)
+        return [self.at(address) for address in (*addresses[first:], *addresses[:first])]
+
+    def at(self, address: str) -> Gateway:
+        """Return the gateway at an address."""
+        with self._lock:
+            if address not in self._open:
+                security = self._options.security
+                self._open[address] = Gateway(
+                    address, security, timeout_s=self._answer_s, clock=self._clock
+                )
+            return self._open[address]
+
+    def up(self) -> dict[str, bool]:
+        """Return, for each effective gateway, whether it answers, as far as this process knows."""
+        with self._lock:
+            known = dict(self._open)
+        return {a: a not in known or known[a].is_up for a in self.endpoints.last_known()}
+
+    def greet(self, gateway: Gateway) -> Greeting | Trouble:
+        """Ask a gateway about itself, and make sure that it has this state directory.
+
+        Reports the events that no gateway has received yet.
+        """
+        where = (gateway.address,)
+        if not gateway.allows():
+            return Trouble(Kind.AWAY, gateway.complaint, "unreachable", where=where)
+        unsent = self._counts.take()
+        try:
+            greeting = Greeting.of(gateway.hello(unsent), self._options.storage)
+        except (UnreachableError, RefusedError) as error:
+            self._counts.give_back(unsent)
+            self._counts.add("refused" if isinstance(error, RefusedError) else "unreachable")
+            return self.trouble(gateway, error)
+        except (AttributeError, TypeError, ValueError) as error:
+            why = f"{gateway.address} is not a gateway of Forebay: {error!r}"
+            return Trouble(Kind.AWAY, why, "refused", where=where)
+        if greeting.state != "serving":
+            why = f"{gateway.address} takes no more jobs: it is {greeting.state!r}"
+            return Trouble(Kind.AWAY, why, "refused", where=where)
+        return self._of_another_directory(gateway, greeting) or greeting
+
+    def trouble(self, gateway: Gateway, error: UnreachableError | RefusedError) -> Trouble:
+        """Return the trouble that a failed call means for a job that was to go there."""
+        where = (gateway.address,)
+        if isinstance(error, UnreachableError):
+            return Trouble(Kind.AWAY, str(error), "unreachable", where=where)
+        why = f"{gateway.address}: {error}"
+        if error.code in _HOPELESS:
+            return Trouble(Kind.NEVER, why, _HOPELESS[error.code], where=where)
+        kind = Kind.BUSY if error.retry_after_s > 0 else Kind.AWAY
+        return Trouble(kind, why, "refused", error.retry_after_s, where, error.code)
+
+    def tell(self, address: str, what: Callable[[Gateway], object]) -> None:
+        """Call the gateway that has a job, or all gateways if that is unknown."""
+        for gateway in [self.at(address)] if address else self.in_turn():
+            if not gateway.allows():
+                continue
+            try:
+                what(gateway)
+            except (UnreachableError, RefusedError) as error:
+                _log.info("%s", error)
+
+    def warn(self, keys: Iterable[str], message: str) -> None:
+        """Log a warning about gateways, unless each of them had one within the last minute."""
+        now, keys = self._clock(), list(keys)
+        with self._lock:
+            due = [k for k in keys if now - self._warned_s.get(k, -_QUIET_S) >= _QUIET_S]
+            self._warned_s.update(dict.fromkeys(due, now))
+        if due:
+            _log.warning("%s", message)
+
+    def close(self) -> None:
+        """Close all connections; calls in progress fail."""
+        with self._lock:
+            gateways = list(self._open.values())
+        for gateway in gateways:
+            gateway.close()
+
+    def _of_another_directory(self, gateway: Gateway, greeting: Greeting) -> Trouble | None:
+        """Return the trouble if the gateway's directory is another; ask once per incarnation."""
+        if not greeting.mark or self._same.get(gateway.address) == greeting.boot:
+            return None
+        where = (gateway.address,)
+        try:
+            ours = storage_mark.read(self._storage)
+        except (StorageError, CorruptStateError) as error:
+            return Trouble(Kind.AWAY, f"the mark of the state directory: {error}", "storage")
+        if ours == greeting.mark:
+            self._same[gateway.address] = greeting.boot
+            return None
+        why = (
+            f"the gateway {gateway.address} has another directory than this query: its storage "
+            f"{self._options.storage!r} is {greeting.root}, and the state is in "
+            f"{self._storage.url}; mount the same directory there, or start it with the right one"
+        )
+        return Trouble(Kind.NEVER, why, "storage", where=where)
+
+    def _endpoints_unread(self, why: str) -> None:
+        _log.warning("the list of compaction gateways cannot be read: %s", why)
+
+
+def excess(submission: Submission, greeting: Greeting) -> str:
+    """Return by what a job is above a gateway's limits; empty if it is not."""
+    sizes = {
+        "inputs": (len(submission.job.inputs), "inputs"),
+        "job_bytes": (submission.bytes_in, "bytes of input"),
+        "message_bytes": (len(pack(submission.to_plain())), "bytes of description"),
+    }
+    limits = {"message_bytes": MESSAGE_BYTES, **greeting.limits}
+    for name, (size, unit) in sizes.items():
+        if name in limits and size > limits[name]:
+            return f"{size} {unit}, at most {limits[name]}"
+    return ""

@@ -1,0 +1,257 @@
+"""The states of a job and of a gateway, as a client sees them, and every transition between them.
+
+A job may be run any number of times, anywhere, also at once: each run writes below a name of its
+own, and the first result counts. So a job whose fate is unclear is simply offered again.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from forebay_state_api.contract.compaction_service import CompactionPhase
+
+
+class State(enum.Enum):
+    """The state of a job."""
+
+    ASKED = "asked"
+    """Another process submitted it: the gateways are asked about it."""
+    OFFERED = "offered"
+    """It is offered to one gateway after the other, also while it waits for a thread."""
+    QUEUED = "queued"
+    """A gateway has it, and no worker yet."""
+    RUNNING = "running"
+    """A worker has it."""
+    JUDGED = "judged"
+    """A worker says that it can never be done: somebody else has to say so too."""
+    WRITTEN = "written"
+    """A gateway reports it done: the outputs are verified."""
+    TROUBLED = "troubled"
+    """Nobody has it: see `decide`."""
+    LOCAL = "local"
+    """The local service of this process has it."""
+    DONE = "done"
+    """Its outputs are intact."""
+    UNREAD = "unread"
+    """It is done; its outputs are verified when they are installed."""
+    FAILED = "failed"
+    LOST = "lost"
+    """Its owner has to submit it again, under another id and prefix."""
+    UNKNOWN = "unknown"
+    """No gateway knows it; another process may have it."""
+    ABORTED = "aborted"
+    """Nobody needs it any more."""
+    LEFT = "left"
+    """This process ends; a gateway may go on with it."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job stays in this state."""
+        return self not in _TRANSITIONS
+
+    @property
+    def phase(self) -> CompactionPhase:
+        """What the job's owner is told."""
+        return _PHASES.get(self, CompactionPhase.QUEUED)
+
+
+_PHASES: Final[Mapping[State, CompactionPhase]] = {
+    State.ASKED: CompactionPhase.UNKNOWN,
+    State.RUNNING: CompactionPhase.RUNNING,
+    State.DONE: CompactionPhase.DONE,
+    State.UNREAD: CompactionPhase.DONE,
+    State.FAILED: CompactionPhase.FAILED,
+    State.LOST: CompactionPhase.LOST,
+    State.UNKNOWN: CompactionPhase.UNKNOWN,
+    State.ABORTED: CompactionPhase.ABORTED,
+    State.LEFT: CompactionPhase.ABORTED,
+}
+
+
+class Event(enum.Enum):
+    """What happens to a job."""
+
+    QUEUED = "a gateway has it in its queue"
+    RUNNING = "a worker runs it"
+    WRITTEN = "a gateway reports it done"
+    VERDICT = "a worker says that it can never be done"
+    TROUBLE = "it is at no gateway, or not any more"
+    WITHDRAWN = "another process of its owner aborted or released it"
+    NOWHERE = "no gateway knows it"
+    INTACT = "its outputs are as the result describes them"
+    UNREAD = "its outputs could not be read yet"
+    DAMAGED = "its result is missing, or its outputs are not as described there"
+    CONFIRMED = "a second judge says that it can never be done"
+    AGAIN = "it is offered once more"
+    FALL_BACK = "it runs in this process"
+    GIVE_UP = "the failure strategy is `fail`, and its time is over"
+    HAND_BACK = "its owner has to submit it again"
+    DONE_HERE = "the local service has done it"
+    FAILED_HERE = "the local service could not do it"
+    STOPPED_HERE = "the local service stopped it"
+    UNWANTED = "its owner aborts or releases it"
+    LEAVE = "this process ends"
+
+
+_AT_GATEWAY: Final = {
+    Event.QUEUED: State.QUEUED,
+    Event.RUNNING: State.RUNNING,
+    Event.WRITTEN: State.WRITTEN,
+    Event.VERDICT: State.JUDGED,
+    Event.TROUBLE: State.TROUBLED,
+    Event.WITHDRAWN: State.LOST,
+}
+_TRANSITIONS: Final[Mapping[State, Mapping[Event, State]]] = {
+    State.ASKED: {**_AT_GATEWAY, Event.NOWHERE: State.UNKNOWN},
+    State.OFFERED: _AT_GATEWAY,
+    State.QUEUED: _AT_GATEWAY,
+    State.RUNNING: _AT_GATEWAY,
+    State.JUDGED: {Event.CONFIRMED: State.FAILED, Event.TROUBLE: State.TROUBLED},
+    State.WRITTEN: {
+        Event.INTACT: State.DONE,
+        Event.UNREAD: State.UNREAD,
+        Event.DAMAGED: State.LOST,
+        Event.TROUBLE: State.TROUBLED,
+    },
+    State.TROUBLED: {
+        Event.AGAIN: State.OFFERED,
+        Event.FALL_BACK: State.LOCAL,
+        Event.GIVE_UP: State.FAILED,
+        Event.HAND_BACK: State.LOST,
+        Event.TROUBLE: State.TROUBLED,
+    },
+    State.LOCAL: {
+        Event.DONE_HERE: State.DONE,
+        Event.FAILED_HERE: State.FAILED,
+        Event.STOPPED_HERE: State.ABORTED,
+    },
+}
+_ALWAYS: Final = {Event.UNWANTED: State.ABORTED, Event.LEAVE: State.LEFT}
+
+
+def next_state(state: State, event: Event) -> State:
+    """Return the state after an event; raises `ValueError` for one that cannot happen there.
+
+    A job that has ended stays as it is.
+    """
+    if state.ended:
+        return state
+    try:
+        return {**_TRANSITIONS[state], **_ALWAYS}[event]
+    except KeyError:
+        raise ValueError(f"{event} cannot happen to a job that is {state.value}") from None
+
+
+class Kind(enum.IntEnum):
+    """The kinds of trouble. Of the troubles of several gateways the least one counts."""
+
+    FAILED = 0
+    """A worker or a gateway had the job, and has not done it."""
+    BUSY = 1
+    """A gateway has no room for it now."""
+    AWAY = 2
+    """No gateway could be asked, or the gateways refused the client."""
+    NEVER = 3
+    """It is above the limits, or the files are not there: waiting does not help."""
+    LATE = 4
+    """Its time was over at a gateway."""
+    STAYS = 5
+    """It is to run in this process, whatever the strategy."""
+
+
+@attrs.frozen
+class Trouble:
+    """Why nobody has a job."""
+
+    kind: Kind
+    why: str
+    cause: str = ""
+    """The cause as in `EVENTS`, after ``fallbacks:``."""
+    pause_s: float = 0.0
+    """Seconds after which a full gateway may be asked again."""
+    where: tuple[str, ...] = ()
+    """The gateways that it concerns."""
+    code: str = ""
+    """The code of a gateway's refusal."""
+
+
+def combined(troubles: Sequence[Trouble]) -> Trouble:
+    """Return the troubles of several gateways as one: there is hope while one of them may pass."""
+    least = min(troubles, key=lambda trouble: trouble.kind)
+    return Trouble(
+        least.kind,
+        "; ".join(trouble.why for trouble in troubles),
+        least.cause,
+        max(trouble.pause_s for trouble in troubles),
+        tuple(address for trouble in troubles for address in trouble.where),
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Patience:
+    """How long a job may take, and how much of that it has taken."""
+
+    fall_back: bool
+    retries: int
+    queue_timeout_s: float
+    request_timeout_s: float
+    tries: int = 0
+    """How often it was begun and not done, in whatever process."""
+    waited_s: float = 0.0
+    """Seconds since its submission."""
+    idle_s: float = 0.0
+    """Seconds since its submission, or since a worker last had it."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no worker may take it any more."""
+        return self.idle_s >= self.queue_timeout_s or self.waited_s >= self.request_timeout_s
+
+    def decide(self, trouble: Trouble) -> Event:
+        """Return what becomes of a job of this process that nobody has."""
+        if trouble.kind is Kind.STAYS:
+            return Event.FALL_BACK
+        if self._may_wait(trouble.kind) and self.waited_s < self.request_timeout_s:
+            return Event.AGAIN
+        return Event.FALL_BACK if self.fall_back else Event.GIVE_UP
+
+    def _may_wait(self, kind: Kind) -> bool:
+        if kind is Kind.FAILED:
+            in_time = not self.fall_back and self.waited_s < self.queue_timeout_s
+            return self.tries <= self.retries or in_time
+        waits = kind is Kind.BUSY or (kind is Kind.AWAY and not self.fall_back)
+        return waits and self.idle_s < self.queue_timeout_s
+
+
+class Reach(enum.Enum):
+    """The state of the way to a gateway."""
+
+    UP = "up"
+    DOWN = "down"
+    """It did not answer: nobody calls it until it has rested."""
+    PROBED = "probed"
+    """It has rested, and one caller tries it."""
+
+
+class Call(enum.Enum):
+    """What happens on the way to a gateway."""
+
+    ANSWERED = "a gateway answered"
+    SILENT = "nobody answered, or not a gateway"
+    RESTED = "somebody wants to call it after its rest"
+
+
+_REACHES: Final = {
+    Call.ANSWERED: dict.fromkeys(Reach, Reach.UP),
+    Call.SILENT: dict.fromkeys(Reach, Reach.DOWN),
+    Call.RESTED: {Reach.UP: Reach.UP, Reach.DOWN: Reach.PROBED, Reach.PROBED: Reach.PROBED},
+}
+
+
+def next_reach(reach: Reach, call: Call) -> Reach:
+    """Return the state of the way after a call."""
+    return _REACHES[call][reach]

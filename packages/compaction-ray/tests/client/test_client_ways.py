@@ -1,0 +1,194 @@
+"""The client and a bad way to its gateway: slow, silent, broken; credentials that change."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import trustme
+from compaction_ray_network import way_to
+from compaction_ray_toys import (
+    PATIENCE_S,
+    QUICK,
+    Clock,
+    RunningGateway,
+    ThreadPool,
+    dead_address,
+    ended,
+    job,
+    running,
+)
+
+from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
+from forebay_compaction_ray.gateway.security import ServerSecurity
+from forebay_compaction_ray.options import ClientSecurity
+from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
+
+
+@pytest.fixture
+def way(gateway):
+    with way_to(gateway.address) as way:
+        yield way
+
+
+def test_a_slow_way_is_used(client_of, way, remote, own):
+    way.delay_s = 0.4  # longer than an attempt to connect used to take
+    assert ended(client_of(way.address), job()).phase is CompactionPhase.DONE
+    assert (remote.runs, own.runs, way.accepted) == (1, 0, 1)
+
+
+def test_a_slow_way_is_used_over_tls(client_of, state_dir, storage, remote, own, pem_files):
+    content = {name: (pem_files / name).read_bytes() for name in ("ca.pem", "one.pem", "one.key")}
+    security = ServerSecurity(certificate=content["one.pem"], key=content["one.key"])
+    pool = ThreadPool({"default": state_dir}, {"toy": remote})
+    with (
+        running(pool, storages=["default"], limits=QUICK, security=security) as gateway,
+        way_to(gateway.address) as way,
+    ):
+        way.delay_s = 0.15
+        client = client_of(way.address, security=ClientSecurity(ca=content["ca.pem"]))
+        assert ended(client, job()).phase is CompactionPhase.DONE
+    assert (remote.runs, own.runs) == (1, 0)
+
+
+def test_a_connection_that_falls_silent_is_given_up(client_of, way, remote, own):
+    clock = Clock()
+    client = client_of(way.address, answer_s=0.3, clock=clock)
+    assert ended(client, job(1)).phase is CompactionPhase.DONE
+    way.freeze()
+    assert ended(client, job(2)).phase is CompactionPhase.DONE
+    assert (remote.runs, own.runs) == (1, 1)
+    clock.now += 1.0  # its rest
+    assert ended(client, job(3)).phase is CompactionPhase.DONE
+    assert (remote.runs, own.runs, way.accepted) == (2, 1, 2)
+
+
+def test_a_running_job_is_followed_over_another_connection(client_of, way, remote, own):
+    client = client_of(way.address, failure_strategy="fail")
+    remote.go.clear()
+    given = job()
+    client.submit(given)
+    assert remote.began.wait(PATIENCE_S)
+    way.cut()
+    remote.go.set()
+    assert client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
+    assert (remote.runs, own.runs) == (1, 0)
+
+
+def test_the_rest_of_a_gateway_doubles_until_it_answers():
+    clock = Clock()
+    gateway = Gateway(dead_address(), ClientSecurity(), timeout_s=5.0, clock=clock)
+    for rest_s in (1.0, 2.0, 4.0, 8.0, 10.0, 10.0):
+        assert gateway.allows()
+        with pytest.raises(UnreachableError):
+            gateway.hello()
+        assert not gateway.is_up
+        clock.now += rest_s - 0.1
+        assert not gateway.allows()
+        clock.now += 0.2
+    assert [gateway.allows(), gateway.allows()] == [True, False], "one of several callers"
+    gateway.close()
+
+
+def test_fail_outlasts_the_restart_of_a_gateway(client_of, state_dir, storage, remote, own):
+    address = dead_address()
+    client = client_of(address, failure_strategy="fail")
+    given = job()
+    client.submit(given)
+    while not client.counters["unreachable"]:
+        client.poll(given.id, 0.01)
+    pool = ThreadPool({"default": state_dir}, {"toy": remote})
+    port = int(address.rpartition(":")[2])
+    with running(pool, storages=["default"], limits=QUICK, port=port):
+        assert client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
+    assert (remote.runs, own.runs) == (1, 0)
+
+
+@pytest.mark.parametrize("strategy", ["fallback", "fail"])
+def test_the_time_in_the_queue_of_the_client_counts(
+    client_of, state_dir, storage, remote, own, strategy
+):
+    clock = Clock()
+    pool = ThreadPool({"default": state_dir}, {"toy": remote})
+    with running(pool, storages=["default"], limits=QUICK, workers=0) as gateway:
+        client = client_of(gateway.address, clock=clock, failure_strategy=strategy)
+        client._walks._most = 1  # a second job waits for the thread of the first
+        held = threading.Event()
+        client._walks.do(lambda: held.wait(PATIENCE_S))
+        given = job()
+        client.submit(given)
+        clock.now += 31.0
+        held.set()
+        status = client.poll(given.id, PATIENCE_S)
+        assert gateway.core.metrics.value("jobs_submitted_total") == 0
+    if strategy == "fail":
+        assert status.fault is CompactionFault.UNAVAILABLE
+    else:
+        assert status.phase is CompactionPhase.DONE
+        assert client.counters.all()["fallbacks:queue"] == 1
+
+
+def test_many_jobs_of_a_process_wait_together(client_of, state_dir, storage, remote, own):
+    pool = ThreadPool({"default": state_dir}, {"toy": remote})
+    with running(pool, storages=["default"], limits=QUICK, workers=0) as gateway:
+        client = client_of(gateway.address, queue_timeout_s=3600.0)
+        jobs = [job(1 + n % 9, now_us=n) for n in range(12)]
+        for given in jobs:
+            client.submit(given)
+        while gateway.core.metrics.value("jobs_submitted_total") < len(jobs):
+            client.poll(jobs[-1].id, 0.01)
+
+
+# -- credentials --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def guarded(state_dir, storage, remote):
+    pool = ThreadPool({"default": state_dir}, {"toy": remote})
+    security = ServerSecurity(tokens=("old",))
+    gateway = RunningGateway(pool, storages=["default"], limits=QUICK, security=security)
+    yield gateway
+    gateway.close()
+
+
+def test_the_token_is_read_again_before_a_gateway_is_given_up(
+    client_of, guarded, tmp_path, remote, own
+):
+    path = tmp_path / "token"
+    path.write_text("old")
+    security = ClientSecurity.of(token_file=str(path))
+    client = client_of(guarded.address, security=security, failure_strategy="fail")
+    assert ended(client, job(1)).phase is CompactionPhase.DONE
+    path.write_text("new")
+    guarded.security = ServerSecurity(tokens=("new",))
+    assert ended(client, job(2)).phase is CompactionPhase.DONE
+    assert client.counters["refused"] == 0
+    path.unlink()  # it is being replaced
+    guarded.security = ServerSecurity(tokens=("newer",))
+    given = job(3)
+    client.submit(given)
+    while not client.counters["refused"]:
+        client.poll(given.id, 0.01)
+    path.write_text("newer")
+    assert client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
+    assert (remote.runs, own.runs) == (3, 0)
+
+
+def test_certificates_are_read_again_when_a_handshake_fails(
+    client_of, state_dir, storage, remote, own, pem_files, tmp_path
+):
+    ca = tmp_path / "ca.pem"
+    trustme.CA().cert_pem.write_to_path(ca)  # another one
+    security = ServerSecurity(
+        certificate=(pem_files / "one.pem").read_bytes(),
+        key=(pem_files / "one.key").read_bytes(),
+    )
+    pool = ThreadPool({"default": state_dir}, {"toy": remote})
+    with running(pool, storages=["default"], limits=QUICK, security=security) as gateway:
+        client = client_of(gateway.address, security=ClientSecurity.of(ca=str(ca)))
+        assert ended(client, job(1)).phase is CompactionPhase.DONE
+        assert own.runs == 1
+        client = client_of(gateway.address, security=ClientSecurity.of(ca=str(ca)))
+        ca.write_bytes((pem_files / "ca.pem").read_bytes())
+        assert ended(client, job(2)).phase is CompactionPhase.DONE
+    assert (remote.runs, own.runs) == (1, 1)
