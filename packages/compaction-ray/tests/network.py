@@ -19,9 +19,9 @@ class Way:
         self.delay_s = 0.0
         """Seconds that every chunk takes, in each direction."""
         self.new = "pass"
-        """What becomes of a new connection: `pass`, `close`, `hold` or `garbage`."""
+        """The fate of a new connection: `pass`, `close`, `hold` or `garbage`."""
         self.bytes_up = None
-        """A connection is cut after so many bytes to the target; ``None``: never."""
+        """A connection is cut after this many bytes to the target; ``None``: never."""
         self.accepted = 0
         self._writers = set()
         self._thawed = asyncio.Event()

@@ -1,4 +1,4 @@
-"""What stops a query until somebody mends it, and what never does."""
+"""Troubles of a remote service and its files: which of them stop a query, and until when."""
 
 from __future__ import annotations
 

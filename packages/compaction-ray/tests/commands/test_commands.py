@@ -396,7 +396,7 @@ def test_mutual_tls_from_the_command_to_the_settings_of_a_job(
     remote, own = Concatenation(), Concatenation()
     pool = ThreadPool({"default": state_dir}, {"toy": remote})
     settings = {"token-file": str(tmp_path / "token"), "min-bytes": 0}
-    settings |= {"tls-ca": ca, "request.retries": 0, "request.failure-strategy": "fail"}
+    settings |= {"tls-ca": ca, "queue-timeout": "1s", "request.failure-strategy": "fail"}
     shown = {"tls-cert": cert, "tls-key": key}
     with running(pool, storages=["default"], security=spec.security.read()) as gateway:
         options = [{**settings, **more, "address": gateway.address} for more in (shown, {})]

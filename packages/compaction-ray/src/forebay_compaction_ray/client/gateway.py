@@ -207,7 +207,7 @@ class Gateway:
             (
                 "grpc.use_local_subchannel_pool",
                 1,
-            ),  # a new channel connects anew
+            ),  # else a new channel gets the old connection
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.min_reconnect_backoff_ms", attempt_ms),  # limits an attempt to connect, too
             ("grpc.max_reconnect_backoff_ms", attempt_ms),

@@ -30,7 +30,7 @@ _HOPELESS: Final = {"too_large": "limits", "unknown_storage": "storage"}
 
 @attrs.frozen
 class Greeting:
-    """What a gateway says about itself."""
+    """A gateway, as it describes itself."""
 
     boot: str
     state: str

@@ -47,7 +47,7 @@ class TrackedJob:
 
     @property
     def status(self) -> CompactionStatus:
-        """What its owner is told."""
+        """The status that its owner sees."""
         return self._status
 
     def advance(

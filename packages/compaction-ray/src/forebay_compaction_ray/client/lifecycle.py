@@ -55,7 +55,7 @@ class State(enum.Enum):
 
     @property
     def phase(self) -> CompactionPhase:
-        """What the job's owner is told."""
+        """The phase that the job's owner sees."""
         return _PHASES.get(self, CompactionPhase.QUEUED)
 
 
@@ -73,7 +73,7 @@ _PHASES: Final[Mapping[State, CompactionPhase]] = {
 
 
 class Event(enum.Enum):
-    """What happens to a job."""
+    """An event in the life of a job."""
 
     QUEUED = "a gateway has it in its queue"
     RUNNING = "a worker runs it"
@@ -238,7 +238,7 @@ class Reach(enum.Enum):
 
 
 class Call(enum.Enum):
-    """What happens on the way to a gateway."""
+    """An event on the way to a gateway."""
 
     ANSWERED = "a gateway answered"
     SILENT = "nobody answered, or not a gateway"

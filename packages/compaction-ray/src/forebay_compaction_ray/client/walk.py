@@ -55,7 +55,7 @@ _WITHDRAWN: Final = frozenset({"asked", "released"})
 
 @attrs.frozen(kw_only=True)
 class Surroundings:
-    """What the walks of all jobs of a process share."""
+    """Everything that the walks of all jobs of a process share."""
 
     storage: ObjectStorage
     options: RemoteOptions
@@ -67,7 +67,7 @@ class Surroundings:
     clock: Callable[[], float]
 
     def read(self, job: CompactionJob, files: Iterable[StateFile]) -> None:
-        """Raise `CorruptStateError` for a file that is not as described, if that can be told."""
+        """Raise `CorruptStateError` for a file that is damaged, if its format allows a check."""
         compactor = self.find_compactor(job.format)
         if isinstance(compactor, VerifyingCompactor):
             here = self.storage.child(job.operator)
@@ -77,7 +77,7 @@ class Surroundings:
 
 @attrs.frozen
 class Step:
-    """What happened to the job, and what its owner is told if that is its end."""
+    """An event, with the fault and the message of the job if that is its end."""
 
     event: Event
     fault: CompactionFault | None = None
