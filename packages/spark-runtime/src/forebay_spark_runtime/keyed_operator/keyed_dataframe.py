@@ -150,6 +150,7 @@ class KeyedDataFrame:
         *,
         state_type: Any = None,
         ttl: StateTtlConfig | None = None,
+        switch_ttl: bool = False,
     ) -> DataFrame:
         """Apply a function of a row and its key's value that returns a row and the new value.
 
@@ -159,8 +160,11 @@ class KeyedDataFrame:
         :param state_type: the type of the value, as descriptors take types. Default: values of the
             plain kinds.
         :param ttl: the time to live of the value. Default: none.
+        :param switch_ttl: whether the stored value may have a TTL if ``ttl`` is ``None``, or none
+            otherwise, as in descriptors. Default: no.
         """
-        return _apply([self], WithState(fn, many=False, state_type=state_type, ttl=ttl), schema)
+        function = WithState(fn, many=False, state_type=state_type, ttl=ttl, switch_ttl=switch_ttl)
+        return _apply([self], function, schema)
 
     def flat_map_with_state(
         self,
@@ -169,6 +173,7 @@ class KeyedDataFrame:
         *,
         state_type: Any = None,
         ttl: StateTtlConfig | None = None,
+        switch_ttl: bool = False,
     ) -> DataFrame:
         """Apply a function as `map_with_state` does, which returns any number of rows.
 
@@ -176,7 +181,8 @@ class KeyedDataFrame:
 
         The other parameters are those of `map_with_state`.
         """
-        return _apply([self], WithState(fn, many=True, state_type=state_type, ttl=ttl), schema)
+        function = WithState(fn, many=True, state_type=state_type, ttl=ttl, switch_ttl=switch_ttl)
+        return _apply([self], function, schema)
 
     def connect(self, other: KeyedDataFrame) -> ConnectedDataFrame:
         """Connect two inputs, whose rows of one key share their state.

@@ -32,13 +32,14 @@ class WithState(Adapter, KeyedProcessFunction[Any, Any, Any]):
         many: bool,
         state_type: Any = None,
         ttl: StateTtlConfig | None = None,
+        switch_ttl: bool = False,
     ) -> None:
         """Raise `ConfigurationError` if ``fn`` is not a plain callable."""
         self.wrapped = fn
         self.method = "flat_map_with_state" if many else "map_with_state"
         self._fn: Callable[[Any, Any], Any] = fn
         self._many = many
-        self._descriptor = ValueStateDescriptor(STATE, state_type, ttl=ttl)
+        self._descriptor = ValueStateDescriptor(STATE, state_type, ttl=ttl, switch_ttl=switch_ttl)
         called = fn if inspect.isroutine(fn) else getattr(fn, "__call__", fn)  # noqa: B004 - to look into it
         if isinstance(fn, (Function, type)) or not callable(fn) or _is_asynchronous(called):
             raise ConfigurationError(

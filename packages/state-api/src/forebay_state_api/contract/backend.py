@@ -61,7 +61,9 @@ class Capability(enum.Flag):
     CLEANUP_IN_COMPACTION = enum.auto()
     """TTL: drops expired cells when it folds or compacts files."""
     EXPORT = enum.auto()
-    """`Table.export` yields all cells, so that another backend can take the state over."""
+    """`Table.export` yields all cells, so that another backend can take the state over, and a
+    state's TTL can be switched on or off: then one backend object exports the opened version to
+    another one, opened at version 0, that commits the next version."""
 
 
 @attrs.frozen(kw_only=True)

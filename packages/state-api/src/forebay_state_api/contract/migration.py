@@ -61,6 +61,16 @@ def continued(spec: TableSpec, lineage: Lineage | None) -> TableSpec:
     return spec
 
 
+def with_ttl_of(spec: TableSpec, lineage: Lineage) -> Lineage:
+    """Return ``lineage`` as if the stored state had a TTL exactly if ``spec`` has one.
+
+    Returns the same object if that is so.
+    """
+    if lineage.description["ttl"] == spec.ttl:
+        return lineage
+    return attrs.evolve(lineage, description={**lineage.description, "ttl": spec.ttl})
+
+
 def _same_types(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether at most the names and kinds of classes have changed."""
     parts = ("value", "user_key")
@@ -103,7 +113,7 @@ def reader_of(stored: Mapping[str, Any], spec: TableSpec) -> TableSpec:
     if stored["kind"] != spec.kind:
         raise _refused(spec, f"kind {stored['kind']}", f"kind {spec.kind}")
     if stored["ttl"] != spec.ttl:
-        raise _refused(spec, _ttl(stored["ttl"]), _ttl(spec.ttl))
+        raise _refused(spec, _ttl(stored["ttl"]), _ttl(spec.ttl), "declare it with switch_ttl=True")
     if stored["key"] != spec.key.description:
         old, new = describe_type(stored["key"]), describe_type(spec.key.description)
         raise _refused(spec, f"key {old}", f"key {new}")
@@ -126,10 +136,12 @@ def _reading(
         raise StateMigrationError(f"state {spec.name!r}, {what}: {fault}; {_WAY_OUT}") from fault
 
 
-def _refused(spec: TableSpec, stored: str, declared: str) -> StateMigrationError:
+def _refused(
+    spec: TableSpec, stored: str, declared: str, way: str = "declare it as it was stored"
+) -> StateMigrationError:
     return StateMigrationError(
-        f"state {spec.name!r} was stored with {stored}, and is declared with {declared}; declare "
-        "it as it was stored, or give the new state another name"
+        f"state {spec.name!r} was stored with {stored}, and is declared with {declared}; {way}, or "
+        "give the new state another name"
     )
 
 

@@ -10,11 +10,12 @@ from forebay_state_api.codecs import ValueCodec, codec_for
 from forebay_state_api.codecs.derived import optional_codec
 from forebay_state_api.contract.backend import TableSpec
 from forebay_state_api.contract.changes import Shape
-from forebay_state_api.contract.migration import continued
+from forebay_state_api.contract.migration import continued, with_ttl_of
 from forebay_state_api.engine.states.base import BoundTable
 from forebay_state_api.engine.states.kinds import KINDS
 from forebay_state_api.engine.states.ttl import with_ttl
 from forebay_state_api.engine.states.ttl_cleanup import Cleanups, IncrementalSweep, counting
+from forebay_state_api.errors import StateMigrationError
 
 if TYPE_CHECKING:
     from forebay_state_api.engine.host import StateHost
@@ -80,12 +81,24 @@ class DeclaredState:
             self._sweep.run(self.table, records, accesses, now_us)
 
 
+class TtlSwitchedError(StateMigrationError):
+    """A state's TTL was switched on or off, as its descriptor allows."""
+
+
 def declare(host: StateHost, descriptor: StateDescriptor) -> DeclaredState:
-    """Open the table of ``descriptor`` and make its state object."""
+    """Open the table of ``descriptor`` and make its state object.
+
+    Raises `TtlSwitchedError` if the TTL was switched and the host does not rewrite the state.
+    """
     uid = host.context.operator_uid
     cleanups = Cleanups.of(descriptor, type(host.backend))
     spec, codec = spec_of(descriptor, host.key_codec, uid)
-    spec = cleanups.added_to(continued(spec, host.lineages.get(spec.name)))
+    stored = lineage = host.lineages.get(spec.name)
+    if stored is not None and descriptor.switch_ttl:
+        lineage = with_ttl_of(spec, stored)
+    spec = cleanups.added_to(continued(spec, lineage))
+    if lineage is not stored and not host.rewrites:
+        raise TtlSwitchedError(f"state {spec.name!r} has to be rewritten: its TTL was switched")
     return DeclaredState(host, descriptor, spec, codec, cleanups.sweep(descriptor.name, uid))
 
 

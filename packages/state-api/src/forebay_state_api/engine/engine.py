@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import attrs
 
 from forebay_state_api.contract.migration import says_more
-from forebay_state_api.engine.declared_state import DeclaredState, declare
+from forebay_state_api.engine.declared_state import DeclaredState, TtlSwitchedError, declare
 from forebay_state_api.engine.descriptor_equality import disagreement
 from forebay_state_api.engine.hints import hint
 from forebay_state_api.engine.host import StateHost
@@ -93,13 +93,15 @@ class Engine:
         settings: EngineSettings | None = None,
         operator_state: OperatorState | None = None,
         lineages: Mapping[str, Lineage] | None = None,
+        rewrites: bool = False,
         times: TimerClocks | None = None,
         has_event_time: bool = False,
     ) -> None:
         """``operator_state`` belongs to ``function``; without it there is only keyed state.
 
-        ``lineages`` are the earlier declarations of the states that the backend has opened.
-        ``times`` are the clocks of timers; default: ``now_us`` and no watermark.
+        ``lineages`` are the earlier declarations of the states that the backend has opened; with
+        ``rewrites`` it is empty, and their cells are copied into it after `open`. ``times`` are the
+        clocks of timers; default: ``now_us`` and no watermark.
         """
         self.function = function
         self.operator_state = operator_state
@@ -120,6 +122,7 @@ class Engine:
             backend=backend,
             key_codec=key_codec,
             lineages=lineages or {},
+            rewrites=rewrites,
             now_us=now_us,
             waits=self.waits,
             fail=self.fail,
@@ -127,6 +130,8 @@ class Engine:
         self.rows_out: list[Any] = []
         """Rows emitted and not yet taken by `take_rows`."""
         self.states: dict[str, DeclaredState] = {}
+        self.ttl_switched = False
+        """Whether `open` failed with a `TtlSwitchedError`."""
         self.counters = self.scheduler.counters
         self._opening = False
         self._opened = False
@@ -339,7 +344,11 @@ class Engine:
                 f"declare state {descriptor.name!r} in open() or initialize_state(), before the "
                 "first record"
             )
-        self.states[descriptor.name] = declared = declare(self._host, descriptor)
+        try:
+            self.states[descriptor.name] = declared = declare(self._host, descriptor)
+        except TtlSwitchedError:
+            self.ttl_switched = True
+            raise
         if self._guarded:
             self.guard()
         return declared.state

@@ -34,6 +34,8 @@ class StateHost:
     key_codec: ValueCodec
     lineages: Mapping[str, Lineage]
     """How the states that the backend has opened were declared, by name."""
+    rewrites: bool
+    """Whether the stored cells are copied into an empty backend after all states are declared."""
     now_us: int
     """The micro-batch's time, µs since the epoch."""
     waits: CountWait

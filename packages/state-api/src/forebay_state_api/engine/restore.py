@@ -1,21 +1,23 @@
-"""Start a fork: check the function's declarations, and convert cells of another backend."""
+"""Copy state into an empty backend: from another backend, or with another kind of TTL."""
 
 from __future__ import annotations
 
 import logging
+import time
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from forebay_state_api.contract.backend import Capability
+from forebay_state_api.contract.backend import NO_TIME, Capability
 from forebay_state_api.engine.timers.cells import DIRECTORY, TIMERS
 from forebay_state_api.errors import ConfigurationError, StateMigrationError
 from forebay_state_api.settings import resolve_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from forebay_state_api.contract.backend import Opening, StateBackend, Table
+    from forebay_state_api.contract.backend import Opening, StateBackend, Table, TableSpec
     from forebay_state_api.contract.changes import Changes
     from forebay_state_api.engine.engine import Engine
     from forebay_state_api.versions.operator import TaskVersion
@@ -63,49 +65,110 @@ def convert(
 ) -> None:
     """Copy the cells of all declared states from the backend that stored them to the engine's.
 
-    ``opening`` is the opening of the engine's own backend, ``source_options`` are the settings of
-    the other backend. Nothing becomes durable before the engine's backend commits. States that are
-    not declared are not copied.
+    ``opening`` is the opening of the engine's own backend, which is empty; ``source_options`` are
+    the settings of the other backend, which may be of the same class. Nothing becomes durable
+    before the engine's backend commits. States that are not declared are not copied. Cells of a
+    state whose TTL was switched on count as written now; if it was switched off, they lose their
+    times.
     """
     if Capability.EXPORT not in source_class.capabilities:
         raise ConfigurationError(
             f"the state of operator {opening.uid!r} was stored by the backend "
             f"{source_class.name!r}, which cannot hand it to {engine.backend.name!r}. Restore with "
             f"backend={source_class.name!r}"
+            if making.converted
+            else f"the backend {source_class.name!r} cannot switch the TTL of stored state, of "
+            f"operator {opening.uid!r}: declare the state as it was stored, or give it another name"
         )
-    assert making.source is not None
-    stored = {name for parent in making.converted for name in parent.descriptions}
-    source = source_class.open(
-        attrs.evolve(
-            opening,
-            path=f"{opening.path}#source",
-            version=making.source.version,
-            parents=making.converted,
-            options=source_options,
-            cache_bytes=0,
-            compaction=None,
-        )
-    )
-    try:
-        for spec, table in engine.tables():
-            if spec.name in stored:
-                hand_over(source.table(spec), table)
-        if left := stored - engine.descriptions().keys():
-            _log.warning(
-                "operator %s: not declared, and left behind with the backend %s: %s",
-                opening.uid,
-                source_class.name,
-                ", ".join(_shown(left)),
+    stored_by = making.converted or making.parents
+    version = making.opened_version if making.source is None else making.source.version
+    for parent in stored_by:
+        source = source_class.open(
+            attrs.evolve(
+                opening,
+                path=f"{opening.path}#source",
+                version=version,
+                range=parent.range,
+                parents=[parent],
+                options=source_options,
+                cache_bytes=0,
+                compaction=None,
             )
-    finally:
-        source.close()
+        )
+        try:
+            for spec, table in engine.tables():
+                if (stored := parent.descriptions.get(spec.name)) is not None:
+                    _copy(source, bool(stored["ttl"]), spec, table, opening.now_us)
+        finally:
+            source.close()
+    left = {name for parent in stored_by for name in parent.descriptions}
+    if left := left - engine.descriptions().keys():
+        _log.warning(
+            "operator %s: not declared, and left behind with the backend %s: %s",
+            opening.uid,
+            source_class.name,
+            ", ".join(_shown(left)),
+        )
 
 
-def hand_over(source: Table, target: Table) -> None:
-    """Copy all cells of ``source`` to ``target``, which is empty."""
+def check_complete(making: TaskVersion, engine: Engine) -> None:
+    """Refuse to rewrite the state if the function does not declare all of it.
+
+    Raises `StateMigrationError`: what is not declared would be lost.
+    """
+    stored = {name for parent in making.parents for name in parent.descriptions}
+    if left := stored - engine.descriptions().keys():
+        raise StateMigrationError(
+            f"operator {engine.context.operator_uid!r}: switching a TTL rewrites all states, and "
+            f"the function does not declare {', '.join(_shown(left))}. Declare every stored state "
+            "in the start that switches"
+        )
+
+
+def _copy(
+    source: StateBackend,
+    had_ttl: bool,  # noqa: FBT001 - the stored half of `TableSpec.ttl`
+    spec: TableSpec,
+    target: Table,
+    now_us: int,
+) -> None:
+    """Copy all cells of one state, and give them times, or take their times, as declared."""
+    if had_ttl == spec.ttl:
+        hand_over(source.table(spec), target)
+        return
+    if now_us == NO_TIME:  # a subtask without rows: what has no time would expire at once
+        now_us = time.time_ns() // 1_000
+    stored = attrs.evolve(
+        spec,
+        ttl=had_ttl,
+        compaction_expiry=None,
+        compaction_clock_every=None,
+        snapshot_expiry=None,
+    )
+    hand_over(source.table(stored), target, (lambda v: (now_us, v)) if spec.ttl else itemgetter(1))
+
+
+def hand_over(source: Table, target: Table, convert: Callable[[Any], Any] | None = None) -> None:
+    """Copy all cells of ``source`` to ``target``, which is empty.
+
+    ``convert`` changes each value, list element and map entry.
+    """
     for changes in source.export(_KEYS):
+        if convert is not None:
+            _convert(changes, convert)
         _fill_spaces(target, changes)
         target.apply(changes)
+
+
+def _convert(changes: Changes, convert: Callable[[Any], Any]) -> None:
+    for points in changes.points.values():
+        points.values = [*map(convert, points.values)]
+    for lists in changes.lists.values():
+        for one in lists.values():
+            one.elements = [*map(convert, one.elements)]
+    for maps in changes.maps.values():
+        for entries in maps.values():
+            entries.entries = {key: convert(value) for key, value in entries.entries.items()}
 
 
 def _fill_spaces(target: Table, changes: Changes) -> None:

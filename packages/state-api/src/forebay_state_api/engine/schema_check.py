@@ -16,6 +16,7 @@ import attrs
 from forebay_state_api.codecs import codec_for, describe_type, raw_codec
 from forebay_state_api.contract.backend import Opening, StateBackend
 from forebay_state_api.contract.migration import described
+from forebay_state_api.engine.declared_state import TtlSwitchedError
 from forebay_state_api.engine.engine import Engine
 from forebay_state_api.engine.identity import SubtaskIdentity
 from forebay_state_api.engine.operator_state.operator_state import OperatorState
@@ -191,6 +192,8 @@ class _CheckingEngine(Engine):
     def _declare(self, descriptor: StateDescriptor) -> Any:
         try:
             return super()._declare(descriptor)
+        except TtlSwitchedError:
+            pass  # a restart rewrites the state
         except StateMigrationError as error:
             self.faults[descriptor.name] = str(error)
         host = self._host

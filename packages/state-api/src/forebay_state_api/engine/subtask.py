@@ -17,6 +17,7 @@ state begins empty and ends with the subtask, as for a bounded DataFrame.
 
 from __future__ import annotations
 
+import copy
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,7 +36,12 @@ from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.engine.operator_state.operator_state import OperatorState
 from forebay_state_api.engine.prefetch import SiblingCaches
 from forebay_state_api.engine.record_methods import timer_method
-from forebay_state_api.engine.restore import check_matched, convert, default_options
+from forebay_state_api.engine.restore import (
+    check_complete,
+    check_matched,
+    convert,
+    default_options,
+)
 from forebay_state_api.engine.timers.watermark import ALWAYS, TimerClocks, times_of
 from forebay_state_api.errors import StateAccessError, StorageError
 from forebay_state_api.job.context import RuntimeContext
@@ -121,6 +127,8 @@ class Subtask:
         self._making: TaskVersion | None = None
         self._backend: StateBackend | None = None
         self._engine: Engine | None = None
+        self._rewrites = False
+        """Whether the backend is opened empty, and gets a copy of what is stored."""
         self._opening_s = 0.0
         self._report: SubtaskReport | None = None
 
@@ -131,9 +139,7 @@ class Subtask:
         started = time.perf_counter()
         try:
             self._making = self._begin_version()
-            self._backend = self._backend_class.open(self._opening())
-            self._engine = self._make_engine(self._backend)
-            self._engine.open()
+            self._open()
             self._take_over()
         except BaseException as error:
             self._name_in(error)
@@ -304,9 +310,9 @@ class Subtask:
             storage=storage,
             path=storage.url,
             uid=self.task.uid,
-            version=self.opened_version,
+            version=0 if self._rewrites else self.opened_version,
             range=self.task.range,
-            parents=() if self._making is None else self._making.parents,
+            parents=() if self._making is None or self._rewrites else self._making.parents,
             options=self._options,
             now_us=self._now_us,
             cache_bytes=self._cache_bytes,
@@ -315,6 +321,32 @@ class Subtask:
             run=self.task.run.known_spark_run,
             retry_budget_s=self._retry_budget_s,
         )
+
+    def _open(self) -> None:
+        """Open the backend and the function.
+
+        If the function switches the TTL of a stored state, open both again: a copy of the function,
+        and an empty backend, into which `_take_over` copies what is stored.
+        """
+        self._rewrites = self._making is not None and bool(self._making.converted)
+        stored = self._making is not None and self._making.manifests
+        again = copy.copy(self._function) if stored else None
+        engine = self._open_engine()
+        try:
+            engine.open()
+        except Exception:
+            if not engine.ttl_switched:
+                raise
+        if engine.ttl_switched:
+            _log.info("operator %s: rewriting its state, a TTL was switched", self.task.uid)
+            self.close(failed=True)
+            self._function, self._rewrites = again, True
+            self._open_engine().open()
+
+    def _open_engine(self) -> Engine:
+        self._backend = self._backend_class.open(self._opening())
+        self._engine = self._make_engine(self._backend)
+        return self._engine
 
     def _make_engine(self, backend: StateBackend) -> Engine:
         task = self.task
@@ -337,6 +369,7 @@ class Subtask:
             settings=self._settings,
             operator_state=OperatorState(self._function, task, self._making),
             lineages={} if self._making is None else lineages_of(self._making.manifests),
+            rewrites=self._rewrites,
             times=times,
             has_event_time=self._lateness_us is not None,
         )
@@ -358,17 +391,22 @@ class Subtask:
         )
 
     def _take_over(self) -> None:
-        """At the start of a fork, check its declarations, and copy cells of another backend."""
+        """At the start of a fork, check its declarations; copy cells into an empty backend."""
         making = self._making
-        if making is None or making.source is None:
+        if making is None:
             return
         allowed = self._restore is not None and self._restore.allow_non_restored
         check_matched(making, self.engine, allowed=allowed)
+        if not self._rewrites:
+            return
+        source, options = self._backend_class, self._options
         if making.converted:
             source = self._find_backend(making.source_backend)
             options_of = self._options_of
             options = default_options(source) if options_of is None else options_of(source.name)
-            convert(making, self.engine, self._opening(), source, options)
+        else:
+            check_complete(making, self.engine)
+        convert(making, self.engine, self._opening(), source, options)
 
     def _log_undeclared(self) -> None:
         if self.engine.operator_state is not None:

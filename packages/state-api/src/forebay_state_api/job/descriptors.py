@@ -30,6 +30,10 @@ OUT = TypeVar("OUT")
 class StateDescriptor:
     """Base of all descriptors: a name, unique in the operator, and an optional time to live.
 
+    A state that is stored without a TTL cannot be declared with one, nor the other way round,
+    unless the descriptor has ``switch_ttl=True``. Then stored data count as written in the
+    micro-batch of the restart, or lose their times.
+
     Invalid arguments raise `ConfigurationError`.
     """
 
@@ -38,14 +42,21 @@ class StateDescriptor:
     key_type: Any = None
     """The type of user keys, for kinds that are stored as maps."""
 
-    def __init__(self, name: str, value_type: Any, ttl: StateTtlConfig | None) -> None:
+    def __init__(
+        self, name: str, value_type: Any, ttl: StateTtlConfig | None, switch_ttl: object
+    ) -> None:
         if not (name and isinstance(name, str)):
             raise ConfigurationError(f"a state's name is a string that is not empty, not {name!r}")
         if not isinstance(ttl, StateTtlConfig | None):
             raise ConfigurationError(f"state {name!r}: ttl takes a StateTtlConfig, not {ttl!r}")
+        if not isinstance(switch_ttl, bool):
+            raise ConfigurationError(
+                f"state {name!r}: switch_ttl takes True or False, not {switch_ttl!r}"
+            )
         self.name = name
         self.value_type = value_type
         self.ttl = ttl
+        self.switch_ttl = switch_ttl
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -62,6 +73,8 @@ class ValueStateDescriptor(StateDescriptor, Generic[T]):
     :param type_info: the type of the value; default: any plain value.
     :param default: the value that an unset state reads as; not used with a TTL; default: ``None``.
     :param ttl: the time to live; default: none.
+    :param switch_ttl: whether stored state may have been declared with a TTL if this one has none,
+        or without one if this one has one; default: no.
 
     ``T`` is the type of reads: the declared type or ``None``, or the declared type alone if there
     is a default.
@@ -77,6 +90,7 @@ class ValueStateDescriptor(StateDescriptor, Generic[T]):
         *,
         default: V,
         ttl: None = None,
+        switch_ttl: bool = False,
     ) -> None: ...
     @overload
     def __init__(
@@ -86,6 +100,7 @@ class ValueStateDescriptor(StateDescriptor, Generic[T]):
         *,
         default: V | None = None,
         ttl: StateTtlConfig | None = None,
+        switch_ttl: bool = False,
     ) -> None: ...
     @overload
     def __init__(
@@ -95,6 +110,7 @@ class ValueStateDescriptor(StateDescriptor, Generic[T]):
         *,
         default: Any = None,
         ttl: StateTtlConfig | None = None,
+        switch_ttl: bool = False,
     ) -> None: ...
     def __init__(
         self,
@@ -103,8 +119,9 @@ class ValueStateDescriptor(StateDescriptor, Generic[T]):
         *,
         default: Any = None,
         ttl: StateTtlConfig | None = None,
+        switch_ttl: bool = False,
     ) -> None:
-        super().__init__(name, type_info, ttl)
+        super().__init__(name, type_info, ttl, switch_ttl)
         self.default = default
 
     def aspects(self) -> dict[str, object]:
@@ -117,13 +134,20 @@ class ListStateDescriptor(StateDescriptor, Generic[T]):
     :param name: the state's name, unique in the operator.
     :param element_type: the type of the elements; default: any plain value.
     :param ttl: the time to live of each element; default: none.
+    :param switch_ttl: whether stored state may have been declared with a TTL if this one has none,
+        or without one if this one has one; default: no.
     """
 
     kind = "list"
 
     @overload
     def __init__(
-        self, name: str, element_type: type[T], *, ttl: StateTtlConfig | None = None
+        self,
+        name: str,
+        element_type: type[T],
+        *,
+        ttl: StateTtlConfig | None = None,
+        switch_ttl: bool = False,
     ) -> None: ...
     @overload
     def __init__(
@@ -132,6 +156,7 @@ class ListStateDescriptor(StateDescriptor, Generic[T]):
         element_type: Any = None,
         *,
         ttl: StateTtlConfig | None = None,
+        switch_ttl: bool = False,
     ) -> None: ...
     def __init__(
         self,
@@ -139,8 +164,9 @@ class ListStateDescriptor(StateDescriptor, Generic[T]):
         element_type: Any = None,
         *,
         ttl: StateTtlConfig | None = None,
+        switch_ttl: bool = False,
     ) -> None:
-        super().__init__(name, element_type, ttl)
+        super().__init__(name, element_type, ttl, switch_ttl)
 
 
 class MapStateDescriptor(StateDescriptor, Generic[K, V]):
@@ -150,6 +176,8 @@ class MapStateDescriptor(StateDescriptor, Generic[K, V]):
     :param key_type: the type of the user keys; default: any plain value.
     :param value_type: the type of the values; default: any plain value.
     :param ttl: the time to live of each entry; default: none.
+    :param switch_ttl: whether stored state may have been declared with a TTL if this one has none,
+        or without one if this one has one; default: no.
     """
 
     kind = "map"
@@ -162,6 +190,7 @@ class MapStateDescriptor(StateDescriptor, Generic[K, V]):
         value_type: type[V],
         *,
         ttl: StateTtlConfig | None = None,
+        switch_ttl: bool = False,
     ) -> None: ...
     @overload
     def __init__(
@@ -171,6 +200,7 @@ class MapStateDescriptor(StateDescriptor, Generic[K, V]):
         value_type: Any = None,
         *,
         ttl: StateTtlConfig | None = None,
+        switch_ttl: bool = False,
     ) -> None: ...
     @overload
     def __init__(
@@ -180,6 +210,7 @@ class MapStateDescriptor(StateDescriptor, Generic[K, V]):
         value_type: Any = None,
         *,
         ttl: StateTtlConfig | None = None,
+        switch_ttl: bool = False,
     ) -> None: ...
     def __init__(
         self,
@@ -188,8 +219,9 @@ class MapStateDescriptor(StateDescriptor, Generic[K, V]):
         value_type: Any = None,
         *,
         ttl: StateTtlConfig | None = None,
+        switch_ttl: bool = False,
     ) -> None:
-        super().__init__(name, value_type, ttl)
+        super().__init__(name, value_type, ttl, switch_ttl)
         self.key_type = key_type
 
     def aspects(self) -> dict[str, object]:
@@ -203,6 +235,8 @@ class ReducingStateDescriptor(StateDescriptor, Generic[T]):
     :param reduce_function: a `ReduceFunction`, or a callable of two values.
     :param type_info: the type of the value; default: any plain value.
     :param ttl: the time to live; default: none.
+    :param switch_ttl: whether stored state may have been declared with a TTL if this one has none,
+        or without one if this one has one; default: no.
     """
 
     kind = "reducing"
@@ -214,8 +248,9 @@ class ReducingStateDescriptor(StateDescriptor, Generic[T]):
         type_info: Any = None,
         *,
         ttl: StateTtlConfig | None = None,
+        switch_ttl: bool = False,
     ) -> None:
-        super().__init__(name, type_info, ttl)
+        super().__init__(name, type_info, ttl, switch_ttl)
         reduce = getattr(reduce_function, "reduce", reduce_function)
         if not callable(reduce) or inspect.iscoroutinefunction(reduce):
             raise ConfigurationError(
@@ -239,6 +274,8 @@ class AggregatingStateDescriptor(StateDescriptor, Generic[IN, ACC, OUT]):
     :param aggregate_function: an instance of `AggregateFunction`.
     :param accumulator_type: the type of the stored accumulator; default: any plain value.
     :param ttl: the time to live; default: none.
+    :param switch_ttl: whether stored state may have been declared with a TTL if this one has none,
+        or without one if this one has one; default: no.
     """
 
     kind = "aggregating"
@@ -250,8 +287,9 @@ class AggregatingStateDescriptor(StateDescriptor, Generic[IN, ACC, OUT]):
         accumulator_type: Any = None,
         *,
         ttl: StateTtlConfig | None = None,
+        switch_ttl: bool = False,
     ) -> None:
-        super().__init__(name, accumulator_type, ttl)
+        super().__init__(name, accumulator_type, ttl, switch_ttl)
         if not isinstance(aggregate_function, AggregateFunction):
             raise ConfigurationError(
                 f"state {name!r}: aggregate_function takes an instance of AggregateFunction, "

@@ -38,6 +38,7 @@ _PARTS = (
     "timer_histories",
     "timers",
     "ttl",
+    "ttl_switch",
     "versions",
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
@@ -74,6 +75,7 @@ from forebay_state_api.testing.conformance.timer_histories import (
 )
 from forebay_state_api.testing.conformance.timers import TimerRefusalTests, TimerTests
 from forebay_state_api.testing.conformance.ttl import TtlDeclarationTests, TtlTests
+from forebay_state_api.testing.conformance.ttl_switch import TtlSwitchTests
 from forebay_state_api.testing.conformance.versions import (
     MigrationRefusalTests,
     MigrationTests,
@@ -101,6 +103,7 @@ class StateBackendTests(
     OrderTests,
     StepTests,
     TtlTests,
+    TtlSwitchTests,
     CleanupTests,
     ReplayTests,
     RescaleTests,

@@ -1,0 +1,95 @@
+"""A TTL that is switched on or off: beyond what the kit asks of each backend."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from forebay_state_api import (
+    ConfigurationError,
+    FunctionError,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
+from forebay_state_api.contract.backend import NO_TIME, Capability
+from forebay_state_api.engine.schema_check import COMPATIBLE, check_function
+from forebay_state_api.job.functions import KeyedProcessFunction
+from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.testing import KeyedJob, ManualClock
+from forebay_state_api.testing.reference import ReferenceBackend
+from forebay_state_api.versions.reader import open_version
+
+HOUR = StateTtlConfig(timedelta(hours=1))
+READ = ("n.value",)
+
+
+class Timeless(ManualClock):
+    """The clock of a subtask without rows."""
+
+    @property
+    def now_us(self):
+        return NO_TIME
+
+
+@pytest.fixture
+def job(tmp_path):
+    started = KeyedJob(
+        ReferenceBackend, open_storage(tmp_path), descriptors=[ValueStateDescriptor("n", int)]
+    )
+    started.do("k", ("n.update", 1))
+    started.descriptors = [ValueStateDescriptor("n", int, ttl=HOUR, switch_ttl=True)]
+    started.restart()
+    return started
+
+
+def test_a_subtask_without_rows_does_not_lose_what_it_stored(job):
+    job.clock, before = Timeless(), job.clock
+    job.scripts([("another", [READ])])
+    job.clock = before
+    job.clock.set(datetime.now(UTC))
+    assert job.do("k", READ) == [1]
+    job.clock.advance(timedelta(hours=2))
+    assert job.do("k", READ) == [None]
+
+
+def test_a_failure_before_the_commit_changes_nothing(job):
+    with pytest.raises(FunctionError):
+        job.run(Failing(), [("k",)])
+    assert job.do("k", READ) == [1]
+
+
+class Failing(KeyedProcessFunction):
+    opened = 0
+
+    def open(self, context):
+        self.opened += 1
+        descriptor = ValueStateDescriptor("n", int, ttl=HOUR, switch_ttl=True)
+        self.state = context.get_state(descriptor)
+
+    def process_element(self, row, ctx):
+        assert self.opened == 1, "each function object is opened once"
+        assert self.state.value() == 1
+        raise RuntimeError
+
+
+def test_a_backend_that_cannot_export_refuses(job):
+    class Closed(ReferenceBackend):
+        capabilities = Capability.NONE
+
+    job.backend_class = Closed
+    with pytest.raises(ConfigurationError, match="cannot switch the TTL of stored state"):
+        job.do("k", READ)
+    job.backend_class = ReferenceBackend
+    assert job.do("k", READ) == [1]
+
+
+def test_the_schema_check_knows_that_it_fits(job):
+    with open_version(job.storage, uid=job.uid) as reader:
+        found = check_function(Failing(), reader, ReferenceBackend, job.storage, {})
+    assert found == {"n": COMPATIBLE}
+
+
+def test_the_word_is_true_or_false():
+    with pytest.raises(ConfigurationError, match="switch_ttl takes True or False, not 'on'"):
+        ValueStateDescriptor("n", int, switch_ttl="on")
