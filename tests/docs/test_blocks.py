@@ -25,7 +25,7 @@ from forebay_state_api.plugins import plugins
 ROOT = Path(__file__).parents[2]
 JOB = ROOT / "tests" / "jobs" / "run_pages.py"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-CHECKED = {"python", "toml", "sh", "text", "mermaid", ""}
+CHECKED = {"python", "toml", "sh", "yaml", "text", "mermaid", ""}
 NOT_RUN = "# not run: "
 INSTALL = re.compile(r"pip install '?(forebay-[a-z-]+)(?:\[([a-z,]+)\])?'?")
 
