@@ -78,6 +78,10 @@ class HeapTable(Table):
                 rows = [(key, known[key], content) for key, content in page]
                 yield Changes.whole(self.spec.shape, namespace, rows)
 
+    def keys(self, namespace: Any, page_size: int) -> Iterator[list[Any]]:
+        keys = list(self.space(namespace).cells)
+        return (keys[start : start + page_size] for start in range(0, len(keys), page_size))
+
     def replay(self, section: Section) -> None:
         """Apply a section of a file; raises `StateMigrationError` if the spec does not fit it."""
         with decoding(lambda _: section.where):

@@ -8,6 +8,7 @@ run's cell counts.
 from __future__ import annotations
 
 import abc
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -36,6 +37,11 @@ class Run(abc.ABC):
     where: str = "memory"
     """The run's file, for messages."""
 
+    @property
+    @abc.abstractmethod
+    def groups(self) -> Iterable[int]:
+        """The key groups that may have cells in the run."""
+
 
 class MemoryRun(Run):
     """A part of the memtable: sorted cells, as one block."""
@@ -47,6 +53,11 @@ class MemoryRun(Run):
         self.clears = bool((cells.kinds == Kind.CLEAR).any())
         self.raw: Final = Cutter(cells).raw(0, len(cells))
         self._arena: Final = Arena.of([self.raw])[0]
+
+    @property
+    def groups(self) -> Iterable[int]:
+        groups: list[int] = np.unique(self.cells.addresses >> np.uint64(_GROUP_SHIFT)).tolist()
+        return groups
 
     @property
     def size(self) -> int:
@@ -88,13 +99,17 @@ class FileRun(Run):
         self.residence: Final[Residence] = source.residences[name]
         self.clears = self.table.counts[Kind.CLEAR] > 0
         self.where = f"file {source.file.file.name!r} {source.where}"
-        self.groups: Final = groups
+        self._groups: Final = groups
         self._low: Final = groups.start << _GROUP_SHIFT
         self._high: Final = (groups.end + 1 << _GROUP_SHIFT) - 1
         first, last = self.clip(*self.table.section.addresses)
         self._first, self._last = np.uint64(first), np.uint64(last)
         self._width: Final = last - first
         self._whole: Final = (first, last) == self.table.section.addresses
+
+    @property
+    def groups(self) -> KeyGroupRange:
+        return self._groups
 
     def candidates(self, batch: AddressedKeys, which: I64) -> tuple[I64, I64]:
         """Return the cells among ``which`` that may be here, and the block that would hold each."""

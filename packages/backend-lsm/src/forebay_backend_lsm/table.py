@@ -29,7 +29,6 @@ from forebay_state_api.codecs import decoding
 from forebay_state_api.contract.backend import Scan, Table, TableSpec
 from forebay_state_api.contract.changes import ABSENT, Changes, Shape, Space
 
-_ALL: Final = (1 << 64) - 1
 _GROUP_SHIFT: Final = 48
 _BLOCKS_AT_ONCE: Final = 64
 _PAGE: Final = 4_096
@@ -91,17 +90,27 @@ class LsmTable(Table):
 
     def export(self, keys: int) -> Iterator[Changes]:
         """Export key group by key group; holds the keys of one group in memory."""
-        groups = {group for run in self.files for group in run.groups}
-        for group in sorted(groups):
-            cell_keys = self._cell_keys(group << _GROUP_SHIFT, (group + 1 << _GROUP_SHIFT) - 1)
-            prefixes = iter(dict.fromkeys(map(prefix_of, cell_keys)))
+        for group, prefixes in self._prefixes(self._reads()):
             while page := list(islice(prefixes, keys)):
                 by_namespace: dict[Any, list[Any]] = {}
                 for prefix in page:
                     found = by_namespace.setdefault(namespace_of(prefix), [])
-                    found.append(self.spec.key.unpack_one(key_in(prefix)))
+                    found.append(self._key_of(prefix))
                 for namespace, names in by_namespace.items():
                     yield self._exported(namespace, group, names)
+
+    def keys(self, namespace: Any, page_size: int) -> Iterator[list[Any]]:
+        """Implement `Table.keys`; holds the keys of one key group in memory."""
+        return self._pages_of_keys(self._reads(), namespace, page_size)
+
+    def _pages_of_keys(self, reads: Reads, namespace: Any, page_size: int) -> Iterator[list[Any]]:
+        for _, prefixes in self._prefixes(reads):
+            keys = (self._key_of(one) for one in prefixes if namespace_of(one) == namespace)
+            while page := list(islice(keys, page_size)):
+                yield page
+
+    def _key_of(self, prefix: bytes) -> Any:
+        return self.spec.key.unpack_one(key_in(prefix))
 
     def _exported(self, namespace: Any, group: int, keys: Sequence[Any]) -> Changes:
         if self.spec.shape is Shape.POINT:
@@ -168,16 +177,22 @@ class LsmTable(Table):
                 maps[group, key] = {address: value for page in pages for address, value in page}
         return [maps[group, key].get(address, ABSENT) for group, key, address in cells]
 
-    def _cell_keys(self, first: int = 0, last: int = _ALL) -> Iterator[bytes]:
-        """Yield the keys of all runs between two addresses, both inclusive; may repeat keys."""
-        reads = self._reads()
-        for run in reads.runs:
-            if isinstance(run, MemoryRun):
-                yield from map(run.block.key, range(*run.block.slice_of(first, last)))
-            elif isinstance(run, FileRun):
-                span = run.span(first, last)
-                for start in range(span.start, span.stop, _BLOCKS_AT_ONCE):
-                    numbers = span[start - span.start : start - span.start + _BLOCKS_AT_ONCE]
-                    for block in reads.blocks([(run, numbers)])[0].values():
-                        low, high = block.slice_of(*run.clip(first, last))
-                        yield from map(block.key, range(low, high))
+    def _prefixes(self, reads: Reads) -> Iterator[tuple[int, Iterator[bytes]]]:
+        """Yield each key group that has cells, and the prefixes of its cells, each once."""
+        for group in sorted({group for run in reads.runs for group in run.groups}):
+            cell_keys = _cell_keys(reads, group << _GROUP_SHIFT, (group + 1 << _GROUP_SHIFT) - 1)
+            yield group, iter(dict.fromkeys(map(prefix_of, cell_keys)))
+
+
+def _cell_keys(reads: Reads, first: int, last: int) -> Iterator[bytes]:
+    """Yield the keys of all runs between two addresses, both inclusive; may repeat keys."""
+    for run in reads.runs:
+        if isinstance(run, MemoryRun):
+            yield from map(run.block.key, range(*run.block.slice_of(first, last)))
+        elif isinstance(run, FileRun):
+            span = run.span(first, last)
+            for start in range(0, len(span), _BLOCKS_AT_ONCE):
+                numbers = span[start : start + _BLOCKS_AT_ONCE]
+                for block in reads.blocks([(run, numbers)])[0].values():
+                    low, high = block.slice_of(*run.clip(first, last))
+                    yield from map(block.key, range(low, high))

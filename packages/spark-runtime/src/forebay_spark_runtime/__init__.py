@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from forebay_spark_runtime.driver.diagnosis import Diagnosis, ProcessReport, doctor
     from forebay_spark_runtime.keyed_operator.keyed_dataframe import (
+        BroadcastConnectedDataFrame,
+        BroadcastDataFrame,
         ConnectedDataFrame,
         KeyedDataFrame,
+        broadcast,
         keyed,
     )
     from forebay_spark_runtime.waiting.arguments import Batch, Rate, Retry
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Batch",
     "BatchReport",
+    "BroadcastConnectedDataFrame",
+    "BroadcastDataFrame",
     "Call",
     "ClientBrokenError",
     "ConnectedDataFrame",
@@ -37,6 +42,7 @@ __all__ = [
     "Retry",
     "RetryLaterError",
     "WaitMetrics",
+    "broadcast",
     "current_call",
     "doctor",
     "keyed",
@@ -47,9 +53,12 @@ __all__ = [
 _HOMES: Final = {
     "driver.diagnosis": ("Diagnosis", "ProcessReport", "doctor"),
     "keyed_operator.keyed_dataframe": (
+        "BroadcastConnectedDataFrame",
+        "BroadcastDataFrame",
         "ConnectedDataFrame",
         "KeyedDataFrame",
         "RestoreFrom",
+        "broadcast",
         "keyed",
     ),
     "waiting.arguments": ("Batch", "Rate", "Retry"),

@@ -33,6 +33,7 @@ from forebay_state_api.job.descriptors import (
 )
 from forebay_state_api.job.functions import (
     FlatMapFunction,
+    KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     MapFunction,
@@ -99,6 +100,7 @@ __all__ = [
     "FunctionError",
     "InitializationContext",
     "KeyGroupRange",
+    "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "ListCheckpointed",

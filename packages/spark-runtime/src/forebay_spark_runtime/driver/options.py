@@ -111,13 +111,15 @@ def operator_options(
     )
 
 
-def checked_dataframe(df: object) -> None:
-    """Raise `ConfigurationError` unless ``df`` is a DataFrame, of classic Spark or of Connect."""
+def checked_dataframe(
+    df: object, wanted: str = "keyed() takes a DataFrame of Spark first, then the key columns"
+) -> None:
+    """Raise `ConfigurationError` unless ``df`` is a DataFrame, of classic Spark or of Connect.
+
+    ``wanted`` is the beginning of its message.
+    """
     if not hasattr(type(df), "mapInArrow"):
-        raise ConfigurationError(
-            f"keyed() takes a DataFrame of Spark first, then the key columns, not "
-            f"{type(df).__name__} {reprlib.repr(df)}"
-        )
+        raise ConfigurationError(f"{wanted}, not {type(df).__name__} {reprlib.repr(df)}")
 
 
 def checked_batch(df: Any, query: Any, batch_id: Any, uid: str) -> sessions.MicroBatch:

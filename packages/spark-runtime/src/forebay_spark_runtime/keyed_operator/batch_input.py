@@ -42,9 +42,12 @@ class KeyedInputLayout:
     """The positions of the key columns among the user's columns; empty with two inputs."""
     order: tuple[str, ...]
     """The columns that the rows of a micro-batch are sorted by, as the workers see them."""
+    broadcast_order: tuple[str, ...] | None = None
+    """The columns that the rows of a broadcast input are sorted by, which is the second input;
+    ``None`` without one."""
     event_times: tuple[tuple[int, int], ...] = ()
-    """For each input, the position of its event times among the user's columns and the allowed
-    lateness in µs; empty without event time."""
+    """For each keyed input, the position of its event times among the user's columns and the
+    allowed lateness in µs; empty without event time."""
 
     @property
     def lateness_us(self) -> list[int] | None:
@@ -74,13 +77,24 @@ class BatchInput:
     def ordered(self, first: Any, rest: Iterator[Any]) -> Iterator[Any]:
         """Return all batches, sorted as a whole if the job has ``order_by``.
 
-        ``first`` is ``None`` if there are no batches.
+        All rows of a broadcast input are in the first one, which has no others. ``first`` is
+        ``None`` if there are no batches.
         """
         if first is None:
             return iter(())
         batches = chain((first,), rest)
+        if self._layout.broadcast_order is not None:
+            broadcast, keyed = _split(batches)
+            return chain(broadcast, self._sorted(iter(keyed)))
+        return self._sorted(batches)
+
+    def _sorted(self, batches: Iterator[Any]) -> Iterator[Any]:
         if not self._layout.order:
             return batches
+        first = next(batches, None)
+        if first is None:
+            return batches
+        batches = chain((first,), batches)
         table = pa.Table.from_batches(list(batches))
         sorting = [(name, "ascending") for name in self._layout.order]
         return iter(table.sort_by(sorting).to_batches())
@@ -92,11 +106,14 @@ class BatchInput:
         value that Python cannot represent.
         """
         self._check_subtask(batch)
+        if not self._readers:
+            self._prepare(batch)
+        if self._layout.broadcast_order is not None and batch.column(0).null_count:
+            self._feed_broadcast(batch, subtask)
+            return
         self._check_keys(batch)
         for side, (position, _) in enumerate(self._layout.event_times):
             self._see_event_times(batch, side, position, subtask)
-        if not self._readers:
-            self._prepare(batch)
         feed = self._feed_one if self._layout.single else self._feed_two
         for start in range(0, batch.num_rows, SLICE_ROWS):
             part = batch.slice(start, SLICE_ROWS)
@@ -164,6 +181,21 @@ class BatchInput:
             subtask.process(part, keys[start:end], groups[start:end], side)
             start = end
 
+    def _feed_broadcast(self, batch: Any, subtask: Subtask) -> None:
+        """Process the rows of a broadcast input, in an order that is the same in all subtasks.
+
+        Rows of equal ``order_by`` columns are ordered by their text, because they arrive in any.
+        """
+        side, names = batch.column(1), self._layout.names[1]
+        rows = list(self._rows_of_side(self._readers[1], side))
+        order = self._layout.broadcast_order or ()
+        columns = {str(number): side.field(names.index(name)) for number, name in enumerate(order)}
+        columns["text"] = pa.array(map(repr, rows), pa.large_string())
+        sorting = [(name, "ascending") for name in columns]
+        positions = pc.sort_indices(pa.table(columns), sorting).to_pylist()
+        subtask.process_broadcast([rows[position] for position in positions])
+        self._seen += len(rows)
+
     def _rows_of_side(self, reader: RowReader, side: Any) -> Iterator[Any]:
         try:
             return reader.rows(side.drop_null().flatten())
@@ -221,6 +253,21 @@ class BatchInput:
             f"the subtask's micro-batch: {self._shown(batch, position)}. Filter such rows, or give "
             "them a key"
         )
+
+
+def _split(batches: Iterator[Any]) -> tuple[list[Any], list[Any]]:
+    """Return the rows of the second input as one batch, if there are any, and the other batches."""
+    first: list[Any] = []
+    second: list[Any] = []
+    for batch in batches:
+        is_first = batch.column(0).is_valid()
+        for into, wanted in ((first, is_first), (second, pc.invert(is_first))):
+            part = batch.filter(wanted)
+            if part.num_rows:
+                into.append(part)
+    if second:
+        second = pa.Table.from_batches(second).combine_chunks().to_batches()
+    return second, first
 
 
 def _value_shown(column: Any) -> Any:

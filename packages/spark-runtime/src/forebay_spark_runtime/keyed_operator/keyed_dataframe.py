@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
 
 import attrs
 from pyspark import cloudpickle
@@ -52,6 +52,7 @@ from forebay_state_api.job.context import RuntimeContext
 from forebay_state_api.job.functions import (
     FlatMapFunction,
     Function,
+    KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     MapFunction,
@@ -59,7 +60,14 @@ from forebay_state_api.job.functions import (
 from forebay_state_api.job.ttl import StateTtlConfig
 from forebay_state_api.versions import RestoreFrom
 
-__all__ = ["ConnectedDataFrame", "KeyedDataFrame", "keyed"]
+__all__ = [
+    "BroadcastConnectedDataFrame",
+    "BroadcastDataFrame",
+    "ConnectedDataFrame",
+    "KeyedDataFrame",
+    "broadcast",
+    "keyed",
+]
 
 Schema: TypeAlias = str | StructType
 """Columns, as a DDL string (``"user string, n long"``) or a ``StructType``."""
@@ -184,17 +192,30 @@ class KeyedDataFrame:
         function = WithState(fn, many=True, state_type=state_type, ttl=ttl, switch_ttl=switch_ttl)
         return _apply([self], function, schema)
 
-    def connect(self, other: KeyedDataFrame) -> ConnectedDataFrame:
-        """Connect two inputs, whose rows of one key share their state.
+    @overload
+    def connect(self, other: KeyedDataFrame) -> ConnectedDataFrame: ...
+    @overload
+    def connect(self, other: BroadcastDataFrame) -> BroadcastConnectedDataFrame: ...
+    def connect(
+        self, other: KeyedDataFrame | BroadcastDataFrame
+    ) -> ConnectedDataFrame | BroadcastConnectedDataFrame:
+        """Connect a second input, whose rows share the operator's state.
 
         :param other: a `keyed` DataFrame with the same number of key columns, of the same kinds,
-            and with the same uid and options.
+            and with the same uid and options: rows of one key share their state. Or a `broadcast`
+            DataFrame, every row of which reaches every subtask.
 
-        Raises `ConfigurationError` where the two differ.
+        Raises `ConfigurationError` where the two do not fit.
         """
+        if isinstance(other, BroadcastDataFrame):
+            _check_both_stream(self, other)
+            checks.checked_order(other.df, other.order_by, self.options.uid)
+            check_readable(other.df.schema, f"operator {self.options.uid!r}")
+            return BroadcastConnectedDataFrame(self, other)
         if not isinstance(other, KeyedDataFrame):
             raise ConfigurationError(
-                f"connect takes another keyed(...) DataFrame, not {type(other).__name__}"
+                "connect takes another keyed(...) DataFrame, or broadcast(...) of "
+                f"forebay_spark_runtime, not {type(other).__name__}"
             )
         _check_connected(self, other)
         return ConnectedDataFrame(self, other)
@@ -218,6 +239,55 @@ class ConnectedDataFrame:
         if not isinstance(fn, KeyedCoProcessFunction):
             raise _wrong_function("connect(...).process", "a KeyedCoProcessFunction", fn)
         return _apply([self.first, self.second], fn, schema)
+
+
+@attrs.frozen
+class BroadcastDataFrame:
+    """A DataFrame of which every subtask gets every row; made by `broadcast`."""
+
+    df: DataFrame
+    order_by: str | Sequence[str] | None
+
+
+@attrs.frozen
+class BroadcastConnectedDataFrame:
+    """A keyed and a broadcast input; made by `KeyedDataFrame.connect`."""
+
+    keyed: KeyedDataFrame
+    broadcast: BroadcastDataFrame
+
+    def process(
+        self, fn: KeyedBroadcastProcessFunction[Any, Any, Any, Any], schema: Schema
+    ) -> DataFrame:
+        """Apply a function with a method for the rows of each input.
+
+        :param fn: a `KeyedBroadcastProcessFunction`.
+        :param schema: the columns of the result.
+
+        In a micro-batch all rows of the broadcast input come first, in every subtask in the same
+        order. Raises `ConfigurationError` for arguments that cannot work, before anything runs.
+        """
+        if not isinstance(fn, KeyedBroadcastProcessFunction):
+            raise _wrong_function(
+                "connect(broadcast(...)).process", "a KeyedBroadcastProcessFunction", fn
+            )
+        return _apply([self.keyed, self.broadcast], fn, schema)
+
+
+def broadcast(df: DataFrame, *, order_by: str | Sequence[str] | None = None) -> BroadcastDataFrame:
+    """Send every row of ``df`` to every subtask, as the second input of ``keyed(...).connect``.
+
+    It is not Spark's function of that name, which is a hint for joins.
+
+    :param df: the input; a stream if the keyed input is one, and bounded otherwise.
+    :param order_by: columns by which the rows of a micro-batch are sorted. Rows that are equal in
+        them, and all rows without it, come in an order that is the same in every subtask and when
+        the batch is repeated, but has no meaning. Default: no sorting.
+
+    Raises `ConfigurationError` if ``df`` is no DataFrame; ``connect`` checks the rest.
+    """
+    checks.checked_dataframe(df, "broadcast() takes a DataFrame of Spark")
+    return BroadcastDataFrame(df, order_by)
 
 
 def keyed(
@@ -320,13 +390,17 @@ def _check_connected(first: KeyedDataFrame, second: KeyedDataFrame) -> None:
             f"operator {uid!r}: connected inputs are keyed by columns of the same kinds, in order; "
             f"got {first.keys} and {second.keys}"
         )
-    if first.df.isStreaming != second.df.isStreaming:
-        raise ConfigurationError(
-            f"operator {uid!r}: connect two streams, or two bounded DataFrames"
-        )
+    _check_both_stream(first, second)
     checks.agreeing(first.options, second.options)
     orders = [side.options.order_by for side in (first, second)]
     checks.ordered_alike(first.df, second.df, orders, uid)
+
+
+def _check_both_stream(first: KeyedDataFrame, second: KeyedDataFrame | BroadcastDataFrame) -> None:
+    if first.df.isStreaming != second.df.isStreaming:
+        raise ConfigurationError(
+            f"operator {first.options.uid!r}: connect two streams, or two bounded DataFrames"
+        )
 
 
 def _check_function(fn: Any, method: str, wanted: type, spelled: str) -> None:
@@ -344,9 +418,12 @@ def _wrong_function(method: str, wanted: str, fn: object) -> ConfigurationError:
     return ConfigurationError(message)
 
 
-def _apply(sides: Sequence[KeyedDataFrame], fn: Any, schema: Schema) -> DataFrame:
-    """Return the DataFrame whose workers run ``fn``."""
+def _apply(
+    sides: Sequence[KeyedDataFrame | BroadcastDataFrame], fn: Any, schema: Schema
+) -> DataFrame:
+    """Return the DataFrame whose workers run ``fn``; the first of ``sides`` is keyed."""
     first = sides[0]
+    assert isinstance(first, KeyedDataFrame)
     session = first.df.sparkSession
     options = attrs.evolve(first.options, keyed_uuid=str(uuid.uuid4()))
     use_python_of_driver(session)
@@ -358,13 +435,13 @@ def _apply(sides: Sequence[KeyedDataFrame], fn: Any, schema: Schema) -> DataFram
         checkpoint, now_ms = started
         options = attrs.evolve(options, checkpoint=checkpoint)
     target = output_schema(session, schema, options.uid)
-    inputs = [Input(side.df, side.keys, side.options.order_by) for side in sides]
+    inputs = [_input(side, options.uid) for side in sides]
     job = SubtaskJob(
         options=options,
         function=pickled_function(fn, options.uid, cloudpickle.dumps),
         function_name=function_name(fn),
         key_type=cloudpickle.dumps(first.keys.key_type()),
-        layout=_layout(sides, inputs),
+        layout=_layout([side for side in sides if isinstance(side, KeyedDataFrame)], inputs),
         schema=target.arrow,
         types=target.types,
         time_zone=time_zone(session),
@@ -387,10 +464,17 @@ def _check_timers(fn: Any, options: KeyedOptions) -> None:
         )
 
 
+def _input(side: KeyedDataFrame | BroadcastDataFrame, uid: str) -> Input:
+    if isinstance(side, BroadcastDataFrame):
+        return Input(side.df, None, checks.checked_order(side.df, side.order_by, uid))
+    return Input(side.df, side.keys, side.options.order_by)
+
+
 def _layout(sides: Sequence[KeyedDataFrame], inputs: Sequence[Input]) -> KeyedInputLayout:
+    """Return the layout of ``inputs``, of which ``sides`` are keyed."""
     options = sides[0].options
     columns = inputs[0].df.columns
-    keys = inputs[0].keys.names
+    keys = sides[0].keys.names
     single = len(inputs) == 1
     return KeyedInputLayout(
         uid=options.uid,
@@ -401,6 +485,7 @@ def _layout(sides: Sequence[KeyedDataFrame], inputs: Sequence[Input]) -> KeyedIn
             inputs[0].carried(name) if single else f"{Hidden.ORDER}{number}"
             for number, name in enumerate(options.order_by)
         ),
+        broadcast_order=inputs[-1].order_by if inputs[-1].keys is None else None,
         event_times=tuple(
             (side.df.columns.index(column), side.options.lateness_us)
             for side in sides

@@ -2,7 +2,9 @@
 
 The user's columns come first and are unchanged; the columns of `Hidden` follow. With two inputs,
 each input's columns are packed into a struct column, the other input's struct is null, and the two
-are united. The observation node makes Spark run every subtask in every micro-batch.
+are united. Of each row of a broadcast input every subtask gets a copy, under the first of its key
+groups, so that one shuffle carries both inputs. The observation node makes Spark run every subtask
+in every micro-batch.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -52,10 +54,11 @@ class Hidden:
 
 @attrs.frozen
 class Input:
-    """One keyed input."""
+    """One input."""
 
     df: DataFrame
-    keys: KeyColumns
+    keys: KeyColumns | None
+    """``None`` for a broadcast input, which is the second of two."""
     order_by: tuple[str, ...]
 
     def carried(self, name: str) -> str:
@@ -168,7 +171,7 @@ def _side(position: int, inputs: Sequence[Input], options: KeyedOptions, now: st
 def _grouped(position: int, inputs: Sequence[Input], options: KeyedOptions) -> DataFrame:
     """Return one input with its key groups in `Hidden.TIME_AND_GROUP`, still without the time."""
     one = inputs[position]
-    group = F.expr(one.keys.group_expression(options.max_parallelism)).alias(Hidden.TIME_AND_GROUP)
+    group = _group(one.keys, options).alias(Hidden.TIME_AND_GROUP)
     columns = [F.col(quoted(name)) for name in one.df.columns]
     if len(inputs) == 1:
         carried = [
@@ -176,18 +179,34 @@ def _grouped(position: int, inputs: Sequence[Input], options: KeyedOptions) -> D
             for column, name in zip(columns, one.df.columns, strict=True)
         ]
         return one.df.select(*carried, group)
-    keys = [
-        F.col(quoted(name)).alias(f"{Hidden.KEY}{number}")
-        for number, name in enumerate(one.keys.names)
-    ]
-    order = [
-        F.col(quoted(name)).alias(f"{Hidden.ORDER}{number}")
-        for number, name in enumerate(one.order_by)
-    ]
+    if one.keys is None:
+        schema = inputs[0].df.schema
+        hidden = _key_and_order(inputs[0], lambda name: F.lit(None).cast(schema[name].dataType))
+    else:
+        hidden = _key_and_order(one, lambda name: F.col(quoted(name)))
     packed = [
         F.struct(*columns) if number == position else F.lit(None).cast(other.df.schema)
         for number, other in enumerate(inputs)
     ]
     names = [Hidden.FIRST, Hidden.SECOND]
     sides = [column.alias(name) for column, name in zip(packed, names, strict=True)]
-    return one.df.select(*sides, *keys, *order, group)
+    return one.df.select(*sides, *hidden, group)
+
+
+def _group(keys: KeyColumns | None, options: KeyedOptions) -> Column:
+    """Return a row's key group; of a broadcast row, make a copy for each subtask's first group."""
+    if keys is not None:
+        return F.expr(keys.group_expression(options.max_parallelism))
+    most, parallelism = options.max_parallelism, options.parallelism
+    first = f"(subtask * {most}L + {parallelism - 1}L) div {parallelism}L"
+    return F.explode(F.expr(f"transform(sequence(0L, {parallelism - 1}L), subtask -> {first})"))
+
+
+def _key_and_order(one: Input, value: Callable[[str], Column]) -> list[Column]:
+    """Return the columns of `Hidden.KEY` and `Hidden.ORDER`, with ``value`` of each column."""
+    assert one.keys is not None
+    return [
+        value(name).alias(f"{prefix}{number}")
+        for prefix, names in ((Hidden.KEY, one.keys.names), (Hidden.ORDER, one.order_by))
+        for number, name in enumerate(names)
+    ]

@@ -63,7 +63,8 @@ class Capability(enum.Flag):
     EXPORT = enum.auto()
     """`Table.export` yields all cells, so that another backend can take the state over, and a
     state's TTL can be switched on or off: then one backend object exports the opened version to
-    another one, opened at version 0, that commits the next version."""
+    another one, opened at version 0, that commits the next version. And `Table.keys` yields all
+    keys, so that a broadcast row can visit them."""
 
 
 @attrs.frozen(kw_only=True)
@@ -220,12 +221,23 @@ class Table(abc.ABC):
         """Yield all cells, as changes that fill an empty table of the same spec.
 
         Each key and namespace occurs once, about ``keys`` of them in each item, in any order, built
-        by `Changes.whole`. Called on the task thread, on a table to which nothing was applied; may
-        block. Needs `Capability.EXPORT`.
+        by `Changes.whole`. Called on the task thread; nothing is applied until the iteration ends.
+        May block. Needs `Capability.EXPORT`.
         """
         raise NotImplementedError(
             f"{type(self).__name__} cannot hand its {keys} cells to another backend"
         )
+
+    def keys(self, namespace: Any, page_size: int) -> Iterator[list[Any]]:
+        """Yield the keys with a cell in ``namespace``, in lists of at most ``page_size``.
+
+        It is a snapshot of the time of the call: `apply` may come between two pages, and is not
+        visible. Each key occurs once, in any order. Keys whose content was deleted may occur, too:
+        the engine reads it. Called on the task thread; may block. By default it goes through
+        `export`, and so holds the keys of all pages in memory. Needs `Capability.EXPORT`.
+        """
+        found = [key for changes in self.export(page_size) for key in changes.keys(namespace)]
+        return (found[start : start + page_size] for start in range(0, len(found), page_size))
 
     def sweep(self, checks: int, until_us: int) -> int:
         """Check the next ``checks`` cells and remove data with a time of ``until_us`` or older.

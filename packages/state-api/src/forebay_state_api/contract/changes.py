@@ -130,5 +130,11 @@ class Changes:
         }
         return cls(maps={namespace: maps})
 
+    def keys(self, namespace: Any) -> list[Any]:
+        """Return the keys of the changes to one namespace."""
+        points = self.points.get(namespace)
+        own = [] if points is None else points.keys
+        return [*own, *self.lists.get(namespace, ()), *self.maps.get(namespace, ())]
+
     def __bool__(self) -> bool:
         return bool(self.points or self.lists or self.maps)

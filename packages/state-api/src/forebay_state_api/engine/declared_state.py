@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
 from forebay_state_api.codecs import ValueCodec, codec_for
 from forebay_state_api.codecs.derived import optional_codec
 from forebay_state_api.contract.backend import TableSpec
-from forebay_state_api.contract.changes import Shape
+from forebay_state_api.contract.changes import ABSENT, Shape
 from forebay_state_api.contract.migration import continued, with_ttl_of
 from forebay_state_api.engine.states.base import BoundTable
 from forebay_state_api.engine.states.kinds import KINDS
 from forebay_state_api.engine.states.ttl import with_ttl
 from forebay_state_api.engine.states.ttl_cleanup import Cleanups, IncrementalSweep, counting
 from forebay_state_api.errors import StateMigrationError
+from forebay_state_api.keys import key_group_of
 
 if TYPE_CHECKING:
     from forebay_state_api.engine.host import StateHost
@@ -59,6 +60,37 @@ class DeclaredState:
             for (_, key), value in zip(batch, values, strict=True):
                 cells.setdefault(key, value)
         return len(unknown)
+
+    def filled(self, keys: Sequence[Any], host: StateHost) -> list[tuple[Any, int]]:
+        """Return those of ``keys`` that have content in the default namespace, and their groups.
+
+        Nothing was written to them since the last `hand_over`. Content that has expired does not
+        count, and is neither renewed nor dropped.
+        """
+        groups = {key: key_group_of(key, host.context.max_parallelism) for key in keys}
+        space = self.state.space_of(None)
+        has_content: Iterable[bool]
+        if self.spec.shape is Shape.POINT:
+            if not space.complete:
+                self.read_ahead(groups, host.settings.batch_size, host.scheduler.executor())
+            has_content = [self._any_content([space.cells.get(key, ABSENT)]) for key in groups]
+        elif space.complete:
+            has_content = [self._any_content(space.cells.get(key, ())) for key in groups]
+        else:
+            size = host.settings.page_size
+            scans = [self.table.scan(None, group, key) for key, group in groups.items()]
+            has_content = host.scheduler.executor().map(
+                lambda scan: any(map(self._any_content, scan.pages(size))), scans
+            )
+        return [one for one, yes in zip(groups.items(), has_content, strict=True) if yes]
+
+    def _any_content(self, parts: Iterable[Any] | Mapping[Any, Any]) -> bool:
+        """Return whether one of the cells, elements or entries has content."""
+        if isinstance(parts, Mapping):
+            parts = parts.values()
+        elif self.spec.shape is Shape.MAP:
+            parts = (stored for _, stored in parts)
+        return any(map(self.state.has_content, parts))
 
     def cells_held(self) -> int:
         """The number of cells in memory that `hand_over` would release."""

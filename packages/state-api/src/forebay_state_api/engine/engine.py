@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import attrs
 
+from forebay_state_api.contract.backend import Capability
 from forebay_state_api.contract.migration import says_more
+from forebay_state_api.engine.broadcast import BroadcastInput, undeclared
 from forebay_state_api.engine.declared_state import DeclaredState, TtlSwitchedError, declare
 from forebay_state_api.engine.descriptor_equality import disagreement
 from forebay_state_api.engine.hints import hint
@@ -20,12 +22,14 @@ from forebay_state_api.engine.namespaces import canonical_namespace
 from forebay_state_api.engine.record import Entry
 from forebay_state_api.engine.record_methods import (
     Adapter,
+    broadcast_method,
     flat_map_callable,
     form_of,
     function_name,
     map_callable,
     record_methods,
     timer_method,
+    visit_method,
 )
 from forebay_state_api.engine.scheduler import Scheduler
 from forebay_state_api.engine.task_thread import GuardedContext, others_live, unwatch, watch
@@ -50,6 +54,7 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.backend import StateBackend, Table, TableSpec
     from forebay_state_api.contract.migration import Lineage
     from forebay_state_api.engine.operator_state.operator_state import OperatorState
+    from forebay_state_api.engine.record_methods import RecordMethod
     from forebay_state_api.job.descriptors import StateDescriptor
 
 __all__ = [
@@ -57,6 +62,7 @@ __all__ = [
     "Engine",
     "EngineMetrics",
     "EngineSettings",
+    "broadcast_method",
     "flat_map_callable",
     "form_of",
     "function_name",
@@ -138,7 +144,7 @@ class Engine:
         self._guarded = False
         """Whether states and timers check which thread uses them."""
         self._waited_for: str | None = None
-        self._failure: FunctionError | None = None
+        self._failure: ForebayError | None = None
         """An error that fails the micro-batch even if the user's code caught it."""
         self._phase: str | None = None
         """Name of the running method, if it is not a record method."""
@@ -150,12 +156,18 @@ class Engine:
         self._timer_side = len(self._methods)
         if (on_timer := timer_method(function)) is not None:
             self._methods.append(on_timer)
-        self._asynchronous = any(method.is_asynchronous for method in self._methods)
+        self._broadcast = self._broadcast_input()
+        self._asynchronous = any(
+            method.is_asynchronous
+            for method in (*self._methods, self._broadcast)
+            if method is not None
+        )
         self.scheduler.start = self._start
         self.scheduler.bind_namespace = self._bind_namespace
         self.scheduler.describe = self.where
         context._declare = self._declare
         context._set_namespace = self._set_namespace
+        context._broadcast = self._broadcast
         context.collect = self.rows_out.append
         # Not a `Timers`: every use of it raises an explanatory error.
         context.timers = NoTimers(function_name(function))  # type: ignore[assignment]
@@ -198,11 +210,7 @@ class Engine:
 
         Timers that were due when the micro-batch began have fired before the first one.
         """
-        if not self._guarded and others_live(threading.get_ident()):
-            self.guard()
-        if self.timers is not None:
-            while self.fire_timers():
-                pass
+        self._before_rows()
         if self.settings.read_ahead:
             self._read_ahead(keys, groups)
         self.counters.records += len(keys)
@@ -213,6 +221,23 @@ class Engine:
         self.context._key = NO_KEY
         self._warn_of_dropped_reads()
         self._spill()
+
+    def process_broadcast(self, rows: Iterable[Any]) -> None:
+        """Run rows of the broadcast input, each after everything before it has ended.
+
+        Timers that were due when the micro-batch began have fired before the first one.
+        """
+        broadcast = self._broadcast
+        if broadcast is None:
+            raise StateAccessError(f"{function_name(self.function)} has no broadcast input")
+        self._before_rows()
+        with _UserCode(self, None):
+            self.scheduler.drain()
+        self.context._key = NO_KEY
+        for row in rows:
+            self.counters.records += 1
+            with _UserCode(self, broadcast.name):
+                broadcast.run(row)
 
     def fire_timers(self) -> bool:
         """Fire some due timers before the first record; return whether there may be more."""
@@ -320,6 +345,51 @@ class Engine:
         tables = [(state.spec, state.table) for state in self.states.values()]
         return tables if self.timers is None else [*tables, *self.timers.tables]
 
+    # -- the broadcast input ------------------------------------------------------------------
+
+    def _broadcast_input(self) -> BroadcastInput | None:
+        method = broadcast_method(self.function)
+        if method is None:
+            return None
+        if self.operator_state is None:
+            raise ConfigurationError("a broadcast input needs operator state")
+        return BroadcastInput(self, method, self.operator_state.store, self._visit)
+
+    def _visit(self, descriptor: StateDescriptor, fn: Callable[[Any, Any], Any]) -> None:
+        """Run ``fn`` for every key that has a state, as records; nothing else is in flight."""
+        visited = self.states.get(getattr(descriptor, "name", ""))
+        if visited is None or disagreement(visited.descriptor, descriptor) is not None:
+            raise undeclared(descriptor, self.context.operator_uid)
+        if Capability.EXPORT not in self.backend.capabilities:
+            raise ConfigurationError(
+                f"operator {self.context.operator_uid!r}: apply_to_keyed_state needs a backend "
+                f"that can list its keys, and {self.backend.name} does not claim "
+                "Capability.EXPORT: use the heap or the lsm backend"
+            )
+        before, self.scheduler.side = self.scheduler.side, len(self._methods)
+        self._methods.append(visit_method(fn, visited.state))
+        try:
+            with _UserCode(self, None):
+                self._visit_pages(visited, self._methods[-1])
+        except ForebayError as error:
+            # The micro-batch fails even if the caller catches it.
+            self._failure = error
+            raise
+        finally:
+            self._methods.pop()
+            self.scheduler.side = before
+
+    def _visit_pages(self, visited: DeclaredState, method: RecordMethod) -> None:
+        visited.hand_over()
+        scheduler, side = self.scheduler, self.scheduler.side
+        for keys in visited.table.keys(None, self.settings.batch_size):
+            filled = visited.filled(keys, self._host)
+            method.run(self, ((key, key, group) for key, group in filled), side)
+            scheduler.drain()
+            self.context._key = NO_KEY
+            self._warn_of_dropped_reads()
+            self._spill()
+
     # -- states -------------------------------------------------------------------------------
 
     def _declare(self, descriptor: StateDescriptor) -> Any:
@@ -368,6 +438,14 @@ class Engine:
             context.collect = guarded.checking(self.rows_out.append, "collect")
         if self.timers is not None:
             self.timers._context = guarded
+
+    def _before_rows(self) -> None:
+        """Look for threads of the user's, and fire the timers that are due."""
+        if not self._guarded and others_live(threading.get_ident()):
+            self.guard()
+        if self.timers is not None:
+            while self.fire_timers():
+                pass
 
     def _declaring(self, *, is_open: bool) -> None:
         self._opening = is_open

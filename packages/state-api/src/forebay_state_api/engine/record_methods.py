@@ -21,6 +21,7 @@ from forebay_state_api.job.aggregation import check_defined
 from forebay_state_api.job.functions import (
     FlatMapFunction,
     Function,
+    KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     MapFunction,
@@ -72,9 +73,11 @@ class Adapter:
 
 
 def record_methods(function: Any) -> list[RecordMethod]:
-    """Return the record method for each input of ``function``."""
+    """Return the record method for each keyed input of ``function``."""
     if isinstance(function, Function):
         check_defined(function)
+    if isinstance(function, KeyedBroadcastProcessFunction):
+        return [_rows_method("process_element", function.process_element)]
     if isinstance(function, KeyedProcessFunction):
         name = function.method if isinstance(function, Adapter) else "process_element"
         return [_rows_method(name, function.process_element)]
@@ -93,6 +96,18 @@ def record_methods(function: Any) -> list[RecordMethod]:
         f"{function!r} is neither callable nor of a subclass of KeyedProcessFunction or another "
         "function class of forebay_state_api"
     )
+
+
+def broadcast_method(function: Any) -> RecordMethod | None:
+    """Return the method for rows of the broadcast input; ``None`` without such an input."""
+    if isinstance(function, KeyedBroadcastProcessFunction):
+        return _rows_method("process_broadcast_element", function.process_broadcast_element)
+    return None
+
+
+def visit_method(fn: Callable[[Any, Any], Any], state: Any) -> RecordMethod:
+    """Return the method that calls ``fn(key, state)``; its rows are keys."""
+    return _rows_method("apply_to_keyed_state", _with_context(fn, state))
 
 
 def timer_method(function: Any) -> RecordMethod | None:
@@ -163,23 +178,23 @@ def _map_method(name: str, fn: RecordFunction) -> RecordMethod:
     return RecordMethod(name, fn, run_map if form_of(fn) is _PLAIN else run_async_map)
 
 
-def _with_context(fn: Callable[[Any], Any]) -> RecordFunction:
-    """Let a function of one row be called with the context as well, keeping its form."""
+def _with_context(fn: Callable[..., Any], *more: Any) -> RecordFunction:
+    """Let a function of one row, and of ``more``, be called with row and context; keep its form."""
     form = form_of(fn)
     if form is _COROUTINE:
 
         async def coroutine(row: Any, _: RuntimeContext) -> Any:
-            return await fn(row)
+            return await fn(row, *more)
 
         return coroutine
     if form is _ASYNC_GENERATOR:
 
         async def generator(row: Any, _: RuntimeContext) -> Any:
-            async for out in fn(row):
+            async for out in fn(row, *more):
                 yield out
 
         return generator
-    return lambda row, _: fn(row)
+    return lambda row, _: fn(row, *more)
 
 
 # -- plain functions and generators -----------------------------------------------------------
@@ -202,7 +217,7 @@ def run_plain(host: RecordHost, fn: RecordFunction, entries: Entries, side: int)
             if rows.__class__ is list or rows.__class__ is types.GeneratorType:
                 extend(rows)
             else:
-                _give_out(host, rows)
+                give_out(host, rows)
         if busy and scheduler.current is not None:
             scheduler.leave()
 
@@ -278,7 +293,7 @@ async def _drive_coroutines(
         if rows.__class__ is list:
             extend(rows)
         elif rows is not None:
-            _give_out(host, rows)
+            give_out(host, rows)
         if busy and scheduler.current is not None:
             if scheduler.current.driver is not None:
                 return
@@ -326,16 +341,16 @@ def _suspend(host: RecordHost, driver: Coroutine[Any, None, None], awaited: obje
 # -- rows -------------------------------------------------------------------------------------
 
 
-def _give_out(host: RecordHost, rows: Any) -> None:
+def give_out(host: RecordHost, rows: Any) -> None:
     """Emit a record method's result: rows, or a coroutine or generator of rows."""
     if rows is None:
         return
     if isinstance(rows, StateFuture):
-        rows._attach(functools.partial(_give_out, host))
+        rows._attach(functools.partial(give_out, host))
     elif isinstance(rows, types.CoroutineType):
-        _drive_to(rows, functools.partial(_give_out, host))
+        _drive_to(rows, functools.partial(give_out, host))
     elif inspect.isasyncgen(rows):
-        _drive_to(_collected(rows), host.rows_out.extend)
+        _drive_to(collected(rows), host.rows_out.extend)
     elif isinstance(rows, (tuple, dict, str, bytes)) or not isinstance(rows, Iterable):
         raise TypeError(
             f"the function returned a bare {type(rows).__name__}, {rows!r:.200}: return a list "
@@ -353,7 +368,7 @@ def _give_out_one(host: RecordHost, result: Any) -> None:
     elif isinstance(result, types.CoroutineType):
         _drive_to(result, lambda row: append(_one_row(row)))
     elif inspect.isasyncgen(result):
-        _drive_to(_collected(result), lambda rows: append(_only_row(rows)))
+        _drive_to(collected(result), lambda rows: append(_only_row(rows)))
     else:
         append(_one_row(result))
 
@@ -368,7 +383,8 @@ def _drive_to(coroutine: Coroutine[Any, Any, Any], take: Callable[[Any], object]
         result._attach(take)
 
 
-async def _collected(rows: Any) -> list[Any]:
+async def collected(rows: Any) -> list[Any]:
+    """Return all rows of an asynchronous generator."""
     return [row async for row in rows]
 
 

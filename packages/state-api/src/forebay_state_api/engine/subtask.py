@@ -158,6 +158,13 @@ class Subtask:
         """
         self.engine.process(rows, keys, groups, side)
 
+    def process_broadcast(self, rows: Iterable[Any]) -> None:
+        """Run rows of the broadcast input, in order, each after everything before it has ended.
+
+        Every subtask of the micro-batch gets the same rows, in the same order, before others.
+        """
+        self.engine.process_broadcast(rows)
+
     def saw_event_time(self, at_us: int, side: int = 0) -> None:
         """Note the event time of a row of input ``side``; for several rows the latest is enough."""
         self._seen_us[side] = max(at_us, self._seen_us.get(side, at_us))

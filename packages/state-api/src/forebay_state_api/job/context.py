@@ -7,8 +7,9 @@ that belongs to a record, so the context is valid in every callback and after ev
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.job.current_key import NO_KEY
 from forebay_state_api.job.descriptors import (
     AggregatingStateDescriptor,
@@ -18,6 +19,7 @@ from forebay_state_api.job.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
+from forebay_state_api.job.futures import StateFuture, completed_void_future
 
 if TYPE_CHECKING:
     from forebay_state_api.job.states import (
@@ -37,12 +39,23 @@ ACC = TypeVar("ACC")
 OUT = TypeVar("OUT")
 
 
+class BroadcastAccess(Protocol):
+    """What a function with a broadcast input may do besides."""
+
+    def state(self, descriptor: MapStateDescriptor[Any, Any]) -> MapState[Any, Any]:
+        """Return a broadcast state."""
+
+    def visit(self, descriptor: StateDescriptor, fn: Callable[[Any, Any], Any]) -> None:
+        """Call ``fn(key, state)`` for every key that has the state."""
+
+
 class RuntimeContext:
     """A function's access to its states, timers, current key and place of execution."""
 
     __slots__ = (
         "_attempt_number",
         "_batch_id",
+        "_broadcast",
         "_declare",
         "_group",
         "_key",
@@ -80,6 +93,7 @@ class RuntimeContext:
         self._key: Any = NO_KEY
         self._group = -1
         self._namespace: Any = None
+        self._broadcast: BroadcastAccess | None = None
         self._declare: Callable[[StateDescriptor], Any]
         self._set_namespace: Callable[[Any], None]
 
@@ -160,6 +174,53 @@ class RuntimeContext:
         """Declare and return the aggregating state of ``descriptor``; call it in ``open``."""
         state: AggregatingState[IN, OUT] = self._declared(descriptor, AggregatingStateDescriptor)
         return state
+
+    def get_broadcast_state(self, descriptor: MapStateDescriptor[K, V]) -> MapState[K, V]:
+        """Return the broadcast state of ``descriptor``, for a `KeyedBroadcastProcessFunction`.
+
+        Declare it by a call in ``open``; later calls return the same object. It is a map in memory,
+        of which every subtask has a whole copy, and its asynchronous methods are done when they
+        return. Only ``process_broadcast_element`` may write it; elsewhere a write raises
+        `StateAccessError`. After a change of parallelism each subtask has the whole copy again.
+        """
+        state: MapState[K, V] = self._broadcasts("get_broadcast_state").state(descriptor)
+        return state
+
+    def apply_to_keyed_state(
+        self, descriptor: StateDescriptor, fn: Callable[[Any, Any], Any]
+    ) -> None:
+        """Call ``fn(key, state)`` for every key of this subtask that has the state.
+
+        For ``process_broadcast_element``. All calls have ended when this returns.
+
+        :param descriptor: the descriptor of a state declared in ``open``.
+        :param fn: a function of any form that a record method may have; rows that it returns or
+            yields are emitted. The key is current in it, so it may use the key's other states and
+            timers, too. Asynchronous functions of several keys overlap.
+
+        Each key with content in the default namespace is visited once, in any order; content that
+        has expired does not count. Keys are read page by page, and what ``fn`` writes may leave
+        memory between pages. Broadcast state is read-only in ``fn``. Raises `StateAccessError`
+        outside ``process_broadcast_element``, and `ConfigurationError` for a state that is not
+        declared and for a backend that cannot list its keys.
+        """
+        self._broadcasts("apply_to_keyed_state").visit(descriptor, fn)
+
+    def async_apply_to_keyed_state(
+        self, descriptor: StateDescriptor, fn: Callable[[Any, Any], Any]
+    ) -> StateFuture[None]:
+        """Do what `apply_to_keyed_state` does, as a future that is done when this returns."""
+        self.apply_to_keyed_state(descriptor, fn)
+        return completed_void_future()
+
+    def _broadcasts(self, method: str) -> BroadcastAccess:
+        if self._broadcast is None:
+            raise ConfigurationError(
+                f"operator {self._operator_uid!r}: ctx.{method} is for a "
+                "KeyedBroadcastProcessFunction. Other functions have broadcast state through "
+                "operator_state_store.get_broadcast_state, in initialize_state"
+            )
+        return self._broadcast
 
     def _declared(self, descriptor: StateDescriptor, wanted: type[StateDescriptor]) -> Any:
         if not isinstance(descriptor, wanted):

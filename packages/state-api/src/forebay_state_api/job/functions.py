@@ -24,6 +24,7 @@ OUT = TypeVar("OUT")
 K = TypeVar("K")
 LEFT = TypeVar("LEFT")
 RIGHT = TypeVar("RIGHT")
+BROADCAST = TypeVar("BROADCAST")
 
 
 class Function:
@@ -66,6 +67,28 @@ class KeyedCoProcessFunction(TimedFunction, Generic[K, LEFT, RIGHT, OUT]):
     @abc.abstractmethod
     def process_element2(self, row: RIGHT, ctx: RuntimeContext) -> Any:
         """Handle one row of the second input."""
+
+
+class KeyedBroadcastProcessFunction(TimedFunction, Generic[K, IN, BROADCAST, OUT]):
+    """The general function over a keyed input and a broadcast input.
+
+    Every row of the broadcast input reaches every subtask. It writes broadcast state, which the
+    rows of the keyed input read; `RuntimeContext.get_broadcast_state` declares it in ``open``.
+    """
+
+    @abc.abstractmethod
+    def process_element(self, row: IN, ctx: RuntimeContext) -> Any:
+        """Handle one row of the keyed input; broadcast state is read-only."""
+
+    @abc.abstractmethod
+    def process_broadcast_element(self, row: BROADCAST, ctx: RuntimeContext) -> Any:
+        """Handle one row of the broadcast input, in every subtask; no key is current.
+
+        Nothing else runs: every earlier record has ended, and later ones begin when it has ended.
+        The copies of broadcast state stay equal only if what is written depends on nothing but the
+        row and broadcast state. ``ctx.apply_to_keyed_state`` reads and writes keyed state. A row
+        that is emitted here is emitted once by each subtask.
+        """
 
 
 class MapFunction(Function, Generic[IN, OUT]):

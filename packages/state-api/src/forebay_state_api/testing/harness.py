@@ -26,7 +26,12 @@ from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.engine.operator_state.read import OperatorDescriptor, read_operator_state
 from forebay_state_api.engine.pickling import pickled_function
 from forebay_state_api.engine.read_state import read_state
-from forebay_state_api.engine.record_methods import function_name, record_methods, timer_method
+from forebay_state_api.engine.record_methods import (
+    broadcast_method,
+    function_name,
+    record_methods,
+    timer_method,
+)
 from forebay_state_api.engine.rows import check_rows
 from forebay_state_api.errors import ConfigurationError, StateAccessError
 from forebay_state_api.job.descriptors import StateDescriptor
@@ -57,8 +62,9 @@ class Clock(Protocol):
 class FunctionHarness:
     """A keyed function on a real backend, without Spark.
 
-    :param fn: as for ``keyed(...).process``: a function class, with one or two inputs, or a
-        callable ``fn(row, ctx)``; `MapFunction` and `FlatMapFunction` work as well.
+    :param fn: as for ``keyed(...).process``: a function class, with one or two inputs, the second
+        one keyed or broadcast, or a callable ``fn(row, ctx)``; `MapFunction` and `FlatMapFunction`
+        work as well.
     :param key_by: a column name, several, or a callable from a row to its key.
     :param schema: as for ``process``: emitted rows are checked against it, and returned as rows
         with its names, which another harness can take. Without it rows are returned as the function
@@ -81,6 +87,8 @@ class FunctionHarness:
         time, even without rows. Operators in a chain should share one clock.
     :param order_by: columns by which each subtask sorts the rows of a micro-batch, of both inputs
         together, before it processes them.
+    :param broadcast_order_by: columns by which the rows of a broadcast input are sorted, as
+        ``broadcast(..., order_by=...)`` does.
     :param event_time: a column name, or a callable from a row to its event time.
     :param allowed_lateness: how far the watermark stays behind the latest event time, as a
         timedelta or in seconds; default: 0.
@@ -112,6 +120,7 @@ class FunctionHarness:
         max_parallelism: int = 128,
         clock: Clock | None = None,
         order_by: str | Sequence[str] | None = None,
+        broadcast_order_by: str | Sequence[str] | None = None,
         event_time: str | Callable[[Any], datetime] | None = None,
         allowed_lateness: timedelta | float | None = None,
         in_flight_limit: int | None = None,
@@ -171,7 +180,8 @@ class FunctionHarness:
             key_codec=self._job.key_codec,
             key_of=extractor(key_by, "key_by", "to key by", uid),
             event_time_of=event_time_of,
-            order_by=() if order_by is None else column_names(order_by, "order_by=", uid),
+            order_by=_columns(order_by, "order_by=", uid),
+            broadcast_order_by=_columns(broadcast_order_by, "broadcast_order_by=", uid),
         )
         self.clock: Any = self._job.clock
         self._closed = False
@@ -189,7 +199,8 @@ class FunctionHarness:
 
         :param rows: NamedTuples, ``Row``s or dicts; the function gets their datetimes in UTC, as on
             Spark.
-        :param other: rows of the second input, which are processed after ``rows``; default: none.
+        :param other: rows of the second input: of a keyed one, processed after ``rows``, or of a
+            broadcast one, processed before them in every subtask; default: none.
 
         A failure raises `FunctionError` with the user's error as its cause, an invalid key raises
         `ConfigurationError`; both commit nothing. Raises `StateAccessError` if the harness is
@@ -197,16 +208,22 @@ class FunctionHarness:
         """
         if self._closed:
             raise StateAccessError("the harness is closed")
-        if other is not None and self._inputs == 1:
+        if other is not None and self._inputs == 1 and not self._has_broadcast:
             raise ConfigurationError(
-                "the function has one input; rows of a second one are for a KeyedCoProcessFunction"
+                "the function has one input; rows of a second one are for a KeyedCoProcessFunction "
+                "or a KeyedBroadcastProcessFunction"
             )
         if self.version == 0 and self._job.restore is not None:
             self._stored().check_key(self._job.key_codec)
         records = self._rows.keyed(rows, 0)
-        records += self._rows.keyed(() if other is None else other, 1)
+        second = () if other is None else other
+        broadcast = self._rows.broadcast(second) if self._has_broadcast else []
+        if not self._has_broadcast:
+            records += self._rows.keyed(second, 1)
         records = self._rows.ordered(records)
-        return self._job.process(self._pickled, records, given_out=self._given_out)
+        return self._job.process(
+            self._pickled, records, broadcast=broadcast, given_out=self._given_out
+        )
 
     def restart(
         self,
@@ -313,6 +330,7 @@ class FunctionHarness:
                 f"the harness takes a function, not {fn!r}; pass an instance, not the class"
             )
         self._inputs = len(record_methods(fn))
+        self._has_broadcast = broadcast_method(fn) is not None
         if self._job.event_time is not None and timer_method(fn) is None:
             raise ConfigurationError(
                 f"event_time= is for functions with timers; {fn!r} has no on_timer method"
@@ -361,6 +379,10 @@ def _lateness(event_time: Any, allowed_lateness: Any, uid: str) -> timedelta:
     if event_time is None and allowed_lateness is not None:
         raise no_event_time(uid)
     return timedelta(microseconds=checked_lateness(allowed_lateness, uid))
+
+
+def _columns(given: Any, what: str, uid: str) -> tuple[str, ...]:
+    return () if given is None else column_names(given, what, uid)
 
 
 def _settings(backend: Any, options: Mapping[str, Any], given: Mapping[str, Any]) -> Settings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 
@@ -14,6 +14,8 @@ from forebay_state_api.engine.timers.service import us_of
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import canonical_key, key_group_of
 from forebay_state_api.testing.job import KeyedRow
+
+T = TypeVar("T")
 
 
 @attrs.frozen(kw_only=True)
@@ -26,17 +28,14 @@ class InputRows:
     key_codec: ValueCodec
     event_time_of: Callable[[Any], Any] | None
     order_by: Sequence[str]
+    broadcast_order_by: Sequence[str]
     _kinds: dict[Any, Any] = attrs.field(factory=dict, init=False)
     """An example key for each kind of key seen in rows."""
 
     def keyed(self, rows: Iterable[Any], side: int) -> list[KeyedRow]:
         """Return all rows of one input, with their keys, key groups and event times."""
-        if isinstance(rows, (str, Mapping)) or hasattr(rows, "_fields") or rows is None:
-            raise ConfigurationError(
-                f"operator {self.uid!r}: process takes a list of rows, not {rows!r:.300}"
-            )
         keyed = []
-        for position, row in enumerate(named_rows(rows)):
+        for position, row in enumerate(self._named(rows)):
             at_us = self._time_of(row)
             try:
                 key = canonical_key(self.key_codec.admit(self.key_of(row)))
@@ -63,18 +62,32 @@ class InputRows:
 
     def ordered(self, rows: list[KeyedRow]) -> list[KeyedRow]:
         """Return rows in the order in which their subtasks process them."""
-        if not self.order_by:
-            return rows
-        try:
-            return sorted(rows, key=lambda one: [*map(_rank, self._order_of(one.row))])
-        except TypeError as error:
-            columns = ", ".join(self.order_by)
-            raise ConfigurationError(
-                f"operator {self.uid!r}: rows cannot be ordered by {columns}: {error}"
-            ) from error
+        return self._sorted(rows, self.order_by, lambda one: one.row)
 
-    def _order_of(self, row: Any) -> list[Any]:
-        return [column_of(row, name, "to order by", self.uid) for name in self.order_by]
+    def broadcast(self, rows: Iterable[Any]) -> list[Any]:
+        """Return all rows of a broadcast input, in the order in which subtasks process them."""
+        return self._sorted(self._named(rows), self.broadcast_order_by, lambda row: row)
+
+    def _named(self, rows: Iterable[Any]) -> list[Any]:
+        if isinstance(rows, (str, Mapping)) or hasattr(rows, "_fields") or rows is None:
+            raise ConfigurationError(
+                f"operator {self.uid!r}: process takes a list of rows, not {rows!r:.300}"
+            )
+        return named_rows(rows)
+
+    def _sorted(
+        self, given: list[T], columns: Sequence[str], row_of: Callable[[T], Any]
+    ) -> list[T]:
+        def ranks(one: T) -> list[tuple[bool, Any]]:
+            row = row_of(one)
+            return [_rank(column_of(row, name, "to order by", self.uid)) for name in columns]
+
+        try:
+            return sorted(given, key=ranks) if columns else given
+        except TypeError as error:
+            raise ConfigurationError(
+                f"operator {self.uid!r}: rows cannot be ordered by {', '.join(columns)}: {error}"
+            ) from error
 
     def _time_of(self, row: Any) -> int | None:
         """Return the event time in µs; ``None`` for a null."""

@@ -28,6 +28,7 @@ from forebay_state_api.contract.migration import continued
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.engine.declared_state import spec_of
 from forebay_state_api.engine.identity import SubtaskIdentity, SubtaskReport
+from forebay_state_api.engine.record_methods import broadcast_method
 from forebay_state_api.engine.subtask import DEFAULT_CACHE_BYTES, Subtask
 from forebay_state_api.engine.timers.service import us_of
 from forebay_state_api.job.descriptors import StateDescriptor
@@ -146,24 +147,34 @@ class KeyedJob:
     ) -> list[Any]:
         """Run one micro-batch and return the emitted rows; each row's key is its first field.
 
+        ``other`` are the rows of the second input, keyed or broadcast as the function has it.
+
         If it fails, nothing is visible to the next one, which repeats the same batch. With
         ``crash`` every subtask dies after its last record, before its commit.
         """
-        records = [*self.keyed(rows), *self.keyed(other, 1)]
-        return self.process(function, records, crash=crash)
+        records = [*self.keyed(rows)]
+        if broadcast_method(function) is not None:
+            return self.process(function, records, broadcast=[*other], crash=crash)
+        return self.process(function, [*records, *self.keyed(other, 1)], crash=crash)
 
     def process(
         self,
         function: Any,
         records: Sequence[KeyedRow],
         *,
+        broadcast: Sequence[Any] = (),
         given_out: Callable[[list[Any]], list[Any]] = list,
         crash: bool = False,
     ) -> list[Any]:
-        """As `run`, for rows with keys; ``given_out`` checks the rows that a subtask emits."""
+        """As `run`, for rows with keys; ``given_out`` checks the rows that a subtask emits.
+
+        ``broadcast`` are rows for every subtask, which come before ``records``.
+        """
         out, reports = [], []
         for number, mine in enumerate(self._routed(records)):
             with self.subtask(function, number) as running:
+                if broadcast:
+                    running.process_broadcast(broadcast)
                 self.feed(running, mine)
                 running.drain()
                 out += given_out(running.take_rows())

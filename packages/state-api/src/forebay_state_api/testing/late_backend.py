@@ -131,6 +131,9 @@ class LateTable(Table):
     def export(self, keys: int) -> Iterator[Changes]:
         return self._inner.export(keys)
 
+    def keys(self, namespace: Any, page_size: int) -> Iterator[list[Any]]:
+        return self._inner.keys(namespace, page_size)
+
     def sweep(self, checks: int, until_us: int) -> int:
         return self._inner.sweep(checks, until_us)
 

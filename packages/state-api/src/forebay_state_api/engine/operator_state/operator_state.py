@@ -108,7 +108,8 @@ class OperatorState:
     def content(self) -> OperatorStateContent:
         """Return the content for the manifest, with its files durable."""
         kinds = (CheckpointedFunction, ListCheckpointed)
-        if not (isinstance(self._function, kinds) or self._restored.exists):
+        has_any = isinstance(self._function, kinds) or bool(self.store.declared)
+        if not (has_any or self._restored.exists):
             return OperatorStateContent()
         return OperatorStateContent(
             exists=True,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from forebay_state_api.engine.states.elements import checked_elements
@@ -97,7 +97,15 @@ class OperatorListState(ListState[Any]):
 class OperatorMapState(MapState[Any, Any]):
     """The map of a broadcast state: address of the user key → (user key, value)."""
 
-    __slots__ = ("_address", "_declared", "_entries", "_key", "_value", "is_changed")
+    __slots__ = (
+        "_address",
+        "_declared",
+        "_entries",
+        "_key",
+        "_value",
+        "check_write",
+        "is_changed",
+    )
 
     def __init__(self, declared: Declared, entries: Iterable[tuple[Any, Any]]) -> None:
         assert declared.key is not None
@@ -107,6 +115,8 @@ class OperatorMapState(MapState[Any, Any]):
         self._address = declared.key.address or (lambda key: key)
         self._entries = {self._address(key): (key, value) for key, value in entries}
         self.is_changed = False
+        self.check_write: Callable[[str], None] = _any_write
+        """Called with the state's name before each write; raises an error to refuse it."""
 
     @property
     def own(self) -> list[tuple[Any, Any]]:
@@ -126,6 +136,7 @@ class OperatorMapState(MapState[Any, Any]):
         self._put(entries.items())
 
     def remove(self, key: Any) -> None:
+        self.check_write(self._declared.what)
         if self._entries.pop(self._found(key), None) is not None:
             self.is_changed = True
 
@@ -145,6 +156,7 @@ class OperatorMapState(MapState[Any, Any]):
         return not self._entries
 
     def clear(self) -> None:
+        self.check_write(self._declared.what)
         self.is_changed = True
         self._entries.clear()
 
@@ -183,6 +195,7 @@ class OperatorMapState(MapState[Any, Any]):
         return completed_void_future()
 
     def _put(self, entries: Iterable[tuple[Any, Any]]) -> None:
+        self.check_write(self._declared.what)
         admitted = {}
         for key, value in entries:
             kept = self._admitted_key(key)
@@ -200,6 +213,10 @@ class OperatorMapState(MapState[Any, Any]):
 
     def _refused(self, call: str) -> ValueError:
         return ValueError(f"{self._declared.what}: {call} is refused; nothing was changed")
+
+
+def _any_write(what: str) -> None:
+    """Allow a write of the state ``what``."""
 
 
 def _handed(hand_out: Any, value: Any) -> Any:

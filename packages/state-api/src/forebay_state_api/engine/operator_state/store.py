@@ -66,7 +66,8 @@ class Store(OperatorStateStore):
         declaration = declared(descriptor, mode, self._uid)
         if not self.is_open:
             raise ConfigurationError(
-                f"declare {declaration.what} in initialize_state(), before the first record"
+                f"declare {declaration.what} in initialize_state() or open(), before the first "
+                "record"
             )
         state = self._made(declaration)
         self._states[declaration.name] = declaration, state

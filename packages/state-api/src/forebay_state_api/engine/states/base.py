@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 
 from forebay_state_api.contract.backend import Table, TableSpec
-from forebay_state_api.contract.changes import Changes, Space
+from forebay_state_api.contract.changes import ABSENT, Changes, Space
 from forebay_state_api.engine.iteration import Content, PagedIteration, identity
 from forebay_state_api.engine.namespaces import canonical_namespace
 from forebay_state_api.job.futures import AnsweredRead, StateFuture
@@ -85,6 +85,10 @@ class KeyedState:
         self._complete = space.complete
         self._cells = space.cells
         self._dirty = space.dirty
+
+    def has_content(self, stored: Any) -> bool:
+        """Return whether a cell, an element or a map's value exists and has not expired."""
+        return stored is not ABSENT
 
     def changes(self) -> Changes:
         """Return the writes that were not handed over yet."""

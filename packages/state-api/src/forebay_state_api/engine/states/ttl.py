@@ -92,6 +92,9 @@ class _TtlCells(KeyedState):
     _plain_after: int
     """`TtlPolicy.plain_after`."""
 
+    def has_content(self, stored: Any) -> bool:
+        return self._policy.live(stored) is not ABSENT
+
     def _live_of(self, cells: Iterable[Any]) -> list[Any]:
         until = self._policy.until
         return [cell for cell in cells if cell[0] > until]
