@@ -31,6 +31,7 @@ from forebay_state_api.testing.conformance.versions import (
     VerificationTests,
     VersionTests,
 )
+from forebay_state_api.testing.conformance.visits import VisitTests
 
 from .sqlite_backend import Kept, SqliteBackend, SqliteScan, SqliteTable
 
@@ -682,6 +683,32 @@ class ExportsTwice(SqliteTable):
     def export(self, keys):
         yield from super().export(keys)
         yield from super().export(keys)
+
+
+@caught_by(VisitTests.test_every_key_that_has_the_state_is_visited_once)
+class ListsEveryKeyTwice(SqliteTable):
+    def keys(self, namespace, page_size):
+        yield from super().keys(namespace, page_size)
+        yield from super().keys(namespace, page_size)
+
+
+@caught_by(VisitTests.test_a_visit_sees_what_the_visits_before_it_have_written, "tight")
+class FindsAPageByItsPosition(SqliteTable):
+    def keys(self, namespace, page_size):
+        start = 0
+        while page := [k for keys in super().keys(namespace, start + page_size) for k in keys][
+            start : start + page_size
+        ]:
+            yield page
+            start += page_size
+
+
+@caught_by(VisitTests.test_a_visit_sees_what_the_visits_before_it_have_written)
+class ListsOnlyWhatThisBatchLeftAlone(SqliteTable):
+    def keys(self, namespace, page_size):
+        written = {self.spec.key.unpack_one(key) for _, _, key, *_ in self.changes}
+        for page in super().keys(namespace, page_size):
+            yield [key for key in page if key not in written]
 
 
 @caught_by(ForkTests.test_every_key_is_found_with_its_times)

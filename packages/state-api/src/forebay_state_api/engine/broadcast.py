@@ -38,11 +38,6 @@ class BroadcastInput(BroadcastAccess):
         """The method's name, for errors."""
         return self._method.name
 
-    @property
-    def is_asynchronous(self) -> bool:
-        """Whether the method is a coroutine or an asynchronous generator."""
-        return self._method.is_asynchronous
-
     def run(self, row: Any) -> None:
         """Run one row to its end."""
         self._running = "element"

@@ -157,11 +157,7 @@ class Engine:
         if (on_timer := timer_method(function)) is not None:
             self._methods.append(on_timer)
         self._broadcast = self._broadcast_input()
-        self._asynchronous = any(
-            method.is_asynchronous
-            for method in (*self._methods, self._broadcast)
-            if method is not None
-        )
+        self._asynchronous = any(method.is_asynchronous for method in self._methods)
         self.scheduler.start = self._start
         self.scheduler.bind_namespace = self._bind_namespace
         self.scheduler.describe = self.where

@@ -574,9 +574,10 @@ class Scheduler:
         arrival()
 
     def _stuck(self, why: str) -> FunctionError:
-        self.current = record = next(iter(self.busy.values()))
-        self.context._key = record.key
         waiting = len(self.busy)
+        if waiting:
+            self.current = record = next(iter(self.busy.values()))
+            self.context._key = record.key
         return FunctionError(
             f"{self.describe()} waits for a StateFuture that nobody completed, {why}; "
             f"{waiting} record(s) wait in this subtask"

@@ -82,6 +82,7 @@ from forebay_state_api.testing.conformance.versions import (
     VerificationTests,
     VersionTests,
 )
+from forebay_state_api.testing.conformance.visits import VisitTests
 
 
 class PropertyTests(ProgramTests, StateMachineTests, HistoryTests, TimerHistoryTests):
@@ -107,6 +108,7 @@ class StateBackendTests(
     CleanupTests,
     ReplayTests,
     RescaleTests,
+    VisitTests,
     TimerTests,
     VersionTests,
     VerificationTests,

@@ -50,7 +50,7 @@ WRITTEN: list[Any] = [1, [1, 2], [("a", 1), ("b", 2)], 1, 1.0]
 EMPTY: list[Any] = [None, [], [], None, None]
 
 
-def states_with(ttl: StateTtlConfig) -> list[StateDescriptor]:
+def states_with(ttl: StateTtlConfig | None) -> list[StateDescriptor]:
     """One state of each kind."""
     return [
         ValueStateDescriptor("v", int, default=7, ttl=ttl),

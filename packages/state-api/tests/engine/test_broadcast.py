@@ -1,0 +1,330 @@
+"""A function with a broadcast input: forms, order, what it may write, and what fails."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import NamedTuple
+
+import pytest
+
+from forebay_state_api import (
+    CheckpointedFunction,
+    ConfigurationError,
+    FunctionError,
+    KeyedBroadcastProcessFunction,
+    KeyedProcessFunction,
+    MapStateDescriptor,
+    StateAccessError,
+    StateFuture,
+    ValueStateDescriptor,
+)
+from forebay_state_api.testing import FunctionHarness
+from forebay_state_api.testing.reference import ReferenceBackend
+
+RULES = MapStateDescriptor("rules", str, int)
+COUNT = ValueStateDescriptor("count", int)
+
+
+class Event(NamedTuple):
+    key: str
+    kind: str
+
+
+class Rule(NamedTuple):
+    kind: str
+    value: int
+
+
+class Base(KeyedBroadcastProcessFunction):
+    """Counts a key's rows; emits the count and the rule of the row's kind."""
+
+    def open(self, context):
+        self.rules = context.get_broadcast_state(RULES)
+        self.count = context.get_state(COUNT)
+
+    def process_element(self, row, ctx):
+        self.count.update((self.count.value() or 0) + 1)
+        yield row.key, self.count.value(), self.rules.get(row.kind)
+
+    def process_broadcast_element(self, row, ctx):
+        self.rules.put(row.kind, row.value)
+
+
+class Plain(Base):
+    def process_broadcast_element(self, row, ctx):
+        self.rules.put(row.kind, row.value)
+        ctx.apply_to_keyed_state(COUNT, lambda key, state: state.update(state.value() + row.value))
+        return [("rule", row.kind, ctx.subtask_index)]
+
+
+class Generator(Base):
+    def process_broadcast_element(self, row, ctx):
+        self.rules.put(row.kind, row.value)
+
+        def visit(_, state):
+            state.async_value().then_accept(lambda n: state.update(n + row.value))
+
+        ctx.apply_to_keyed_state(COUNT, visit)
+        yield "rule", row.kind, ctx.subtask_index
+
+
+class Coroutine(Base):
+    async def process_broadcast_element(self, row, ctx):
+        await self.rules.async_put(row.kind, row.value)
+
+        async def visit(_, state):
+            await state.async_update(await state.async_value() + row.value)
+
+        await ctx.async_apply_to_keyed_state(COUNT, visit)
+        ctx.collect(("rule", row.kind, ctx.subtask_index))
+
+
+class AsyncGenerator(Base):
+    async def process_broadcast_element(self, row, ctx):
+        await ctx.get_broadcast_state(RULES).async_put(row.kind, row.value)
+
+        async def visit(_, state):
+            await state.async_update(await state.async_value() + row.value)
+            if False:
+                yield
+
+        await ctx.async_apply_to_keyed_state(COUNT, visit)
+        yield "rule", row.kind, ctx.subtask_index
+
+
+@pytest.mark.filterwarnings("ignore:operator .* mixes asynchronous:RuntimeWarning")
+@pytest.mark.parametrize("function", [Plain, Generator, Coroutine, AsyncGenerator])
+@pytest.mark.parametrize("late_answers", [None, 5])
+def test_every_form_does_the_same(function, late_answers):
+    events = [Event(f"key {n}", "x") for n in range(5)]
+    with FunctionHarness(
+        function(), "key", parallelism=2, late_answers=late_answers, in_flight_limit=3
+    ) as harness:
+        # The rules come first, though the events are the first input.
+        rules = [("rule", "x", 0), ("rule", "x", 1)]
+        first = harness.process(events, [Rule("x", 10)])
+        assert sorted(first) == sorted(rules + [(event.key, 1, 10) for event in events])
+        # Every key has the state by now.
+        assert sorted(harness.process([], [Rule("x", 20)])) == rules
+        second = harness.process(events[:2])
+        assert sorted(second) == [(event.key, 22, 20) for event in events[:2]]
+
+
+def test_the_state_is_whole_in_every_subtask_after_a_rescale_or_a_step_back():
+    with FunctionHarness(Base(), "key", parallelism=2) as harness:
+        harness.process([], [Rule("x", 1), Rule("y", 2)])
+        harness.process([], [Rule("x", 3)])
+        for parallelism in (5, 1, 3):
+            harness.restart(parallelism=parallelism)
+            harness.process([])
+            assert harness.operator_state(RULES) == [{"x": 3, "y": 2}] * parallelism
+        harness.restart(version=1)
+        assert sorted(harness.process([Event("a", "x"), Event("b", "y")])) == [
+            ("a", 1, 1),
+            ("b", 1, 2),
+        ]
+
+
+def test_rows_are_sorted_where_asked():
+    rules = [Rule("x", 3), Rule("x", 1), Rule("x", 2)]
+    with FunctionHarness(Base(), "key", parallelism=2, broadcast_order_by="value") as harness:
+        harness.process([], rules)
+        assert harness.operator_state(RULES) == [{"x": 3}] * 2
+    with FunctionHarness(Base(), "key") as harness:
+        harness.process([], rules)
+        assert harness.operator_state(RULES) == [{"x": 2}]
+
+
+class Waiting(Base):
+    """Reads the rule before and after its state has answered."""
+
+    async def process_element(self, row, ctx):
+        before = self.rules.get(row.kind)
+        await self.count.async_update((await self.count.async_value() or 0) + 1)
+        yield row.key, before, self.rules.get(row.kind)
+
+    def on_timer(self, at, ctx):
+        """Have timers."""
+
+
+def test_a_row_begins_when_everything_before_it_has_ended(new_job):
+    """Without the barrier the records would see the rule change while they wait."""
+    job = new_job()
+    job.run(Waiting(), [Event("a", "x"), Event("b", "x")])
+    with job.subtask(Waiting()) as running:
+        running.process_broadcast([Rule("x", 1)])
+        job.feed(running, job.keyed([Event("a", "x"), Event("b", "x")]))
+        running.process_broadcast([Rule("x", 2)])
+        running.drain()
+        assert sorted(running.take_rows()) == [("a", 1, 1), ("b", 1, 1)]
+
+
+def test_a_repeated_batch_applies_its_rows_once(new_job):
+    class Adds(Base):
+        def process_broadcast_element(self, row, ctx):
+            self.rules.put(row.kind, (self.rules.get(row.kind) or 0) + row.value)
+
+    job = new_job()
+    job.run(Adds(), [], [Rule("x", 1)])
+    job.run(Adds(), [], [Rule("x", 1)], crash=True)
+    job.run(Adds(), [], [Rule("x", 1)])
+    assert job.run(Adds(), [Event("a", "x")]) == [("a", 1, 2)]
+
+
+def test_only_broadcast_rows_write_broadcast_state(new_job):
+    class Writes(Base):
+        where = ""
+
+        def open(self, context):
+            super().open(context)
+            self.write("open")
+
+        def process_element(self, row, ctx):
+            self.write("element")
+            return super().process_element(row, ctx)
+
+        def process_broadcast_element(self, row, ctx):
+            super().process_broadcast_element(row, ctx)
+            ctx.apply_to_keyed_state(COUNT, lambda *_: self.write("visit"))
+
+        def write(self, where):
+            if where == self.where:
+                for write in (
+                    lambda: self.rules.put("x", 2),
+                    lambda: self.rules.put_all({"x": 2}),
+                    lambda: self.rules.remove("x"),
+                    self.rules.clear,
+                ):
+                    with pytest.raises(StateAccessError, match=r"'rules'.*is read-only here"):
+                        write()
+
+    for where in ("open", "element", "visit"):
+        function = Writes()
+        function.where = where
+        job = new_job(uid=where)
+        job.run(function, [Event("a", "x")])
+        assert job.run(function, [Event("a", "x")], [Rule("x", 1)]) == [("a", 2, 1)]
+
+
+def test_a_broadcast_row_has_no_key(new_job):
+    class Keyed(Base):
+        def process_broadcast_element(self, row, ctx):
+            self.count.update(1)
+
+    with pytest.raises(StateAccessError, match="no current key") as caught:
+        new_job().run(Keyed(), [], [Rule("x", 1)])
+    assert "Keyed.process_broadcast_element" in caught.value.__notes__[0]
+
+
+def test_a_row_that_fails_fails_the_batch_even_if_the_function_catches_it(new_job):
+    class Fails(Base):
+        def process_broadcast_element(self, row, ctx):
+            super().process_broadcast_element(row, ctx)
+            if row.value == 2:
+                message = "trouble"
+                raise ValueError(message)
+            with contextlib.suppress(FunctionError):
+                ctx.apply_to_keyed_state(COUNT, lambda *_: 1 / 0)
+
+    job = new_job()
+    job.run(Fails(), [Event("a", "x")])
+    with pytest.raises(FunctionError, match=r"Fails.process_broadcast_element \(.*trouble"):
+        job.run(Fails(), [], [Rule("x", 2)])
+    with pytest.raises(FunctionError, match=r"Fails.apply_to_keyed_state \(.*key 'a'.*ZeroDiv"):
+        job.run(Fails(), [], [Rule("x", 1)])
+    assert job.run(Base(), [Event("a", "x")]) == [("a", 2, None)]
+
+
+def test_visits_are_refused_where_they_cannot_work(new_job):
+    class Visits(Base):
+        def __init__(self, visit):
+            self.visit = visit
+
+        def process_broadcast_element(self, row, ctx):
+            self.visit(ctx)
+
+    class InAnElement(Base):
+        def process_element(self, row, ctx):
+            ctx.apply_to_keyed_state(COUNT, print)
+
+    def nested(ctx):
+        ctx.apply_to_keyed_state(COUNT, lambda *_: ctx.apply_to_keyed_state(COUNT, print))
+
+    other = ValueStateDescriptor("other", int)
+    twin = ValueStateDescriptor("count", str)
+    job = new_job()
+    job.run(Base(), [Event("a", "x")])
+    for visit, error, text in [
+        (nested, StateAccessError, "is for process_broadcast_element, and not for the function"),
+        (lambda ctx: ctx.apply_to_keyed_state(other, print), ConfigurationError, "open.. declares"),
+        (lambda ctx: ctx.apply_to_keyed_state(twin, print), ConfigurationError, "open.. declares"),
+        (lambda ctx: ctx.apply_to_keyed_state(COUNT, None), FunctionError, r"fn\(key, state\)"),
+    ]:
+        with pytest.raises(error, match=text):
+            job.run(Visits(visit), [], [Rule("x", 1)])
+    with pytest.raises(StateAccessError, match="is for process_broadcast_element"):
+        job.run(InAnElement(), [Event("a", "x")])
+
+    class WithoutKeys(ReferenceBackend):
+        name = "without-keys"
+        capabilities = ReferenceBackend.capabilities & ~ReferenceBackend.capabilities
+
+    with pytest.raises(ConfigurationError, match=r"without-keys does not claim Capability.EXPORT"):
+        new_job(WithoutKeys).run(
+            Visits(lambda ctx: ctx.apply_to_keyed_state(COUNT, print)), [], [Rule("x", 1)]
+        )
+
+
+def test_other_functions_have_no_broadcast_input(new_job):
+    class Other(KeyedProcessFunction):
+        def open(self, context):
+            context.get_broadcast_state(RULES)
+
+        def process_element(self, row, ctx):
+            """Do nothing."""
+
+    with pytest.raises(ConfigurationError, match="is for a KeyedBroadcastProcessFunction"):
+        new_job().run(Other(), [Event("a", "x")])
+    with (
+        FunctionHarness(Base(), "key") as harness,
+        pytest.raises(ConfigurationError, match="process takes a list of rows"),
+    ):
+        harness.process([], Rule("x", 1))
+
+
+def test_it_may_have_operator_state_besides_and_broadcast_state_declared_earlier(new_job):
+    class Both(Base, CheckpointedFunction):
+        def initialize_state(self, context):
+            self.same = context.operator_state_store.get_broadcast_state(RULES)
+
+        def open(self, context):
+            super().open(context)
+            assert self.same is self.rules
+
+        def snapshot_state(self, context):
+            with pytest.raises(StateAccessError, match="read-only"):
+                self.same.put("x", 5)
+
+    job = new_job()
+    job.run(Both(), [], [Rule("x", 1)])
+    assert job.run(Base(), [Event("a", "x")]) == [("a", 1, 1)]
+
+
+def test_a_row_may_await_a_future_that_another_thread_completes(new_job):
+    class Awaits(Base):
+        async def process_broadcast_element(self, row, ctx):
+            future = StateFuture()
+            threading.Thread(target=future.complete, args=[row.value * 2]).start()
+            await self.rules.async_put(row.kind, await future)
+
+    assert new_job().run(Awaits(), [Event("a", "x")], [Rule("x", 3)]) == [("a", 1, 6)]
+
+
+def test_a_future_that_nobody_completes_fails_the_batch(new_job):
+    class Stuck(Base):
+        async def process_broadcast_element(self, row, ctx):
+            await StateFuture()
+
+    with pytest.raises(FunctionError, match=r"Stuck.process_broadcast_element .* nobody completed"):
+        new_job(drain_timeout_s=0.1).run(Stuck(), [], [Rule("x", 3)])
