@@ -40,7 +40,7 @@ OUT = TypeVar("OUT")
 
 
 class BroadcastAccess(Protocol):
-    """What a function with a broadcast input may do besides."""
+    """The accesses that only a function with a broadcast input has."""
 
     def state(self, descriptor: MapStateDescriptor[Any, Any]) -> MapState[Any, Any]:
         """Return a broadcast state."""
