@@ -27,6 +27,9 @@ class Taken:
     def process(self, rows, keys, groups, side=0):
         self.calls.append((list(rows), list(keys), list(groups), side))
 
+    def process_broadcast(self, rows):
+        self.calls.append(rows)
+
     @property
     def rows(self):
         return [row for rows, *_ in self.calls for row in rows]
@@ -245,3 +248,56 @@ def test_a_date_of_two_inputs_that_python_cannot_hold():
     two = attrs.evolve(TWO, names=(("k", "n"), ("id", "day")))
     with pytest.raises(ConfigurationError, match=r"record 2 of .* column 'day' .*15659-07-15"):
         BatchInput(two, task(0)).feed(sides, Taken())
+
+
+RULES = [
+    {"id": "b", "most": 10, "x": [1]},
+    {"id": "a", "most": 9, "x": [2]},
+    {"id": "a", "most": 9, "x": [1]},
+    {"id": None, "most": None, "x": [0]},
+    {"id": "b", "most": 10, "x": [1]},
+]
+
+
+def with_rules(keyed, rules):
+    """Return a batch of the rows of a broadcast input, each before a keyed row if there is one."""
+    sides = [*rules, *[{"k": "", "n": 0}] * len(keyed)]
+    kind = pa.struct([("id", pa.string()), ("most", pa.int64()), ("x", pa.list_(pa.int64()))])
+    found = united(sides).set_column(
+        1, Hidden.SECOND, pa.array([row if "id" in row else None for row in sides], kind)
+    )
+    keys = pa.array([*[None] * len(rules), *keyed], pa.string())
+    groups = pa.array([0] * len(sides), pa.int64())
+    found = found.set_column(2, f"{Hidden.KEY}0", keys)
+    return found.set_column(3, Hidden.TIME_AND_GROUP, groups)
+
+
+def with_broadcast(*order):
+    return attrs.evolve(TWO, names=(("k", "n"), ("id", "most", "x")), broadcast_order=order)
+
+
+def fed(layout, batches):
+    taken = Taken()
+    batch_input = BatchInput(layout, task(0))
+    for one in batch_input.ordered(batches[0], iter(batches[1:])):
+        batch_input.feed(one, taken)
+    return taken.calls
+
+
+@pytest.mark.parametrize("order", [(), ("most",)])
+def test_broadcast_rows_come_first_in_an_order_that_does_not_depend_on_their_arrival(order):
+    found = []
+    for arrival in (RULES, RULES[::-1], RULES[2:] + RULES[:2]):
+        batches = [with_rules(["ann"], arrival[:1]), with_rules(["bob", "eve"], arrival[1:])]
+        first, *others = fed(with_broadcast(*order), batches)
+        found.append(first)
+        assert [keys for _, keys, *_ in others] == [["ann"], ["bob", "eve"]]
+    assert found[0] == found[1] == found[2]
+    assert sorted(map(str, map(tuple, found[0]))) == sorted(str(tuple(r.values())) for r in RULES)
+    if order:
+        assert [row.most for row in found[0]] == [9, 9, 10, 10, None]
+
+
+def test_a_batch_of_one_of_the_two_alone():
+    assert fed(with_broadcast(), [with_rules(["ann"], [])]) == [([("", 0)], ["ann"], [0], 0)]
+    assert fed(with_broadcast(), [with_rules([], RULES[:1])]) == [[("b", 10, [1])]]
