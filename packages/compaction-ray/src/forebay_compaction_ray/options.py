@@ -65,7 +65,7 @@ class ClientSecurity:
         if certificate is not None and ca is None:
             raise ConfigurationError("a certificate is sent over TLS only: name the CA too")
         return cls(
-            token=None if token_file is None else read_token(token_file),
+            token=None if token_file is None else read_tokens(token_file)[0],
             ca=read_bytes(ca),
             certificate=read_bytes(certificate),
             key=read_bytes(key),
@@ -155,12 +155,13 @@ SETTINGS: Final = settings_of(RemoteOptions)
 """Name → declaration, as `CompactionService.options` expects it."""
 
 
-def read_token(path: str) -> str:
-    """Return the token in a file, without surrounding white space."""
-    token = (read_bytes(path) or b"").decode("utf-8", "replace").strip()
-    if not token or any(ord(c) < 0x21 or ord(c) > 0x7E for c in token):  # noqa: PLR2004 - ASCII
-        raise ConfigurationError(f"{path} holds no token: one line of printable ASCII")
-    return token
+def read_tokens(path: str) -> tuple[str, ...]:
+    """Return the tokens in a file, one per line: a gateway takes each, a client sends the first."""
+    lines = (read_bytes(path) or b"").decode("utf-8", "replace").splitlines()
+    tokens = tuple(token for line in lines if (token := line.strip()))
+    if not tokens or any(not "!" <= character <= "~" for character in "".join(tokens)):
+        raise ConfigurationError(f"{path} holds no token: expected one per line, printable ASCII")
+    return tokens
 
 
 def read_bytes(path: str | None) -> bytes | None:

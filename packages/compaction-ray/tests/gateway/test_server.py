@@ -86,8 +86,13 @@ def test_the_way_from_one_token_to_the_next(serve, tmp_path):
 @pytest.mark.parametrize("content", ["", "\n \n", "a b\n", "sch\u00f6n\n"])
 def test_files_without_tokens(tmp_path, content):
     (tmp_path / "tokens").write_text(content)
-    with pytest.raises(ConfigurationError, match="holds no tokens"):
+    with pytest.raises(ConfigurationError, match="holds no token"):
         SecurityFiles(token=str(tmp_path / "tokens")).read()
+
+
+def test_clients_send_the_first_token_of_their_file(tmp_path):
+    (tmp_path / "tokens").write_text("new\nold\n")
+    assert ClientSecurity.of(token_file=str(tmp_path / "tokens")).token == "new"
 
 
 def test_orders_of_operators_are_recorded_before_they_are_carried_out(serve):

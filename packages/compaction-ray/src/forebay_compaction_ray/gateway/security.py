@@ -11,7 +11,7 @@ from typing import Final
 import attrs
 import grpc
 
-from forebay_compaction_ray.options import read_bytes
+from forebay_compaction_ray.options import read_bytes, read_tokens
 from forebay_state_api.errors import ConfigurationError
 
 _log = logging.getLogger(__name__)
@@ -63,8 +63,8 @@ class SecurityFiles:
     def read(self) -> ServerSecurity:
         """Read the files; raises `ConfigurationError` for one that cannot be used."""
         return ServerSecurity(
-            tokens=_read_tokens(self.token),
-            admin_tokens=_read_tokens(self.admin_token),
+            tokens=() if self.token is None else read_tokens(self.token),
+            admin_tokens=() if self.admin_token is None else read_tokens(self.admin_token),
             certificate=read_bytes(self.certificate),
             key=read_bytes(self.key),
             client_ca=read_bytes(self.client_ca),
@@ -123,13 +123,3 @@ def _configuration(security: ServerSecurity) -> grpc.ServerCertificateConfigurat
     return grpc.ssl_server_certificate_configuration(
         [(security.key, security.certificate)], root_certificates=security.client_ca
     )
-
-
-def _read_tokens(path: str | None) -> tuple[str, ...]:
-    if path is None:
-        return ()
-    lines = (read_bytes(path) or b"").decode("utf-8", "replace").splitlines()
-    tokens = tuple(token for line in lines if (token := line.strip()))
-    if not tokens or not all(c.isascii() and c.isprintable() and c != " " for c in "".join(tokens)):
-        raise ConfigurationError(f"{path} holds no tokens: expected one per line, printable ASCII")
-    return tokens
