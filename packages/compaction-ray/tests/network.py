@@ -24,6 +24,8 @@ class Way:
         """A connection is cut after this many bytes to the target; ``None``: never."""
         self.accepted = 0
         self._writers = set()
+        self._tasks = set()
+        """Strong references: the loop has weak ones, and what is frozen has no other."""
         self._thawed = asyncio.Event()
         self._thawed.set()
         self._loop = asyncio.new_event_loop()
@@ -70,7 +72,7 @@ class Way:
         await self._end.wait()
         self._cut()
         server.close()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -78,6 +80,7 @@ class Way:
     async def _accept(self, reader, writer):
         self.accepted += 1
         self._writers.add(writer)
+        self._tasks.add(asyncio.current_task())
         try:
             if self.new == "garbage":
                 writer.write(os.urandom(400))
@@ -88,6 +91,7 @@ class Way:
         except OSError:
             pass  # cut, or refused by the target
         finally:
+            self._tasks.discard(asyncio.current_task())
             self._writers.discard(writer)
             writer.close()
 
