@@ -46,9 +46,13 @@ def users_frames(error: BaseException) -> str:
     return "".join(f"\n{line}" for line in lines)
 
 
+def frames_outside(error: BaseException) -> list[tuple[FrameType, int]]:
+    """Return (frame, line) of each frame of ``error`` outside Forebay, the innermost one last."""
+    return [frame for frame in traceback.walk_tb(error.__traceback__) if not _is_ours(frame[0])]
+
+
 def _frames(error: BaseException) -> list[str]:
-    frames = [frame for frame in traceback.walk_tb(error.__traceback__) if not _is_ours(frame[0])]
-    shown = traceback.StackSummary.extract(iter(frames[-SHOWN_FRAMES:]))
+    shown = traceback.StackSummary.extract(iter(frames_outside(error)[-SHOWN_FRAMES:]))
     return "".join(shown.format()).splitlines()
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
 from forebay_state_api.codecs import ValueCodec, codec_for
 from forebay_state_api.codecs.derived import optional_codec
 from forebay_state_api.contract.backend import TableSpec
-from forebay_state_api.contract.changes import ABSENT, Shape
+from forebay_state_api.contract.changes import ABSENT, Shape, Space
 from forebay_state_api.contract.migration import continued, with_ttl_of
+from forebay_state_api.engine.guarded_table import GuardedTable
+from forebay_state_api.engine.journal import MISSING, put_back
 from forebay_state_api.engine.states.base import BoundTable
+from forebay_state_api.engine.states.journaled import journaled
 from forebay_state_api.engine.states.kinds import KINDS
 from forebay_state_api.engine.states.ttl import with_ttl
 from forebay_state_api.engine.states.ttl_cleanup import Cleanups, IncrementalSweep, counting
@@ -41,9 +44,12 @@ class DeclaredState:
         self._sweep = sweep
         kind = KINDS[descriptor.kind]
         state = kind.state if descriptor.ttl is None else with_ttl(kind.state)
+        if host.log is not None:
+            state = journaled(state)
         if sweep is not None and sweep.per_access:
             state = counting(state)
-        self.state = state(host, BoundTable(descriptor, spec, self.table, codec))
+        table = GuardedTable(self.table, host.fail)
+        self.state = state(host, BoundTable(descriptor, spec, table, codec))
 
     @property
     def reads_ahead(self) -> bool:
@@ -96,8 +102,9 @@ class DeclaredState:
         """The number of cells in memory that `hand_over` would release."""
         return sum(len(space.cells) for space in self.state.spaces.values() if not space.complete)
 
-    def hand_over(self) -> None:
-        """Pass the writes to the table."""
+    def hand_over(self, open_keys: Collection[Any] = ()) -> None:
+        """Pass the writes to the table, except those under the keys of unfinished records."""
+        kept = self._taken_out(open_keys) if open_keys else ()
         changes = self.state.changes()
         if changes:
             self.table.apply(changes)
@@ -105,6 +112,18 @@ class DeclaredState:
             space.dirty.clear()
             if not space.complete:
                 space.cells.clear()
+        for space, key, change, cell in kept:
+            space.dirty[key] = change
+            put_back(space.cells, key, cell)
+
+    def _taken_out(self, keys: Collection[Any]) -> list[tuple[Space, Any, Any, Any]]:
+        """Remove the writes under ``keys``; return (space, key, change, cell) of each."""
+        return [
+            (space, key, space.dirty.pop(key), space.cells.get(key, MISSING))
+            for space in self.state.spaces.values()
+            for key in keys
+            if key in space.dirty
+        ]
 
     def clean_up(self, records: int, now_us: int) -> None:
         """Make the clean-up checks due after a micro-batch of ``records``."""

@@ -17,6 +17,7 @@ from forebay_state_api.engine.declared_state import DeclaredState, TtlSwitchedEr
 from forebay_state_api.engine.descriptor_equality import disagreement
 from forebay_state_api.engine.hints import hint
 from forebay_state_api.engine.host import StateHost
+from forebay_state_api.engine.isolating_scheduler import IsolatingScheduler
 from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.engine.namespaces import canonical_namespace
 from forebay_state_api.engine.record import Entry
@@ -34,6 +35,7 @@ from forebay_state_api.engine.record_methods import (
 from forebay_state_api.engine.scheduler import Scheduler
 from forebay_state_api.engine.task_thread import GuardedContext, others_live, unwatch, watch
 from forebay_state_api.engine.timers.cells import DIRECTORY, TIMERS
+from forebay_state_api.engine.timers.journaled import JournaledEngineTimers
 from forebay_state_api.engine.timers.service import EngineTimers, NoTimers
 from forebay_state_api.engine.timers.watermark import TimerClocks
 from forebay_state_api.errors import (
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.contract.backend import StateBackend, Table, TableSpec
     from forebay_state_api.contract.migration import Lineage
+    from forebay_state_api.engine.failed_record import ErrorRows
+    from forebay_state_api.engine.journal import Log
     from forebay_state_api.engine.operator_state.operator_state import OperatorState
     from forebay_state_api.engine.record_methods import RecordMethod
     from forebay_state_api.job.descriptors import StateDescriptor
@@ -102,12 +106,14 @@ class Engine:
         rewrites: bool = False,
         times: TimerClocks | None = None,
         has_event_time: bool = False,
+        error_rows: ErrorRows | None = None,
     ) -> None:
         """``operator_state`` belongs to ``function``; without it there is only keyed state.
 
         ``lineages`` are the earlier declarations of the states that the backend has opened; with
         ``rewrites`` it is empty, and their cells are copied into it after `open`. ``times`` are the
         clocks of timers; default: ``now_us`` and no watermark.
+        With ``error_rows`` records fail alone; without it a failure fails the micro-batch.
         """
         self.function = function
         self.operator_state = operator_state
@@ -115,12 +121,20 @@ class Engine:
         self.context = context
         self.now_us = now_us
         self.settings = settings or EngineSettings()
-        self.scheduler = Scheduler(
-            context,
-            in_flight_limit=self.settings.in_flight_limit,
-            batch_size=self.settings.batch_size,
-            drain_timeout_s=self.settings.drain_timeout_s,
-        )
+        limits: dict[str, Any] = {
+            "in_flight_limit": self.settings.in_flight_limit,
+            "batch_size": self.settings.batch_size,
+            "drain_timeout_s": self.settings.drain_timeout_s,
+        }
+        log: Log | None = None
+        if error_rows is None:
+            self.scheduler = Scheduler(context, **limits)
+        else:
+            isolating = IsolatingScheduler(context, **limits, error_rows=error_rows)
+            isolating.method_of = lambda side: self._methods[side].name
+            isolating.forget_requests = self._forget_requests
+            log = isolating.journal.append
+            self.scheduler = isolating
         self._host = StateHost(
             context=context,
             scheduler=self.scheduler,
@@ -132,9 +146,10 @@ class Engine:
             now_us=now_us,
             waits=self.waits,
             fail=self.fail,
+            log=log,
         )
-        self.rows_out: list[Any] = []
-        """Rows emitted and not yet taken by `take_rows`."""
+        self.rows_out = self.scheduler.rows_out
+        """Rows of ended records that `take_rows` has not taken yet."""
         self.states: dict[str, DeclaredState] = {}
         self.ttl_switched = False
         """Whether `open` failed with a `TtlSwitchedError`."""
@@ -178,7 +193,8 @@ class Engine:
         operator = self.operator_state
         watch(self.guard)
         if len(self._methods) > self._timer_side:
-            self.timers = self.context.timers = EngineTimers(
+            kind = EngineTimers if self._host.log is None else JournaledEngineTimers
+            self.timers = self.context.timers = kind(
                 self._host, self._times, has_event_time=self._has_event_time
             )
         self._declaring(is_open=True)
@@ -212,7 +228,8 @@ class Engine:
         self.counters.records += len(keys)
         self.scheduler.side = side
         with _UserCode(self, None):
-            self._methods[side].run(self, zip(rows, keys, groups, strict=True), side)
+            entries = self.scheduler.records(zip(rows, keys, groups, strict=True))
+            self._methods[side].run(self, entries, side)
             self.scheduler.advance()
         self.context._key = NO_KEY
         self._warn_of_dropped_reads()
@@ -244,7 +261,7 @@ class Engine:
         before, scheduler.side = scheduler.side, self._timer_side
         with _UserCode(self, None):
             method = self._methods[self._timer_side]
-            method.run(self, timers.due(FIRED_AT_ONCE), self._timer_side)
+            method.run(self, scheduler.records(timers.due(FIRED_AT_ONCE)), self._timer_side)
             scheduler.advance()
         scheduler.side = before
         self.context._key = NO_KEY
@@ -264,14 +281,18 @@ class Engine:
                 self.fire_timers()
 
     def hand_over(self) -> None:
-        """Pass the writes to the backend, and forget cells that were read and may change."""
+        """Pass the writes to the backend, and forget cells that were read and may change.
+
+        The writes under the keys of unfinished records are kept.
+        """
         with _UserCode(self, None):
             self.scheduler.settle()
         self.context._key = NO_KEY
+        open_keys = self.scheduler.busy
         for state in self.states.values():
-            state.hand_over()
+            state.hand_over(open_keys)
         if self.timers is not None:
-            self.timers.hand_over()
+            self.timers.hand_over(open_keys)
 
     def clean_up(self) -> None:
         """Let the tables remove expired data; called after the last `hand_over`."""
@@ -286,7 +307,7 @@ class Engine:
                 self.operator_state.snapshot()
 
     def take_rows(self) -> list[Any]:
-        """Return the rows emitted since the last call."""
+        """Return the rows of the records that have ended since the last call."""
         rows = self.rows_out.copy()
         self.rows_out.clear()
         self.counters.rows_out += len(rows)
@@ -457,6 +478,10 @@ class Engine:
         for state in self.states.values():
             state.state.bind(namespace)
 
+    def _forget_requests(self, key: Any) -> None:
+        for state in self.states.values():
+            state.state.forget_requests(key)
+
     def _read_ahead(self, keys: Sequence[Any], groups: Sequence[int]) -> None:
         """Fetch the point states of all keys in a few batched reads."""
         states = [state for state in self.states.values() if state.reads_ahead]
@@ -504,7 +529,7 @@ class Engine:
         row, key, group, side = entry
         scheduler = self.scheduler
         before, scheduler.side = scheduler.side, side
-        self._methods[side].run(self, iter(((row, key, group),)), side)
+        self._methods[side].run(self, scheduler.records(iter(((row, key, group),))), side)
         scheduler.side = before
 
     def _warn_of_dropped_reads(self) -> None:
@@ -526,8 +551,13 @@ class Engine:
     # -- blame --------------------------------------------------------------------------------
 
     def fail(self, error: Exception) -> None:
-        """Fail the micro-batch with ``error``, even if the running code catches it."""
+        """Fail the running record, or the micro-batch, even if user code catches ``error``."""
+        if not self.scheduler.is_task_thread() or self.scheduler.note_failure(error):
+            return
         if self._failure is None:
+            if isinstance(error, ForebayError):
+                self._failure = error
+                return
             try:
                 self.blame(error)
             except FunctionError as failure:
@@ -576,8 +606,11 @@ class _UserCode:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         engine = self._engine
         try:
-            if engine._failure is not None:
-                failure, engine._failure = engine._failure, None
+            failure, engine._failure = engine._failure, None
+            if isinstance(failure, FunctionError):
+                raise failure
+            if failure is not None and failure is not error:
+                failure.add_note(f"in {engine.where()}{users_frames(failure)}")
                 raise failure
             if isinstance(error, FunctionError):
                 return

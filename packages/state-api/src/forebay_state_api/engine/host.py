@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.contract.backend import StateBackend
     from forebay_state_api.contract.migration import Lineage
+    from forebay_state_api.engine.journal import Log
     from forebay_state_api.engine.scheduler import Scheduler
     from forebay_state_api.job.context import RuntimeContext
     from forebay_state_api.settings import EngineSettings
@@ -40,7 +41,10 @@ class StateHost:
     """The micro-batch's time, µs since the epoch."""
     waits: CountWait
     fail: Callable[[Exception], None]
-    """Fails the micro-batch with an error, even where the user's code catches it."""
+    """Fails the running record, or the micro-batch, even where the user's code catches the error.
+    """
+    log: Log | None = None
+    """Adds an entry to the journal; ``None`` if records do not fail alone."""
 
 
 class RecordHost(Protocol):

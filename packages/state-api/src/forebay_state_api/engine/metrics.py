@@ -23,4 +23,5 @@ class EngineMetrics:
     largest_in_flight: int = metric("The most records started or blocked at once.", add=max)
     read_ahead_cells: int = metric("Cells read before the records that may need them.")
     sync_waits: int = metric("Synchronous accesses that had to wait for storage.")
+    failed: int = metric("Records whose error became a row.")
     timers_fired: int = metric("Timers that fired so far.")

@@ -38,13 +38,19 @@ class Record:
 
     __slots__ = (
         "completed",
+        "driven",
         "driver",
+        "error",
+        "failed",
         "group",
         "issued",
         "key",
+        "log",
         "open",
         "pushed",
         "reached",
+        "row",
+        "rows",
         "scheduler",
         "side",
         "stack",
@@ -76,6 +82,18 @@ class Record:
         """The steps that depend on the last of them have run up to this position."""
         self.pushed = 0
         """The number of turns pushed so far; it breaks ties in the order of attachment."""
+        self.driven: set[Any] | None = None
+        """The coroutines of its callbacks, where records fail alone."""
+        self.rows: list[Any] = []
+        """Rows that it emitted; they are given out when it ends."""
+        self.failed = False
+        """Whether it has failed alone: nothing of it runs any more."""
+        self.row: Any = None
+        """Its input row or its timer's time, where records fail alone."""
+        self.log: list[Any] = []
+        """The entries of the journal about its changes, where records fail alone."""
+        self.error: Exception | None = None
+        """An error with which it fails at its end, even if its code caught it."""
 
     def number(self, future: StateFuture[Any]) -> None:
         """Make ``future`` the next request."""

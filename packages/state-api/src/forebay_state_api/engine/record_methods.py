@@ -205,19 +205,25 @@ def run_plain(host: RecordHost, fn: RecordFunction, entries: Entries, side: int)
     scheduler = host.scheduler
     context = host.context
     busy = scheduler.busy
-    extend = host.rows_out.extend
+    rows_out = host.rows_out
+    extend = rows_out.extend
     for row, key, group in entries:
         if busy and scheduler.must_wait(row, key, group, side):
             continue
         context._key = key
         context._group = group
         scheduler.tail = FRESH
-        rows = fn(row, context)
-        if rows is not None:
-            if rows.__class__ is list or rows.__class__ is types.GeneratorType:
-                extend(rows)
-            else:
-                give_out(host, rows)
+        scheduler.mark = len(rows_out)
+        try:
+            rows = fn(row, context)
+            if rows is not None:
+                if rows.__class__ is list or rows.__class__ is types.GeneratorType:
+                    extend(rows)
+                else:
+                    give_out(host, rows)
+        except Exception as error:  # noqa: BLE001 - this runs any user code
+            scheduler.fail_record(error)
+            continue
         if busy and scheduler.current is not None:
             scheduler.leave()
 
@@ -227,18 +233,24 @@ def run_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -
     scheduler = host.scheduler
     context = host.context
     busy = scheduler.busy
-    append = host.rows_out.append
+    rows_out = host.rows_out
+    append = rows_out.append
     for row, key, group in entries:
         if busy and scheduler.must_wait(row, key, group, side):
             continue
         context._key = key
         context._group = group
         scheduler.tail = FRESH
-        result = fn(row, context)
-        if result.__class__ is tuple:
-            append(result)
-        else:
-            _give_out_one(host, result)
+        scheduler.mark = len(rows_out)
+        try:
+            result = fn(row, context)
+            if result.__class__ is tuple:
+                append(result)
+            else:
+                _give_out_one(host, result)
+        except Exception as error:  # noqa: BLE001 - this runs any user code
+            scheduler.fail_record(error)
+            continue
         if busy and scheduler.current is not None:
             scheduler.leave()
 
@@ -259,7 +271,10 @@ def run_async(host: RecordHost, fn: RecordFunction, entries: Entries, side: int)
             awaited = driver.send(None)
         except StopIteration:  # all records have been run
             return
-        _suspend(host, driver, awaited)
+        try:
+            _suspend(host, driver, awaited)
+        except Exception as error:  # noqa: BLE001 - it awaited what cannot be awaited
+            host.scheduler.fail_record(error)
 
 
 def run_async_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
@@ -282,18 +297,26 @@ async def _drive_coroutines(
     scheduler = host.scheduler
     context = host.context
     busy = scheduler.busy
-    extend = host.rows_out.extend
+    rows_out = host.rows_out
+    extend = rows_out.extend
     for row, key, group in entries:
         if busy and scheduler.must_wait(row, key, group, side):
             continue
         context._key = key
         context._group = group
         scheduler.tail = FRESH
-        rows = await fn(row, context)
-        if rows.__class__ is list:
-            extend(rows)
-        elif rows is not None:
-            give_out(host, rows)
+        scheduler.mark = len(rows_out)
+        try:
+            rows = await fn(row, context)
+            if rows.__class__ is list:
+                extend(rows)
+            elif rows is not None:
+                give_out(host, rows)
+        except Exception as error:
+            if scheduler.current is not None and scheduler.current.driver is not None:
+                raise  # it was suspended: this driver is a step of it
+            scheduler.fail_record(error)
+            continue
         if busy and scheduler.current is not None:
             if scheduler.current.driver is not None:
                 return
@@ -306,15 +329,23 @@ async def _drive_generators(
     scheduler = host.scheduler
     context = host.context
     busy = scheduler.busy
-    append = host.rows_out.append
+    rows_out = host.rows_out
+    append = rows_out.append
     for row, key, group in entries:
         if busy and scheduler.must_wait(row, key, group, side):
             continue
         context._key = key
         context._group = group
         scheduler.tail = FRESH
-        async for out in fn(row, context):
-            append(out)
+        scheduler.mark = len(rows_out)
+        try:
+            async for out in fn(row, context):
+                append(out)
+        except Exception as error:
+            if scheduler.current is not None and scheduler.current.driver is not None:
+                raise  # it was suspended: this driver is a step of it
+            scheduler.fail_record(error)
+            continue
         if busy and scheduler.current is not None:
             if scheduler.current.driver is not None:
                 return

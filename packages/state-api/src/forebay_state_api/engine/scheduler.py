@@ -14,7 +14,7 @@ import queue
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, Protocol
@@ -122,6 +122,10 @@ class Scheduler:
         done, another request may be answered directly. `_ORDERED` if the record keeps order."""
         self.done = Done()
         """The future of writes while the record needs no explicit order."""
+        self.rows_out: list[Any] = []
+        """Rows of records that have ended, followed by the running record's."""
+        self.mark = 0
+        """The position in `rows_out` where the rows of the running record begin."""
         self.dropped_reads = 0
         """Reads that nobody awaited or chained."""
         self.side = 0
@@ -193,11 +197,22 @@ class Scheduler:
     def _go_on(self, record: Record) -> None:
         if record.stack or record.turns:
             self._run_steps(record)
-        if not record.open:
+        if record.open:
+            self._hold_back(record)
+        else:
             self._finish(record)
 
+    def _hold_back(self, record: Record) -> None:
+        """Keep what an unfinished record emitted with it."""
+        rows_out, mark = self.rows_out, self.mark
+        if len(rows_out) > mark:
+            record.rows += rows_out[mark:]
+            del rows_out[mark:]
+
     def _finish(self, record: Record) -> None:
-        """Free the key and start the records that waited for it."""
+        """Give out the record's rows, free the key and start the records that waited for it."""
+        if record.rows:
+            self.rows_out[self.mark : self.mark] = record.rows
         del self.busy[record.key]
         waiting = record.waiting
         while waiting:
@@ -229,6 +244,20 @@ class Scheduler:
         elif self._admitted % POLL_EVERY == 0:
             self._turn()
         return holder is not None
+
+    # -- failures -----------------------------------------------------------------------------
+
+    def records(self, entries: Iterator[Any]) -> Iterator[Any]:
+        """Return the entries of records, for a loop that runs them."""
+        return entries
+
+    def fail_record(self, error: Exception) -> None:
+        """Handle an error of the record that a loop runs: it fails the micro-batch."""
+        raise error
+
+    def note_failure(self, error: Exception) -> bool:  # noqa: ARG002 - see `IsolatingScheduler`
+        """Let the running record fail with ``error``; return whether it can fail alone."""
+        return False
 
     # -- the order of a record ----------------------------------------------------------------
 
@@ -297,6 +326,8 @@ class Scheduler:
         self, record: Record, namespace: Any, callback: Callable[[Any], object], value: Any
     ) -> None:
         """Schedule a step of ``record`` that waited for a future that others complete."""
+        if record.failed:
+            return
         record.push_arrival(namespace, callback, value)
         if record is not self.current:
             self.ready.append(record)
@@ -492,10 +523,13 @@ class Scheduler:
             if not promise._claimed:
                 record = self.current = promise._record
                 context._key, context._group = record.key, record.group
-                value = request.arrive(answer)
-                self.current = None
-                self.give(promise, value)
+                self._take_answer(record, request, answer)
         self.current, context._key, context._group = before
+
+    def _take_answer(self, record: Record, request: _Request, answer: Any) -> None:  # noqa: ARG002 - see `IsolatingScheduler`
+        value = request.arrive(answer)
+        self.current = None
+        self.give(request.promise, value)
 
     # -- progress -----------------------------------------------------------------------------
 
@@ -528,6 +562,7 @@ class Scheduler:
             while self.ready:
                 record = self.ready.popleft()
                 if record.stack or record.turns:
+                    self.mark = len(self.rows_out)
                     self._go_on(record)
                 moved = True
             try:
@@ -590,7 +625,7 @@ class Scheduler:
             self._executor = None
         for record in self.busy.values():
             if record.driver is not None:
-                _close(record.driver)
+                close_quietly(record.driver)
         self.busy.clear()
 
 
@@ -598,7 +633,7 @@ def _nothing(_: object) -> None:
     """Do nothing; it holds a place in the order."""
 
 
-def _close(driver: Any) -> None:
+def close_quietly(driver: Any) -> None:
     """Close a suspended coroutine; exceptions of its ``finally`` come too late to matter."""
     try:
         driver.close()

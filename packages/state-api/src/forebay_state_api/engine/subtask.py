@@ -56,6 +56,7 @@ from forebay_state_api.versions.operator_state import OperatorStateContent
 if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.contract.compaction_service import CompactionService
+    from forebay_state_api.engine.failed_record import ErrorRows
     from forebay_state_api.engine.timers.service import EngineTimers
     from forebay_state_api.versions.forks import RestoreFrom
     from forebay_state_api.versions.operator import OperatorVersions, TaskVersion
@@ -105,6 +106,7 @@ class Subtask:
         compaction: CompactionService | None = None,
         operator: str = "",
         lateness_us: Sequence[int] | None = None,
+        error_rows: ErrorRows | None = None,
     ) -> None:
         self.task = task
         self._function = function
@@ -123,6 +125,7 @@ class Subtask:
         self._compaction = compaction
         self._operator = operator
         self._lateness_us = lateness_us
+        self._error_rows = error_rows
         self._seen_us: dict[int, int] = {}
         self._making: TaskVersion | None = None
         self._backend: StateBackend | None = None
@@ -379,6 +382,7 @@ class Subtask:
             rewrites=self._rewrites,
             times=times,
             has_event_time=self._lateness_us is not None,
+            error_rows=self._error_rows,
         )
 
     def _times(self) -> TimerClocks | None:

@@ -41,6 +41,8 @@ class WaitingRecord(Protocol):
 
     open: int
     """Steps and requests to come, plus one while the record method runs."""
+    driven: set[Any] | None
+    """The coroutines of callbacks that have not ended; ``None`` if nobody needs to close them."""
 
     @property
     def scheduler(self) -> Waiter:
@@ -751,10 +753,15 @@ def drive(coroutine: Coroutine[Any, Any, U], result: StateFuture[U]) -> None:
         try:
             awaited = coroutine.send(None)
         except StopIteration as stop:
+            if driven:
+                driven.discard(coroutine)
             result._fulfil(stop.value)
             return
         check_awaited(awaited, coroutine)._attach(step)
 
+    driven = result._record.driven if isinstance(result, Promise) else None
+    if driven is not None:
+        driven.add(coroutine)
     step()
 
 

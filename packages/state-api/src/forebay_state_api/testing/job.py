@@ -27,6 +27,7 @@ from forebay_state_api.contract.compaction_service import CompactionService
 from forebay_state_api.contract.migration import continued
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.engine.declared_state import spec_of
+from forebay_state_api.engine.failed_record import ErrorRows
 from forebay_state_api.engine.identity import SubtaskIdentity, SubtaskReport
 from forebay_state_api.engine.record_methods import broadcast_method
 from forebay_state_api.engine.subtask import DEFAULT_CACHE_BYTES, Subtask
@@ -101,6 +102,7 @@ class KeyedJob:
         lateness: timedelta = timedelta(0),
         fresh: Callable[[Any], Any] = copy.copy,
         cache_bytes: int = DEFAULT_CACHE_BYTES,
+        error_rows: ErrorRows | None = None,
     ) -> None:
         """``storage`` is the state directory; ``forget`` empties the caches of the process.
 
@@ -109,7 +111,7 @@ class KeyedJob:
         backend that stored it, and ``options_of`` returns that backend's settings by its name.
         ``event_time`` returns the event time of a row, ``lateness`` is how late rows may be;
         ``fresh`` makes a subtask's copy of the function. ``cache_bytes`` is the backend's budget
-        between micro-batches.
+        between micro-batches. With ``error_rows`` records fail alone.
         """
         self.backend_class = backend_class
         self.operator = operator_folder(query, uid)
@@ -130,6 +132,7 @@ class KeyedJob:
         self.event_time = event_time
         self.lateness = lateness
         self.cache_bytes = cache_bytes
+        self.error_rows = error_rows
         self.checkpoint: Checkpoint | None = None
         """The query's checkpoint: set it for a job that runs like a stream."""
         self.batch_id = 0
@@ -222,6 +225,7 @@ class KeyedJob:
             compaction=self.compaction,
             operator=self.operator,
             lateness_us=None if self.event_time is None else [self.lateness // MICROSECOND] * 2,
+            error_rows=self.error_rows,
         )
 
     def versions(self) -> OperatorVersions:

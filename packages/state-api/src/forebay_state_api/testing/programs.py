@@ -10,12 +10,13 @@ life of a record (docs/decisions/0008-the-life-of-a-record.md).
 ``("each", body)`` runs one for each element of the list. ``("await", position)`` is for coroutines:
 a program is one behind ``"async"``.
 ``("namespace", name)`` makes a namespace current; ``("look", state)`` and ``("total",)`` read
-synchronously. The states are ``v`` and ``w``, which hold a value, ``r``, which adds, and ``l``, a
-list.
+synchronously; ``("fail",)`` raises `ProgramFailed`. The states are ``v`` and ``w``, which hold a
+value, ``r``, which adds, and ``l``, a list.
 """
 
 from __future__ import annotations
 
+import copy
 from collections import defaultdict, deque
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from functools import partial
@@ -24,6 +25,11 @@ from typing import Any, Final
 
 Program = Sequence[Any]
 """Operations, each a tuple."""
+
+
+class ProgramFailed(Exception):  # noqa: N818 - what a program does, not a mistake
+    """A program has come to its ``("fail",)``."""
+
 
 _REQUESTS: Final = frozenset({"read", "write", "add", "sum", "append", "completed"})
 
@@ -107,6 +113,9 @@ class Performer:
 
     def _total(self) -> None:
         self._note("total", self.states.r.get())
+
+    def _fail(self) -> None:
+        raise ProgramFailed
 
     def _namespace(self, name: Any) -> None:
         self.ctx.set_current_namespace(name)
@@ -396,6 +405,17 @@ def expected(cells: dict[Any, Any], program: Program) -> tuple[list[Any], dict[A
     performer = Performer(model, model.combine_all, model)
     model.run(performer, program)
     return performer.log, cells
+
+
+def fails(cells: dict[Any, Any], program: Program) -> bool:
+    """Return whether a program fails; if it does not, ``cells`` are changed as in `expected`."""
+    after = copy.deepcopy(cells)
+    try:
+        expected(after, program)
+    except ProgramFailed:
+        return True
+    cells.update(after)
+    return False
 
 
 def no_cells() -> dict[Any, Any]:

@@ -1,7 +1,8 @@
 """State accesses as data, executed in every style in which a function can be written.
 
 An access is a tuple: ``("counts.put", "a", 1)`` calls ``put("a", 1)`` of the state ``counts``;
-``("namespace", "w1")`` makes a namespace current; a leading ``!`` expects a `ValueError` at the
+``("namespace", "w1")`` makes a namespace current; ``("fail",)`` raises `ScriptFailed`; a leading
+``!`` expects a `ValueError` at the
 call. By contract, a script gives the same results in all styles, on every backend.
 """
 
@@ -22,6 +23,10 @@ Access = tuple[Any, ...]
 
 REFUSED = "ValueError"
 """The result of an access with a leading ``!``."""
+
+
+class ScriptFailed(Exception):  # noqa: N818 - what a script does, not a mistake
+    """A script has come to its ``("fail",)``."""
 
 
 class Style(enum.Enum):
@@ -60,6 +65,8 @@ class ScriptFunction(KeyedProcessFunction[Any, Script, tuple[int, list[Any]]]):
         name, *arguments = access
         if name == "namespace":
             return ctx.set_current_namespace(*arguments)
+        if name == "fail":
+            raise ScriptFailed
         state_name, method = name.lstrip("!").split(".")
         state = self.states[state_name]
         called = getattr(state, prefix + method, None) or getattr(state, method)

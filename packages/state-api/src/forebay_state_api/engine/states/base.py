@@ -90,6 +90,9 @@ class KeyedState:
         """Return whether a cell, an element or a map's value exists and has not expired."""
         return stored is not ABSENT
 
+    def forget_requests(self, key: Any) -> None:
+        """Drop what waits for storage to answer the record of ``key``, which has failed."""
+
     def changes(self) -> Changes:
         """Return the writes that were not handed over yet."""
         raise NotImplementedError

@@ -161,6 +161,10 @@ class MergingState(PointState, MergeableState):
         self._scheduler.read_for(promise, self, self._table.get_many, self._namespace, cell, keep)
         return promise
 
+    def forget_requests(self, key: Any) -> None:
+        for address in [one for one in self._pending if one[1] == key]:
+            del self._pending[address]
+
     def _run_deferred(self, address: tuple[Any, Any]) -> None:
         for promise, operation in self._pending.pop(address, ()):
             self._scheduler.give(promise, operation())

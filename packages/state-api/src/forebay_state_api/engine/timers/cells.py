@@ -8,7 +8,7 @@ for each top a list of leaves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -126,12 +126,31 @@ class TimerCells:
         self._slots.pop(cell, None)
         self._dirty[cell] = MapChange(cell[0], cleared=True)
 
-    def hand_over(self) -> None:
-        """Pass the changes to the table."""
+    def hand_over(self, open_keys: Collection[Any] = ()) -> None:
+        """Pass the changes to the table, except those to timers of ``open_keys``."""
+        kept = self._taken_out(open_keys) if open_keys else ()
         if self._dirty:
             self._table.apply(Changes(maps={None: dict(self._dirty)}))
             self._dirty.clear()
             self._slots.clear()
+        for cell, entries in kept:
+            self._change(cell).entries.update(entries)
+
+    def _taken_out(self, keys: Collection[Any]) -> list[tuple[LeafAddress, dict[Any, Any]]]:
+        """Remove the changes to timers of ``keys``; return them by leaf."""
+        original = self._original
+        kept = []
+        for cell, change in self._dirty.items():
+            entries = {
+                entry: value
+                for entry, value in change.entries.items()
+                if (entry if original is None else original(entry))[1] in keys
+            }
+            for entry in entries:
+                del change.entries[entry]
+            if entries:
+                kept.append((cell, entries))
+        return kept
 
     def _newest(self, cell: LeafAddress, stored: Iterable[tuple[Any, Any]]) -> Iterable[Any]:
         change: MapChange | None = self._dirty.get(cell)

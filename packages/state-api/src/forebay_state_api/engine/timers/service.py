@@ -6,7 +6,7 @@ import bisect
 import functools
 import heapq
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -36,6 +36,7 @@ from forebay_state_api.job.timers import TimeDomain, Timers
 from forebay_state_api.keys import key_group_range_of
 
 if TYPE_CHECKING:
+    from forebay_state_api.contract.backend import Table
     from forebay_state_api.engine.host import StateHost
 
 Entry = tuple[datetime, Any, int]
@@ -250,14 +251,12 @@ class EngineTimers(Timers):
         self.specs: Final = timer_specs(host.key_codec)
         self.tables: Final = [(spec, host.backend.table(spec)) for spec in self.specs]
         (_, timers), (_, self._directory) = self.tables
-        self._cells: Final = TimerCells(timers, self.specs[0])
+        self._cells: Final = self._make_cells(host, timers)
         groups = key_group_range_of(
             context.subtask_index, context.parallelism, context.max_parallelism
         )
         self._lines: Final = [
-            DomainTimers(
-                host, number, self._cells, Directory(self._directory, number, groups), times
-            )
+            self._make_line(host, number, Directory(self._directory, number, groups))
             for number in range(len(DOMAINS))
         ]
         self._event, self._processing = self._lines
@@ -267,6 +266,12 @@ class EngineTimers(Timers):
         """Whether `due` may yield timers."""
         if self.pending:
             self._processing.defer()
+
+    def _make_cells(self, host: StateHost, table: Table) -> TimerCells:  # noqa: ARG002 - see `JournaledEngineTimers`
+        return TimerCells(table, self.specs[0])
+
+    def _make_line(self, host: StateHost, number: int, directory: Directory) -> DomainTimers:
+        return DomainTimers(host, number, self._cells, directory, self.times)
 
     # -- for the function ---------------------------------------------------------------------
 
@@ -344,9 +349,9 @@ class EngineTimers(Timers):
         self._processing.release()
         self.pending = False
 
-    def hand_over(self) -> None:
-        """Pass the changes to the backend."""
-        self._cells.hand_over()
+    def hand_over(self, open_keys: Collection[Any] = ()) -> None:
+        """Pass the changes to the backend, except those to timers of ``open_keys``."""
+        self._cells.hand_over(open_keys)
 
     def finish(self) -> TimerClocks:
         """Return the clocks for the version to store; call it after the last `hand_over`."""

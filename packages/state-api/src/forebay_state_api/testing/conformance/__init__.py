@@ -16,6 +16,7 @@ _PARTS = (
     "cleanup",
     "damage",
     "declaring",
+    "failing",
     "forks",
     "futures",
     "generations",
@@ -47,6 +48,7 @@ from forebay_state_api.testing.conformance.aliasing import AliasingTests
 from forebay_state_api.testing.conformance.cleanup import CleanupTests
 from forebay_state_api.testing.conformance.damage import DamageTests
 from forebay_state_api.testing.conformance.declaring import DeclarationTests
+from forebay_state_api.testing.conformance.failing import FailureTests
 from forebay_state_api.testing.conformance.forks import ForkTests
 from forebay_state_api.testing.conformance.futures import FutureTests
 from forebay_state_api.testing.conformance.generations import GenerationTests
@@ -103,6 +105,7 @@ class StateBackendTests(
     AliasingTests,
     OrderTests,
     StepTests,
+    FailureTests,
     TtlTests,
     TtlSwitchTests,
     CleanupTests,

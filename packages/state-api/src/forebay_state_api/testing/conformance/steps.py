@@ -383,7 +383,7 @@ class ProgramTests(BackendSubject):
             for programs, is_async in batches:
                 rows = [(key, n, program) for n, (key, program) in enumerate(programs)]
                 logs: dict[int, list[Any]] = {}
-                job.run((_Async if is_async else _Plain)(logs), rows)
+                job.run((_Async if is_async else ProgramFunction)(logs), rows)
                 for key, number, program in rows:
                     wanted, _ = expected(cells[key], program)
                     assert logs[number] == wanted, (key, program)
@@ -418,32 +418,32 @@ def _bodies(operations: Any) -> Any:
     return plain | plain.map(lambda body: ["async", *body])
 
 
-_OPERATIONS: Final = st.recursive(
-    _LEAVES,
-    lambda inner: st.one_of(
-        st.tuples(st.sampled_from(["then", "compose"]), _POSITIONS, _bodies(inner)),
-        st.tuples(st.just("each"), _bodies(inner)),
-    ),
-    max_leaves=12,
-)
-_PROGRAMS: Final = st.lists(_OPERATIONS, min_size=1, max_size=8)
-BATCHES: Final = st.lists(
-    st.tuples(
-        st.lists(
-            st.tuples(
-                st.sampled_from(KEYS), _PROGRAMS | _PROGRAMS.map(lambda body: ["async", *body])
-            ),
-            min_size=1,
-            max_size=4,
+def batches_of(*more: Any) -> Any:
+    """Draw micro-batches: (programs with their keys, whether the method is a coroutine) of each.
+
+    ``more`` are operations that programs may have besides the usual ones.
+    """
+    operations = st.recursive(
+        st.one_of(_LEAVES, *more),
+        lambda inner: st.one_of(
+            st.tuples(st.sampled_from(["then", "compose"]), _POSITIONS, _bodies(inner)),
+            st.tuples(st.just("each"), _bodies(inner)),
         ),
-        st.booleans(),
-    ),
-    min_size=1,
-    max_size=3,
-)
+        max_leaves=12,
+    )
+    programs = st.lists(operations, min_size=1, max_size=8)
+    of_a_batch = st.lists(
+        st.tuples(st.sampled_from(KEYS), programs | programs.map(lambda body: ["async", *body])),
+        min_size=1,
+        max_size=4,
+    )
+    return st.lists(st.tuples(of_a_batch, st.booleans()), min_size=1, max_size=3)
 
 
-class _Plain(KeyedProcessFunction[Any, Any, Any]):
+BATCHES: Final = batches_of()
+
+
+class ProgramFunction(KeyedProcessFunction[Any, Any, Any]):
     """Carries out programs; returns a coroutine without awaiting it."""
 
     def __init__(self, logs: dict[int, list[Any]]) -> None:
@@ -465,7 +465,7 @@ class _Plain(KeyedProcessFunction[Any, Any, Any]):
         return self.start(row, ctx)
 
 
-class _Async(_Plain):
+class _Async(ProgramFunction):
     """Carries out programs; awaits a coroutine."""
 
     async def process_element(self, row: Any, ctx: Any) -> Any:

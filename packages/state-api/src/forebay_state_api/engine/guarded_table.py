@@ -1,0 +1,71 @@
+"""Keep the errors of a backend apart from the errors of user code that reads through it.
+
+A synchronous access calls the backend in the middle of the user's function. Whatever the backend
+raises there fails the micro-batch, also if the function catches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from forebay_state_api.contract.backend import Scan, Table
+from forebay_state_api.contract.changes import Changes, Space
+from forebay_state_api.errors import ForebayError, PluginError
+
+Fail = Callable[[Exception], None]
+"""Fails the micro-batch with one of our own errors, also if user code catches it."""
+
+
+class GuardedTable(Table):
+    """A backend's table, as state objects use it."""
+
+    def __init__(self, table: Table, fail: Fail) -> None:
+        self._table = table
+        self._fail = fail
+
+    def space(self, namespace: Any) -> Space:
+        with _guarded(self._fail):
+            return self._table.space(namespace)
+
+    def get_many(self, namespace: Any, keys: Sequence[tuple[int, Any]]) -> list[Any]:
+        with _guarded(self._fail):
+            return self._table.get_many(namespace, keys)
+
+    def get_entries(self, namespace: Any, cells: Sequence[tuple[int, Any, Any]]) -> list[Any]:
+        with _guarded(self._fail):
+            return self._table.get_entries(namespace, cells)
+
+    def scan(self, namespace: Any, group: int, key: Any) -> Scan:
+        with _guarded(self._fail):
+            return _GuardedScan(self._table.scan(namespace, group, key), self._fail)
+
+    def apply(self, changes: Changes) -> None:
+        self._table.apply(changes)
+
+
+class _GuardedScan(Scan):
+    def __init__(self, scan: Scan, fail: Fail) -> None:
+        self._scan = scan
+        self._fail = fail
+
+    def pages(self, page_size: int) -> Iterator[list[Any]]:
+        with _guarded(self._fail):
+            yield from self._scan.pages(page_size)
+
+
+@contextmanager
+def _guarded(fail: Fail) -> Iterator[None]:
+    try:
+        yield
+    except ForebayError as error:
+        fail(error)
+        raise
+    except Exception as error:
+        failure = PluginError(
+            f"the state backend failed in a read: {type(error).__name__}: {error}"
+        )
+        failure.__cause__ = error
+        fail(failure)
+        raise failure from error

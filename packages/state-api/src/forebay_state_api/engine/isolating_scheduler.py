@@ -1,0 +1,204 @@
+"""The scheduler of operators whose records fail alone (``on_error="column"``).
+
+The journal holds the changes of the running record. When a record is set aside, its entries and
+its rows move to its `Record`; its answers and steps add to them. A record that ends leaves its
+rows, and its entries are dropped. A record that fails is closed, its changes are put back, and its
+only row describes the failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from forebay_state_api.engine.failed_record import (
+    SHOWN_FAILURES,
+    ErrorRows,
+    FailedRecord,
+    fails_alone,
+    too_many,
+)
+from forebay_state_api.engine.journal import Entry, undo
+from forebay_state_api.engine.scheduler import FRESH, Scheduler, close_quietly
+from forebay_state_api.errors import OutputSchemaError, StateAccessError
+
+if TYPE_CHECKING:
+    from forebay_state_api.engine.record import Record
+
+
+class IsolatingScheduler(Scheduler):
+    """Puts back what a failed record changed, and lets the others go on."""
+
+    method_of: Callable[[int], str]
+    """Set by the engine: returns the name of an input's record method."""
+    forget_requests: Callable[[Any], None]
+    """Set by the engine: states forget the requests of a key's record."""
+
+    def __init__(self, *arguments: Any, error_rows: ErrorRows, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.journal: list[Entry] = []
+        """The changes of the running record since it was started or resumed."""
+        self._error_rows = error_rows
+        self._first: list[FailedRecord] = []
+        self._row: Any = None
+        """The row of the record that a loop runs."""
+
+    # -- the ends of records ------------------------------------------------------------------
+
+    def records(self, entries: Iterator[Any]) -> Iterator[Any]:
+        rows_out, journal, check = self.rows_out, self.journal, self._error_rows.check
+        for entry in entries:
+            if journal:
+                journal.clear()  # a timer is consumed whatever becomes of it
+            self._row = entry[0]
+            self.mark = len(rows_out)
+            yield entry
+            # The record has ended, unless it was set aside: then it took its rows and changes.
+            if len(rows_out) > self.mark:
+                try:
+                    check(rows_out[self.mark :])
+                except (OutputSchemaError, StateAccessError) as error:
+                    self.fail_record(error)
+            if journal:
+                journal.clear()
+
+    def must_wait(self, row: Any, key: Any, group: int, side: int) -> bool:
+        if super().must_wait(row, key, group, side):
+            self.mark = len(self.rows_out)
+            return True
+        self._row = row  # other records may have run meanwhile
+        return False
+
+    def current_record(self) -> Record:
+        if self.current is None:
+            super().current_record().driven = set()
+        return super().current_record()
+
+    def _set_aside(self) -> Record:
+        record = super()._set_aside()
+        record.row = self._row
+        return record
+
+    def _hold_back(self, record: Record) -> None:
+        super()._hold_back(record)
+        self._keep_changes(record)
+
+    def _keep_changes(self, record: Record) -> None:
+        if self.journal:
+            record.log += self.journal
+            self.journal.clear()
+
+    def _finish(self, record: Record) -> None:
+        if not record.failed:
+            error = record.error or self._misfit(record.rows + self.rows_out[self.mark :])
+            if error is not None:
+                self._drop(record, error)
+        self.journal.clear()
+        record.log.clear()
+        super()._finish(record)
+        self.mark = len(self.rows_out)
+
+    def _misfit(self, rows: list[Any]) -> Exception | None:
+        """Return the error of a row that does not fit the output, if there is one."""
+        try:
+            self._error_rows.check(rows)
+        except (OutputSchemaError, StateAccessError) as error:
+            return error
+        return None
+
+    # -- failures -----------------------------------------------------------------------------
+
+    def note_failure(self, error: Exception) -> bool:
+        if not fails_alone(error):
+            return False
+        record = self.current_record()
+        record.error = record.error or error
+        return True
+
+    def fail_record(self, error: Exception) -> None:
+        record = self.current
+        if record is not None:
+            self._set_aside()
+            self._drop(record, error)
+            self._finish(record)
+            return
+        row = self._failed_row(error, self._row, self.context._key, self.side)
+        undo(self.journal)
+        del self.rows_out[self.mark :]
+        self.rows_out.append(row)
+        self.mark = len(self.rows_out)
+        self.tail = FRESH
+
+    def _run_steps(self, record: Record) -> None:
+        context = self.context
+        before = self.current, self.tail, context._key, context._group
+        try:
+            super()._run_steps(record)
+        except Exception as error:  # noqa: BLE001 - this runs any user code
+            self._drop(record, error)
+            if context._namespace is not None:
+                self.bind_namespace(None)
+            self.current, self.tail, context._key, context._group = before
+
+    def _take_answer(self, record: Record, request: Any, answer: Any) -> None:
+        self.mark = len(self.rows_out)
+        try:
+            super()._take_answer(record, request, answer)
+            self._keep_changes(record)
+        except Exception as error:  # noqa: BLE001 - a reduce function may run
+            self._drop(record, error)
+            self.current = None
+            self._finish(record)
+
+    def _drop(self, record: Record, error: Exception) -> None:
+        """End a record at once: drop what it has under way, and put back what it changed."""
+        context, before = self.context, self.dropped_reads
+        self.current, context._key, context._group = record, record.key, record.group
+        row = self._failed_row(record.error or error, record.row, record.key, record.side)
+        record.failed = True
+        turns, record.turns = record.turns, []
+        for coroutine in (record.driver, *(record.driven or ())):
+            if coroutine is not None:
+                close_quietly(coroutine)
+        for *_, callback, value in turns:
+            if callback is None:
+                value._claimed = True
+                callbacks, value._callbacks = value._callbacks, None
+                self._fail_followers(record, callbacks or ())
+        turns.clear()
+        record.stack.clear()
+        record.turns.clear()
+        self.forget_requests(record.key)
+        # Not before: a coroutine that is closed may run its `finally`.
+        undo(self.journal)
+        undo(record.log)
+        del self.rows_out[self.mark :]
+        record.rows = [row]
+        record.open = 0
+        record.error = None
+        self.dropped_reads = before
+        self.current = None
+
+    def _fail_followers(self, failed: Record, callbacks: Any) -> None:
+        """Let other records fail that wait for a request of a failed one."""
+        for record, namespace, _, _ in callbacks:
+            if record is not None and record is not failed:
+                self.arrive(record, namespace, _follow, failed.key)
+
+    def _failed_row(self, error: Exception, given: Any, key: Any, side: int) -> FailedRecord:
+        """Return the row of a failed record; raise where the micro-batch fails instead."""
+        if not fails_alone(error):
+            raise error
+        row = FailedRecord.of(error, method=self.method_of(side), key=key, given=given)
+        self.counters.failed += 1
+        if len(self._first) < SHOWN_FAILURES:
+            self._first.append(row)
+        if self.counters.failed > self._error_rows.limit:
+            raise too_many(self.describe(), self._error_rows.limit, self._first)
+        return row
+
+
+def _follow(key: Any) -> None:
+    raise StateAccessError(
+        f"it waits for a StateFuture of the record of key {key!r:.200}, which has failed"
+    )

@@ -1,0 +1,202 @@
+"""Keep a journal of a state's changes, for operators whose records fail alone.
+
+`journaled` puts a class in front of a kind of state. It overrides the few methods through which all
+changes of that kind pass, and notes what is there before each change. A kind whose changes pass
+through the methods of an existing kind needs nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from forebay_state_api.contract.changes import ListChange, MapChange, Space
+from forebay_state_api.engine.journal import MISSING, Log, put_back, put_back_both
+from forebay_state_api.engine.states.base import BoundTable, KeyedState
+from forebay_state_api.engine.states.list import KeyedListState
+from forebay_state_api.engine.states.map import EntriesState
+from forebay_state_api.engine.states.reducing import MergingState
+from forebay_state_api.engine.states.ttl import TtlMergingState, TtlValueState
+from forebay_state_api.engine.states.value import KeyedValueState, PointState
+from forebay_state_api.job.futures import StateFuture
+
+if TYPE_CHECKING:
+    from forebay_state_api.engine.host import StateHost
+
+
+class _Journaled(KeyedState):
+    """The part of `journaled` that all states share."""
+
+    __slots__ = ()
+
+    _log: Log
+
+    def _note(self) -> None:
+        """Note the current key's cell and its change, which are about to be replaced."""
+        cells, dirty, key = self._cells, self._dirty, self._context._key
+        self._log(
+            (put_back_both, cells, dirty, key, cells.get(key, MISSING), dirty.get(key, MISSING))
+        )
+
+
+class _Points(_Journaled, PointState):
+    __slots__ = ()
+
+    def clear(self) -> None:
+        self._note()
+        super().clear()
+
+
+class _Values(_Points, KeyedValueState):
+    __slots__ = ()
+
+    def update(self, value: Any) -> None:
+        if value is None:
+            self.clear()
+            return
+        # The same as in `_note` and `KeyedValueState`, without the calls.
+        context, cells, dirty = self._context, self._cells, self._dirty
+        key = context._key
+        value = self._admit(value)
+        self._log(
+            (put_back_both, cells, dirty, key, cells.get(key, MISSING), dirty.get(key, MISSING))
+        )
+        cells[key] = value
+        dirty[key] = context._group
+
+    def async_update(self, value: Any) -> StateFuture[None]:
+        self.update(value)
+        scheduler = self._scheduler
+        return scheduler.done if scheduler.tail._done else scheduler.write()
+
+
+class _TtlValues(_Points, TtlValueState):
+    __slots__ = ()
+
+    def update(self, value: Any) -> None:
+        self._note()
+        super().update(value)
+
+    def _read(self, stored: Any) -> Any:
+        self._note()
+        return super()._read(stored)
+
+
+class _Merging(_Points, MergingState):
+    __slots__ = ()
+
+    def _store(self, space: Space, key: Any, group: int, cell: Any) -> None:
+        self._note_in(space, key)
+        super()._store(space, key, group, cell)
+
+    def async_clear(self) -> StateFuture[None]:
+        self._note()  # its write may come later
+        return super().async_clear()
+
+    def _note_in(self, space: Space, key: Any) -> None:
+        cells, dirty = space.cells, space.dirty
+        self._log(
+            (put_back_both, cells, dirty, key, cells.get(key, MISSING), dirty.get(key, MISSING))
+        )
+
+
+class _TtlMerging(_Merging, TtlMergingState):
+    __slots__ = ()
+
+    def _read(self, space: Space, key: Any, group: int, cell: Any) -> Any:
+        self._note_in(space, key)
+        return super()._read(space, key, group, cell)
+
+
+class _Lists(_Journaled, KeyedListState):
+    __slots__ = ()
+
+    def _append(self, elements: list[Any]) -> None:
+        self._note_list()
+        super()._append(elements)
+
+    def _replace(self, elements: list[Any]) -> None:
+        self._note_list()
+        super()._replace(elements)
+
+    def _note_list(self) -> None:
+        """Note the lists in memory and their lengths: they are replaced, or grow at the end."""
+        key = self._context._key
+        known = self._cells.get(key)
+        change: ListChange | None = self._dirty.get(key)
+        self._note()
+        if known is not None:
+            self._log((_shorten, known, len(known)))
+        if change is not None:
+            self._log(
+                (_put_back_list, change, change.replaced, change.elements, len(change.elements))
+            )
+
+
+class _Entries(_Journaled, EntriesState):
+    __slots__ = ()
+
+    def clear(self) -> None:
+        self._note()
+        super().clear()
+
+    def _put(self, address: Any, stored: Any) -> None:
+        self._note_entry(address)
+        super()._put(address, stored)
+
+    def _remove(self, address: Any) -> None:
+        self._note_entry(address)
+        super()._remove(address)
+
+    def _note_entry(self, address: Any) -> None:
+        key = self._context._key
+        entries = self._cells.get(key)
+        change: MapChange | None = self._dirty.get(key)
+        self._note()
+        if entries is not None:
+            self._log((put_back, entries, address, entries.get(address, MISSING)))
+        if change is not None:
+            written = change.entries
+            self._log((put_back, written, address, written.get(address, MISSING)))
+
+
+def _shorten(elements: list[Any], length: int) -> None:
+    del elements[length:]
+
+
+def _put_back_list(change: ListChange, replaced: bool, elements: list[Any], length: int) -> None:  # noqa: FBT001 - an entry of the journal
+    change.replaced = replaced
+    change.elements = elements
+    del elements[length:]
+
+
+_IN_FRONT: Final[Mapping[type[KeyedState], type[KeyedState]]] = {
+    TtlValueState: _TtlValues,
+    KeyedValueState: _Values,
+    TtlMergingState: _TtlMerging,
+    MergingState: _Merging,
+    KeyedListState: _Lists,
+    EntriesState: _Entries,
+}
+"""The first base of a class decides."""
+
+_made: Final[dict[type[KeyedState], type[KeyedState]]] = {}
+
+
+def journaled(state: type[KeyedState]) -> type[KeyedState]:
+    """Return ``state``'s class for operators with a journal; the same class each time."""
+    if state not in _made:
+        _made[state] = _class_with_journal(state)
+    return _made[state]
+
+
+def _class_with_journal(state: type[KeyedState]) -> type[KeyedState]:
+    front = next(front for base, front in _IN_FRONT.items() if issubclass(state, base))
+
+    def begin(self: Any, host: StateHost, bound: BoundTable) -> None:
+        assert host.log is not None
+        self._log = host.log
+        state.__init__(self, host, bound)
+
+    members = {"__slots__": ("_log",), "__init__": begin}
+    return type(f"Journaled{state.__name__}", (front, state), members)

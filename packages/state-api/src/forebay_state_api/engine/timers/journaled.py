@@ -1,0 +1,101 @@
+"""Keep a journal of registered and deleted timers, for operators whose records fail alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from forebay_state_api.contract.changes import MapChange
+from forebay_state_api.engine.journal import MISSING, put_back
+from forebay_state_api.engine.timers.cells import Directory, LeafAddress, Timer, TimerCells
+from forebay_state_api.engine.timers.service import DomainTimers, EngineTimers
+
+if TYPE_CHECKING:
+    from forebay_state_api.contract.backend import Table
+    from forebay_state_api.engine.host import StateHost
+    from forebay_state_api.engine.journal import Log
+
+
+class JournaledCells(TimerCells):
+    """Notes what a leaf says about a timer before that changes."""
+
+    def __init__(self, *arguments: Any, log: Log) -> None:
+        super().__init__(*arguments)
+        self._log = log
+
+    def put(self, cell: LeafAddress, entry: Any) -> None:
+        self._note(cell, entry)
+        super().put(cell, entry)
+
+    def remove(self, cell: LeafAddress, entry: Any) -> None:
+        self._note(cell, entry)
+        super().remove(cell, entry)
+
+    def _note(self, cell: LeafAddress, entry: Any) -> None:
+        change: MapChange | None = self._dirty.get(cell)
+        written = MISSING if change is None else change.entries.get(entry, MISSING)
+        stored = self._cells.get(cell, {}).get(entry, MISSING) if self._complete else MISSING
+        self._log((self._put_back, cell, entry, stored, written))
+
+    def _put_back(self, cell: LeafAddress, entry: Any, stored: Any, written: Any) -> None:
+        # Leaves are shared: changes by others' records may have been handed over meanwhile.
+        self._slots.pop(cell, None)
+        change = self._dirty.get(cell) or self._change(cell)
+        put_back(change.entries, entry, written)
+        if not change.entries and not change.cleared:
+            del self._dirty[cell]
+        if self._complete:
+            entries = self._cells.setdefault(cell, {})
+            put_back(entries, entry, stored)
+            if not entries:
+                del self._cells[cell]
+
+
+class JournaledTimers(DomainTimers):
+    """Notes whether a timer is to fire before that changes."""
+
+    def __init__(self, *arguments: Any, log: Log) -> None:
+        super().__init__(*arguments)
+        self._log = log
+
+    def register(self, at_us: int, key: Any, group: int) -> None:
+        self._note(at_us, key)
+        super().register(at_us, key, group)
+
+    def delete(self, at_us: int, key: Any, group: int) -> None:
+        self._note(at_us, key)
+        super().delete(at_us, key, group)
+
+    def _loaded(self, leaf: int, groups: Sequence[int]) -> tuple[Sequence[Timer], bool]:
+        # An unfinished record may have deleted timers of this leaf.
+        self._host.scheduler.drain()
+        return super()._loaded(leaf, groups)
+
+    def _note(self, at_us: int, key: Any) -> None:
+        entry = (at_us, key) if self._address is None else self._address((at_us, key))
+        self._log(
+            (
+                self._put_back,
+                entry,
+                entry in self._live,
+                entry in self._stored,
+                self._deferred.get(entry, MISSING),
+            )
+        )
+
+    def _put_back(self, entry: Any, is_live: bool, is_stored: bool, deferred: Any) -> None:  # noqa: FBT001 - an entry of the journal
+        (self._live.add if is_live else self._live.discard)(entry)
+        (self._stored.add if is_stored else self._stored.discard)(entry)
+        put_back(self._deferred, entry, deferred)
+
+
+class JournaledEngineTimers(EngineTimers):
+    """The timers of a subtask with a journal."""
+
+    def _make_cells(self, host: StateHost, table: Table) -> TimerCells:
+        assert host.log is not None
+        return JournaledCells(table, self.specs[0], log=host.log)
+
+    def _make_line(self, host: StateHost, number: int, directory: Directory) -> DomainTimers:
+        assert host.log is not None
+        return JournaledTimers(host, number, self._cells, directory, self.times, log=host.log)
