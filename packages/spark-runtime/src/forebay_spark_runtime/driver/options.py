@@ -17,6 +17,7 @@ from pyspark.sql.types import (
 
 from forebay_spark_runtime.driver import session as sessions
 from forebay_state_api.engine.arguments import (
+    ERROR_COLUMN,
     checked_flag,
     checked_lateness,
     checked_max_parallelism,
@@ -54,6 +55,10 @@ class KeyedOptions:
     """The column of event times."""
     lateness_us: int = 0
     """The allowed lateness of rows, in µs."""
+    error_limit: int | None = None
+    """The failed records that a subtask accepts; ``None`` if each fails the micro-batch."""
+    error_column: str = ERROR_COLUMN
+    """The name of the column for errors."""
     checkpoint: Checkpoint | None = None
     """The query's checkpoint in ``foreachBatch``; for a stream the session has it."""
     keyed_uuid: str = ""
@@ -295,6 +300,8 @@ def agreeing(first: KeyedOptions, second: KeyedOptions) -> None:
         "state_dir",
         "new_state",
         "restore",
+        "error_limit",
+        "error_column",
     ):
         _agree(field, getattr(first, field), getattr(second, field))
     _agree("event_time=, given or not,", first.event_time is None, second.event_time is None)

@@ -12,13 +12,18 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, overload
 
 import attrs
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from forebay_spark_runtime.arrow.error_column import (
+    FAILED_RECORD,
+    refuse_not_null,
+    with_error_column,
+)
 from forebay_spark_runtime.arrow.input_types import check_readable, schema_of
 from forebay_spark_runtime.driver import options as checks
 from forebay_spark_runtime.driver import query_listener, stored_operators
@@ -28,11 +33,22 @@ from forebay_spark_runtime.driver.shipping import shipped
 from forebay_spark_runtime.driver.worker_python import use_python_of_driver
 from forebay_spark_runtime.keyed_operator.batch_input import KeyedInputLayout
 from forebay_spark_runtime.keyed_operator.key_columns import KeyColumns, key_columns
-from forebay_spark_runtime.keyed_operator.plan import Hidden, Input, output_schema, plan
+from forebay_spark_runtime.keyed_operator.plan import (
+    Hidden,
+    Input,
+    arrow_schema,
+    output_schema,
+    plan,
+)
 from forebay_spark_runtime.keyed_operator.reduce import running_reduce
 from forebay_spark_runtime.keyed_operator.task import SubtaskJob
 from forebay_spark_runtime.keyed_operator.with_state import WithState
-from forebay_state_api.engine.arguments import checked_restore
+from forebay_state_api.engine.arguments import (
+    ERROR_COLUMN,
+    checked_error_column,
+    checked_error_limit,
+    checked_restore,
+)
 from forebay_state_api.engine.pickling import pickled_function
 from forebay_state_api.engine.record_methods import (
     flat_map_callable,
@@ -306,6 +322,9 @@ def keyed(
     new_state: bool = False,
     restore_from: str | RestoreFrom | None = None,
     allow_non_restored: bool = False,
+    on_error: Literal["fail", "column"] = "fail",
+    error_column: str = ERROR_COLUMN,
+    error_limit: int | None = None,
     in_flight_limit: int | None = None,
     batch_size: int | None = None,
     page_size: int | None = None,
@@ -342,6 +361,13 @@ def keyed(
         with empty state.
     :param allow_non_restored: whether ``restore_from`` may leave behind states that the function
         does not declare. Default: ``False``.
+    :param on_error: the action for a record or timer whose function fails. ``"fail"`` fails the
+        micro-batch; ``"column"`` undoes what the record changed and gives out a row for it, whose
+        other columns are null. Default: ``"fail"``.
+    :param error_column: name of the struct for errors; only with ``on_error="column"``. Default:
+        ``"error"``.
+    :param error_limit: number of failed records that a subtask accepts in a micro-batch; above it
+        the micro-batch fails. Only with ``on_error="column"``. Default: 1000.
     :param in_flight_limit: maximum number of records under way at once. Default: the setting.
     :param batch_size: maximum number of state requests that go to the backend at once. Default: the
         setting.
@@ -379,7 +405,14 @@ def keyed(
     keys = key_columns(schema, columns, options.uid)
     check_readable(schema, f"operator {options.uid!r}")
     column, lateness_us = checks.checked_event_time(df, event_time, allowed_lateness, options.uid)
-    options = attrs.evolve(options, event_time=column, lateness_us=lateness_us)
+    who = f"operator {options.uid!r}"
+    options = attrs.evolve(
+        options,
+        event_time=column,
+        lateness_us=lateness_us,
+        error_limit=checked_error_limit(on_error, error_limit, options.uid),
+        error_column=checked_error_column(error_column, on_error, who),
+    )
     return KeyedDataFrame(df, keys, options)
 
 
@@ -435,6 +468,11 @@ def _apply(
         checkpoint, now_ms = started
         options = attrs.evolve(options, checkpoint=checkpoint)
     target = output_schema(session, schema, options.uid)
+    output = target.spark
+    if options.error_limit is not None:
+        who = f"operator {options.uid!r}"
+        refuse_not_null(target.spark, who)
+        output = with_error_column(target.spark, options.error_column, FAILED_RECORD, who)
     inputs = [_input(side, options.uid) for side in sides]
     job = SubtaskJob(
         options=options,
@@ -443,6 +481,7 @@ def _apply(
         key_type=cloudpickle.dumps(first.keys.key_type()),
         layout=_layout([side for side in sides if isinstance(side, KeyedDataFrame)], inputs),
         schema=target.arrow,
+        output_schema=arrow_schema(output),
         types=target.types,
         time_zone=time_zone(session),
         streaming=first.df.isStreaming,
@@ -453,7 +492,7 @@ def _apply(
         stored_operators.remember(options)
     else:
         _enter_batch(options)
-    return routed.mapInArrow(shipped(job, f"operator {options.uid!r}"), target.spark)
+    return routed.mapInArrow(shipped(job, f"operator {options.uid!r}"), output)
 
 
 def _check_timers(fn: Any, options: KeyedOptions) -> None:

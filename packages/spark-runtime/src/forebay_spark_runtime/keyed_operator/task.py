@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 from pyspark import TaskContext
 
+from forebay_spark_runtime.arrow.failed_rows import FailedRowWriter, RowCheck
 from forebay_spark_runtime.arrow.rows_out import RowWriter
 from forebay_spark_runtime.driver.options import KeyedOptions
 from forebay_spark_runtime.keyed_operator.batch_input import BatchInput, KeyedInputLayout
@@ -22,6 +23,7 @@ from forebay_spark_runtime.worker_process.task_errors import ready_for_spark
 from forebay_spark_runtime.worker_process.task_identity import TaskIdentity
 from forebay_state_api.codecs import codec_for
 from forebay_state_api.contract.backend import NO_TIME
+from forebay_state_api.engine.failed_record import ErrorRows
 from forebay_state_api.engine.pickling import unpickled
 
 if TYPE_CHECKING:
@@ -43,7 +45,9 @@ class SubtaskJob:
     """The Python type of keys, pickled."""
     layout: KeyedInputLayout
     schema: Any
-    """The output schema, a ``pa.Schema``."""
+    """The declared output schema, a ``pa.Schema``."""
+    output_schema: Any
+    """The same, with the column for errors if there is one."""
     types: list[str]
     """The types of the output columns, as the user declared them."""
     time_zone: str
@@ -58,9 +62,15 @@ class SubtaskJob:
         source = _non_empty(batches)
         first = next(source, None)
         batch_input = BatchInput(self.layout, task.subtask)
-        writer = self._writer(task)
+        rows_writer = self._writer(task)
+        writer: RowWriter | FailedRowWriter = rows_writer
+        error_rows: ErrorRows | None = None
+        if self.options.error_limit is not None:
+            check = RowCheck(rows_writer, self.schema)
+            error_rows = ErrorRows(self.options.error_limit, check)
+            writer = FailedRowWriter(rows_writer, self.output_schema)
         now_us = NO_TIME if first is None else batch_input.now_us(first)
-        with loading(freeze) as loaded, self._subtask(operator, now_us) as subtask:
+        with loading(freeze) as loaded, self._subtask(operator, now_us, error_rows) as subtask:
             loaded()
             held: list[Any] = []
             while subtask.fire_timers():
@@ -87,7 +97,9 @@ class SubtaskJob:
             where=f"operator {at.uid!r}, batch {at.batch_id}, partition {at.subtask}",
         )
 
-    def _subtask(self, operator: OperatorTask, now_us: int) -> Subtask:
+    def _subtask(
+        self, operator: OperatorTask, now_us: int, error_rows: ErrorRows | None
+    ) -> Subtask:
         uid = self.options.uid
         return operator.subtask(
             unpickled(self.function, f"operator {uid!r}: {self.function_name}"),
@@ -97,6 +109,7 @@ class SubtaskJob:
             ),
             now_us,
             self.layout.lateness_us,
+            error_rows,
         )
 
 

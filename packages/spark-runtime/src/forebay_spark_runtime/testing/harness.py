@@ -22,4 +22,15 @@ class FunctionHarness(testing.FunctionHarness):
         return pickled_function(fn, self._uid, cloudpickle.dumps)
 
     def _schema_check(self, schema: Any) -> Callable[[list[Any]], list[Any]]:
-        return OutputRows(schema, function=self._function_name, uid=self._uid).checked
+        self._output = OutputRows(
+            schema,
+            function=self._function_name,
+            uid=self._uid,
+            error_column=None if self._error_limit is None else self._error_column,
+        )
+        return self._output.checked
+
+    def _fits(self, rows: list[Any]) -> None:
+        if self._schema is not None:
+            self._output.check(rows)
+        super()._fits(rows)

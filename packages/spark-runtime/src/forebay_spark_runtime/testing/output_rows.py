@@ -6,29 +6,47 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
+from forebay_spark_runtime.arrow.error_column import (
+    FAILED_RECORD,
+    refuse_not_null,
+    with_error_column,
+)
+from forebay_spark_runtime.arrow.failed_rows import FailedRowWriter, RowCheck
 from forebay_spark_runtime.arrow.rows_in import RowReader
 from forebay_spark_runtime.arrow.rows_out import RowWriter
-from forebay_spark_runtime.keyed_operator.plan import parsed_schema
+from forebay_spark_runtime.keyed_operator.plan import arrow_schema, parsed_schema
 from forebay_state_api.codecs.spark_types import json_of_ddl
 
 
 class OutputRows:
     """Converts rows of one schema to the form in which the next operator would get them."""
 
-    def __init__(self, schema: Any, *, function: str, uid: str) -> None:
+    def __init__(
+        self, schema: Any, *, function: str, uid: str, error_column: str | None = None
+    ) -> None:
         """Parse ``schema``, a DDL string or a ``StructType``.
 
-        ``function`` and ``uid`` name the function and its operator in errors.
+        ``function`` and ``uid`` name the function and its operator in errors. ``error_column`` is
+        the name of the column for errors; ``None`` if there is none.
         """
         declared = parsed_schema(_struct_of, schema, uid)
         arrow = declared.arrow
-        self._writer = RowWriter(
+        writer = RowWriter(
             arrow,
             function=function,
             time_zone="UTC",
             types=declared.types,
             where=f"operator {uid!r}",
         )
+        self.check = RowCheck(writer, arrow)
+        self._writer: RowWriter | FailedRowWriter = writer
+        if error_column is not None:
+            who = f"operator {uid!r}"
+            refuse_not_null(declared.spark, who)
+            arrow = arrow_schema(
+                with_error_column(declared.spark, error_column, FAILED_RECORD, who)
+            )
+            self._writer = FailedRowWriter(writer, arrow)
         self._reader = RowReader(arrow.names, arrow.types)
 
     def checked(self, rows: list[Any]) -> list[Any]:

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql.types import StructField, StructType
 
+from forebay_spark_runtime.arrow.error_column import refuse_not_null
 from forebay_spark_runtime.arrow.input_types import check_carried, check_readable, schema_of
 from forebay_spark_runtime.driver import query_listener, stored_operators
 from forebay_spark_runtime.driver import session as sessions
@@ -26,14 +27,14 @@ from forebay_spark_runtime.waiting.arrow_out import ERROR_DDL
 from forebay_spark_runtime.waiting.carry_job import CarryJob
 from forebay_spark_runtime.waiting.carry_plan import check_pending, columns_of, routed_to_subtasks
 from forebay_spark_runtime.waiting.options import (
-    ERROR_COLUMN,
     WaitFunction,
     WaitOptions,
     takes_options,
 )
 from forebay_spark_runtime.waiting.reports import WaitMetrics, log_sink
-from forebay_spark_runtime.waiting.spec import COLUMN, WaitSpec, checked, pickled
+from forebay_spark_runtime.waiting.spec import WaitSpec, checked, pickled
 from forebay_spark_runtime.waiting.task import WaitJob
+from forebay_state_api.engine.arguments import COLUMN, checked_error_column
 from forebay_state_api.errors import ConfigurationError
 
 _PARTITION: Final = f"{Hidden.PREFIX}partition"
@@ -138,22 +139,15 @@ def _wait(
 
 def _answers(session: SparkSession, output: str | StructType, spec: WaitSpec) -> OutputSchema:
     answers = output_schema(session, output, spec.name)
-    strict = [field.name for field in answers.spark if not field.nullable]
-    if strict and spec.on_error == COLUMN:
-        raise ConfigurationError(
-            f'{spec.name}: with on_error="column" the answer of a failed row is null; declare '
-            f"{', '.join(strict)} without NOT NULL"
-        )
+    if spec.on_error == COLUMN:
+        refuse_not_null(answers.spark, spec.name)
     return answers
 
 
 def _schema(df: DataFrame, answers: OutputSchema, spec: WaitSpec, error_column: Any) -> StructType:
     """Return the columns of the input, the answers and the error; refuse a name that is taken."""
     fields = list(answers.spark)
-    if not isinstance(error_column, str) or not error_column:
-        raise ConfigurationError(f"{spec.name}: error_column is a name, not {error_column!r}")
-    if error_column != ERROR_COLUMN and spec.on_error != COLUMN:
-        raise ConfigurationError(f'{spec.name}: error_column= goes with on_error="column"')
+    checked_error_column(error_column, spec.on_error, spec.name)
     if spec.on_error == COLUMN:
         error = output_schema(df.sparkSession, f"e {ERROR_DDL}", spec.name).spark[0]
         fields.append(StructField(error_column, error.dataType, nullable=True))

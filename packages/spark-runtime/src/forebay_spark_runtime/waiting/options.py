@@ -12,7 +12,7 @@ import inspect
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Any, Final, Literal, ParamSpec, Protocol, TypeAlias, cast
+from typing import Any, Literal, ParamSpec, Protocol, TypeAlias, cast
 
 import attrs
 from pyspark.sql import DataFrame
@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from forebay_spark_runtime.waiting.arguments import Batch, Duration, Rate, Retry
 from forebay_spark_runtime.waiting.reports import WaitMetrics
+from forebay_state_api.engine.arguments import ERROR_COLUMN
 
 P = ParamSpec("P")
 
@@ -27,9 +28,6 @@ _TakesObject: TypeAlias = Callable[[DataFrame, Any, str | StructType, Any], Data
 
 WaitFunction: TypeAlias = Callable[[Any, Any], Any]
 """``fn(row, client)``, or ``fn(rows, client)`` with ``batch=``; plain or ``async def``."""
-
-ERROR_COLUMN: Final = "error"
-"""The default name of the error column."""
 
 
 @attrs.frozen(kw_only=True)

@@ -18,6 +18,7 @@ from forebay_spark_runtime.waiting.arguments import Batch, Rate, Retry, seconds,
 from forebay_spark_runtime.waiting.caller import CallPolicy
 from forebay_spark_runtime.waiting.options import WaitOptions
 from forebay_state_api.engine import pickling
+from forebay_state_api.engine.arguments import COLUMN, FAIL
 from forebay_state_api.engine.record_methods import function_name
 from forebay_state_api.errors import ConfigurationError
 
@@ -25,9 +26,6 @@ LEAST_BUFFER: Final = 10_000
 """The default ``buffer`` is at least this number of answers, …"""
 BUFFER_PER_CALL: Final = 100
 """… and at least this number for each call of the capacity."""
-
-COLUMN: Final = "column"
-FAIL: Final = "fail"
 
 
 @attrs.frozen(kw_only=True)

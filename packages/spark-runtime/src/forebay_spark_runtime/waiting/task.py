@@ -35,9 +35,10 @@ from forebay_spark_runtime.waiting.input_reader import InputReader
 from forebay_spark_runtime.waiting.process_loop import process_loop
 from forebay_spark_runtime.waiting.reports import TaskReport
 from forebay_spark_runtime.waiting.resources import CLOSING_S, KeptClient, process_clients
-from forebay_spark_runtime.waiting.spec import COLUMN, FAIL, WaitSpec
+from forebay_spark_runtime.waiting.spec import WaitSpec
 from forebay_spark_runtime.waiting.threads import ThreadedFunction
 from forebay_spark_runtime.worker_process.task_errors import ready_for_spark
+from forebay_state_api.engine.arguments import COLUMN, FAIL
 from forebay_state_api.engine.pickling import unpickled
 
 _log = logging.getLogger(__name__)

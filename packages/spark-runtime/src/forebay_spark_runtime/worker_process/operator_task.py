@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.contract.compaction_service import CompactionService
     from forebay_state_api.contract.object_storage import ObjectStorage
+    from forebay_state_api.engine.failed_record import ErrorRows
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ class OperatorTask:
         key_codec: ValueCodec,
         now_us: int,
         lateness_us: Sequence[int] | None = None,
+        error_rows: ErrorRows | None = None,
     ) -> Subtask:
         """Return the subtask, not yet begun.
 
@@ -49,6 +51,7 @@ class OperatorTask:
         :param key_codec: the codec of keys.
         :param now_us: the micro-batch's time, in µs since the epoch.
         :param lateness_us: the allowed lateness of each input; ``None`` without event time.
+        :param error_rows: what becomes of failed records; ``None``: they fail the micro-batch.
         """
         options, task = self._options, self._task
         settings = options.settings
@@ -69,6 +72,7 @@ class OperatorTask:
             compaction=None if self._versions is None else self._compaction(),
             operator="" if task.query is None else operator_folder(task.query, options.uid),
             lateness_us=lateness_us,
+            error_rows=error_rows,
         )
 
     def commit(self, subtask: Subtask) -> None:

@@ -7,12 +7,19 @@ from typing import Any, Final
 
 import attrs
 
+from forebay_state_api.engine.failed_record import DEFAULT_ERROR_LIMIT
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.settings import Setting
 from forebay_state_api.versions import RestoreFrom
 from forebay_state_api.versions.layout import escaped
 
 MAX_PARALLELISM: Final = 32_768
+COLUMN: Final = "column"
+"""``on_error``: a failed row is given out, with its error in a column."""
+FAIL: Final = "fail"
+"""``on_error``: a failed row fails the micro-batch."""
+ERROR_COLUMN: Final = "error"
+"""The default name of the column for errors."""
 
 
 def checked_flag(given: object, name: str, uid: object) -> bool:
@@ -79,6 +86,34 @@ def checked_parallelism(given: object, max_parallelism: int, uid: str) -> int:
 def is_count(value: object) -> bool:
     """Return whether this is a whole number, at least 1."""
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def checked_error_column(given: Any, on_error: object, who: str) -> str:
+    """Return the name of the column for errors, checked."""
+    if not isinstance(given, str) or not given:
+        raise ConfigurationError(f"{who}: error_column is a name, not {given!r}")
+    if given != ERROR_COLUMN and on_error != COLUMN:
+        raise ConfigurationError(f'{who}: error_column= goes with on_error="column"')
+    return given
+
+
+def checked_error_limit(on_error: object, error_limit: object, uid: str) -> int | None:
+    """Return the failed records that a subtask accepts; ``None`` for ``on_error="fail"``."""
+    if on_error not in (FAIL, COLUMN):
+        raise ConfigurationError(
+            f'operator {uid!r}: on_error is "fail" or "column", not {on_error!r}'
+        )
+    if on_error == FAIL:
+        if error_limit is not None:
+            raise ConfigurationError(f'operator {uid!r}: error_limit= goes with on_error="column"')
+        return None
+    if error_limit is None:
+        return DEFAULT_ERROR_LIMIT
+    if not isinstance(error_limit, int) or isinstance(error_limit, bool) or error_limit < 0:
+        raise ConfigurationError(
+            f"operator {uid!r}: error_limit is a number of records, from 0, not {error_limit!r}"
+        )
+    return error_limit
 
 
 def no_event_time(uid: str) -> ConfigurationError:

@@ -15,6 +15,10 @@ from pathlib import Path
 from typing import Any, Final, Protocol, Self, cast
 
 from forebay_state_api.engine.arguments import (
+    ERROR_COLUMN,
+    FAIL,
+    checked_error_column,
+    checked_error_limit,
     checked_lateness,
     checked_max_parallelism,
     checked_parallelism,
@@ -22,6 +26,7 @@ from forebay_state_api.engine.arguments import (
     checked_uid,
     no_event_time,
 )
+from forebay_state_api.engine.failed_record import ErrorRows, FailedRecord
 from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.engine.operator_state.read import OperatorDescriptor, read_operator_state
 from forebay_state_api.engine.pickling import pickled_function
@@ -96,6 +101,10 @@ class FunctionHarness:
         micro-batch has neither read nor written yet is answered late, in an order that depends on
         the seed: records of several keys overlap, and callbacks run as on slow storage. A seed
         always gives the same run.
+    :param on_error: as for ``keyed``. With ``"column"`` a failed record becomes a `FailedRecord`
+        among the emitted rows, and with ``schema`` a row whose last field is the error.
+    :param error_column: the name of that field; default: ``"error"``.
+    :param error_limit: as for ``keyed``.
 
     The other arguments are settings with the same names; see ``forebay config``. Raises
     `ConfigurationError` for invalid arguments, as ``keyed`` does.
@@ -129,9 +138,16 @@ class FunctionHarness:
         read_ahead: bool | None = None,
         drain_timeout: float | str | None = None,
         late_answers: int | None = None,
+        on_error: str = FAIL,
+        error_column: str = ERROR_COLUMN,
+        error_limit: int | None = None,
     ) -> None:
         self._uid = uid = checked_uid(uid)
         self._schema = schema
+        self._error_limit = checked_error_limit(on_error, error_limit, uid)
+        self._error_column = checked_error_column(error_column, on_error, f"operator {uid!r}")
+        if error_column != ERROR_COLUMN and schema is None:
+            raise ConfigurationError(f"operator {uid!r}: error_column= goes with schema=")
         found = plugins().backend(backend)
         if late_answers is not None:
             found = late_backend(found, late_answers)
@@ -339,6 +355,8 @@ class FunctionHarness:
         self._function_name = function_name(fn)
         self._check: Callable[[list[Any]], list[Any]]
         self._check = list if self._schema is None else self._schema_check(self._schema)
+        if self._error_limit is not None:
+            self._job.error_rows = ErrorRows(self._error_limit, self._fits)
         self._job.restart(parallelism=parallelism, same_process=True)
 
     def _pickle(self, fn: Any) -> bytes:
@@ -358,9 +376,13 @@ class FunctionHarness:
             "from forebay_spark_runtime.testing (pip install forebay-spark-runtime)"
         )
 
+    def _fits(self, rows: list[Any]) -> None:
+        """Raise `OutputSchemaError` if one of a record's rows is none, or does not fit."""
+        check_rows([row for row in rows if not _is_failed(row)], self._function_name)
+
     def _given_out(self, rows: list[Any]) -> list[Any]:
         rows = self._check(rows)
-        check_rows(rows, self._function_name)
+        check_rows([row for row in rows if not _is_failed(row)], self._function_name)
         return rows
 
     def _newest(self) -> int:
@@ -373,6 +395,10 @@ class FunctionHarness:
         if self.version == 0 and self._job.restore is not None:
             return Stored.source_of(self._storage, self._job.restore, self._uid)
         return Stored(storage=self._storage, uid=self._uid, version=self.version)
+
+
+def _is_failed(row: Any) -> bool:
+    return isinstance(row, FailedRecord)
 
 
 def _lateness(event_time: Any, allowed_lateness: Any, uid: str) -> timedelta:
