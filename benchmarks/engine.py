@@ -9,6 +9,8 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -18,12 +20,18 @@ from benchmarks.data import Event, rows_in_memory
 from benchmarks.engine_drive import EngineDrive
 from benchmarks.functions import CountChained, CountCoroutine, CountSync
 from benchmarks.report import Line, benchmark
+from forebay_state_api.engine.failed_record import ErrorRows
 
 KEYS: Final = (100_000, 1_000)
 ROWS: Final = 83_334
 """Rows of one micro-batch, as on Spark."""
 BOUNDS: Final = {"sync": 2.5, "coroutine": 4.0, "chained": 12.0}
 """Form of the function → the largest allowed multiple of the bare loop's time."""
+
+
+ALONE: Final = 1.12
+"""The largest allowed multiple of a form's own time with ``on_error="column"``."""
+FUNCTIONS: Final = {"sync": CountSync, "coroutine": CountCoroutine, "chained": CountChained}
 
 
 @attrs.frozen
@@ -56,56 +64,72 @@ def bare_loop() -> Drive:
 
 
 def seconds(drive: Drive, batches: Sequence[RowBatch]) -> float:
-    """Run all batches; the output of each is dropped when the next batch is done."""
-    started = time.perf_counter()
+    """Return the CPU time of all batches; the output of each is dropped when the next is done."""
+    started = time.process_time()
     for batch in batches:
         drive(batch)
-    return time.perf_counter() - started
+    return time.process_time() - started
 
 
 def compare(keys: int, pairs: int, count: int) -> list[Line]:
     """Time the bare loop and all forms in turn, over warm state."""
     rows = rows_in_memory(keys, ROWS * count)
-    took: dict[str, list[float]] = {"bare": [], **{form: [] for form in BOUNDS}}
-    with (
-        EngineDrive(CountSync(), "memory://bench-sync") as sync,
-        EngineDrive(CountCoroutine(), "memory://bench-coroutine") as coroutine,
-        EngineDrive(CountChained(), "memory://bench-chained") as chained,
-    ):
+    with ExitStack() as opened:
+        engines = {}
+        for form, function in FUNCTIONS.items():
+            for name, error_rows in ((form, None), (f"{form} alone", ErrorRows())):
+                drive = EngineDrive(function(), f"memory://bench-{name}", error_rows=error_rows)
+                engines[name] = opened.enter_context(drive)
         parts = [rows[start : start + ROWS] for start in range(0, len(rows), ROWS)]
-        batches = [RowBatch(part, *sync.columns_of(part)) for part in parts]
-        drives = {
-            "bare": bare_loop(),
-            "sync": lambda batch: sync(batch.rows, batch.keys, batch.groups),
-            "coroutine": lambda batch: coroutine(batch.rows, batch.keys, batch.groups),
-            "chained": lambda batch: chained(batch.rows, batch.keys, batch.groups),
-        }
+        batches = [RowBatch(part, *engines["sync"].columns_of(part)) for part in parts]
+        drives: dict[str, Drive] = {"bare": bare_loop()}
+        drives |= {name: partial(_drive, engine) for name, engine in engines.items()}
+        took: dict[str, list[float]] = {name: [] for name in drives}
         _warm_and_check(drives, batches)
         for _ in range(pairs):
-            for form, drive in drives.items():
-                took[form].append(seconds(drive, batches))
-    return [_line(keys, form, took, len(rows)) for form in BOUNDS]
+            for name, drive in drives.items():
+                took[name].append(seconds(drive, batches))
+    lines = [_line(keys, form, took, len(rows)) for form in BOUNDS]
+    return lines + [_line_alone(keys, form, took, len(rows)) for form in BOUNDS]
+
+
+def _drive(engine: EngineDrive, batch: RowBatch) -> list[Any]:
+    return engine(batch.rows, batch.keys, batch.groups)
 
 
 def _warm_and_check(drives: Mapping[str, Drive], batches: Sequence[RowBatch]) -> None:
     """Run all forms on the same rows, so that every key exists, and compare their output."""
     for batch in batches:
         expected = sorted(drives["bare"](batch))
-        for form in BOUNDS:
+        for form in drives.keys() - {"bare"}:
             if sorted(map(tuple, drives[form](batch))) != expected:
                 raise click.ClickException(f"{form} and the bare loop disagree")
 
 
-def _line(keys: int, form: str, took: Mapping[str, Sequence[float]], rows: int) -> Line:
-    def per_row_us(name: str) -> float:
-        return statistics.median(took[name]) / rows * 1e6
+def _line_alone(keys: int, form: str, took: Mapping[str, Sequence[float]], rows: int) -> Line:
+    pairs = zip(took[f"{form} alone"], took[form], strict=True)
+    alone, together = (_per_row_us(took[name], rows) for name in (f"{form} alone", form))
+    return Line(
+        what=f'engine alone, {keys:,} keys: {form} with on_error="column" ÷ without, time',
+        values=[ours / without for ours, without in pairs],
+        bound=ALONE,
+        at_least=False,
+        detail=f"{alone:.2f} / {together:.2f} µs a record",
+    )
 
+
+def _per_row_us(took: Sequence[float], rows: int) -> float:
+    return statistics.median(took) / rows * 1e6
+
+
+def _line(keys: int, form: str, took: Mapping[str, Sequence[float]], rows: int) -> Line:
+    ours, bare = (_per_row_us(took[name], rows) for name in (form, "bare"))
     return Line(
         what=f"engine alone, {keys:,} keys: {form} ÷ bare loop, time",
-        values=[ours / bare for ours, bare in zip(took[form], took["bare"], strict=True)],
+        values=[mine / its for mine, its in zip(took[form], took["bare"], strict=True)],
         bound=BOUNDS[form],
         at_least=False,
-        detail=f"{per_row_us(form):.2f} / {per_row_us('bare'):.2f} µs a record",
+        detail=f"{ours:.2f} / {bare:.2f} µs a record",
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final, Self
 
 from benchmarks.data import Event
 from forebay_backend_heap import HeapBackend
+from forebay_state_api.engine.failed_record import ErrorRows
 from forebay_state_api.keys import key_group_of
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import KeyedJob
@@ -18,12 +19,24 @@ MAX_PARALLELISM: Final = 128
 class EngineDrive:
     """Runs one function in one subtask, one micro-batch of rows at a time.
 
-    ``url`` is the state directory, in which ``versions`` versions have been committed.
+    ``url`` is the state directory, in which ``versions`` versions have been committed. With
+    ``error_rows`` records fail alone.
     """
 
-    def __init__(self, function: Any, url: str, versions: int = 0) -> None:
+    def __init__(
+        self,
+        function: Any,
+        url: str,
+        versions: int = 0,
+        *,
+        error_rows: ErrorRows | None = None,
+    ) -> None:
         job = KeyedJob(
-            HeapBackend, open_storage(url), max_parallelism=MAX_PARALLELISM, key_type=str
+            HeapBackend,
+            open_storage(url),
+            max_parallelism=MAX_PARALLELISM,
+            key_type=str,
+            error_rows=error_rows,
         )
         job.batch_id = versions
         self.subtask = job.subtask(function)

@@ -137,14 +137,21 @@ class Job:
     """Session settings that only this job has."""
 
 
-def _ours(form: str, output: str = OUTPUT) -> Callable[[DataFrame, Path], DataFrame]:
+def _ours(
+    form: str, output: str = OUTPUT, **arguments: Any
+) -> Callable[[DataFrame, Path], DataFrame]:
     def build(events: DataFrame, state_dir: Path) -> DataFrame:
         # Imported here, so that the peers' processes do not load our packages.
         from benchmarks import functions
         from forebay_spark_runtime import keyed
 
         stream = keyed(
-            events, "user", uid="bench", parallelism=PARTITIONS, state_dir=str(state_dir)
+            events,
+            "user",
+            uid="bench",
+            parallelism=PARTITIONS,
+            state_dir=str(state_dir),
+            **arguments,
         )
         return stream.process(getattr(functions, form)(), output)
 
@@ -182,6 +189,11 @@ JOBS: Final[Mapping[str, Job]] = {
     job.name: job
     for job in (
         Job(name="ours-sync", about="keyed, plain function", build=_ours("CountSync")),
+        Job(
+            name="ours-sync-on-error",
+            about='keyed, plain function, on_error="column"',
+            build=_ours("CountSync", on_error="column"),
+        ),
         Job(
             name="ours-sync-ttl",
             about="keyed, plain function, state with TTL",

@@ -25,6 +25,7 @@ from benchmarks.report import Line, Result, benchmark, table
 
 OURS: Final = ("ours-sync", "ours-coroutine")
 WITH_TTL: Final = "ours-sync-ttl"
+ON_ERROR: Final = "ours-sync-on-error"
 LSM: Final = "ours-lsm-sync"
 FOREIGN_LIMIT: Final = 0.25
 """Cores used by others above which a run is marked as disturbed."""
@@ -85,13 +86,14 @@ SCENARIOS: Final = (
     Scenario(
         name="83k-100k",
         dataset=Dataset(keys=100_000, rows_per_file=83_334, files=12),
-        jobs=("dict", *OURS, WITH_TTL, LSM, "jvmagg", "tws"),
+        jobs=("dict", *OURS, WITH_TTL, ON_ERROR, LSM, "jvmagg", "tws"),
         targets=(
             *_against_dict(0.70, 0.65),
             *_against("jvmagg", 1.2),
             *_against("tws", 15),
             Target(ours=LSM, peer="dict", ratio=0.5),
             Target(ours=WITH_TTL, peer="ours-sync", ratio=0.85),
+            Target(ours=ON_ERROR, peer="ours-sync", ratio=0.95),
         ),
         length=Length(files=12, skip=2),
         short={"tws": Length(files=4, skip=1)},
