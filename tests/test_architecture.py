@@ -52,6 +52,7 @@ SIBLINGS = {
 
 FOR_RUNTIMES = {
     "arguments",
+    "failed_record",
     "identity",
     "pickling",
     "prefetch",

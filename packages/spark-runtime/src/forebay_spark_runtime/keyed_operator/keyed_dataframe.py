@@ -362,7 +362,7 @@ def keyed(
     :param allow_non_restored: whether ``restore_from`` may leave behind states that the function
         does not declare. Default: ``False``.
     :param on_error: the action for a record or timer whose function fails. ``"fail"`` fails the
-        micro-batch; ``"column"`` undoes what the record changed and gives out a row for it, whose
+        micro-batch; ``"column"`` undoes what the record changed and emits a row for it, whose
         other columns are null. Default: ``"fail"``.
     :param error_column: name of the struct for errors; only with ``on_error="column"``. Default:
         ``"error"``.

@@ -15,7 +15,7 @@ from forebay_state_api.versions.layout import escaped
 
 MAX_PARALLELISM: Final = 32_768
 COLUMN: Final = "column"
-"""``on_error``: a failed row is given out, with its error in a column."""
+"""``on_error``: a failed row is emitted, with its error in a column."""
 FAIL: Final = "fail"
 """``on_error``: a failed row fails the micro-batch."""
 ERROR_COLUMN: Final = "error"

@@ -85,7 +85,7 @@ class Record:
         self.driven: set[Any] | None = None
         """The coroutines of its callbacks, where records fail alone."""
         self.rows: list[Any] = []
-        """Rows that it emitted; they are given out when it ends."""
+        """Rows that it emitted; the scheduler emits them when it ends."""
         self.failed = False
         """Whether it has failed alone: nothing of it runs any more."""
         self.row: Any = None

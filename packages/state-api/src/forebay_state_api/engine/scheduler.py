@@ -210,7 +210,7 @@ class Scheduler:
             del rows_out[mark:]
 
     def _finish(self, record: Record) -> None:
-        """Give out the record's rows, free the key and start the records that waited for it."""
+        """Emit the record's rows, free the key and start the records that waited for it."""
         if record.rows:
             self.rows_out[self.mark : self.mark] = record.rows
         del self.busy[record.key]

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from forebay_state_api.engine.failed_record import FailedRecord
 from forebay_state_api.testing.clock import ManualClock
 from forebay_state_api.testing.compaction import ImmediateCompaction
 from forebay_state_api.testing.harness import FunctionHarness
@@ -46,6 +47,7 @@ __all__ = [
     "ClockedStorage",
     "CountingStorage",
     "Crash",
+    "FailedRecord",
     "Fault",
     "FaultKind",
     "FaultyStorage",

@@ -154,11 +154,11 @@ class FailureTests(BackendSubject):
             cells: dict[str, dict[Any, Any]] = {key: no_cells() for key in KEYS}
             for programs, is_async in batches:
                 rows = [(key, n, program) for n, (key, program) in enumerate(programs)]
-                given_out = job.run(_Collecting.of(is_async=is_async), rows)
+                emitted = job.run(_Emitting.of(is_async=is_async), rows)
                 failed = {number for key, number, one in rows if fails(cells[key], one)}
-                found = {number for number in given_out if isinstance(number, int)}
+                found = {number for number in emitted if isinstance(number, int)}
                 assert found == {number for _, number, _ in rows} - failed
-                assert len(given_out) == len(rows)
+                assert len(emitted) == len(rows)
                 job.restart()
             for key, namespace in itertools.product(KEYS, NAMESPACES):
                 reads = (("v.value",), ("w.value",), ("r.get",), ("l.get",))
@@ -330,19 +330,19 @@ class _Alarms(KeyedProcessFunction[Any, Any, Any]):
         yield ctx.current_key, second
 
 
-class _Collecting(ProgramFunction):
+class _Emitting(ProgramFunction):
     """Carries out programs; emits their numbers."""
 
     @staticmethod
     def of(*, is_async: bool) -> Any:
-        return (_CollectingAsync if is_async else _Collecting)({})
+        return (_EmittingAsync if is_async else _Emitting)({})
 
     def process_element(self, row: Any, ctx: Any) -> Any:
         ctx.collect(row[1])
         return self.start(row, ctx)
 
 
-class _CollectingAsync(_Collecting):
+class _EmittingAsync(_Emitting):
     async def process_element(self, row: Any, ctx: Any) -> Any:
         ctx.collect(row[1])
         returned = self.start(row, ctx)
