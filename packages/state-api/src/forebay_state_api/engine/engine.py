@@ -121,20 +121,7 @@ class Engine:
         self.context = context
         self.now_us = now_us
         self.settings = settings or EngineSettings()
-        limits: dict[str, Any] = {
-            "in_flight_limit": self.settings.in_flight_limit,
-            "batch_size": self.settings.batch_size,
-            "drain_timeout_s": self.settings.drain_timeout_s,
-        }
-        log: Log | None = None
-        if error_rows is None:
-            self.scheduler = Scheduler(context, **limits)
-        else:
-            isolating = IsolatingScheduler(context, **limits, error_rows=error_rows)
-            isolating.method_of = lambda side: self._methods[side].name
-            isolating.forget_requests = self._forget_requests
-            log = isolating.journal.append
-            self.scheduler = isolating
+        self.scheduler, log = self._make_scheduler(error_rows)
         self._host = StateHost(
             context=context,
             scheduler=self.scheduler,
@@ -182,6 +169,20 @@ class Engine:
         context.collect = self.rows_out.append
         # Not a `Timers`: every use of it raises an explanatory error.
         context.timers = NoTimers(function_name(function))  # type: ignore[assignment]
+
+    def _make_scheduler(self, error_rows: ErrorRows | None) -> tuple[Scheduler, Log | None]:
+        """Return the scheduler, and what adds to its journal, if records fail alone."""
+        limits: dict[str, Any] = {
+            "in_flight_limit": self.settings.in_flight_limit,
+            "batch_size": self.settings.batch_size,
+            "drain_timeout_s": self.settings.drain_timeout_s,
+        }
+        if error_rows is None:
+            return Scheduler(self.context, **limits), None
+        scheduler = IsolatingScheduler(self.context, **limits, error_rows=error_rows)
+        scheduler.method_of = lambda side: self._methods[side].name
+        scheduler.forget_requests = self._forget_requests
+        return scheduler, scheduler.journal.append
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -552,7 +553,9 @@ class Engine:
 
     def fail(self, error: Exception) -> None:
         """Fail the running record, or the micro-batch, even if user code catches ``error``."""
-        if not self.scheduler.is_task_thread() or self.scheduler.note_failure(error):
+        if not self.scheduler.is_task_thread():
+            return
+        if self._phase is None and self.scheduler.note_failure(error):
             return
         if self._failure is None:
             if isinstance(error, ForebayError):

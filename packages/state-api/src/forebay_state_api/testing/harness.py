@@ -377,7 +377,7 @@ class FunctionHarness:
         )
 
     def _fits(self, rows: list[Any]) -> None:
-        """Raise `OutputSchemaError` if a record emitted something that is not a row, or does not fit."""
+        """Raise `OutputSchemaError` if a record emitted a row that does not fit."""
         check_rows([row for row in rows if not _is_failed(row)], self._function_name)
 
     def _given_out(self, rows: list[Any]) -> list[Any]:
