@@ -24,6 +24,12 @@ HERE = Path(__file__).parent
 _CLASSES = pytest.StashKey()
 KIT = "forebay_state_api.testing.conformance"
 SESSIONS = 2
+TOGETHER = {
+    "tests/spark/test_pipelines.py": "tests/spark/test_connect.py",
+    "tests/spark/test_ordered_wait_kills.py": "tests/spark/test_failures.py",
+    "tests/spark/test_timers_and_ttl_kills.py": "tests/spark/test_failures.py",
+}
+"""Files that share another JVM than the session's, and the file with which they run."""
 WITH_SPARK = (
     "tests/spark/",
     "tests/docs/",
@@ -87,19 +93,27 @@ class SparkClasses:
             f"-Dlog4j2.configurationFile={settings / 'log4j2.properties'}"
         )
         os.environ["JAVA_TOOL_OPTIONS"] = f"{self._options} -XX:SharedArchiveFile={self._archive}"
+        self._log = cache / "archive.log"
         self._job = None
 
     def archive(self):
         """Start making the archive in the background, unless it exists."""
         if not self._archive.exists():
-            self._job = subprocess.Popen(
-                [sys.executable, HERE / "jobs" / "archive_classes.py", self._archive],
-                env={**os.environ, "JAVA_TOOL_OPTIONS": self._options},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+            with self._log.open("wb") as log:
+                self._job = subprocess.Popen(
+                    [sys.executable, HERE / "jobs" / "archive_classes.py", self._archive],
+                    env={**os.environ, "JAVA_TOOL_OPTIONS": self._options},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+
+    def check(self):
+        """Warn if the archive could not be made: tests pass without it, but JVMs start slowly."""
+        if self._job is not None and self._job.poll():
+            said = self._log.read_text(errors="replace")[-4000:]
+            warnings.warn(f"the archive of Spark's classes was not made: {said}", stacklevel=1)
 
     def close(self):
         """Stop the processes that the archive needs."""
@@ -141,6 +155,10 @@ def pytest_xdist_make_scheduler(config, log):
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            file = super()._split_scope(nodeid)
+            return TOGETHER.get(file, file)
+
         def _assign_work_unit(self, node):
             if self.nodes.index(node) >= SESSIONS:
                 others = (file for file in self.workqueue if not file.startswith(WITH_SPARK))
@@ -192,6 +210,8 @@ def spark(request):
     session = _started(SparkSession.builder.appName("tests"), capture)
     yield session
     session.stop()
+    if classes := request.config.stash.get(_CLASSES, None):
+        classes.check()
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -26,14 +26,17 @@ def main():
             (folder / "input" / f"{number}.json").write_text("\n".join(rows))
         made = folder / archive.name
         options = f"{os.environ['JAVA_TOOL_OPTIONS']} -XX:ArchiveClassesAtExit={made}"
-        options = json.dumps({"master": "local[2]", "folder": name})
-        # The JVM writes it when it ends, after the driver; until then it holds the pipe open.
-        subprocess.run(
-            [sys.executable, str(Path(__file__).parent / "counting.py"), options],
+        # The JVM writes it when it ends, after the driver; until then it holds a pipe open.
+        done = subprocess.run(
+            [sys.executable, str(Path(__file__).parent / "driver.py")],
+            input=json.dumps({"job": "counting", "folder": name}),
             env={**os.environ, "JAVA_TOOL_OPTIONS": options},
-            stdout=subprocess.PIPE,
-            check=True,
+            capture_output=True,
+            text=True,
+            check=False,
         )
+        if done.stdout.strip() != "null" or not made.exists():
+            sys.exit(f"{done.stdout}\n{done.stderr}")
         made.replace(archive)
 
 

@@ -1,8 +1,10 @@
-"""Scenarios under Spark Connect, whose results are written to ``found.json``.
+"""A server of Spark Connect, and scenarios on it, whose results are written to ``found.json``.
 
 The scenarios of keyed functions are here, those of ordered waits in ``waiting_connected.py``. Its
 argument is an empty folder. Client and server are of one process tree; the server listens on
-loopback, with ``SPARK_TESTING`` set on a port that the system chooses.
+loopback, with ``SPARK_TESTING`` set on a port that the system chooses. The scenarios run when a
+line of input asks for them, and their end is said in a line of output. The first line of output is
+the server's address; the server ends with its input.
 """
 
 from __future__ import annotations
@@ -169,11 +171,7 @@ class Scenarios:
         return [tuple(row) for row in result.collect()]
 
 
-def main():
-    folder = Path(sys.argv[1])
-    # Workers cannot import the modules next to this file.
-    cloudpickle.register_pickle_by_value(waiting_connected)
-    spark = SparkSession.builder.remote("local[2]").getOrCreate()
+def run_scenarios(spark, folder):
     spark.conf.set("spark.forebay.state.dir", f"{folder}/state")
     found = {}
     for kind, made in (("keyed", Scenarios), ("waiting", waiting_connected.Scenarios)):
@@ -184,6 +182,20 @@ def main():
             found[kind][name] = getattr(scenarios, name)()
             sys.stderr.write(f"{kind} {name}: {time.monotonic() - started:.1f} s\n")
     (folder / "found.json").write_text(json.dumps(found))
+
+
+def main():
+    folder = Path(sys.argv[1])
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # the output of the JVM
+    # Workers cannot import the modules next to this file.
+    cloudpickle.register_pickle_by_value(waiting_connected)
+    builder = SparkSession.builder.remote("local[2]")
+    spark = builder.config("spark.sql.warehouse.dir", f"{folder}/warehouse").getOrCreate()
+    print(f"sc://{spark.client._builder.endpoint}", file=answers, flush=True)
+    for _ in sys.stdin:
+        run_scenarios(spark, folder)
+        print("done", file=answers, flush=True)
     spark.stop()
 
 

@@ -1,14 +1,11 @@
-"""A separate driver: counts rows of users from files into files, with failures on request.
+"""A job: counts rows of users from files of a `Stage` into files, with failures on request.
 
-Its one argument is a JSON object: the ``master``, the ``folder`` of a `Stage` and what else `run`
-takes. Ends when all input is counted.
+Ends when all input is counted.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import time
 from pathlib import Path
 
@@ -71,13 +68,3 @@ def run(folder, parallelism=2, trouble=None, gate=None, pause=0.0, **names):
     checkpoint = str(folder / names.get("checkpoint", "checkpoint"))
     query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     query.awaitTermination()
-
-
-def main():
-    options = json.loads(sys.argv[1])
-    SparkSession.builder.master(options.pop("master")).getOrCreate()
-    run(**options)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,17 +1,14 @@
 """Runs the Python code of pages, one after the other in one process, so that they share a session.
 
-Each line of its input names a file and an empty directory to run it in; each line of its output is
-JSON: the error, or null.
+Each line of its input names a file and an empty directory to run it in.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import runpy
-import sys
-import traceback
 
+from answering import answer
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -45,19 +42,6 @@ def spark_files(spark):
     return spark._jvm.org.apache.hadoop.fs.FileSystem.get(spark._jsc.hadoopConfiguration())
 
 
-def main():
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # the output of pages and of the JVM
-    StreamingQuery.awaitTermination = await_rows
-    for line in sys.stdin:
-        said = None
-        try:
-            run(*json.loads(line))
-        except BaseException:  # noqa: BLE001 - any error is the page's
-            said = traceback.format_exc()
-        answers.write(f"{json.dumps(said)}\n")
-        answers.flush()
-
-
 if __name__ == "__main__":
-    main()
+    StreamingQuery.awaitTermination = await_rows
+    answer(lambda asked: run(*asked))

@@ -1,14 +1,12 @@
-"""A separate driver: follows visits with timers of both kinds and with states that expire.
+"""A job: follows visits with timers of both kinds and with states that expire.
 
-Its one argument is a JSON object: the ``master``, the ``folder`` of a `Stage` and what else `run`
-takes. Ends when all input is processed.
+Ends when all input is processed.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-import sys
 import time
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -128,13 +126,3 @@ def run(folder, **options):
     writer = found.writeStream.format("json").option("path", str(folder / "output"))
     writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
     writer.trigger(availableNow=True).start().awaitTermination()
-
-
-def main():
-    options = json.loads(sys.argv[1])
-    SparkSession.builder.master(options.pop("master")).getOrCreate()
-    run(**options)
-
-
-if __name__ == "__main__":
-    main()

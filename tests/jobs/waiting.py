@@ -1,15 +1,12 @@
-"""A separate driver: calls a service for rows from files, and writes the answers to files.
+"""A job: calls the service at ``url`` for rows from files of a `Stage`, and writes the answers.
 
-Its one argument is a JSON object: the ``master``, the ``folder`` of a `Stage` and the ``url`` of
-the service. Ends when all rows have answers. With ``carry``, late rows are carried over; then it
-ends when as many rows as ``carry`` have been written, and adds input until then.
+Ends when all rows have answers. With ``carry``, late rows are carried over; then it ends when as
+many rows as ``carry`` have been written, and adds input until then.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import time
 from pathlib import Path
 
@@ -69,13 +66,3 @@ def run_until(spark, query, folder, rows):
         aside.write_text('{"id": -1}\n', encoding="utf-8")
         aside.rename(more)
     query.stop()
-
-
-def main():
-    options = json.loads(sys.argv[1])
-    SparkSession.builder.master(options.pop("master", "local[2]")).getOrCreate()
-    run(**options)
-
-
-if __name__ == "__main__":
-    main()

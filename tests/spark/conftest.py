@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -109,67 +110,146 @@ def http_service():
     cloudpickle.unregister_pickle_by_value(module)
 
 
+class ConnectServer:
+    """A server of Spark Connect in a separate process tree, and the scenarios that it runs."""
+
+    token = "token of the tests"
+
+    def __init__(self, folder):
+        self.folder = folder
+        self._log = folder / "log"
+        with self._log.open("wb") as out:
+            self._process = subprocess.Popen(
+                [sys.executable, str(JOBS / "connected.py"), str(folder)],
+                env={**os.environ, "SPARK_TESTING": "1", **self._access},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=out,
+                text=True,
+            )
+        self.address = self._answer()
+
+    @property
+    def _access(self):
+        return {"SPARK_CONNECT_AUTHENTICATE_TOKEN": self.token}
+
+    @property
+    def environment(self):
+        """The variables with which ``getOrCreate()`` of another process uses this server."""
+        return {"SPARK_REMOTE": self.address, **self._access}
+
+    def results(self):
+        """Run the scenarios; return their results."""
+        self._process.stdin.write("run\n")
+        self._process.stdin.flush()
+        assert self._answer() == "done"
+        return json.loads((self.folder / "found.json").read_text())
+
+    def close(self):
+        with self._process:  # closes its input, which ends it
+            pass
+
+    def _answer(self):
+        said = self._process.stdout.readline().strip()
+        assert said, self._log.read_text(errors="replace")[-8000:]
+        return said
+
+
 @pytest.fixture(scope="session")
-def run_connected(tmp_path_factory):
-    """Run a job under Spark Connect, in a separate process tree; return its results."""
-
-    def run(job):
-        pytest.importorskip("grpc", reason="the extra [connect] brings it")
-        folder = tmp_path_factory.mktemp("connect")
-        done = subprocess.run(
-            [sys.executable, str(job), str(folder)],
-            env={**os.environ, "SPARK_TESTING": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=280,
-        )
-        assert done.returncode == 0, done.stderr[-8000:]
-        return json.loads((folder / "found.json").read_text())
-
-    return run
+def connect_server(tmp_path_factory):
+    pytest.importorskip("grpc", reason="the extra [connect] brings it")
+    server = ConnectServer(tmp_path_factory.mktemp("connect"))
+    yield server
+    server.close()
 
 
 class Driver:
-    """A separate driver process with its JVM and workers."""
+    """A separate driver process with its JVM and workers, which runs ``tests/jobs/driver.py``."""
 
-    def __init__(self, stage, *, job="counting", master="local[2]", **options):
-        log = (stage.folder / "driver.log").open("ab")
-        argument = json.dumps({"master": master, "folder": str(stage.folder), **options})
-        self.process = subprocess.Popen(
-            [sys.executable, str(JOBS / f"{job}.py"), argument],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        self._log = Path(log.name)
-        log.close()
+    def __init__(self, folder):
+        self._log = folder / "driver.log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, str(JOBS / "driver.py")],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+        self._answers = ThreadPoolExecutor(1)
+        self._answer = None
+
+    def start(self, asked):
+        """Start a job; the previous one has ended."""
+        self._process.stdin.write(json.dumps(asked) + "\n")
+        self._process.stdin.flush()
+        self._answer = self._answers.submit(self._process.stdout.readline)
 
     @property
     def is_running(self):
-        return self.process.poll() is None
+        """Whether the job has not ended."""
+        return not self._answer.done()
+
+    def end(self):
+        """Wait for the end of the job; return its error, or None."""
+        answer = self._answer.result(180)
+        assert answer, self.log
+        return json.loads(answer)
+
+    @property
+    def is_killed(self):
+        return self._process.poll() is not None
 
     def kill(self):
         """Kill all processes of the driver's own session at once."""
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self.close()
 
-    def end(self):
-        """Wait for the end; return the exit code."""
-        return self.process.wait(180)
+    def close(self):
+        with self._process:  # closes its input, which ends it
+            self._answers.shutdown()
 
     @property
     def log(self):
         return self._log.read_text(errors="replace")
 
 
+class Drivers:
+    """Separate drivers, one at a time: one that was not killed runs the next job too."""
+
+    def __init__(self, new_folder):
+        self._new_folder = new_folder
+        self._driver = None
+
+    def start(self, **asked):
+        if self._driver is None or self._driver.is_killed:
+            self._driver = Driver(self._new_folder("driver"))
+        self._driver.start(asked)
+        return self._driver
+
+    def close(self):
+        if self._driver is not None and not self._driver.is_killed:
+            self._driver.close()
+
+
+@pytest.fixture(scope="session")
+def drivers(tmp_path_factory):
+    drivers = Drivers(tmp_path_factory.mktemp)
+    yield drivers
+    drivers.close()
+
+
 @pytest.fixture
-def drive(stage):
-    """Return a function that starts drivers of a job in ``tests/jobs``; they end with the test."""
+def drive(stage, drivers):
+    """Return a function that starts a job of ``tests/jobs`` in a separate driver.
+
+    A driver whose job has not ended with the test is killed.
+    """
     started = []
 
-    def start(**options):
-        started.append(Driver(stage, **options))
+    def start(*, job="counting", **options):
+        started.append(drivers.start(job=job, folder=str(stage.folder), **options))
         return started[-1]
 
     yield start
@@ -242,17 +322,19 @@ class Kills:
     def _kill_in_a_version(self, query, versions):
         """Kill all workers at a random moment while one of these versions is being made.
 
-        Returns whether an attempt was lost: the caller tries again if the kill came too late.
+        A kill that came too late is followed by a quicker one. Returns whether an attempt was lost.
         """
         dead = self._uncommitted(versions)
+        longest_s = 0.1
         while query.isActive:
             if not self._uncommitted(versions) - dead:
                 time.sleep(0.005)
                 continue
-            time.sleep(self._chance.uniform(0, 0.1))
+            time.sleep(self._chance.uniform(0, longest_s))
             end(workers(self._stage.spark._jvm))
             if self._uncommitted(versions) - dead:
                 return True
+            longest_s /= 2
         return False
 
     def _uncommitted(self, versions):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pyspark
 import pytest
 
@@ -15,12 +13,10 @@ pytestmark = [
     ),
 ]
 
-JOB = Path(__file__).parents[1] / "jobs" / "connected.py"
-
 
 @pytest.fixture(scope="module")
-def everything(run_connected):
-    return run_connected(JOB)
+def everything(connect_server):
+    return connect_server.results()
 
 
 @pytest.fixture(scope="module")

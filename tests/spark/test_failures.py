@@ -79,7 +79,7 @@ class Slow(KeyedProcessFunction):
         self.n = context.get_state(ValueStateDescriptor("n", int, default=0))
 
     def process_element(self, row, ctx):
-        time.sleep(0.01)
+        time.sleep(0.02)
         self.n.update(self.n.value() + 1)
         yield row.user, self.n.value()
 
@@ -102,38 +102,15 @@ def test_workers_killed_again_and_again(stage, kills):
 
 
 def test_a_task_that_fails_is_run_again_in_place(stage, drive):
-    """With ``local[2,4]`` neither an exception nor the end of the worker ends the query."""
+    """If Spark may try a task again, neither an exception nor a worker's end ends the query."""
     everybody(stage, 5)
     trouble = {"1": "raise", "3": "exit"}
-    driver = drive(trouble=trouble, master="local[2,4]")
-    assert driver.end() == 0, driver.log
+    assert drive(trouble=trouble).end() is None
     assert stage.rows(SCHEMA) == all_counts(5)
     attempts = {version: len(names) for version, names in stage.manifests().items()}
     assert attempts == dict.fromkeys((1, 2, 3, 4, 5), 2)
     markers = list(stage.operators()["counts"].glob("versions/*/*/marker-*"))
     assert len(markers) > 10  # including those of failed attempts
-
-
-def kill_drivers(stage, drive, job, kills, restarts, batches):
-    everybody(stage, batches)
-
-    def start(turn):
-        return drive(parallelism=1 + turn % 3, pause=0.005)
-
-    kills("counts").drivers(start, restarts=restarts, batches=batches)
-    job("counting").run(stage.folder, parallelism=2)
-    assert stage.rows(SCHEMA) == all_counts(batches)
-
-
-@pytest.mark.timeout(300)
-def test_a_driver_killed_at_a_random_moment(stage, drive, job, kills):
-    """Start with another parallelism each time; a JVM takes long to start."""
-    kill_drivers(stage, drive, job, kills, 1, batches=6)
-
-
-@pytest.mark.soak
-def test_drivers_killed_again_and_again(stage, drive, job, kills):
-    kill_drivers(stage, drive, job, kills, SOAK_RESTARTS, batches=45)
 
 
 class Count(KeyedProcessFunction):
@@ -169,9 +146,31 @@ def test_two_drivers_of_one_checkpoint(stage, drive, kills):
     # Spark skips files that the sink's log names elsewhere, which the older driver wrote.
     assert stage.rows(SCHEMA, output=output) == sorted((u, n) for u in USERS for n in (3, 4))
     gate.touch()
-    assert older.end() != 0
-    assert "FencedError" in older.log
-    assert "this query was started elsewhere, or its checkpoint was copied" in older.log
+    ended = older.end()
+    assert "FencedError" in ended
+    assert "this query was started elsewhere, or its checkpoint was copied" in ended
     everybody(stage, 1)
     stage.run(newer, checkpoint=copied, output=output)
     assert stage.rows(SCHEMA, output=output) == sorted((u, n) for u in USERS for n in (3, 4, 5))
+
+
+def kill_drivers(stage, drive, job, kills, restarts, batches):
+    everybody(stage, batches)
+
+    def start(turn):
+        return drive(parallelism=1 + turn % 3, pause=0.005)
+
+    kills("counts").drivers(start, restarts=restarts, batches=batches)
+    job("counting").run(stage.folder, parallelism=2)
+    assert stage.rows(SCHEMA) == all_counts(batches)
+
+
+@pytest.mark.timeout(300)
+def test_a_driver_killed_at_a_random_moment(stage, drive, job, kills):
+    """Start with another parallelism each time; a JVM takes long to start."""
+    kill_drivers(stage, drive, job, kills, 1, batches=6)
+
+
+@pytest.mark.soak
+def test_drivers_killed_again_and_again(stage, drive, job, kills):
+    kill_drivers(stage, drive, job, kills, SOAK_RESTARTS, batches=45)

@@ -1,16 +1,15 @@
-"""Workers and drivers killed during calls: in the end every row is in the sink once."""
+"""Workers and drivers killed during calls: in the end every row is in the sink once.
+
+The tests that kill workers come first: they share a driver with the first that kills a driver.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,6 @@ pytest.importorskip("aiohttp", reason="the job asks by aiohttp")
 
 pytestmark = pytest.mark.spark
 
-JOB = Path(__file__).parents[1] / "jobs" / "waiting.py"
 BATCHES, ROWS = 6, 40
 RESTARTS = 3
 ASKED = "id long, answer string"
@@ -30,38 +28,16 @@ def service(http_service):
     return http_service
 
 
-@pytest.fixture
-def drive(stage, service):
-    """Return a function that starts a driver in a separate session."""
+@pytest.fixture(autouse=True)
+def _rows(stage):
     (stage.folder / "pids").mkdir()
-    for batch in range(BATCHES):
-        stage.put(*[{"id": batch * ROWS + n} for n in range(ROWS)])
-    log = stage.folder / "driver.log"
-    started = []
-
-    def start(**options):
-        options = {"folder": str(stage.folder), "url": service.url(), **options}
-        with log.open("ab") as out:
-            process = subprocess.Popen(
-                [sys.executable, str(JOB), json.dumps(options)],
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    stage.put_ids(BATCHES, ROWS)
 
 
-def wait_for_calls(service, count, process):
-    deadline = time.monotonic() + 90
-    while len(service.calls) < count and process.poll() is None:
-        assert time.monotonic() < deadline
+def wait_for_calls(service, count, driver):
+    deadline = time.monotonic() + 120
+    while len(service.calls) < count and driver.is_running:
+        assert time.monotonic() < deadline, driver.log
         time.sleep(0.01)
 
 
@@ -92,29 +68,38 @@ def kill_driver(stage, service, drive, job, **options):
     count = random.Random(os.urandom(8)).randrange(5, 200)
     answered = service.delay_s
     service.delay_s = lambda row: 10.0 if len(service.calls) >= count else answered(row)
-    process = drive(**options)
-    wait_for_calls(service, count, process)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    driver = drive(job="waiting", url=service.url(), **options)
+    wait_for_calls(service, count, driver)
+    driver.kill()
     service.delay_s = answered
     job("waiting").run(stage.folder, service.url(), **options)
 
 
 def kill_workers(stage, service, drive, **options):
-    """Kill one driver's workers repeatedly; with ``local[2,8]`` Spark runs their tasks again."""
+    """Kill one driver's workers repeatedly; Spark runs their tasks again."""
     chance = random.Random(os.urandom(8))
-    process = drive(master="local[2,8]", **options)
+    driver = drive(job="waiting", url=service.url(), **options)
     for _ in range(RESTARTS):
-        wait_for_calls(service, len(service.calls) + chance.randrange(5, 60), process)
+        wait_for_calls(service, len(service.calls) + chance.randrange(5, 60), driver)
         for path in (stage.folder / "pids").iterdir():
             with contextlib.suppress(ProcessLookupError):  # it has ended by itself
                 os.kill(int(path.name), signal.SIGKILL)
             path.unlink()
-    return process
+    assert driver.end() is None
 
 
-def check_ended(stage, process):
-    assert process.wait(120) == 0, (stage.folder / "driver.log").read_text()[-8000:]
+@pytest.mark.timeout(300)
+def test_workers_killed_while_calls_are_out(stage, service, drive):
+    kill_workers(stage, service, drive)
+    check(stage, service)
+    assert len(service.calls) > BATCHES * ROWS
+
+
+@pytest.mark.timeout(300)
+def test_workers_killed_while_rows_are_carried_over(stage, service, drive):
+    service.delay_s = late_ones
+    kill_workers(stage, service, drive, carry=BATCHES * ROWS)
+    check_carried(stage, service)
 
 
 @pytest.mark.timeout(300)
@@ -125,22 +110,8 @@ def test_a_driver_killed_while_calls_are_out(stage, service, drive, job):
 
 
 @pytest.mark.timeout(300)
-def test_workers_killed_while_calls_are_out(stage, service, drive):
-    check_ended(stage, kill_workers(stage, service, drive))
-    check(stage, service)
-    assert len(service.calls) > BATCHES * ROWS
-
-
-@pytest.mark.timeout(300)
 def test_a_driver_killed_while_rows_are_carried_over(stage, service, drive, job):
     service.delay_s = late_ones
     kill_driver(stage, service, drive, job, carry=BATCHES * ROWS)
     check_carried(stage, service)
     assert len(service.calls) > BATCHES * ROWS
-
-
-@pytest.mark.timeout(300)
-def test_workers_killed_while_rows_are_carried_over(stage, service, drive):
-    service.delay_s = late_ones
-    check_ended(stage, kill_workers(stage, service, drive, carry=BATCHES * ROWS))
-    check_carried(stage, service)

@@ -1,4 +1,7 @@
-"""The pipeline of the how-to under Spark's declarative pipelines: two runs and a full refresh."""
+"""The pipeline of the how-to under Spark's declarative pipelines: two runs and a full refresh.
+
+The runs share the server of ``test_connect.py``. The page's own command starts two JVMs for each.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,7 @@ class Pipeline:
 
     def __init__(self, folder):
         self.folder = folder
+        self.warehouse = folder / "warehouse"
         spec, code = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
         (folder / "transformations").mkdir()
         self.write("spark-pipeline.yml", spec)
@@ -40,27 +44,32 @@ class Pipeline:
         lines = [json.dumps({"user": user}) for user in users]
         (self.folder / "in" / name).write_text("\n".join(lines), encoding="utf-8")
 
-    def run(self, *options):
-        conf = {
-            "spark.sql.catalogImplementation": "hive",
-            "spark.sql.warehouse.dir": f"{self.folder}/warehouse",
-            "spark.ui.enabled": "false",
-        }
-        given = [word for pair in conf.items() for word in ("--conf", "=".join(pair))]
-        words = [str(CLI), "run", "--spec", "spark-pipeline.yml", *options, *given]
-        env = {name: text for name, text in os.environ.items() if name != "PYSPARK_SUBMIT_ARGS"}
-        return subprocess.run(
-            words,
+    def start(self, words, env):
+        done = subprocess.run(
+            [*words, "--spec", "spark-pipeline.yml"],
             cwd=self.folder,
-            env={**env, "PYSPARK_PYTHON": sys.executable, "SPARK_HOME": str(PYSPARK)},
+            env=env,
             capture_output=True,
             text=True,
             check=False,
             timeout=250,
         )
+        assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+
+    def run_by_itself(self):
+        """Run the page's command, with a server of its own."""
+        conf = {
+            "spark.sql.catalogImplementation": "hive",
+            "spark.sql.warehouse.dir": str(self.warehouse),
+            "spark.ui.enabled": "false",
+        }
+        given = [word for pair in conf.items() for word in ("--conf", "=".join(pair))]
+        env = {name: text for name, text in os.environ.items() if name != "PYSPARK_SUBMIT_ARGS"}
+        env |= {"PYSPARK_PYTHON": sys.executable, "SPARK_HOME": str(PYSPARK)}
+        self.start([str(CLI), "run", *given], env)
 
     def rows(self, table):
-        files = (self.folder / "warehouse" / table).glob("*.parquet")
+        files = (self.warehouse / table).glob("*.parquet")
         return sorted(
             tuple(row.values()) for one in files for row in pq.read_table(one).to_pylist()
         )
@@ -84,24 +93,37 @@ INSIDE = """
 """
 
 
-@pytest.fixture(scope="module")
-def pipeline(tmp_path_factory):
-    """The second run has code in which a query function makes operators too."""
+class SharedServerPipeline(Pipeline):
+    """Runs what ``spark-pipelines`` runs, as a client of a server whose catalogue is kept."""
+
+    def __init__(self, folder, server):
+        super().__init__(folder)
+        self.server = server
+        self.warehouse = server.folder / "warehouse"
+
+    def run(self, *options):
+        words = [sys.executable, "-m", "pyspark.pipelines.cli", "run", *options]
+        self.start(words, os.environ | self.server.environment)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _pipelines():
     pytest.importorskip("grpc", reason="the extra [connect] brings it")
     if not CLI.exists():
         pytest.skip("pipelines come with Spark 4.1")
-    pipeline = Pipeline(tmp_path_factory.mktemp("pipeline"))
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory, connect_server):
+    """The first run, whose code makes operators in a query function too; later runs' does not."""
+    pipeline = SharedServerPipeline(tmp_path_factory.mktemp("pipeline"), connect_server)
     pipeline.arrive("1.json", "ann", "bob", "ann")
     path = "transformations/visits.py"
     code = (pipeline.folder / path).read_text(encoding="utf-8")
     pipeline.write(path, code.replace("    return counted\n", INSIDE))
-    succeeded(pipeline.run())
+    pipeline.run()
     pipeline.write(path, code)
     return pipeline
-
-
-def succeeded(done):
-    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
 
 
 def test_inside_a_query_function_the_error_says_what_to_do(pipeline):
@@ -115,14 +137,25 @@ def test_the_pipeline_of_the_page_goes_on_and_begins_again_when_refreshed(pipeli
     before = pipeline.states()
 
     pipeline.arrive("2.json", "ann")
-    succeeded(pipeline.run())
+    pipeline.run()
     assert pipeline.rows("visit_counts")[:3] == [("ann", 1), ("ann", 2), ("ann", 3)]
     assert pipeline.rows("names") == [("ann", "ANN")] * 3 + [("bob", "BOB")]
     assert pipeline.states() == before
 
-    succeeded(pipeline.run("--full-refresh-all"))
+    pipeline.run("--full-refresh-all")
     assert pipeline.rows("visit_counts") == [("ann", 1), ("ann", 2), ("ann", 3), ("bob", 1)]
     assert before < pipeline.states()
     checkpoints = (pipeline.folder / "storage").glob("_checkpoints/**/visit_counts/*/metadata")
     used = json.loads(max(checkpoints, key=lambda one: int(one.parent.name)).read_text())["id"]
     assert pipeline.states() - before == {used}
+
+
+@pytest.mark.slow
+def test_the_command_of_the_page_goes_on_where_it_was(tmp_path):
+    """Each run has a server of its own, and Hive keeps the catalogue, as on the page."""
+    pipeline = Pipeline(tmp_path)
+    for name in ("1.json", "2.json"):
+        pipeline.arrive(name, "ann", "bob")
+        pipeline.run_by_itself()
+    assert pipeline.rows("visit_counts") == [("ann", 1), ("ann", 2), ("bob", 1), ("bob", 2)]
+    assert pipeline.rows("names") == [("ann", "ANN")] * 2 + [("bob", "BOB")] * 2

@@ -36,7 +36,7 @@ MAX_PARALLELISM = 128
 PARALLELISMS = (1, 2, 3)
 START = datetime(2024, 5, 1, tzinfo=UTC)
 USERS = [f"user{n}" for n in range(20)]
-BATCHES, RESTARTS = 8, 2
+BATCHES, WORKER_RESTARTS, DRIVER_RESTARTS = 8, 2, 1
 SOAK_BATCHES, SOAK_RESTARTS = 60, 20
 PAUSE_S = 0.02
 EVENT, PROCESSING = "event_time", "processing_time"
@@ -317,13 +317,13 @@ def kill_drivers(stage, drive, kills, backend, restarts, batches):
 
 @both_backends
 def test_workers_killed_at_random_moments(stage, kills, backend):
-    kill_workers(stage, kills, backend, RESTARTS, BATCHES)
+    kill_workers(stage, kills, backend, WORKER_RESTARTS, BATCHES)
 
 
 @pytest.mark.timeout(300)
 def test_drivers_killed_at_random_moments(stage, drive, kills):
     """Uses lsm, which has more files; the soak tests also use heap."""
-    kill_drivers(stage, drive, kills, "lsm", RESTARTS, BATCHES)
+    kill_drivers(stage, drive, kills, "lsm", DRIVER_RESTARTS, BATCHES)
 
 
 @both_backends
