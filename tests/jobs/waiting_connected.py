@@ -19,7 +19,7 @@ async def key(row, client):
     return current_call().key
 
 
-def finish(writer, tries=3):
+def finish(writer, tries=8):
     """Run a query to its end.
 
     Spark waits ten seconds for a worker of ``foreachBatch``, and no setting changes that: on a busy

@@ -29,7 +29,7 @@ from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.storage.opening import open_storage
 
 ALL = KeyGroupRange(0, 127)
-PATIENCE_S = 30.0
+PATIENCE_S = 100.0
 QUICK = GatewayLimits(ping_every_s=0.05, stall_timeout_s=5.0)
 
 
