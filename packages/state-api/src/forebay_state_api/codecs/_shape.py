@@ -63,6 +63,8 @@ class TypeShape(abc.ABC):
     May raise `TypeError` for a value that cannot be a key."""
     original: Function | None = None
     """Address → value; ``None``: the address itself."""
+    rank: Function | None = None
+    """Address → what Python compares in its place, in types of ordered keys; ``None``: itself."""
 
     def test(self, subject: str, code: Code) -> str:
         """Return an expression that is true only if ``subject`` can be taken without converting.

@@ -183,6 +183,9 @@ class ValueCodec:
     original: Function | None
     """Address → value; ``None``: the address itself. It may return a different one of several equal
     values: 0.0 for -0.0, a datetime in UTC for one in another zone."""
+    rank: Function | None
+    """Address → what Python compares in its place; ``None``: the address itself. Of ordered keys,
+    whose packed bytes (`pack_one`) are in the same order."""
     _shape: TypeShape
     _layout: ByteLayout
     _stored_layout: ByteLayout
@@ -201,6 +204,7 @@ class ValueCodec:
             to_plain=None if shape.layout is SELF_DESCRIBING else shape.to_plain,
             address=shape.address,
             original=shape.original,
+            rank=shape.rank,
             shape=shape,
             layout=shape.layout,
             stored_layout=shape.layout,

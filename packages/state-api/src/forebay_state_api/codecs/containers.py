@@ -97,7 +97,7 @@ class TupleShape(TypeShape):
         """Describe tuples with exactly these elements."""
         self.description = {"type": "tuple", "elements": [e.description for e in elements]}
         self.classes = frozenset[type]().union(*[element.classes for element in elements])
-        self._elements = elements
+        self.elements = elements
         self.copy = by_position([e.copy for e in elements])
         self.to_plain = by_position([e.to_plain for e in elements])
         self.address = by_position([e.address for e in elements])
@@ -106,36 +106,36 @@ class TupleShape(TypeShape):
     @property
     def declaration(self) -> dict[str, Any]:
         """The description, with the elements' declarations."""
-        return {**self.description, "elements": [e.declaration for e in self._elements]}
+        return {**self.description, "elements": [e.declaration for e in self.elements]}
 
     def test(self, subject: str, code: Code) -> str:
         """Look at each element."""
-        tests = [e.test(f"{subject}[{i}]", code) for i, e in enumerate(self._elements)]
+        tests = [e.test(f"{subject}[{i}]", code) for i, e in enumerate(self.elements)]
         return " and ".join(
-            [f"type({subject}) is tuple", f"len({subject}) == {len(self._elements)}", *tests]
+            [f"type({subject}) is tuple", f"len({subject}) == {len(self.elements)}", *tests]
         )
 
     def convert(self, value: Any) -> tuple[Any, ...]:
         """Return a tuple of the converted elements."""
         if type(value) is not tuple:
             _refuse(self, value)
-        if len(value) != len(self._elements):
-            raise MisfitError("", f"a tuple of length {len(value)}, not {len(self._elements)}")
+        if len(value) != len(self.elements):
+            raise MisfitError("", f"a tuple of length {len(value)}, not {len(self.elements)}")
         return tuple(
             [
                 _part(e, v, f"[{i}]")
-                for i, (e, v) in enumerate(zip(self._elements, value, strict=True))
+                for i, (e, v) in enumerate(zip(self.elements, value, strict=True))
             ]
         )
 
     def reader(self, stored: Description) -> Function | None:
         """Accept tuples of as many elements, each of which can be read."""
         self.check_type(stored)
-        if len(stored["elements"]) != len(self._elements):
+        if len(stored["elements"]) != len(self.elements):
             raise UnreadableError(
-                f"{len(stored['elements'])} elements are stored, {len(self._elements)} declared"
+                f"{len(stored['elements'])} elements are stored, {len(self.elements)} declared"
             )
-        pairs = zip(self._elements, stored["elements"], strict=True)
+        pairs = zip(self.elements, stored["elements"], strict=True)
         return by_position([element.reader(of) for element, of in pairs])
 
 
