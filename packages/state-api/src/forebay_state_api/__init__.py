@@ -29,6 +29,7 @@ from forebay_state_api.job.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    SortedMapStateDescriptor,
     ValueStateDescriptor,
 )
 from forebay_state_api.job.functions import (
@@ -58,6 +59,7 @@ from forebay_state_api.job.states import (
     ListState,
     MapState,
     ReducingState,
+    SortedMapState,
     State,
     ValueState,
 )
@@ -118,6 +120,8 @@ __all__ = [
     "ReducingStateDescriptor",
     "RuntimeContext",
     "SnapshotContext",
+    "SortedMapState",
+    "SortedMapStateDescriptor",
     "State",
     "StateAccessError",
     "StateFuture",

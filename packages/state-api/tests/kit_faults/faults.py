@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 import msgpack
 
+from forebay_state_api.codecs.plain import dump_typed
 from forebay_state_api.contract.backend import Capability
 from forebay_state_api.contract.changes import ABSENT, Changes, ListChange, MapChange, Space
 from forebay_state_api.errors import ForebayError
@@ -24,6 +25,7 @@ from forebay_state_api.testing.conformance.kinds import KeysOfMapsTests, KindTes
 from forebay_state_api.testing.conformance.order import OrderTests
 from forebay_state_api.testing.conformance.replay import ReplayTests
 from forebay_state_api.testing.conformance.rescale import RescaleTests
+from forebay_state_api.testing.conformance.sorted_maps import SortedMapTests
 from forebay_state_api.testing.conformance.tables import CommitTests, TableTests
 from forebay_state_api.testing.conformance.ttl import TtlTests
 from forebay_state_api.testing.conformance.versions import (
@@ -189,6 +191,50 @@ class RemovesByPrefix(SqliteTable):
             for part, _ in self.database.parts(place):
                 if str(self.address(part)).startswith(str(gone)):
                     entries[self.address(part)] = ABSENT
+        super().change_map(namespace, key, MapChange(change.group, change.cleared, entries))
+
+
+@caught_by(SortedMapTests.test_the_order_is_pythons, "int")
+class OrderOfOtherBytes(SqliteTable):
+    def scan_range(self, namespace, group, key, part):
+        scan = super().scan_range(namespace, group, key, part)
+        scan.elements.sort(key=lambda entry: dump_typed(entry[0]), reverse=part.descending)
+        return scan
+
+
+@caught_by(TableTests.test_range_scans_come_in_order_and_in_pages)
+class IncludesTheStopOfRanges(SqliteTable):
+    def scan_range(self, namespace, group, key, part):
+        longer = part if part.high is None else attrs.evolve(part, high=part.high + 1)
+        return super().scan_range(namespace, group, key, longer)
+
+
+@caught_by(TableTests.test_range_scans_come_in_order_and_in_pages)
+class AscendsInEveryDirection(SqliteTable):
+    def scan_range(self, namespace, group, key, part):
+        return super().scan_range(namespace, group, key, attrs.evolve(part, descending=False))
+
+
+@caught_by(TableTests.test_range_scans_come_in_order_and_in_pages)
+class RangesMissTheLastWrites(SqliteTable):
+    def scan_range(self, namespace, group, key, part):
+        scan = super().scan_range(namespace, group, key, part)
+        stored = getattr(self, "before", {})
+        scan.elements = [entry for entry in scan.elements if entry[0] in stored]
+        return scan
+
+    def apply(self, changes):
+        of_all = [c.entries for maps in changes.maps.values() for c in maps.values()]
+        self.before = getattr(self, "now", {})
+        self.now = {**self.before, **{k: v for entries in of_all for k, v in entries.items()}}
+        super().apply(changes)
+
+
+@caught_by(SortedMapTests.test_a_removed_range_is_gone_at_once_and_for_good)
+class RemovesOnlyTheFirstOfEntriesRemoved(SqliteTable):
+    def change_map(self, namespace, key, change):
+        gone = [e for e, value in change.entries.items() if value is ABSENT]
+        entries = {e: v for e, v in change.entries.items() if e not in gone[1:]}
         super().change_map(namespace, key, MapChange(change.group, change.cleared, entries))
 
 

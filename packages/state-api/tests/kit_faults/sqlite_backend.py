@@ -25,11 +25,13 @@ from forebay_state_api.contract.backend import (
     StateBackend,
     Table,
     TableSpec,
+    packed_bounds,
 )
 from forebay_state_api.contract.changes import ABSENT, Changes, ListChange, MapChange, Shape, Space
 from forebay_state_api.contract.checksummed import read_sealed, seal
 from forebay_state_api.contract.expiry import Expiry
 from forebay_state_api.contract.files import CommittedState, StateFile
+from forebay_state_api.contract.key_range import KeyRange
 from forebay_state_api.contract.migration import reader_of
 from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import CorruptStateError
@@ -113,6 +115,13 @@ class Database:
     def parts(self, place: Sequence[Any]) -> list[Any]:
         where = "state = ? AND namespace = ? AND key = ?"
         return self.run(f"SELECT part, value FROM cells WHERE {where} ORDER BY part", place)
+
+    def parts_between(self, place: Sequence[Any], bounds: Any, descending: bool) -> list[Any]:
+        low, high = bounds
+        where = "state = ? AND namespace = ? AND key = ? AND part >= ? AND (? IS NULL OR part < ?)"
+        order = f"ORDER BY part {'DESC' if descending else 'ASC'}"
+        values = [*place, low or b"", high, high]
+        return self.run(f"SELECT part, value FROM cells WHERE {where} {order}", values)
 
     def dump(self, state: str, is_list: bool) -> list[Operation]:
         """Return the whole content of a state, as operations."""
@@ -393,6 +402,12 @@ class SqliteTable(Table):
 
     def scan(self, namespace: Any, group: int, key: Any) -> Scan:
         parts = self.database.parts(self.place(namespace, key))
+        return SqliteScan(self.elements(parts))
+
+    def scan_range(self, namespace: Any, group: int, key: Any, part: KeyRange) -> Scan:
+        parts = self.database.parts_between(
+            self.place(namespace, key), packed_bounds(self.spec, part), part.descending
+        )
         return SqliteScan(self.elements(parts))
 
     def elements(self, parts: Sequence[Any]) -> list[Any]:

@@ -34,6 +34,7 @@ import attrs
 from forebay_state_api.codecs.derived import stamped_codec
 from forebay_state_api.contract.changes import Changes, Shape, Space
 from forebay_state_api.contract.files import CommittedState, ParentState
+from forebay_state_api.contract.key_range import KeyRange
 
 if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec
@@ -82,6 +83,9 @@ class TableSpec:
     """Codec of the value, of list elements, or of the map's values, which may be ``None``."""
     user_key: ValueCodec | None = None
     """Codec of the map's user key; ``None`` for the other shapes."""
+    ordered: bool = False
+    """The map is read in the order of its user keys (`Table.scan_range`). Then packed user keys
+    (`ValueCodec.pack_one`) are in that order, and their type never changes."""
     ttl: bool = False
     """The state has a time to live: cells, list elements and map entries are pairs ``(last access
     in µs, value)``. A backend packs them with `stored`, or packs the two parts separately."""
@@ -115,6 +119,7 @@ class TableSpec:
         generation = {"generation": len(self.generations) - 1} if len(self.generations) > 1 else {}
         # Kinds named like their shape, or stored as points, do not need a shape here.
         shape = {} if Shape.of({"kind": self.kind}) is self.shape else {"shape": self.shape.value}
+        ordered = {"ordered": True} if self.ordered else {}
         return {
             "name": self.name,
             "kind": self.kind,
@@ -123,6 +128,7 @@ class TableSpec:
             "user_key": None if self.user_key is None else self.user_key.description,
             "ttl": self.ttl,
             **shape,
+            **ordered,
             **generation,
         }
 
@@ -178,6 +184,33 @@ class Scan(abc.ABC):
         """
 
 
+class RangeOfScan(Scan):
+    """The entries of a map's scan in a range of keys."""
+
+    def __init__(self, whole: Scan, part: KeyRange) -> None:
+        """``whole`` scans the whole map."""
+        self._whole = whole
+        self._part = part
+
+    def pages(self, page_size: int) -> Iterator[list[Any]]:
+        every = (entry for page in self._whole.pages(page_size) for entry in page)
+        found = self._part.cut(every)
+        for start in range(0, len(found), page_size):
+            yield found[start : start + page_size]
+
+
+def packed_bounds(spec: TableSpec, part: KeyRange) -> tuple[bytes | None, bytes | None]:
+    """Return the bytes between which the packed user keys of a range are.
+
+    They are those of an ordered map: the first bytes are included, the second excluded; ``None``:
+    there is no bound.
+    """
+    assert spec.user_key is not None
+    pack = spec.user_key.pack_one  # of ordered user keys an address is a user key
+    low, high = (None if bound is None else pack(bound) for bound in (part.low, part.high))
+    return low, high
+
+
 class Table(abc.ABC):
     """The cells of one declared state within the opened key-group range.
 
@@ -212,6 +245,15 @@ class Table(abc.ABC):
         Takes the snapshot without waiting: it is called on the task thread when the iteration is
         requested. `Scan.pages` does the reading.
         """
+
+    def scan_range(self, namespace: Any, group: int, key: Any, part: KeyRange) -> Scan:
+        """For ordered map tables: return a scan of one key's entries in ``part``, in its direction.
+
+        Takes the snapshot without waiting, as `scan` does. This implementation reads the whole map
+        and holds the entries of the range in memory. A backend whose store is in the order of
+        bytes reads the range alone: `packed_bounds` gives the bytes between which its keys are.
+        """
+        return RangeOfScan(self.scan(namespace, group, key), part)
 
     @abc.abstractmethod
     def apply(self, changes: Changes) -> None:

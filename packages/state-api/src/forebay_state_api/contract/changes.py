@@ -90,6 +90,10 @@ class MapChange:
     entries: dict[Any, Any] = attrs.field(factory=dict)
     """User key address → value, or ``ABSENT`` for a removed entry."""
 
+    def hides(self, address: Any) -> bool:  # noqa: ARG002 - as in subclasses
+        """Return whether an entry that is not in ``entries`` must not be read from the table."""
+        return self.cleared
+
 
 @attrs.frozen
 class Changes:

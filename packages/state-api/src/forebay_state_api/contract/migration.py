@@ -117,11 +117,14 @@ def reader_of(stored: Mapping[str, Any], spec: TableSpec) -> TableSpec:
     if stored["key"] != spec.key.description:
         old, new = describe_type(stored["key"]), describe_type(spec.key.description)
         raise _refused(spec, f"key {old}", f"key {new}")
-    return attrs.evolve(
-        spec,
-        value=_reading(spec, "value", stored, spec.value),
-        user_key=spec.user_key and _reading(spec, "user_key", stored, spec.user_key),
-    )
+    user_key = spec.user_key
+    if spec.ordered and user_key is not None:
+        if stored["user_key"] != user_key.description:
+            old, new = describe_type(stored["user_key"]), describe_type(user_key.description)
+            raise _refused(spec, f"sorted user key {old}", f"sorted user key {new}")
+    elif user_key is not None:
+        user_key = _reading(spec, "user_key", stored, user_key)
+    return attrs.evolve(spec, value=_reading(spec, "value", stored, spec.value), user_key=user_key)
 
 
 def _reading(

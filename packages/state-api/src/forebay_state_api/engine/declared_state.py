@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay_state_api.codecs import ValueCodec, codec_for
 from forebay_state_api.codecs.derived import optional_codec
+from forebay_state_api.codecs.ordered import ordered_codec
 from forebay_state_api.contract.backend import TableSpec
 from forebay_state_api.contract.changes import ABSENT, Shape, Space
 from forebay_state_api.contract.migration import continued, with_ttl_of
@@ -161,12 +162,15 @@ def spec_of(
     The spec does not include the clean-up or the stored generations yet.
     """
     what = f"state {descriptor.name!r} of operator {uid!r}"
-    shape = KINDS[descriptor.kind].shape
+    kind = KINDS[descriptor.kind]
+    shape = kind.shape
     codec = codec_for(descriptor.value_type, what=what)
     user_key = None
     if shape is Shape.MAP:
         codec = optional_codec(codec)
         user_key = codec_for(descriptor.key_type, what=f"user key of {what}")
+        if kind.ordered:
+            user_key = ordered_codec(user_key)
     spec = TableSpec(
         name=descriptor.name,
         shape=shape,
@@ -174,6 +178,7 @@ def spec_of(
         key=key_codec,
         value=codec,
         user_key=user_key,
+        ordered=kind.ordered,
         ttl=descriptor.ttl is not None,
     )
     return spec, codec

@@ -12,6 +12,7 @@ from typing import Any
 
 from forebay_state_api.contract.backend import Scan, Table
 from forebay_state_api.contract.changes import Changes, Space
+from forebay_state_api.contract.key_range import KeyRange
 from forebay_state_api.errors import ForebayError, PluginError
 
 Fail = Callable[[Exception], None]
@@ -40,6 +41,10 @@ class GuardedTable(Table):
     def scan(self, namespace: Any, group: int, key: Any) -> Scan:
         with _guarded(self._fail):
             return _GuardedScan(self._table.scan(namespace, group, key), self._fail)
+
+    def scan_range(self, namespace: Any, group: int, key: Any, part: KeyRange) -> Scan:
+        with _guarded(self._fail):
+            return _GuardedScan(self._table.scan_range(namespace, group, key, part), self._fail)
 
     def apply(self, changes: Changes) -> None:
         self._table.apply(changes)

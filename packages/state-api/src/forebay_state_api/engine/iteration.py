@@ -6,16 +6,21 @@ loading of pages happens later and elsewhere.
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from forebay_state_api.contract.backend import Scan
+from forebay_state_api.contract.key_range import KeyRange
 from forebay_state_api.job.futures import AnsweredRead, StateFuture
 from forebay_state_api.job.iterators import StateIterator
 
 if TYPE_CHECKING:
     from forebay_state_api.engine.host import StateHost
+
+_FIRST_FEW: Final = 8
+"""Size of pages of which usually the first element alone is needed."""
 
 Filter = Callable[[list[Any]], list[Any]]
 
@@ -35,20 +40,33 @@ class Content:
 
 
 class ScannedContent(Content):
-    """Elements of a `Scan`, some of them hidden, followed by elements in memory."""
+    """Elements of a `Scan`, some of them hidden, and elements in memory."""
 
     in_memory = False
 
-    def __init__(self, scan: Scan, hidden: Filter | None, added: list[Any]) -> None:
+    def __init__(
+        self,
+        scan: Scan,
+        hidden: Filter | None,
+        added: list[Any],
+        part: KeyRange | None = None,
+    ) -> None:
+        """The elements in memory follow those of the scan, unless both are in ``part``'s order."""
         super().__init__(added)
         self._scan = scan
         self._hidden = hidden
+        self._part = part
 
     def all(self, page_size: int) -> Iterator[Any]:
+        part, scanned = self._part, self._scanned(page_size)
+        if part is None or not self.elements:
+            return itertools.chain(scanned, self.elements)
+        return heapq.merge(scanned, self.elements, key=part.order, reverse=part.descending)
+
+    def _scanned(self, page_size: int) -> Iterator[Any]:
         hidden = self._hidden
         for page in self._scan.pages(page_size):
             yield from page if hidden is None else hidden(page)
-        yield from self.elements
 
     def only(self, visible: Filter) -> ScannedContent:
         """Return the same content, filtered by ``visible``."""
@@ -57,7 +75,7 @@ class ScannedContent(Content):
         def both(page: list[Any]) -> list[Any]:
             return visible(page if hidden is None else hidden(page))
 
-        return ScannedContent(self._scan, both, visible(self.elements))
+        return ScannedContent(self._scan, both, visible(self.elements), self._part)
 
 
 class PagedIteration:
@@ -128,6 +146,21 @@ class PageCursor:
 def load_whole(_: Any, contents: list[tuple[Content, int]]) -> list[list[Any]]:
     """Return all elements of each (content, page size)."""
     return [list(content.all(size)) for content, size in contents]
+
+
+def up_to(entries: Iterable[Any], shows: Callable[[Any], bool]) -> list[Any]:
+    """Return the first entry whose value a read sees, after all entries before it."""
+    passed: list[Any] = []
+    for entry in entries:
+        passed.append(entry)
+        if shows(entry[1]):
+            break
+    return passed
+
+
+def load_up_to(_: Any, asked: list[tuple[Content, Callable[[Any], bool]]]) -> list[list[Any]]:
+    """Return `up_to` of each (content, function)."""
+    return [up_to(content.all(_FIRST_FEW), shows) for content, shows in asked]
 
 
 def _load_pages(_: Any, cursors: list[PageCursor]) -> list[tuple[list[Any], bool]]:

@@ -16,6 +16,7 @@ from forebay_state_api.job.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    SortedMapStateDescriptor,
     StateDescriptor,
     ValueStateDescriptor,
 )
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         ListState,
         MapState,
         ReducingState,
+        SortedMapState,
         ValueState,
     )
     from forebay_state_api.job.timers import Timers
@@ -163,6 +165,13 @@ class RuntimeContext:
         state: MapState[K, V] = self._declared(descriptor, MapStateDescriptor)
         return state
 
+    def get_sorted_map_state(
+        self, descriptor: SortedMapStateDescriptor[K, V]
+    ) -> SortedMapState[K, V]:
+        """Declare and return the sorted map state of ``descriptor``; call it in ``open``."""
+        state: SortedMapState[K, V] = self._declared(descriptor, SortedMapStateDescriptor)
+        return state
+
     def get_reducing_state(self, descriptor: ReducingStateDescriptor[T]) -> ReducingState[T]:
         """Declare and return the reducing state of ``descriptor``; call it in ``open``."""
         state: ReducingState[T] = self._declared(descriptor, ReducingStateDescriptor)
@@ -236,6 +245,7 @@ _GETTERS: Final = {
     ValueStateDescriptor: "get_state",
     ListStateDescriptor: "get_list_state",
     MapStateDescriptor: "get_map_state",
+    SortedMapStateDescriptor: "get_sorted_map_state",
     ReducingStateDescriptor: "get_reducing_state",
     AggregatingStateDescriptor: "get_aggregating_state",
 }

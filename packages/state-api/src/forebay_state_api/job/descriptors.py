@@ -228,6 +228,66 @@ class MapStateDescriptor(StateDescriptor, Generic[K, V]):
         return {"key type": self.key_type} | super().aspects()
 
 
+class SortedMapStateDescriptor(StateDescriptor, Generic[K, V]):
+    """Describes a `SortedMapState`.
+
+    :param name: the state's name, unique in the operator.
+    :param key_type: the type of the user keys: int, float, Decimal, str, bytes, date, datetime,
+        time, timedelta or UUID, or a tuple of them. It cannot change while state is stored.
+    :param value_type: the type of the values; default: any plain value.
+    :param ttl: the time to live of each entry; default: none.
+    :param switch_ttl: whether stored state may have been declared with a TTL if this one has none,
+        or without one if this one has one; default: no.
+    """
+
+    kind = "sorted_map"
+
+    @overload
+    def __init__(
+        self,
+        name: str,
+        key_type: type[K],
+        value_type: type[V],
+        *,
+        ttl: StateTtlConfig | None = None,
+        switch_ttl: bool = False,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: SortedMapStateDescriptor[K, Any],
+        name: str,
+        key_type: type[K],
+        value_type: Any = None,
+        *,
+        ttl: StateTtlConfig | None = None,
+        switch_ttl: bool = False,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: SortedMapStateDescriptor[Any, Any],
+        name: str,
+        key_type: Any,
+        value_type: Any = None,
+        *,
+        ttl: StateTtlConfig | None = None,
+        switch_ttl: bool = False,
+    ) -> None: ...
+    def __init__(
+        self,
+        name: str,
+        key_type: Any,
+        value_type: Any = None,
+        *,
+        ttl: StateTtlConfig | None = None,
+        switch_ttl: bool = False,
+    ) -> None:
+        super().__init__(name, value_type, ttl, switch_ttl)
+        self.key_type = key_type
+
+    def aspects(self) -> dict[str, object]:
+        return {"key type": self.key_type} | super().aspects()
+
+
 class ReducingStateDescriptor(StateDescriptor, Generic[T]):
     """Describes a `ReducingState`.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from forebay_state_api.errors import StateAccessError
 from forebay_state_api.job.futures import StateFuture
@@ -215,6 +215,56 @@ class MapState(State, Generic[K, V]):
     @abc.abstractmethod
     def async_is_empty(self) -> StateFuture[bool]:
         """`is_empty`, asynchronously."""
+
+
+class SortedMapState(MapState[K, V]):
+    """A map per key, in the order of its keys: a range of keys is read without the rest of the map.
+
+    A range begins with ``start``, which is included, and ends before ``stop``; ``None``: the map's
+    first or last key. Keys are in Python's order; datetimes without a zone are before all others.
+    If keys are tuples, a bound may be the beginning of one: ``range((5,), (6,))`` are the keys
+    whose first part is 5. Iterations of a `SortedMapState` are in ascending order. The time of a
+    read depends on the entries in the range, not on those in the map.
+    """
+
+    __slots__ = ()
+
+    @abc.abstractmethod
+    def range(self, start: Any = None, stop: Any = None) -> list[tuple[K, V]]:
+        """Return a copy of the entries in a range, in ascending order."""
+
+    @abc.abstractmethod
+    def first(self, start: Any = None, stop: Any = None) -> tuple[K, V] | None:
+        """Return the entry with the lowest key in a range; ``None`` if the range is empty."""
+
+    @abc.abstractmethod
+    def last(self, start: Any = None, stop: Any = None) -> tuple[K, V] | None:
+        """Return the entry with the highest key in a range; ``None`` if the range is empty.
+
+        ``last(stop=at)`` is the last entry before ``at``.
+        """
+
+    @abc.abstractmethod
+    def remove_range(self, start: Any = None, stop: Any = None) -> None:
+        """Remove the entries in a range, without waiting for storage."""
+
+    @abc.abstractmethod
+    def async_range(
+        self, start: Any = None, stop: Any = None
+    ) -> StateFuture[StateIterator[tuple[K, V]]]:
+        """Return an iterator over the current entries in a range, in ascending order."""
+
+    @abc.abstractmethod
+    def async_first(self, start: Any = None, stop: Any = None) -> StateFuture[tuple[K, V] | None]:
+        """`first`, asynchronously."""
+
+    @abc.abstractmethod
+    def async_last(self, start: Any = None, stop: Any = None) -> StateFuture[tuple[K, V] | None]:
+        """`last`, asynchronously."""
+
+    @abc.abstractmethod
+    def async_remove_range(self, start: Any = None, stop: Any = None) -> StateFuture[None]:
+        """`remove_range`, asynchronously."""
 
 
 class ReducingState(State, Generic[T]):

@@ -37,6 +37,7 @@ from forebay_state_api.contract.changes import (
     Space,
 )
 from forebay_state_api.contract.files import CommittedState
+from forebay_state_api.contract.key_range import KeyRange
 from forebay_state_api.engine.scheduler import ReadExecutor, Scheduler
 from forebay_state_api.job.futures import current_scheduler
 from forebay_state_api.keys import KeyGroupRange
@@ -122,6 +123,9 @@ class LateTable(Table):
 
     def scan(self, namespace: Any, group: int, key: Any) -> Scan:
         return self._inner.scan(namespace, group, key)
+
+    def scan_range(self, namespace: Any, group: int, key: Any, part: KeyRange) -> Scan:
+        return self._inner.scan_range(namespace, group, key, part)
 
     def apply(self, changes: Changes) -> None:
         if self._inner.space(None).complete:

@@ -80,7 +80,7 @@ class ScriptFunction(KeyedProcessFunction[Any, Script, tuple[int, list[Any]]]):
 
     def answer(self, access: Access, result: Any) -> Any:
         """Return the result in a comparable form."""
-        if not isinstance(result, list) or access[0].rpartition(".")[2] in {"get", "add"}:
+        if not isinstance(result, list) or access[0].rpartition(".")[2] in {"get", "add", "range"}:
             return result
         return sorted(result, key=repr)
 

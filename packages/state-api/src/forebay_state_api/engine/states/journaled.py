@@ -11,11 +11,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay_state_api.contract.changes import ListChange, MapChange, Space
+from forebay_state_api.contract.key_range import KeyRange
 from forebay_state_api.engine.journal import MISSING, Log, put_back, put_back_both
 from forebay_state_api.engine.states.base import BoundTable, KeyedState
 from forebay_state_api.engine.states.list import KeyedListState
 from forebay_state_api.engine.states.map import EntriesState
 from forebay_state_api.engine.states.reducing import MergingState
+from forebay_state_api.engine.states.sorted_map import KeyedSortedMapState, SortedMapChange
 from forebay_state_api.engine.states.ttl import TtlMergingState, TtlValueState
 from forebay_state_api.engine.states.value import KeyedValueState, PointState
 from forebay_state_api.job.futures import StateFuture
@@ -160,6 +162,17 @@ class _Entries(_Journaled, EntriesState):
             self._log((put_back, written, address, written.get(address, MISSING)))
 
 
+class _SortedMaps(_Entries, KeyedSortedMapState):
+    __slots__ = ()
+
+    def _hide(self, part: KeyRange) -> None:
+        change: SortedMapChange | None = self._dirty.get(self._context._key)
+        self._note()
+        if change is not None:
+            self._log((setattr, change, "removed", change.removed))
+        super()._hide(part)
+
+
 def _shorten(elements: list[Any], length: int) -> None:
     del elements[length:]
 
@@ -176,6 +189,7 @@ _IN_FRONT: Final[Mapping[type[KeyedState], type[KeyedState]]] = {
     TtlMergingState: _TtlMerging,
     MergingState: _Merging,
     KeyedListState: _Lists,
+    KeyedSortedMapState: _SortedMaps,
     EntriesState: _Entries,
 }
 """The first base of a class decides."""

@@ -13,6 +13,7 @@ from forebay_state_api.engine.states.base import KeyedState
 from forebay_state_api.engine.states.list import KeyedListState
 from forebay_state_api.engine.states.map import KeyedMapState
 from forebay_state_api.engine.states.reducing import KeyedAggregatingState, KeyedReducingState
+from forebay_state_api.engine.states.sorted_map import KeyedSortedMapState
 from forebay_state_api.engine.states.value import KeyedValueState
 
 
@@ -28,16 +29,24 @@ class StateKind:
     """The class of the state object; `with_ttl` derives the class for a descriptor with a TTL."""
     read: Callable[[Any], Any]
     """Returns a state object's content under the current key, as plain data."""
+    ordered: bool = False
+    """`TableSpec.ordered`."""
 
 
 _get: Final = methodcaller("get")
+
+
+def _entries(state: Any) -> dict[Any, Any]:
+    return dict(state.items())
+
 
 KINDS: Final[Mapping[str, StateKind]] = {
     kind.name: kind
     for kind in (
         StateKind("value", Shape.POINT, KeyedValueState, methodcaller("value")),
         StateKind("list", Shape.LIST, KeyedListState, _get),
-        StateKind("map", Shape.MAP, KeyedMapState, lambda state: dict(state.items())),
+        StateKind("map", Shape.MAP, KeyedMapState, _entries),
+        StateKind("sorted_map", Shape.MAP, KeyedSortedMapState, _entries, ordered=True),
         StateKind("reducing", Shape.POINT, KeyedReducingState, _get),
         StateKind("aggregating", Shape.POINT, KeyedAggregatingState, _get),
     )

@@ -54,7 +54,7 @@ class EntriesState(KeyedState):
                 return
         else:
             self._cells[key] = {}
-        self._dirty[key] = MapChange(context._group, cleared=True)
+        self._dirty[key] = self._new_change(cleared=True)
 
     def is_empty(self) -> bool:
         return next(iter(self._live_entries()), None) is None
@@ -88,6 +88,14 @@ class EntriesState(KeyedState):
     def _is_live(self, stored: Any) -> bool:
         return stored is not ABSENT
 
+    def _shows(self, stored: Any) -> bool:  # noqa: ARG002 - with TTL it depends on the time
+        """Return whether a read of a stored entry sees it."""
+        return True
+
+    def _read(self, entries: list[Any]) -> Content:
+        """Return the entries that a read sees, after the effects of the read."""
+        return Content(entries)
+
     def _seen(self, stored: Any) -> Any:
         if stored is ABSENT or stored is None or self._hand_out is None:
             return None if stored is ABSENT else stored
@@ -102,8 +110,11 @@ class EntriesState(KeyedState):
         context = self._context
         change: MapChange | None = self._dirty.get(context._key)
         if change is None:
-            change = self._dirty[context._key] = MapChange(context._group)
+            change = self._dirty[context._key] = self._new_change()
         return change
+
+    def _new_change(self, *, cleared: bool = False) -> MapChange:
+        return MapChange(self._context._group, cleared)
 
     def _put(self, address: Any, stored: Any) -> None:
         self._change().entries[address] = stored
@@ -137,7 +148,7 @@ class EntriesState(KeyedState):
         if self._complete:
             return True, ABSENT
         change = self._dirty.get(key)
-        return change is not None and change.cleared, ABSENT
+        return change is not None and change.hides(address), ABSENT
 
     def _entry(self, address: Any) -> Any:
         known, stored = self._known_entry(address)
@@ -160,16 +171,20 @@ class EntriesState(KeyedState):
 
         def keep(value: Any) -> Any:
             change = dirty.get(key)
-            if change is None or not change.cleared:
+            if change is None or not change.hides(address):
                 cells.setdefault(key, {}).setdefault(address, value)
             return see(value)
 
         cell = (context._group, key, address)
         return self._scheduler.read(self, self._table.get_entries, self._namespace, cell, keep)
 
-    def _live_entries(self) -> Iterable[tuple[Any, Any]]:
-        """Return all current entries; reads them on the task thread if it must."""
-        content = self._content()
+    def _live_entries(self, content: Content | None = None) -> Iterable[tuple[Any, Any]]:
+        """Return the entries of a content; reads them on the task thread if it must.
+
+        The default content are all current entries, as in `_iterate`.
+        """
+        if content is None:
+            content = self._content()
         if content.in_memory:
             return content.elements
         self._waits()
@@ -179,9 +194,10 @@ class EntriesState(KeyedState):
         self,
         shape: Callable[[tuple[Any, Any]], Any],
         ask: Callable[[StateIterator[Any]], Any] = identity,
+        content: Content | None = None,
     ) -> StateFuture[Any]:
         """Return a future of ``ask(iterator)`` for an iterator over the entries."""
-        return self._iterator(self._content(), shape, ask)
+        return self._iterator(self._content() if content is None else content, shape, ask)
 
     def _content(self) -> Content:
         """Return the current entries, in memory or still to be read."""

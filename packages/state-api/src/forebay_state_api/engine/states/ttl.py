@@ -328,8 +328,10 @@ class TtlEntriesState(_TtlCells, EntriesState):
         self,
         shape: Callable[[tuple[Any, Any]], Any],
         ask: Callable[[StateIterator[Any]], Any] = identity,
+        content: Content | None = None,
     ) -> StateFuture[Any]:
-        content = self._content()
+        if content is None:
+            content = self._content()
         if content.in_memory:
             return self._iterator(self._read(content.elements), shape, ask)
         assert isinstance(content, ScannedContent)  # the only other content
@@ -344,8 +346,11 @@ class TtlEntriesState(_TtlCells, EntriesState):
 
         return self._load(content, loaded)
 
-    def _live_entries(self) -> Iterable[tuple[Any, Any]]:
-        return self._read(list(super()._live_entries())).elements
+    def _live_entries(self, content: Content | None = None) -> Iterable[tuple[Any, Any]]:
+        return self._read(list(super()._live_entries(content))).elements
+
+    def _shows(self, stored: Any) -> bool:
+        return self._policy.seen(stored)[0] is not ABSENT
 
     def _read(self, entries: list[Any]) -> Content:
         """Return the entries that a read sees; drop or renew each unless it was written since."""

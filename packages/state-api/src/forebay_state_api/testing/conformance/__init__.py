@@ -31,6 +31,7 @@ _PARTS = (
     "reporting",
     "rescale",
     "search",
+    "sorted_maps",
     "steps",
     "stored_cells",
     "subject",
@@ -68,6 +69,7 @@ from forebay_state_api.testing.conformance.operator_state import (
 from forebay_state_api.testing.conformance.order import OrderTests
 from forebay_state_api.testing.conformance.replay import ReplayTests
 from forebay_state_api.testing.conformance.rescale import RescaleTests
+from forebay_state_api.testing.conformance.sorted_maps import SortedMapTests
 from forebay_state_api.testing.conformance.steps import ProgramTests, StepTests
 from forebay_state_api.testing.conformance.subject import MANNERS, Manner
 from forebay_state_api.testing.conformance.tables import CommitTests, TableTests
@@ -102,6 +104,7 @@ class StateBackendTests(
     IteratorTests,
     KindTests,
     KeysOfMapsTests,
+    SortedMapTests,
     AliasingTests,
     OrderTests,
     StepTests,

@@ -20,6 +20,7 @@ from forebay_state_api.job.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    SortedMapStateDescriptor,
     StateDescriptor,
     ValueStateDescriptor,
 )
@@ -64,6 +65,7 @@ def _every_kind(ttl: StateTtlConfig | None, suffix: str) -> tuple[StateDescripto
         ValueStateDescriptor(f"v{suffix}", int, ttl=ttl),
         ListStateDescriptor(f"l{suffix}", int, ttl=ttl),
         MapStateDescriptor(f"m{suffix}", int, int, ttl=ttl),
+        SortedMapStateDescriptor(f"s{suffix}", int, int, ttl=ttl),
         ReducingStateDescriptor(f"r{suffix}", add, int, ttl=ttl),
         AggregatingStateDescriptor(f"a{suffix}", Mean(), tuple[int, float], ttl=ttl),
     )
@@ -84,13 +86,20 @@ _ACCESSES: Final = st.one_of(
         for suffix in ("", "t")
         for strategy in (
             _of([f"v{suffix}.update", f"l{suffix}.add", f"r{suffix}.add"], _NUMBERS),
-            _of([f"m{suffix}.put"], _NUMBERS, _NUMBERS),
-            _of([f"m{suffix}.remove", f"m{suffix}.get"], _NUMBERS),
+            _of([f"m{suffix}.put", f"s{suffix}.put"], _NUMBERS, _NUMBERS),
+            _of(
+                [f"{kind}{suffix}.{call}" for kind in "ms" for call in ("remove", "get")], _NUMBERS
+            ),
+            _of(
+                [f"s{suffix}.range", f"s{suffix}.last", f"s{suffix}.remove_range"],
+                _NUMBERS,
+                _NUMBERS,
+            ),
             _of([f"a{suffix}.add"], _NUMBERS.map(float)),
             _of([f"l{suffix}.update"], st.lists(_NUMBERS, max_size=3)),
             _of([f"v{suffix}.value", f"m{suffix}.items"]),
             _of([f"{kind}{suffix}.get" for kind in "lra"]),
-            _of([f"{kind}{suffix}.clear" for kind in "vlmra"]),
+            _of([f"{kind}{suffix}.clear" for kind in "vlmsra"]),
             _of(
                 [f"{kind}{suffix}.merge_namespaces" for kind in "lra"],
                 st.sampled_from(NAMESPACES),

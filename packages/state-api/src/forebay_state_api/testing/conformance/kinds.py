@@ -1,4 +1,4 @@
-"""The five kinds of state (docs/reference/state.md), in every style of caller."""
+"""The kinds of state (docs/reference/state.md), in every style of caller."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from forebay_state_api.job.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    SortedMapStateDescriptor,
     StateDescriptor,
     ValueStateDescriptor,
 )
@@ -37,6 +38,7 @@ from forebay_state_api.testing.scripts import Access, Style
 
 KEYS: Final = ["a", "b", "c", "d", "e"]
 _NUMBERS: Final = st.integers(-3, 3)
+_BOUNDS: Final = st.none() | st.integers(-4, 4)
 _ENTRIES: Final = st.sampled_from(["x", "y", "z"])
 
 ACCESSES: Final = st.one_of(
@@ -50,6 +52,12 @@ ACCESSES: Final = st.one_of(
     st.tuples(st.sampled_from(["m.get", "m.contains", "m.remove"]), _ENTRIES),
     st.tuples(st.just("m.put"), _ENTRIES, st.none() | _NUMBERS),
     st.tuples(st.just("m.put_all"), st.dictionaries(_ENTRIES, _NUMBERS, max_size=2)),
+    st.sampled_from([("s.range",), ("s.first",), ("s.last",), ("s.clear",)]),
+    st.tuples(
+        st.sampled_from(["s.range", "s.first", "s.last", "s.remove_range"]), _BOUNDS, _BOUNDS
+    ),
+    st.tuples(st.sampled_from(["s.get", "s.remove"]), _NUMBERS),
+    st.tuples(st.just("s.put"), _NUMBERS, _NUMBERS),
     st.tuples(st.just("r.add"), _NUMBERS),
     st.tuples(st.just("a.add"), _NUMBERS.map(float)),
     st.tuples(
@@ -66,6 +74,7 @@ def states_of_accesses(ttl: StateTtlConfig | None) -> list[StateDescriptor]:
         ValueStateDescriptor("v", int, ttl=ttl),
         ListStateDescriptor("l", int, ttl=ttl),
         MapStateDescriptor("m", str, int | None, ttl=ttl),
+        SortedMapStateDescriptor("s", int, int, ttl=ttl),
         ReducingStateDescriptor("r", add, int, ttl=ttl),
         AggregatingStateDescriptor("a", Mean(), tuple[int, float], ttl=ttl),
     ]
@@ -114,7 +123,7 @@ class StateModel:
     def v_clear(self, cell: Any) -> None:
         self.cells.pop(cell, None)
 
-    l_clear = m_clear = r_clear = a_clear = v_clear
+    l_clear = m_clear = s_clear = r_clear = a_clear = v_clear
 
     # -- list ---------------------------------------------------------------------------------
 
@@ -165,6 +174,28 @@ class StateModel:
     def m_remove(self, cell: Any, entry: Any) -> None:
         left = {k: v for k, v in self.cells.get(cell, {}).items() if k != entry}
         self._set(cell, left or None)
+
+    # -- sorted map ---------------------------------------------------------------------------
+
+    def s_range(self, cell: Any, start: Any = None, stop: Any = None) -> Any:
+        entries = sorted(self.cells.get(cell, {}).items())
+        return [
+            (key, value)
+            for key, value in entries
+            if (start is None or start <= key) and (stop is None or key < stop)
+        ]
+
+    def s_first(self, cell: Any, start: Any = None, stop: Any = None) -> Any:
+        return next(iter(self.s_range(cell, start, stop)), None)
+
+    def s_last(self, cell: Any, start: Any = None, stop: Any = None) -> Any:
+        return next(iter(self.s_range(cell, start, stop)[::-1]), None)
+
+    def s_remove_range(self, cell: Any, start: Any = None, stop: Any = None) -> None:
+        for key, _ in self.s_range(cell, start, stop):
+            self.m_remove(cell, key)
+
+    s_get, s_put, s_remove = m_get, m_put, m_remove
 
     # -- reducing and aggregating -------------------------------------------------------------
 

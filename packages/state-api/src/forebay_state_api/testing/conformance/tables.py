@@ -14,7 +14,7 @@ import pytest
 
 from forebay_state_api.codecs import codec_for
 from forebay_state_api.contract import CONTRACT_VERSION
-from forebay_state_api.contract.backend import Capability, Opening, StateBackend, Table
+from forebay_state_api.contract.backend import Capability, Opening, Scan, StateBackend, Table
 from forebay_state_api.contract.changes import (
     ABSENT,
     Changes,
@@ -23,12 +23,14 @@ from forebay_state_api.contract.changes import (
     PointChanges,
     Space,
 )
+from forebay_state_api.contract.key_range import KeyRange
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.engine.declared_state import spec_of
 from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.job.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
+    SortedMapStateDescriptor,
     StateDescriptor,
     ValueStateDescriptor,
 )
@@ -117,6 +119,29 @@ class TableTests(BackendSubject):
         pages = list(table.scan(None, 1, "k").pages(page_size))
         assert dict(itertools.chain(*pages)) == entries
         assert max(map(len, pages)) <= page_size
+
+    @pytest.mark.parametrize("page_size", [1, 2, 100])
+    def test_range_scans_come_in_order_and_in_pages(
+        self, empty: StateBackend, page_size: int
+    ) -> None:
+        table = _table(empty, SortedMapStateDescriptor("s", int, int))
+        _write_map(table, "k", {n: n for n in (7, 3, 11, 1, 9, 5)})
+        _write_map(table, "k", {4: 4, 5: -5, 9: ABSENT, 300: 300, -300: -300})
+        scan = table.scan_range(None, 1, "k", KeyRange(3, 11))
+        assert _paged(scan, page_size) == [(3, 3), (4, 4), (5, -5), (7, 7)]
+        down = KeyRange(3, 11, descending=True)
+        assert _paged(table.scan_range(None, 1, "k", down), page_size) == [
+            *[(7, 7), (5, -5), (4, 4), (3, 3)]
+        ]
+        every = [-300, 1, 3, 4, 5, 7, 11, 300]
+        whole = table.scan_range(None, 1, "k", KeyRange())
+        assert [key for key, _ in _paged(whole, page_size)] == every
+        last = table.scan_range(None, 1, "k", KeyRange(descending=True))
+        assert [key for key, _ in _paged(last, page_size)] == every[::-1]
+        assert _paged(table.scan_range("w", 1, "k", KeyRange()), page_size) == []
+        _write_map(table, "k", {6: 6}, cleared=True)
+        assert _paged(scan, page_size) == [(3, 3), (4, 4), (5, -5), (7, 7)]
+        assert _paged(table.scan_range(None, 1, "k", KeyRange(3)), page_size) == [(6, 6)]
 
     def test_nothing_is_an_empty_scan(self, empty: StateBackend) -> None:
         table = _table(empty, ListStateDescriptor("l", int))
@@ -260,6 +285,13 @@ def _table(backend: StateBackend, descriptor: StateDescriptor) -> Table:
     return backend.table(spec)
 
 
+def _paged(scan: Scan, page_size: int) -> list[Any]:
+    """Return what a scan yields, in pages of at most ``page_size``."""
+    pages = list(scan.pages(page_size))
+    assert all(len(page) <= page_size for page in pages)
+    return list(itertools.chain(*pages))
+
+
 def _write_points(table: Table, values: dict[str, Any], namespace: Any = None) -> None:
     """Write as the engine does: into the space where it is complete, and by `Table.apply`."""
     space = table.space(namespace)
@@ -284,7 +316,7 @@ def _write_list(table: Table, key: str, elements: list[Any], *, replaced: bool =
     _apply(table, space, Changes(lists={None: {key: change}}))
 
 
-def _write_map(table: Table, key: str, entries: dict[str, Any], *, cleared: bool = False) -> None:
+def _write_map(table: Table, key: str, entries: dict[Any, Any], *, cleared: bool = False) -> None:
     space = table.space(None)
     if space.complete:
         before = {} if cleared else space.cells.get(key, {})
