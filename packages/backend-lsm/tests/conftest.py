@@ -11,6 +11,7 @@ import pytest
 from forebay_backend_lsm.backend import LsmBackend
 from forebay_backend_lsm.cache import CACHE
 from forebay_state_api.codecs import codec_for
+from forebay_state_api.codecs.ordered import ordered_codec
 from forebay_state_api.contract.backend import Opening, TableSpec
 from forebay_state_api.contract.changes import Changes, ListChange, MapChange, PointChanges, Shape
 from forebay_state_api.contract.files import CommittedState, ParentState
@@ -28,14 +29,18 @@ def group_of(key):
     return sum(map(ord, str(key))) % 16
 
 
-def spec(name="s", shape=Shape.POINT, value=int, key=str, user_key=str, *, ttl=False):
+def spec(
+    name="s", shape=Shape.POINT, value=int, key=str, user_key=str, *, ttl=False, ordered=False
+):
+    codec = codec_for(user_key, what=name) if shape is Shape.MAP else None
     return TableSpec(
         name=name,
         shape=shape,
         kind=f"{shape.value}s",  # no backend may depend on it
         key=codec_for(key, what="key"),
         value=codec_for(value, what=name),
-        user_key=codec_for(user_key, what=name) if shape is Shape.MAP else None,
+        user_key=ordered_codec(codec) if ordered else codec,
+        ordered=ordered,
         ttl=ttl,
     )
 

@@ -28,6 +28,7 @@ I64 = npt.NDArray[np.int64]
 NAMESPACES: Final = codec_for(None, what="a namespace")
 ENTRY_BITS: Final = 24
 """The lowest bits of an address in a map table, which come from the user key."""
+_ORDER_BYTES: Final = ENTRY_BITS // 8
 _GROUP_SHIFT: Final = np.uint64(48)
 _HALF_SHIFT: Final = np.uint64(40)
 _ENTRY_SHIFT: Final = np.uint64(ENTRY_BITS)
@@ -84,13 +85,22 @@ class Entries:
 
     @classmethod
     def of(
-        cls, groups: npt.NDArray[Any], prefixes: list[bytes], user_keys: Sequence[bytes]
+        cls,
+        groups: npt.NDArray[Any],
+        prefixes: list[bytes],
+        user_keys: Sequence[bytes],
+        *,
+        ordered: bool = False,
     ) -> Self:
         """Combine prefixes and user keys into addresses and keys."""
         low = prefix_addresses(groups, prefixes)
         keys = [prefix + user_key for prefix, user_key in zip(prefixes, user_keys, strict=True)]
-        hashes = np.fromiter(map(xxh3_64_intdigest, user_keys), np.uint64, len(keys))
-        return cls(AddressedKeys(low, prefixes), AddressedKeys(low | hashes >> _HALF_SHIFT, keys))
+        if ordered:
+            bits = np.fromiter(map(order_bits, user_keys), np.uint64, len(keys))
+        else:
+            hashes = np.fromiter(map(xxh3_64_intdigest, user_keys), np.uint64, len(keys))
+            bits = hashes >> _HALF_SHIFT
+        return cls(AddressedKeys(low, prefixes), AddressedKeys(low | bits, keys))
 
 
 class Addressing:
@@ -100,6 +110,7 @@ class Addressing:
         """``spec`` is the declaration, whose codecs pack the keys."""
         self._key = spec.key
         self._user_key = spec.user_key
+        self._ordered = spec.ordered
 
     def prefixes(self, namespace: Any, keys: list[Any]) -> list[bytes]:
         """Return the prefix of each key."""
@@ -125,7 +136,13 @@ class Addressing:
         """Address cells of a map table, given as (key group, key, user key address)."""
         groups = np.fromiter([cell[0] for cell in cells], np.uint64, len(cells))
         prefixes = self.prefixes(namespace, [cell[1] for cell in cells])
-        return Entries.of(groups, prefixes, self.user_keys([cell[2] for cell in cells]))
+        return self.entries_below(groups, prefixes, [cell[2] for cell in cells])
+
+    def entries_below(
+        self, groups: npt.NDArray[Any], prefixes: list[bytes], addresses: list[Any]
+    ) -> Entries:
+        """Address cells of a map table, given as key groups, prefixes and user key addresses."""
+        return Entries.of(groups, prefixes, self.user_keys(addresses), ordered=self._ordered)
 
     def user_keys(self, addresses: list[Any]) -> list[bytes]:
         """Pack the user keys, given by the addresses that the engine uses for them."""
@@ -143,6 +160,14 @@ class Addressing:
         """Address the prefix of one key in a map table, at its lowest address."""
         (prefix,) = self.prefixes(namespace, [key])
         return AddressedKeys(prefix_addresses(np.array([group]), [prefix]), [prefix])
+
+
+def order_bits(user_key: bytes) -> int:
+    """Return the lowest bits of the address of an entry of an ordered map.
+
+    They are the beginning of the packed user key, so addresses are in the order of user keys.
+    """
+    return int.from_bytes(user_key[:_ORDER_BYTES].ljust(_ORDER_BYTES, b"\0"))
 
 
 def prefix_addresses(groups: npt.NDArray[Any], prefixes: Sequence[bytes]) -> U64:

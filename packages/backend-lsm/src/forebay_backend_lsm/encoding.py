@@ -154,7 +154,7 @@ def _maps(
         entries += [entry for entry, _ in kept]
         values += [value for _, value in kept]
     if entries:
-        batch = Entries.of(np.array(groups), owners, addressing.user_keys(entries)).cells
+        batch = addressing.entries_below(np.array(groups), owners, entries).cells
         yield _put_cells(spec, batch, values)
 
 

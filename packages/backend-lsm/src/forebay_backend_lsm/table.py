@@ -21,6 +21,7 @@ from forebay_backend_lsm.addressing import (
 from forebay_backend_lsm.batched_reads import Reads, contents, where
 from forebay_backend_lsm.files import Kind
 from forebay_backend_lsm.memtable import Memtable
+from forebay_backend_lsm.ranges import RangeScan, entries_of
 from forebay_backend_lsm.runs import FileRun, MemoryRun
 from forebay_backend_lsm.scans import ListScan, MapScan
 from forebay_backend_lsm.search import Hits
@@ -28,6 +29,7 @@ from forebay_backend_lsm.sweeping import Sweep
 from forebay_state_api.codecs import decoding
 from forebay_state_api.contract.backend import Scan, Table, TableSpec
 from forebay_state_api.contract.changes import ABSENT, Changes, Shape, Space
+from forebay_state_api.contract.key_range import KeyRange
 
 _GROUP_SHIFT: Final = 48
 _BLOCKS_AT_ONCE: Final = 64
@@ -74,6 +76,8 @@ class LsmTable(Table):
         answers: list[Any] = [ABSENT] * len(cells)
         if not cells:
             return answers
+        if self.spec.ordered:
+            return entries_of(self.spec, self._reads(), self._addressing, namespace, cells)
         if any(run.reader.user_key is not self.spec.user_key for run in self.files):
             return self._through_scans(namespace, cells)
         entries = self._addressing.entries(namespace, cells)
@@ -82,7 +86,13 @@ class LsmTable(Table):
     def scan(self, namespace: Any, group: int, key: Any) -> Scan:
         if self.spec.shape is Shape.LIST:
             return ListScan(self.spec, self._reads(), self._addressing.one(namespace, group, key))
+        if self.spec.ordered:
+            return self.scan_range(namespace, group, key, KeyRange())
         return MapScan(self.spec, self._reads(), self._addressing.one_map(namespace, group, key))
+
+    def scan_range(self, namespace: Any, group: int, key: Any, part: KeyRange) -> Scan:
+        batch = self._addressing.one_map(namespace, group, key)
+        return RangeScan(self.spec, self._reads(), batch, part)
 
     def apply(self, changes: Changes) -> None:
         self.memtable.add(self._addressing, changes)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from forebay_backend_lsm.files.arrow import binary_array, binary_from, flags_of, taken
-from forebay_backend_lsm.files.cells import I64, U8, U64, Cells, Positions, joined
+from forebay_backend_lsm.files.cells import I64, U8, U64, Cells, Place, Positions, joined
 
 COMPRESSIONS: Final[dict[str, str | None]] = {"lz4": "lz4_raw", "zstd": "zstd", "none": None}
 """Name in files and settings → name of pyarrow's codec."""
@@ -208,6 +208,13 @@ class Block:
         bounds = np.array([first, first if last is None else last], np.uint64)
         start = np.searchsorted(self.addresses, bounds[0], "left")
         return int(start), int(np.searchsorted(self.addresses, bounds[1], "right"))
+
+    def lower_bound(self, place: Place) -> int:
+        """Return the position of the first cell that is not before a place."""
+        start, stop = self.slice_of(place[0])
+        if place[1] is None:
+            return stop
+        return bisect_left(range(start, stop), place[1], key=self.key) + start
 
     def find(self, addresses: U64, keys: Sequence[bytes]) -> Positions:
         """Return the position of each cell, -1 for a missing cell."""

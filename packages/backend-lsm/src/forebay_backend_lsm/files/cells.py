@@ -32,6 +32,13 @@ GROUP_SHIFT: Final = 48
 _HASH_SHIFT: Final = 16
 
 
+Place = tuple[int, bytes | None]
+"""An address and a cell key, between the cells of an ordered table or at one of them.
+
+Without a key it is after all cells of the address.
+"""
+
+
 class Kind(enum.IntEnum):
     """The effect of a cell on its key."""
 

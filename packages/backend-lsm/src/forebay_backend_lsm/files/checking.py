@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -79,6 +80,13 @@ def _faults_of_block(
     where = f"file {file.name!r}, state {table.name!r}, block {number}"
     if (block.addresses[1:] < block.addresses[:-1]).any():
         yield f"{where}: its cells are not sorted"
+    if table.first_keys:
+        keys = [*map(block.key, range(block.count))]
+        cells = [*zip(block.addresses.tolist(), keys, strict=True)]
+        if any(one >= after for one, after in pairwise(cells)):
+            yield f"{where}: its keys are not in order"
+        if keys[0] != table.first_keys[number]:
+            yield f"{where}: it does not begin with the key in the index"
     if block.addresses[0] != table.first_addresses[number]:
         yield f"{where}: it does not begin where the index says"
     if not table.filter.passes(Probes.of(block.addresses)).all():

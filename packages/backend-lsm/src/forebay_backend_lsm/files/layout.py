@@ -42,6 +42,8 @@ class BlockIndex:
     cells: I64
     checksums: U64
     """xxh3 (64 bits) of the stored bytes."""
+    first_keys: Sequence[bytes] = ()
+    """Key bytes of the block's first cell; in ordered map tables only."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -205,6 +207,7 @@ def _section_to_plain(section: Section, filter_at: int) -> dict[str, Any]:
         "raw_sizes": blocks.raw_sizes.astype("<u4").tobytes(),
         "cells": blocks.cells.astype("<u4").tobytes(),
         "checksums": blocks.checksums.astype("<u8").tobytes(),
+        **({"first_keys": [*blocks.first_keys]} if blocks.first_keys else {}),
     }
 
 
@@ -228,6 +231,7 @@ def _section_from_plain(plain: Mapping[str, Any], tail: memoryview) -> Section:
             raw_sizes=np.frombuffer(plain["raw_sizes"], "<u4").astype(np.int64),
             cells=np.frombuffer(plain["cells"], "<u4").astype(np.int64),
             checksums=np.frombuffer(plain["checksums"], "<u8"),
+            first_keys=plain.get("first_keys", ()),
         ),
         filter=Filter(np.frombuffer(tail, "<u8", words, at)),
     )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
 from forebay_backend_lsm.files.blocks import COMPRESSIONS, Block, cells_of_blocks
-from forebay_backend_lsm.files.cells import GROUP_SHIFT, U64, Cells, Positions
+from forebay_backend_lsm.files.cells import GROUP_SHIFT, U64, Cells, Place, Positions
 from forebay_backend_lsm.files.filter import Filter, Probes
 from forebay_backend_lsm.files.layout import FOOTER_BYTES, Footer, Section, Tail, seal_of
 from forebay_state_api.codecs import decoding
@@ -88,6 +90,8 @@ class FileTable:
         self.filter: Final[Filter] = section.filter
         self.first_addresses: Final[U64] = blocks.first
         """Address of the first cell of each block."""
+        self.first_keys: Final = blocks.first_keys
+        """Key of the first cell of each block, in an ordered table."""
         self.offsets: Final = blocks.offsets
         """Offset of each block in the file."""
         self.sizes: Final = blocks.sizes
@@ -106,7 +110,8 @@ class FileTable:
         """Bytes of filter and index."""
         blocks = self.section.blocks
         arrays = (blocks.first, blocks.offsets, blocks.sizes, blocks.raw_sizes, blocks.cells)
-        return self.filter.words.nbytes + sum(a.nbytes for a in arrays)
+        keys = sum(map(sys.getsizeof, self.first_keys))
+        return self.filter.words.nbytes + sum(a.nbytes for a in arrays) + keys
 
     def candidates(self, addresses: U64, probes: Probes | None = None) -> Positions:
         """Return the block that may hold each address, -1 if the file certainly does not hold it.
@@ -129,9 +134,29 @@ class FileTable:
         if low > high:
             return range(0)
         bounds = np.array([low, high], np.uint64)
-        start = int(np.searchsorted(self.first_addresses, bounds[0], "right")) - 1
+        # In an ordered table, cells of one address may be in several blocks.
+        side: Literal["left", "right"] = "left" if self.first_keys else "right"
+        start = int(np.searchsorted(self.first_addresses, bounds[0], side)) - 1
         stop = int(np.searchsorted(self.first_addresses, bounds[1], "right"))
         return range(max(start, 0), stop)
+
+    def between(self, low: Place, high: Place) -> range:
+        """Return the blocks of an ordered table that may hold cells between two places, inclusive.
+
+        The places are within the range read.
+        """
+        start, stop = self._first_after(low), self._first_after(high)
+        return range(max(start - 1, 0), stop)
+
+    def _first_after(self, place: Place) -> int:
+        """Return the first block that begins after a place."""
+        address, key = place
+        bound = np.array([address], np.uint64)[0]
+        stop = int(np.searchsorted(self.first_addresses, bound, "right"))
+        if key is None:
+            return stop
+        start = int(np.searchsorted(self.first_addresses, bound, "left"))
+        return bisect_right(self.first_keys, key, start, stop)
 
     def location(self, block: int) -> tuple[int, int]:
         """Return a block's offset and length in the file."""

@@ -49,6 +49,11 @@ class TableHeader:
         return Shape.of(self.description)
 
     @property
+    def ordered(self) -> bool:
+        """Whether it is an ordered map table, whose entries are sorted by their keys."""
+        return bool(self.description.get("ordered"))
+
+    @property
     def has_times(self) -> bool:
         """Whether cells have a time; the times of list elements are in the value."""
         return self.ttl and self.shape is not Shape.LIST
@@ -215,6 +220,7 @@ class _SectionWriter:
         self._times: Final[list[int]] = []
         self._keys: tuple[bytes, bytes] | None = None
         self._offset: Final = body.size
+        self._first_keys: Final[list[bytes]] = []
         self._blocks: Final[list[tuple[int, int, int, int, int]]] = []
 
     def add(self, cells: Cells) -> None:
@@ -277,6 +283,8 @@ class _SectionWriter:
         ends = cutter.ends()
         done = 0
         for start, stop in self._cuts(cells, ends, final=final):
+            if self.header.ordered:
+                self._first_keys.append(cells.keys[start].as_py())
             self._write(cutter.raw(start, stop), int(cells.addresses[start]), stop - start)
             done = stop
         rest = cells.slice(done, len(cells))
@@ -284,14 +292,19 @@ class _SectionWriter:
         self._waiting_bytes = int(ends[-1] - ends[done])
 
     def _cuts(self, cells: Cells, ends: Positions, *, final: bool) -> Iterator[tuple[int, int]]:
-        """Yield the bounds of full blocks; the cells of one address stay in one block."""
+        """Yield the bounds of full blocks.
+
+        The cells of one address stay in one block, unless the table is ordered: then all entries of
+        a map may have one address.
+        """
         count = len(cells)
         start = 0
         # numpy's search would release the interpreter lock for the work of a microsecond.
         places = ends.data
         while start < count:
             stop = bisect_left(places, places[start] + self._block_bytes)
-            if stop < count and cells.addresses[stop] == cells.addresses[stop - 1]:
+            whole = not self.header.ordered
+            if whole and stop < count and cells.addresses[stop] == cells.addresses[stop - 1]:
                 stop = int(np.searchsorted(cells.addresses, cells.addresses[stop - 1], "right"))
             if stop >= count and not final:
                 return
@@ -320,4 +333,5 @@ class _SectionWriter:
             raw_sizes=np.array(raw_sizes, np.int64),
             cells=np.array(cells, np.int64),
             checksums=np.array(checksums, np.uint64),
+            first_keys=self._first_keys,
         )
