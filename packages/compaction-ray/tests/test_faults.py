@@ -93,9 +93,12 @@ def death(stage, rng):
     return f"{stage.query.body.deaths} deaths"
 
 
-def torn_result(stage, rng):
-    stage.query.body.damages = [lambda data: data[:-1]]
-    return "torn result"
+def damaged_result(stage, rng):
+    if rng.random() < 0.5:
+        stage.query.body.damages = [lambda data: data[:-1]]
+        return "torn result"
+    stage.query.body.damages = [lambda data: data[:-1] + bytes([data[-1] ^ 1])]
+    return "altered result"
 
 
 def gateway(stage, rng):
@@ -126,7 +129,7 @@ def strange_gateway(stage, rng):
     return "strange gateway"
 
 
-KINDS = [network, network, worker, worker, death, torn_result, gateway, process, strange_gateway]
+KINDS = [network, network, worker, worker, death, damaged_result, gateway, process, strange_gateway]
 
 
 def mend(stage):

@@ -68,8 +68,8 @@ class Compactions:
         """Check the pending jobs, and install the results that exist.
 
         Only reads: polls the service once for each pending job and, unless the job is running,
-        sends one request to storage. Raises `CorruptStateError` for a result or an input that was
-        altered, and the failure of a job that failed twice in this run of the query.
+        sends one request to storage. Raises the failure of a job that failed twice in this run of
+        the query, and `CorruptStateError` for the second damaged result of the same work.
         """
         self._opening = opening
         self._options = options
@@ -107,8 +107,8 @@ class Compactions:
         status = service.poll(job.id)
         if not status.phase.ended:
             self._pending.append(pending.seen_alive(now_us))
-        elif (result := found_result(job, self._opening.storage)) is not None:
-            self._install(job, result, service)
+        elif self._found(pending, status, service):
+            pass
         elif pending.run != self._opening.run:
             # What an earlier run met says nothing about this one.
             self._lost.append(attrs.evolve(pending, failures=0))
@@ -126,6 +126,31 @@ class Compactions:
             else:
                 self._pending.append(still)
 
+    def _found(
+        self, pending: PendingJob, status: CompactionStatus, service: CompactionService
+    ) -> bool:
+        """Install the result if there is one; submit the job again if it is damaged.
+
+        Its inputs are untouched. A service that has noticed the damage reports the job as lost;
+        otherwise the second one in a run of the query stops it.
+        """
+        job, run = pending.job, self._opening.run
+        try:
+            result = found_result(job, self._opening.storage)
+            if result is not None:
+                self._install(job, result, service)
+        except CorruptStateError as damaged:
+            failures = pending.failures if pending.run == run else 0
+            if status.phase is not CompactionPhase.LOST:
+                if failures:
+                    raise
+                failures = 1
+            what = f"compaction {job.id} of {job.operator}"
+            _log.warning("%s is submitted again: %s", what, damaged)
+            self._lost.append(attrs.evolve(pending, failures=failures))
+            return True
+        return result is not None
+
     def _install(
         self, job: CompactionJob, result: CompactionResult, service: CompactionService
     ) -> None:
@@ -135,8 +160,8 @@ class Compactions:
             _log.info("compaction %s of %s: its inputs are gone", job.id, job.operator)
             self._stale.append(job.id)
             return
-        self._release.append(job.id)
         service.verify(job, result)
+        self._release.append(job.id)
         self.files = files
 
     def _drop_dead(self) -> None:

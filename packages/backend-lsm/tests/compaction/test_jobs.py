@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 
 import attrs
 import pytest
@@ -408,13 +409,17 @@ def test_the_service_verifies_what_is_installed(
         raise CorruptStateError("an output is not what was written")
 
     job = until_pending(chain)
-    chain.run_jobs()
     monkeypatch.setattr(chain.service, "verify", verify)
+    chain.run_jobs()
+    chain.commit()
+    again = chain.service.submitted[-1]
+    chain.run_jobs()
     with pytest.raises(CorruptStateError, match="not what was written"):
         chain.commit()
+    assert verified == [job.id, again.id]
     monkeypatch.undo()
     chain.commit()
-    assert verified == [job.id]
+    assert chain.newest[0].files[0].meta["job"] == again.id
 
 
 def test_a_transient_fault_leads_to_another_submission(chain: Chain) -> None:
@@ -452,6 +457,23 @@ def altered(chain: Chain, job: CompactionJob, **changes: object) -> None:
     chain.storage.put(job.result_name, seal({**plain, **changes}))
 
 
+def check_damaged(chain: Chain, caplog: pytest.LogCaptureFixture, message: str) -> None:
+    """Check that the result is not installed, and that a second one like it stops the query."""
+    before = chain.newest[0].files
+    assert chain.opened().files == before
+    assert re.search(message, caplog.text)
+    chain.commit()
+    again = chain.service.submitted[-1]
+    assert again.attempt == 2
+    chain.run_jobs()
+    altered(chain, again, entries_in=99)
+    with pytest.raises(CorruptStateError, match="99 entries went in"):
+        chain.opened()
+    chain.run = "the second run"
+    chain.commit()
+    assert chain.service.submitted[-1].attempt == 3
+
+
 def output(**changes: object) -> dict[str, object]:
     return {"name": "x", "size": 1, "range": [0, 7], "meta": {}} | changes
 
@@ -467,13 +489,12 @@ def output(**changes: object) -> dict[str, object]:
     ],
 )
 def test_a_result_that_contradicts_the_job_is_refused(
-    chain: Chain, changes: dict[str, object], message: str
+    chain: Chain, caplog: pytest.LogCaptureFixture, changes: dict[str, object], message: str
 ) -> None:
     job = until_pending(chain)
     chain.run_jobs()
     altered(chain, job, **changes)
-    with pytest.raises(CorruptStateError, match=message):
-        chain.opened()
+    check_damaged(chain, caplog, message)
 
 
 @pytest.mark.parametrize(
@@ -486,25 +507,25 @@ def test_a_result_that_contradicts_the_job_is_refused(
     ],
 )
 def test_outputs_are_checked_one_by_one(
-    chain: Chain, changes: dict[str, object], message: str
+    chain: Chain, caplog: pytest.LogCaptureFixture, changes: dict[str, object], message: str
 ) -> None:
     job = until_pending(chain)
     chain.run_jobs()
     (first,) = unseal(chain.storage.get(job.result_name))["outputs"]
     altered(chain, job, outputs=[{**first, **changes}])
-    with pytest.raises(CorruptStateError, match=message):
-        chain.opened()
+    check_damaged(chain, caplog, message)
 
 
-def test_a_missing_output_is_named(chain: Chain) -> None:
+def test_a_missing_output_is_named(chain: Chain, caplog: pytest.LogCaptureFixture) -> None:
     job = until_pending(chain)
     chain.run_jobs()
     chain.storage.delete([job.stored_result(chain.storage).outputs[0].name])
-    with pytest.raises(CorruptStateError, match=r"0000 of \d+ bytes is missing"):
-        chain.opened()
+    check_damaged(chain, caplog, r"0000 of \d+ bytes is missing")
 
 
-def test_a_torn_result_is_none_and_an_altered_one_is_an_error(chain: Chain) -> None:
+def test_a_torn_result_is_none_and_an_altered_one_is_damaged(
+    chain: Chain, caplog: pytest.LogCaptureFixture
+) -> None:
     job = until_pending(chain)
     chain.run_jobs()
     whole = chain.storage.get(job.result_name)
@@ -513,8 +534,7 @@ def test_a_torn_result_is_none_and_an_altered_one_is_an_error(chain: Chain) -> N
     assert chain.opened().files == chain.newest[0].files
     chain.storage.delete([job.result_name])
     chain.storage.put(job.result_name, whole[:-1] + bytes([whole[-1] ^ 1]))
-    with pytest.raises(CorruptStateError, match="altered"):
-        chain.opened()
+    check_damaged(chain, caplog, "altered")
 
 
 def test_a_result_that_is_deleted_lets_the_job_run_again(chain: Chain) -> None:

@@ -40,7 +40,7 @@ _INFLIGHT: Final = 64
 """Jobs that are followed concurrently: more than a process ever has, so that none waits here."""
 _REMEMBERED: Final = 256
 _FIRST_ANSWER_S: Final = 0.25
-"""Longest wait of a task for the state of a job that another process submitted."""
+"""Longest wait of a task for the state of a job that another process submitted; once."""
 _END_S: Final = 5.0
 _HERE: Final = {
     CompactionPhase.DONE: Event.DONE_HERE,
@@ -121,9 +121,9 @@ class RemoteCompactionService(CompactionService):
         self._walks.do(Walk(tracked, self._here).run)
 
     def poll(self, job_id: str, timeout_s: float = 0.0) -> CompactionStatus:
-        tracked = self._tracked(job_id)
-        if tracked.state is State.ASKED and any(self.gateways.up().values()):
-            tracked.wait(lambda state: state is not State.ASKED, max(timeout_s, _FIRST_ANSWER_S))
+        tracked, is_new = self._tracked(job_id)
+        if is_new and any(self.gateways.up().values()):
+            tracked.wait(lambda state: state is not State.ASKED, _FIRST_ANSWER_S)
         began_s = self._clock()
         state = tracked.wait(lambda state: state.ended or state is State.LOCAL, timeout_s)
         if state is State.LOCAL:
@@ -204,16 +204,16 @@ class RemoteCompactionService(CompactionService):
             return Trouble(Kind.FAILED, f"{job.attempt - 1} attempts have failed", "attempts")
         return None
 
-    def _tracked(self, job_id: str) -> TrackedJob:
-        """Return a job; ask the gateways about one that is not known."""
+    def _tracked(self, job_id: str) -> tuple[TrackedJob, bool]:
+        """Return a job, and whether it was not known: then the gateways are asked about it."""
         with self._lock:
             tracked = self._jobs.get(job_id)
             if tracked is not None:
-                return tracked
+                return tracked, False
             tracked = TrackedJob(job_id, None, State.ASKED, self._clock())
             self._remember(tracked)
         self._walks.do(Walk(tracked, self._here).run)
-        return tracked
+        return tracked, True
 
     def _hear_local(self, tracked: TrackedJob, timeout_s: float) -> None:
         status = self._local.poll(tracked.id, timeout_s)

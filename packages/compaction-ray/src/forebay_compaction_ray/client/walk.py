@@ -113,8 +113,10 @@ class Walk:
             except Exception as error:  # noqa: BLE001 - a job must end
                 step = self._failed(f"the client failed: {error!r}")
             tracked.advance(step.event, step.fault, step.message)
-        if tracked.state is State.ABORTED and tracked.address:
-            self._leave()  # the gateway may have taken it after its owner had aborted it
+        if tracked.state is State.ABORTED:  # its owner may not have known where it is
+            self._here.local.release(tracked.id)
+            if tracked.address:
+                self._leave()
 
     # -- to a gateway -------------------------------------------------------------------------
 
@@ -173,10 +175,8 @@ class Walk:
     def _greet(self, gateway: Gateway, submission: Submission) -> Greeting | Trouble:
         greeting = self._here.gateways.greet(gateway)
         if isinstance(greeting, Greeting) and (above := excess(submission, greeting)):
-            where = (gateway.address,)
-            return Trouble(
-                Kind.NEVER, f"above the limits of {where[0]}: {above}", "limits", 0, where
-            )
+            why = f"above the limits of {gateway.address}: {above}"
+            return Trouble(Kind.NEVER, why, "limits", where=(gateway.address,))
         return greeting
 
     def _submit(self, gateway: Gateway, submission: Submission) -> Step | Trouble:
@@ -189,7 +189,8 @@ class Walk:
     def _placed(self, step: Step, troubles: Iterable[Trouble]) -> Step:
         """Log what was wrong with the gateways that were asked before, and return the step."""
         for trouble in troubles:
-            self._here.gateways.warn(trouble.where, trouble.why)
+            if trouble.kind is not Kind.BUSY:
+                self._here.gateways.warn(trouble.where, trouble.why)
         return step
 
     # -- at a gateway -------------------------------------------------------------------------
@@ -228,9 +229,7 @@ class Walk:
             return Step(Event.RUNNING)
         if view.phase is CompactionPhase.DONE:
             return Step(Event.WRITTEN)
-        why = (
-            f"{view.phase.value} at {gateway.address}: {view.message or 'it does not know the job'}"
-        )
+        why = f"{view.phase.value} at {gateway.address}: {view.message}"
         if view.phase is CompactionPhase.ABORTED and view.code in _WITHDRAWN:
             return Step(Event.WITHDRAWN, None, why)
         if self._is_own and view.phase is CompactionPhase.FAILED and view.fault in _VERDICTS:
@@ -312,10 +311,8 @@ class Walk:
         return Step(event, CompactionFault.UNAVAILABLE, why)
 
     def _count_fallback(self, trouble: Trouble) -> None:
-        here, what = (
-            self._here,
-            f"compaction {self._tracked.id} runs in this process: {trouble.why}",
-        )
+        here = self._here
+        what = f"compaction {self._tracked.id} runs in this process: {trouble.why}"
         if trouble.kind is Kind.STAYS:
             here.counts.add(trouble.cause)
             _log.info("%s", what)
