@@ -37,14 +37,20 @@ class RowCheck:
         self._kinds = [field.type for field in schema]
         self._known: dict[tuple[type, ...], _Limits] = {}
 
-    def __call__(self, rows: Sequence[Any]) -> None:
-        """Check rows of one record; failed records are passed over."""
+    def __call__(self, rows: Sequence[Any], start: int) -> None:
+        """Check the rows from ``start`` on; failed records are passed over."""
         known = self._known
-        for row in rows:
+        for position in range(start, len(rows)):
+            row = rows[position]
             if row.__class__ is tuple:
                 limits = known.get(tuple(map(type, row)))
-                if limits is not None and limits.hold(row):
-                    continue
+                if limits is not None:
+                    for place, smallest, largest in limits.numbers:
+                        if not smallest <= row[place] <= largest:
+                            break
+                    else:
+                        if not limits.times or limits.hold(row):
+                            continue
             elif row.__class__ is FailedRecord:
                 continue
             self._writer.batch([row])
@@ -74,9 +80,7 @@ class _Limits:
     """Positions of times."""
 
     def hold(self, row: tuple[Any, ...]) -> bool:
-        for position, smallest, largest in self.numbers:
-            if not smallest <= row[position] <= largest:
-                return False
+        """Return whether the row's times fit."""
         return all(row[position].year in _MIDDLE for position in self.times)
 
 

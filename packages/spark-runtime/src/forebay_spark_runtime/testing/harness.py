@@ -30,7 +30,7 @@ class FunctionHarness(testing.FunctionHarness):
         )
         return self._output.checked
 
-    def _fits(self, rows: list[Any]) -> None:
+    def _fits(self, rows: list[Any], start: int) -> None:
         if self._schema is not None:
-            self._output.check(rows)
-        super()._fits(rows)
+            self._output.check(rows, start)
+        super()._fits(rows, start)

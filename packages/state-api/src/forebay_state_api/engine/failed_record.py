@@ -81,8 +81,8 @@ class ErrorRows:
 
     limit: int = DEFAULT_ERROR_LIMIT
     """Above this number of failed records in one subtask the micro-batch fails."""
-    check: Callable[[list[Any]], object] = lambda rows: None  # noqa: ARG005 - the default
-    """Raises `OutputSchemaError` if one of these rows does not fit the output."""
+    check: Callable[[list[Any], int], object] | None = None
+    """Raises `OutputSchemaError` if a row from a position on does not fit the output."""
 
 
 def fails_alone(error: BaseException) -> bool:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 class IsolatingScheduler(Scheduler):
     """Puts back what a failed record changed, and lets the others go on."""
 
+    isolates = True
     method_of: Callable[[int], str]
     """Set by the engine: returns the name of an input's record method."""
     forget_requests: Callable[[Any], None]
@@ -40,8 +41,6 @@ class IsolatingScheduler(Scheduler):
         """The changes of the running record since it was started or resumed."""
         self._error_rows = error_rows
         self._first: list[FailedRecord] = []
-        self._row: Any = None
-        """The row of the record that a loop runs."""
 
     # -- the ends of records ------------------------------------------------------------------
 
@@ -49,35 +48,23 @@ class IsolatingScheduler(Scheduler):
         rows_out, journal, check = self.rows_out, self.journal, self._error_rows.check
         for entry in entries:
             if journal:
-                journal.clear()  # a timer is consumed whatever becomes of it
-            self._row = entry[0]
-            self.mark = len(rows_out)
+                journal.clear()  # of the record before; a timer is consumed whatever becomes of it
+            self.row = entry[0]
             yield entry
             # The record has ended, unless it was set aside: then it took its rows and changes.
-            if len(rows_out) > self.mark:
+            if check is not None and len(rows_out) > self.mark:
                 try:
-                    check(rows_out[self.mark :])
+                    check(rows_out, self.mark)
                 except (OutputSchemaError, StateAccessError) as error:
                     self.fail_record(error)
-            if journal:
-                journal.clear()
+        journal.clear()
 
     def must_wait(self, row: Any, key: Any, group: int, side: int) -> bool:
         if super().must_wait(row, key, group, side):
             self.mark = len(self.rows_out)
             return True
-        self._row = row  # other records may have run meanwhile
+        self.row = row  # other records may have run meanwhile
         return False
-
-    def current_record(self) -> Record:
-        if self.current is None:
-            super().current_record().driven = set()
-        return super().current_record()
-
-    def _set_aside(self) -> Record:
-        record = super()._set_aside()
-        record.row = self._row
-        return record
 
     def _hold_back(self, record: Record) -> None:
         super()._hold_back(record)
@@ -89,22 +76,21 @@ class IsolatingScheduler(Scheduler):
             self.journal.clear()
 
     def _finish(self, record: Record) -> None:
-        if not record.failed:
-            error = record.error or self._misfit(record.rows + self.rows_out[self.mark :])
-            if error is not None:
-                self._drop(record, error)
-        self.journal.clear()
-        record.log.clear()
         super()._finish(record)
         self.mark = len(self.rows_out)
 
-    def _misfit(self, rows: list[Any]) -> Exception | None:
-        """Return the error of a row that does not fit the output, if there is one."""
-        try:
-            self._error_rows.check(rows)
-        except (OutputSchemaError, StateAccessError) as error:
-            return error
-        return None
+    def _end(self, record: Record) -> None:
+        if not record.failed:
+            error, check = record.error, self._error_rows.check
+            if error is None and check is not None:
+                try:
+                    check(record.rows, 0)
+                    check(self.rows_out, self.mark)
+                except (OutputSchemaError, StateAccessError) as misfit:
+                    error = misfit
+            if error is not None:
+                self._drop(record, error)
+        self.journal.clear()
 
     # -- failures -----------------------------------------------------------------------------
 
@@ -122,23 +108,15 @@ class IsolatingScheduler(Scheduler):
             self._drop(record, error)
             self._finish(record)
             return
-        row = self._failed_row(error, self._row, self.context._key, self.side)
+        row = self._failed_row(error, self.row, self.context._key, self.side)
         undo(self.journal)
         del self.rows_out[self.mark :]
         self.rows_out.append(row)
         self.mark = len(self.rows_out)
         self.tail = FRESH
 
-    def _run_steps(self, record: Record) -> None:
-        context = self.context
-        before = self.current, self.tail, context._key, context._group
-        try:
-            super()._run_steps(record)
-        except Exception as error:  # noqa: BLE001 - this runs any user code
-            self._drop(record, error)
-            if context._namespace is not None:
-                self.bind_namespace(None)
-            self.current, self.tail, context._key, context._group = before
+    def _fail_step(self, record: Record, error: Exception) -> None:
+        self._drop(record, error)
 
     def _take_answer(self, record: Record, request: Any, answer: Any) -> None:
         self.mark = len(self.rows_out)

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import attrs
 
@@ -103,6 +103,9 @@ class Scheduler:
     engine last.
     """
 
+    isolates: ClassVar[bool] = False
+    """Whether records fail alone; see `IsolatingScheduler`."""
+
     def __init__(
         self,
         context: RuntimeContext,
@@ -128,6 +131,8 @@ class Scheduler:
         """The position in `rows_out` where the rows of the running record begin."""
         self.dropped_reads = 0
         """Reads that nobody awaited or chained."""
+        self.row: Any = None
+        """The row of the record that a loop runs, where records fail alone."""
         self.side = 0
         """The input from which rows are being taken."""
         self.start: Callable[[Entry], None]
@@ -163,6 +168,9 @@ class Scheduler:
                     "not in open() or close()"
                 )
             record = self.current = Record(self, key, self.context._group, self.side)
+            if self.isolates:
+                record.driven = set()
+                record.row = self.row
             self.busy[key] = record
             in_flight = len(self.busy) + self.blocked
             self.counters.largest_in_flight = max(self.counters.largest_in_flight, in_flight)
@@ -211,6 +219,8 @@ class Scheduler:
 
     def _finish(self, record: Record) -> None:
         """Emit the record's rows, free the key and start the records that waited for it."""
+        if self.isolates:
+            self._end(record)
         if record.rows:
             self.rows_out[self.mark : self.mark] = record.rows
         del self.busy[record.key]
@@ -253,6 +263,13 @@ class Scheduler:
 
     def fail_record(self, error: Exception) -> None:
         """Handle an error of the record that a loop runs: it fails the micro-batch."""
+        raise error
+
+    def _end(self, record: Record) -> None:
+        """Look at a record that has ended, where records fail alone."""
+
+    def _fail_step(self, record: Record, error: Exception) -> None:  # noqa: ARG002 - see `IsolatingScheduler`
+        """Handle an error of a step: it fails the micro-batch."""
         raise error
 
     def note_failure(self, error: Exception) -> bool:  # noqa: ARG002 - see `IsolatingScheduler`
@@ -419,7 +436,11 @@ class Scheduler:
                 continue
             if context._namespace != namespace:
                 self.bind_namespace(namespace)
-            callback(value)
+            try:
+                callback(value)
+            except Exception as error:  # noqa: BLE001 - this runs any user code
+                self._fail_step(record, error)
+                break
         if context._namespace is not None:
             self.bind_namespace(None)
         self.current, self.tail, context._key, context._group = before

@@ -376,9 +376,9 @@ class FunctionHarness:
             "from forebay_spark_runtime.testing (pip install forebay-spark-runtime)"
         )
 
-    def _fits(self, rows: list[Any]) -> None:
-        """Raise `OutputSchemaError` if a record emitted a row that does not fit."""
-        check_rows([row for row in rows if not _is_failed(row)], self._function_name)
+    def _fits(self, rows: list[Any], start: int) -> None:
+        """Raise `OutputSchemaError` if a row from ``start`` on does not fit."""
+        check_rows([row for row in rows[start:] if not _is_failed(row)], self._function_name)
 
     def _given_out(self, rows: list[Any]) -> list[Any]:
         rows = self._check(rows)

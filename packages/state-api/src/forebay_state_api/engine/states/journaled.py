@@ -60,14 +60,20 @@ class _Values(_Points, KeyedValueState):
         context, cells, dirty = self._context, self._cells, self._dirty
         key = context._key
         value = self._admit(value)
-        self._log(
-            (put_back_both, cells, dirty, key, cells.get(key, MISSING), dirty.get(key, MISSING))
-        )
+        self._log((_put_back_point, cells, dirty, key, cells.get(key, MISSING), key in dirty))
         cells[key] = value
         dirty[key] = context._group
 
     def async_update(self, value: Any) -> StateFuture[None]:
-        self.update(value)
+        if value is None:
+            self.clear()
+        else:
+            context, cells, dirty = self._context, self._cells, self._dirty
+            key = context._key
+            value = self._admit(value)
+            self._log((_put_back_point, cells, dirty, key, cells.get(key, MISSING), key in dirty))
+            cells[key] = value
+            dirty[key] = context._group
         scheduler = self._scheduler
         return scheduler.done if scheduler.tail._done else scheduler.write()
 
@@ -171,6 +177,18 @@ class _SortedMaps(_Entries, KeyedSortedMapState):
         if change is not None:
             self._log((setattr, change, "removed", change.removed))
         super()._hide(part)
+
+
+def _put_back_point(
+    cells: dict[Any, Any],
+    dirty: dict[Any, Any],
+    key: Any,
+    cell: Any,
+    was_dirty: bool,  # noqa: FBT001 - an entry of the journal
+) -> None:
+    put_back(cells, key, cell)
+    if not was_dirty:
+        dirty.pop(key, None)
 
 
 def _shorten(elements: list[Any], length: int) -> None:
