@@ -25,8 +25,10 @@ from forebay_state_api import (
     ListStateDescriptor,
     MapStateDescriptor,
     StateTtlConfig,
+    TimeDomain,
     ValueStateDescriptor,
 )
+from forebay_state_api.engine.record_methods import map_callable
 from forebay_state_api.errors import (
     ConfigurationError,
     FunctionError,
@@ -266,9 +268,61 @@ def test_a_fork_without_on_timer_is_refused_where_timers_are_stored(tmp_path):
         fork.process([])
 
 
-def test_event_time_needs_timers():
-    with pytest.raises(ConfigurationError, match="on_timer"):
-        FunctionHarness(Count(), "user", event_time="at")
+def test_event_time_needs_a_context():
+    with pytest.raises(ConfigurationError, match="gets rows only"):
+        FunctionHarness(map_callable(lambda row: row), "user", event_time="at")
+
+
+class KeepsTime(KeyedProcessFunction):
+    """Has no timers; drops rows that are late."""
+
+    def process_element(self, row, ctx):
+        timers = ctx.timers
+        if timers.drop_late(row.at):
+            return
+        yield timers.is_late(row.at - timedelta(hours=1)), timers.watermark
+
+
+def test_clocks_and_counts_of_late_rows_need_no_timers():
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    late, on_time = start - timedelta(minutes=1), start + timedelta(minutes=1)
+    with FunctionHarness(KeepsTime(), "user", event_time="at", parallelism=2) as h:
+        assert h.process([Visit("a", start)]) == [(False, None)]
+        rows = [Visit("a", late), Visit("a", start), Visit("a", on_time)]
+        assert h.process(rows) == [(True, start)]
+        assert (h.metrics.late_rows, h.metrics.late_rows_dropped) == (2, 2)
+        h.restart(parallelism=3)
+        assert h.process([Visit("b", late)]) == []
+        with pytest.raises(ConfigurationError, match="on_timer"):
+            h.restart(lambda row, ctx: ctx.timers.list_event_time()).process([Visit("a", start)])
+
+
+class Ending(KeyedProcessFunction):
+    """Registers a timer an hour after each row, and each timer one for a day later, once."""
+
+    def process_element(self, row, ctx):
+        ctx.timers.register_event_time(row.at + timedelta(hours=1))
+        ctx.timers.register_processing_time(ctx.timers.processing_time + timedelta(hours=1))
+
+    def on_timer(self, at, ctx):
+        if ctx.timers.domain is TimeDomain.EVENT_TIME and (at.hour, at.day) == (1, 1):
+            ctx.timers.register_event_time(at + timedelta(days=1))
+        yield ctx.current_key, at.day, at.hour, ctx.timers.domain, ctx.timers.is_late(at)
+
+
+def test_the_end_of_a_bounded_input_fires_all_event_time_timers():
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    event = TimeDomain.EVENT_TIME
+    with FunctionHarness(Ending(), "user", event_time="at", parallelism=2) as h:
+        assert h.process([Visit("a", start), Visit("c", start + timedelta(hours=4))]) == []
+        fired = h.process([Visit("b", start)], end=True)
+        expected = [("a", 1, 1), ("a", 2, 1), ("b", 1, 1), ("b", 2, 1), ("c", 1, 5)]
+        assert sorted(one[:3] for one in fired) == expected
+        assert {one[3:] for one in fired} == {(event, True)}
+        # The watermark is that of the rows again.
+        assert h.process([Visit("a", start + timedelta(days=9))]) == []
+        h.clock.advance(timedelta(hours=1))
+        assert {one[3] for one in h.process([])} == {TimeDomain.PROCESSING_TIME}
 
 
 def failing(row, ctx):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from forebay_spark_runtime import keyed
-from forebay_state_api import ConfigurationError, KeyedCoProcessFunction, KeyedProcessFunction
+from forebay_state_api import (
+    ConfigurationError,
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    ReducingStateDescriptor,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -50,13 +55,10 @@ class Later(KeyedProcessFunction):
 
 
 class Marks(KeyedProcessFunction):
-    """Emits the watermark."""
+    """Emits the watermark; it has no timers."""
 
     def process_element(self, row, ctx):
         yield row.user, str(ctx.timers.watermark)
-
-    def on_timer(self, at, ctx):
-        pass
 
 
 def events(*pairs):
@@ -124,6 +126,63 @@ def test_two_inputs_have_event_times_of_their_own(stage):
     assert stage.rows(SCHEMA) == [("a", "10:10"), ("b", "09:10")]
 
 
+WINDOWS = "user string, at timestamp, n long, mark timestamp"
+
+
+class Windows(KeyedProcessFunction):
+    """Sums ``n`` in windows of some minutes; emits each with its end and the watermark."""
+
+    def __init__(self, minutes):
+        self.size = timedelta(minutes=minutes)
+
+    def open(self, context):
+        self.sum = context.get_reducing_state(
+            ReducingStateDescriptor("sum", lambda one, other: one + other, int)
+        )
+
+    def process_element(self, row, ctx):
+        # An end belongs to the window before it.
+        before = row.at - timedelta(microseconds=1)
+        end = before - (before - datetime(2024, 1, 1, tzinfo=UTC)) % self.size + self.size
+        ctx.set_current_namespace(end)
+        self.sum.add(row.n)
+        ctx.timers.register_event_time(end)
+
+    def on_timer(self, at, ctx):
+        assert ctx.current_namespace == at
+        yield ctx.current_key, at, self.sum.get(), ctx.timers.watermark
+        self.sum.clear()
+
+
+@pytest.mark.parametrize(("column", "closed"), [("mark", [("a", "10:02")]), ("at", [])])
+def test_the_watermark_of_an_operator_reaches_the_next_in_a_column(stage, column, closed):
+    for time in ("10:00:10", "10:02:30", "10:09:00", "10:20:00"):
+        stage.put({"user": "a", "at": f"2024-05-01T{time}Z", "n": 1})
+    source = stage.source("user string, at timestamp, n long")
+    minutes = keyed(source, "user", uid="minutes", parallelism=2, event_time="at")
+    pairs = keyed(
+        minutes.process(Windows(1), WINDOWS), "user", uid="pairs", parallelism=2, event_time=column
+    )
+    windows = pairs.process(Windows(2), WINDOWS)
+    stage.run(windows.selectExpr("user", "date_format(at, 'HH:mm') as what"))
+    assert stage.rows(SCHEMA) == closed
+
+
+def test_the_end_of_a_bounded_dataframe_fires_event_time_timers_if_its_state_ends(spark, tmp_path):
+    rows = [("a", datetime(2024, 5, 1, 10, 0, tzinfo=UTC), 1)]
+    df = spark.createDataFrame(rows, "user string, at timestamp, n long")
+
+    def closed(**options):
+        operator = keyed(df, "user", uid="ends", event_time="at", parallelism=2, **options)
+        return [row.n for row in operator.process(Windows(5), WINDOWS).collect()]
+
+    stored = {"state_dir": str(tmp_path), "query": "bounded"}
+    assert closed() == [1]
+    assert closed(fire_at_end=False) == []
+    assert closed(**stored, batch_id=0) == []
+    assert closed(**stored, batch_id=1, fire_at_end=True) == [2]
+
+
 @pytest.mark.parametrize("backend", ["heap", "lsm"])
 def test_processing_time_reaches_subtasks_without_rows_a_batch_later(stage, backend):
     for user in "abbb":
@@ -149,6 +208,8 @@ def test_processing_time_reaches_subtasks_without_rows_a_batch_later(stage, back
         ({"event_time": "at", "allowed_lateness": -1}, "negative"),
         ({"event_time": "at", "allowed_lateness": "1h"}, "allowed_lateness"),
         ({"allowed_lateness": 5}, "event_time="),
+        ({"event_time": "at", "fire_at_end": True}, "a stream has no end"),
+        ({"event_time": "at", "fire_at_end": "yes"}, "True or False"),
     ],
 )
 def test_what_cannot_be_event_time(stage, arguments, words):
@@ -156,10 +217,10 @@ def test_what_cannot_be_event_time(stage, arguments, words):
         keyed(stage.source(EVENTS), "user", uid="u", **arguments)
 
 
-def test_event_time_is_for_functions_with_timers(stage):
+def test_event_time_is_for_functions_with_a_context(stage):
     operator = keyed(stage.source(EVENTS), "user", uid="u", event_time="at")
-    with pytest.raises(ConfigurationError, match="on_timer"):
-        operator.process(lambda row, ctx: [], SCHEMA)
+    with pytest.raises(ConfigurationError, match="gets rows only"):
+        operator.flat_map(lambda row: [], SCHEMA)
     other = keyed(stage.source(EVENTS), "user", uid="u")
     with pytest.raises(ConfigurationError, match="event_time"):
         operator.connect(other)

@@ -109,7 +109,7 @@ def test_of_a_future_that_it_was_not_awaited(job, use):
         (lambda f, row, ctx: f.r + 1, "ReducingState has add, "),
         (lambda f, row, ctx: VALUE.value(), "`self.count = context.get_state(descriptor)` in open"),
         (lambda f, row, ctx: ctx.timestamp(), "RuntimeContext has apply_to_keyed_state, "),
-        (lambda f, row, ctx: ctx.timers.register(1), "register_processing_time, watermark"),
+        (lambda f, row, ctx: ctx.timers.register(1), "register_processing_time, "),
         (lambda f, row, ctx: ctx.collect("a", 1), "ctx.collect takes one row"),
         (lambda f, row, ctx: combine_all(f.v.async_value(), 1), "combine_all([...])"),
         (lambda f, row, ctx: row["user"], "as in row.user"),

@@ -37,29 +37,37 @@ class Synchronous(States):
 class Merging(States):
     async def process_element(self, row, ctx):
         await self.a.async_value()
-        self.r.merge_namespaces("w", ["x", "y"])
+        self.r.merge_namespaces("w", ["x"])
+
+
+class AwaitedMerging(States):
+    async def process_element(self, row, ctx):
+        await self.a.async_value()
+        await self.r.async_merge_namespaces("w", ["x", "y"])
 
 
 ROWS = [(f"k{n}",) for n in range(5)]
 
 
-@pytest.mark.parametrize("function", [MixedCoroutine, MixedCallbacks])
-def test_mixing_warns_once_per_operator(new_job, function):
+@pytest.mark.parametrize(
+    ("function", "state"), [(MixedCoroutine, "b"), (MixedCallbacks, "b"), (Merging, "r")]
+)
+def test_mixing_warns_once_per_operator(new_job, function, state):
     job = new_job(uid=f"warned of {function.__name__}")
-    with pytest.warns(RuntimeWarning, match=f"{job.uid}.*'b'") as caught:
+    with pytest.warns(RuntimeWarning, match=f"{job.uid}.*'{state}'") as caught:
         job.run(function(), ROWS)
     assert len(caught) == 1
     job.run(function(), ROWS)
     assert job.reports[0].metrics.sync_waits == 5
 
 
-@pytest.mark.parametrize("function", [Synchronous, Merging])
-def test_what_cannot_or_need_not_be_changed_does_not_warn(new_job, function):
+@pytest.mark.parametrize(("function", "waits"), [(Synchronous, 10), (AwaitedMerging, 0)])
+def test_what_does_not_mix_does_not_warn(new_job, function, waits):
     job = new_job(uid=f"not warned of {function.__name__}")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         job.run(function(), ROWS)
-    assert job.reports[0].metrics.sync_waits == 10
+    assert job.reports[0].metrics.sync_waits == waits
 
 
 def test_what_was_read_ahead_does_not_wait(new_job):

@@ -59,6 +59,8 @@ class KeyedOptions:
     """The failed records that a subtask accepts; ``None`` if each fails the micro-batch."""
     error_column: str = ERROR_COLUMN
     """The name of the column for errors."""
+    fire_at_end: bool = False
+    """Whether the end of the input fires all event-time timers."""
     checkpoint: Checkpoint | None = None
     """The query's checkpoint in ``foreachBatch``; for a stream the session has it."""
     keyed_uuid: str = ""
@@ -290,6 +292,25 @@ def ordered_alike(first: Any, second: Any, orders: Sequence[tuple[str, ...]], ui
             )
 
 
+def checked_end(fire_at_end: object, df: Any, options: KeyedOptions) -> bool:
+    """Return whether the end of the input fires all event-time timers; ``None`` is the default.
+
+    Raises `ConfigurationError` for anything else than a bool, and for a stream, which has no end.
+    """
+    if fire_at_end is None:
+        return not df.isStreaming and options.state_dir is None
+    if not isinstance(fire_at_end, bool):
+        raise ConfigurationError(
+            f"operator {options.uid!r}: fire_at_end is True or False, not {fire_at_end!r}"
+        )
+    if fire_at_end and df.isStreaming:
+        raise ConfigurationError(
+            f"operator {options.uid!r}: fire_at_end= is for bounded DataFrames; a stream has no "
+            "end, also with trigger(availableNow=True): its next run goes on"
+        )
+    return fire_at_end
+
+
 def agreeing(first: KeyedOptions, second: KeyedOptions) -> None:
     """Raise `ConfigurationError` if two connected inputs have different arguments."""
     for field in (
@@ -302,6 +323,7 @@ def agreeing(first: KeyedOptions, second: KeyedOptions) -> None:
         "restore",
         "error_limit",
         "error_column",
+        "fire_at_end",
     ):
         _agree(field, getattr(first, field), getattr(second, field))
     _agree("event_time=, given or not,", first.event_time is None, second.event_time is None)

@@ -121,13 +121,19 @@ class BatchInput:
             self._seen += part.num_rows
 
     def _see_event_times(self, batch: Any, side: int, position: int, subtask: Subtask) -> None:
-        """Report the latest event time of one input to the subtask; nulls are ignored."""
+        """Report the event times of one input to the subtask; nulls are ignored."""
         times = batch.column(position if self._layout.single else side)
         if not self._layout.single:
             times = times.drop_null().field(position)
-        latest = pc.max(times.cast(INSTANTS).cast(pa.int64())).as_py()
-        if latest is not None:
-            subtask.saw_event_time(latest, side)
+        times = times.cast(INSTANTS).cast(pa.int64())
+        found = pc.min_max(times)
+        first, latest = found["min"].as_py(), found["max"].as_py()
+        if latest is None:
+            return
+        late = 0
+        if first <= (watermark_us := subtask.watermark_us):
+            late = pc.sum(pc.less_equal(times, watermark_us)).as_py()
+        subtask.saw_event_time(latest, side, late=late)
 
     def _prepare(self, batch: Any) -> None:
         kinds = batch.schema.types

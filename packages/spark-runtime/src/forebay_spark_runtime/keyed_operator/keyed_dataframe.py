@@ -55,7 +55,7 @@ from forebay_state_api.engine.record_methods import (
     function_name,
     map_callable,
     record_methods,
-    timer_method,
+    takes_context,
 )
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.job.aggregation import (
@@ -319,6 +319,7 @@ def keyed(
     order_by: str | Sequence[str] | None = None,
     event_time: str | None = None,
     allowed_lateness: timedelta | float | None = None,
+    fire_at_end: bool | None = None,
     new_state: bool = False,
     restore_from: str | RestoreFrom | None = None,
     allow_non_restored: bool = False,
@@ -350,10 +351,12 @@ def keyed(
     :param order_by: columns by which each subtask sorts the rows of a micro-batch before it runs
         them. A total order makes the order of rows repeatable where several source splits meet.
         Default: no sorting.
-    :param event_time: name of the timestamp column that event-time timers follow, for functions
-        with ``on_timer``. Default: no event time.
+    :param event_time: name of the timestamp column that the watermark and event-time timers follow.
+        Default: no event time.
     :param allowed_lateness: how far the watermark stays behind the latest event time, as a
         timedelta or in seconds. Default: 0.
+    :param fire_at_end: whether the end of a bounded DataFrame fires all event-time timers, after
+        its last row. Default: only if the state is dropped at the end, as without ``query=``.
     :param new_state: whether the operator is new, or comes back, in a query that is past its first
         micro-batch. Default: ``False``.
     :param restore_from: the operator whose state to begin with: a query's id or name, or a
@@ -412,6 +415,7 @@ def keyed(
         lateness_us=lateness_us,
         error_limit=checked_error_limit(on_error, error_limit, options.uid),
         error_column=checked_error_column(error_column, on_error, who),
+        fire_at_end=checks.checked_end(fire_at_end, df, options),
     )
     return KeyedDataFrame(df, keys, options)
 
@@ -461,7 +465,7 @@ def _apply(
     options = attrs.evolve(first.options, keyed_uuid=str(uuid.uuid4()))
     use_python_of_driver(session)
     record_methods(fn)
-    _check_timers(fn, options)
+    _check_event_time(fn, options)
     now_ms = time.time_ns() // 1_000_000
     started = query_listener.ask_this_batch(session, options.batch, options.uid)
     if started is not None:
@@ -495,11 +499,11 @@ def _apply(
     return routed.mapInArrow(shipped(job, f"operator {options.uid!r}"), output)
 
 
-def _check_timers(fn: Any, options: KeyedOptions) -> None:
-    if options.event_time is not None and timer_method(fn) is None:
+def _check_event_time(fn: Any, options: KeyedOptions) -> None:
+    if options.event_time is not None and not takes_context(fn):
         raise ConfigurationError(
-            f"operator {options.uid!r}: event_time= is for functions with timers, and "
-            f"{function_name(fn)} has no on_timer method"
+            f"operator {options.uid!r}: event_time= is for functions that get ctx, and "
+            f"{function_name(fn)} gets rows only; use .process"
         )
 
 

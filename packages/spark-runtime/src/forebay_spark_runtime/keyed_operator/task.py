@@ -81,6 +81,11 @@ class SubtaskJob:
                 if subtask.rows_ready >= OUTPUT_ROWS:
                     yield from held
                     held = writer.batches(subtask.take_rows(), OUTPUT_ROWS)
+            if self.options.fire_at_end:
+                subtask.end_event_time()
+                while subtask.fire_timers():
+                    yield from held
+                    held = writer.batches(subtask.take_rows(), OUTPUT_ROWS)
             subtask.drain()
             last = writer.batches(subtask.take_rows(), OUTPUT_ROWS)
             operator.commit(subtask)

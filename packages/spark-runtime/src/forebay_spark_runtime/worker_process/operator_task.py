@@ -80,6 +80,15 @@ class OperatorTask:
         report = subtask.commit()
         task = subtask.task
         _log.info("operator %s, subtask %d: %s", task.uid, task.subtask, report)
+        if late := report.metrics.late_rows:
+            _log.info(
+                "operator %s, subtask %d, batch %d: %d row(s) were late, %d were dropped",
+                task.uid,
+                task.subtask,
+                task.batch_id,
+                late,
+                report.metrics.late_rows_dropped,
+            )
         if self._versions is not None:
             clear_if_due(
                 self._versions.storage,

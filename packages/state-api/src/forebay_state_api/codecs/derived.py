@@ -1,4 +1,4 @@
-"""Codecs derived from other codecs: for a value that may be ``None``, for a value with a time."""
+"""Codecs derived from other codecs: of optional values, of values with a time, of timers."""
 
 from __future__ import annotations
 
@@ -26,3 +26,14 @@ def stamped_codec(codec: ValueCodec) -> ValueCodec:
     pairs = ValueCodec.of(TupleShape([ScalarShape(int), shape]), codec.what)
     read = by_position([None, codec._read])  # noqa: SLF001 - codecs are one module to the outside
     return attrs.evolve(pairs, read=read)
+
+
+def timer_codec(codec: ValueCodec) -> ValueCodec:
+    """Return the codec of ``(time in µs, T, bytes)``: a timer, its key and its packed namespace.
+
+    It reads values written under every declaration that ``codec`` reads.
+    """
+    shape = codec._shape  # noqa: SLF001 - codecs are one module to the outside
+    parts = TupleShape([ScalarShape(int), shape, ScalarShape(bytes)])
+    read = by_position([None, codec._read, None])  # noqa: SLF001 - codecs are one module to the outside
+    return attrs.evolve(ValueCodec.of(parts, codec.what), read=read)

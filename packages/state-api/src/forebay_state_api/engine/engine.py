@@ -34,7 +34,7 @@ from forebay_state_api.engine.record_methods import (
 )
 from forebay_state_api.engine.scheduler import Scheduler
 from forebay_state_api.engine.task_thread import GuardedContext, others_live, unwatch, watch
-from forebay_state_api.engine.timers.cells import DIRECTORY, TIMERS
+from forebay_state_api.engine.timers.cells import TIMER_TABLES
 from forebay_state_api.engine.timers.journaled import JournaledEngineTimers
 from forebay_state_api.engine.timers.service import EngineTimers, NoTimers
 from forebay_state_api.engine.timers.watermark import TimerClocks
@@ -167,8 +167,10 @@ class Engine:
         context._set_namespace = self._set_namespace
         context._broadcast = self._broadcast
         context.collect = self.rows_out.append
-        # Not a `Timers`: every use of it raises an explanatory error.
-        context.timers = NoTimers(function_name(function))  # type: ignore[assignment]
+        # Not a `Timers`: every use but those of clocks raises an explanatory error.
+        context.timers = NoTimers(  # type: ignore[assignment]
+            function_name(function), self._times, self.counters
+        )
 
     def _make_scheduler(self, error_rows: ErrorRows | None) -> tuple[Scheduler, Log | None]:
         """Return the scheduler, and what adds to its journal, if records fail alone."""
@@ -196,7 +198,14 @@ class Engine:
         if len(self._methods) > self._timer_side:
             kind = EngineTimers if self._host.log is None else JournaledEngineTimers
             self.timers = self.context.timers = kind(
-                self._host, self._times, has_event_time=self._has_event_time
+                self._host,
+                self._times,
+                has_event_time=self._has_event_time,
+                declare=self._declare_own,
+            )
+            on_timer = self._methods[self._timer_side]
+            self._methods[self._timer_side] = attrs.evolve(
+                on_timer, fn=self.timers.firing(on_timer.fn)
             )
         self._declaring(is_open=True)
         self._opened = True
@@ -254,7 +263,7 @@ class Engine:
                 broadcast.run(row)
 
     def fire_timers(self) -> bool:
-        """Fire some due timers before the first record; return whether there may be more."""
+        """Fire some due timers, without waiting for all; return whether there may be more."""
         timers = self.timers
         if timers is None or not timers.pending:
             return False
@@ -280,6 +289,12 @@ class Engine:
         if self.timers is not None:
             while self.timers.look_again():
                 self.fire_timers()
+
+    def end_event_time(self) -> None:
+        """Drain, and let all event-time timers be due, which `fire_timers` and `drain` fire."""
+        self.drain()
+        if self.timers is not None:
+            self.timers.end_event_time()
 
     def hand_over(self) -> None:
         """Pass the writes to the backend, and forget cells that were read and may change.
@@ -411,7 +426,7 @@ class Engine:
     # -- states -------------------------------------------------------------------------------
 
     def _declare(self, descriptor: StateDescriptor) -> Any:
-        if descriptor.name in (TIMERS, DIRECTORY):
+        if descriptor.name in TIMER_TABLES:
             raise ConfigurationError(
                 f"a state cannot be called {descriptor.name!r}: timers are stored under that name"
             )
@@ -437,6 +452,14 @@ class Engine:
         except TtlSwitchedError:
             self.ttl_switched = True
             raise
+        if self._guarded:
+            self.guard()
+        return declared.state
+
+    def _declare_own(self, descriptor: StateDescriptor) -> Any:
+        """Declare a state of the engine's own, at any time."""
+        self.states[descriptor.name] = declared = declare(self._host, descriptor)
+        declared.state.bind(self.context._namespace)
         if self._guarded:
             self.guard()
         return declared.state
@@ -503,12 +526,10 @@ class Engine:
         held = 0 if self.timers is None else self.timers.held
         return held + sum(state.cells_held() for state in self.states.values())
 
-    def waits(self, state: str, *, avoidable: bool) -> None:
-        """Count a synchronous access that has to wait; ``avoidable``: it has an async twin."""
+    def waits(self, state: str) -> None:
+        """Count a synchronous access that has to wait."""
         self.counters.sync_waits += 1
-        if not avoidable:
-            return
-        self._waited_for = state
+        self._waited_for = "timers" if state in TIMER_TABLES else state
         if self._asynchronous:
             self._warn_of_waits()
 

@@ -17,13 +17,6 @@ if TYPE_CHECKING:
     from forebay_state_api.settings import EngineSettings
 
 
-class CountWait(Protocol):
-    """Counts a synchronous access to ``state`` that waits for storage."""
-
-    def __call__(self, state: str, *, avoidable: bool) -> None:
-        """``avoidable``: the access has an asynchronous twin."""
-
-
 @attrs.frozen(kw_only=True)
 class StateHost:
     """One subtask's engine, as its states and timers see it."""
@@ -39,7 +32,8 @@ class StateHost:
     """Whether the stored cells are copied into an empty backend after all states are declared."""
     now_us: int
     """The micro-batch's time, µs since the epoch."""
-    waits: CountWait
+    waits: Callable[[str], None]
+    """Counts a synchronous access to a state, by name, that waits for storage."""
     fail: Callable[[Exception], None]
     """Fails the running record, or the micro-batch, even where the user's code catches the error.
     """

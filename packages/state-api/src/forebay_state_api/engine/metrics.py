@@ -25,3 +25,5 @@ class EngineMetrics:
     sync_waits: int = metric("Synchronous accesses that had to wait for storage.")
     failed: int = metric("Records whose error became a row.")
     timers_fired: int = metric("Timers that fired so far.")
+    late_rows: int = metric("Rows whose event time was not after the watermark.")
+    late_rows_dropped: int = metric("Rows for which `ctx.timers.drop_late` returned true.")

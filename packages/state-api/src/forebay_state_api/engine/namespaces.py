@@ -1,4 +1,4 @@
-"""The canonical form of namespaces, so that every backend treats equal ones as one.
+"""The canonical form of namespaces, so that every backend treats equal ones as one; and as bytes.
 
 Backends may look up cells by a namespace's encoding, and ``1``, ``True`` and ``1.0``, or one
 instant in two zones, have different encodings.
@@ -7,6 +7,7 @@ instant in two zones, have different encodings.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any, Final
 
@@ -25,6 +26,27 @@ def canonical_namespace(namespace: Any) -> Any:
         return namespace
     hash(namespace)
     return _canonical(_PLAIN.admit(namespace))
+
+
+def packed_namespace(namespace: Any) -> bytes:
+    """Return a canonical namespace as bytes, which are equal for equal ones; empty for ``None``."""
+    return b"" if namespace is None else _PLAIN.pack_one(namespace)
+
+
+def unpacked_namespace(packed: bytes) -> Any:
+    """Inverse of `packed_namespace`."""
+    return _PLAIN.unpack_one(packed) if packed else None
+
+
+def merged_namespaces(target: Any, sources: Iterable[Any]) -> tuple[Any, list[Any]]:
+    """Return the canonical arguments of ``merge_namespaces``: sources without ``target``."""
+    if isinstance(sources, (str, bytes)):
+        raise TypeError(
+            f"merge_namespaces takes a list of namespaces as its sources, not {sources!r}"
+        )
+    target = canonical_namespace(target)
+    others = dict.fromkeys(map(canonical_namespace, sources))
+    return target, [one for one in others if one != target]
 
 
 def _canonical(value: Any) -> Any:

@@ -17,7 +17,7 @@ import attrs
 
 from forebay_state_api.engine.scheduler import FRESH
 from forebay_state_api.errors import ConfigurationError
-from forebay_state_api.job.aggregation import check_defined
+from forebay_state_api.job.aggregation import ReduceFunction, check_defined
 from forebay_state_api.job.functions import (
     FlatMapFunction,
     Function,
@@ -49,11 +49,8 @@ class RecordMethod:
     name: str
     fn: RecordFunction
     runner: Callable[[RecordHost, RecordFunction, Entries, int], None]
-
-    @property
-    def is_asynchronous(self) -> bool:
-        """Whether it is a coroutine or an asynchronous generator."""
-        return form_of(self.fn) is not _PLAIN
+    is_asynchronous: bool
+    """Whether ``fn`` returns coroutines or asynchronous generators."""
 
     def run(self, host: RecordHost, entries: Entries, side: int) -> None:
         """Run the records of input ``side``, in order."""
@@ -119,6 +116,13 @@ def timer_method(function: Any) -> RecordMethod | None:
     return None
 
 
+def takes_context(function: Any) -> bool:
+    """Return whether a user's function gets the context, and so ``ctx.timers``, with its rows."""
+    if isinstance(function, (Function, ReduceFunction)):
+        return isinstance(function, TimedFunction) and not isinstance(function, Adapter)
+    return True
+
+
 def map_callable(fn: Callable[[Any], Any]) -> MapFunction[Any, Any]:
     """Return a function for a plain callable from one row to one row."""
 
@@ -171,11 +175,13 @@ def form_of(fn: Any) -> str:
 
 
 def _rows_method(name: str, fn: RecordFunction) -> RecordMethod:
-    return RecordMethod(name, fn, run_plain if form_of(fn) is _PLAIN else run_async)
+    form = form_of(fn)
+    return RecordMethod(name, fn, _RUNNERS[form], is_asynchronous=form is not _PLAIN)
 
 
 def _map_method(name: str, fn: RecordFunction) -> RecordMethod:
-    return RecordMethod(name, fn, run_map if form_of(fn) is _PLAIN else run_async_map)
+    plain = form_of(fn) is _PLAIN
+    return RecordMethod(name, fn, run_map if plain else run_async_map, is_asynchronous=not plain)
 
 
 def _with_context(fn: Callable[..., Any], *more: Any) -> RecordFunction:
@@ -258,15 +264,24 @@ def run_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -
 # -- coroutines and asynchronous generators ---------------------------------------------------
 
 
-def run_async(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
-    """Run coroutines that return rows, and asynchronous generators of rows.
+def run_coroutines(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
+    """Run coroutines that return rows."""
+    _run_async(lambda: _drive_coroutines(host, fn, entries, side), host)
+
+
+def run_async_generators(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
+    """Run asynchronous generators of rows."""
+    _run_async(lambda: _drive_generators(host, fn, entries, side), host)
+
+
+def _run_async(drive_records: Callable[[], Coroutine[Any, None, None]], host: RecordHost) -> None:
+    """Run all records.
 
     One driver coroutine awaits record after record. When a record has to wait, the driver is set
     aside with it, and a new driver continues with the next record.
     """
-    drive_records = _drive_coroutines if form_of(fn) is _COROUTINE else _drive_generators
     while True:
-        driver = drive_records(host, fn, entries, side)
+        driver = drive_records()
         try:
             awaited = driver.send(None)
         except StopIteration:  # all records have been run
@@ -288,7 +303,7 @@ def run_async_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: 
         async def one(row: Any, context: RuntimeContext) -> list[Any]:
             return [_only_row([out async for out in fn(row, context)])]
 
-    run_async(host, one, entries, side)
+    run_coroutines(host, one, entries, side)
 
 
 async def _drive_coroutines(
@@ -350,6 +365,14 @@ async def _drive_generators(
             if scheduler.current.driver is not None:
                 return
             scheduler.leave()
+
+
+_RUNNERS: Final = {
+    _PLAIN: run_plain,
+    _COROUTINE: run_coroutines,
+    _ASYNC_GENERATOR: run_async_generators,
+}
+"""Form of a method that returns rows → the loop that runs it."""
 
 
 def _suspend(host: RecordHost, driver: Coroutine[Any, None, None], awaited: object) -> None:

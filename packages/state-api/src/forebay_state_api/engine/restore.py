@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from forebay_state_api.contract.backend import NO_TIME, Capability
-from forebay_state_api.engine.timers.cells import DIRECTORY, TIMERS
+from forebay_state_api.engine.timers.cells import TIMER_TABLES
 from forebay_state_api.errors import ConfigurationError, StateMigrationError
 from forebay_state_api.settings import resolve_settings
 
@@ -51,7 +51,7 @@ def check_matched(making: TaskVersion, engine: Engine, *, allowed: bool) -> None
 
 def _shown(names: Iterable[str]) -> list[str]:
     """Return the states' names for a message; timers are declared with ``on_timer``."""
-    plain = {name for name in names if name not in (TIMERS, DIRECTORY)}
+    plain = {name for name in names if name not in TIMER_TABLES}
     shown = [repr(name) for name in sorted(plain)]
     return shown if len(plain) == len({*names}) else [*shown, "timers (which on_timer declares)"]
 

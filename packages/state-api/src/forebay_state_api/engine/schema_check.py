@@ -21,7 +21,7 @@ from forebay_state_api.engine.engine import Engine
 from forebay_state_api.engine.identity import SubtaskIdentity
 from forebay_state_api.engine.operator_state.operator_state import OperatorState
 from forebay_state_api.engine.subtask import TTL_US
-from forebay_state_api.engine.timers.cells import DIRECTORY, TIMERS
+from forebay_state_api.engine.timers.cells import TIMER_TABLES
 from forebay_state_api.errors import StateMigrationError
 from forebay_state_api.job.context import RuntimeContext
 from forebay_state_api.keys import KeyGroupRange
@@ -93,7 +93,7 @@ def stored_key(manifests: Sequence[Manifest]) -> Mapping[str, Any] | None:
 def _of_states(manifest: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the name and description of each keyed state, without timers."""
     for name, description in manifest.descriptions.items():
-        if name not in (TIMERS, DIRECTORY):
+        if name not in TIMER_TABLES:
             yield name, description
 
 

@@ -127,6 +127,7 @@ class Subtask:
         self._lateness_us = lateness_us
         self._error_rows = error_rows
         self._seen_us: dict[int, int] = {}
+        self._clocks: TimerClocks | None = None
         self._making: TaskVersion | None = None
         self._backend: StateBackend | None = None
         self._engine: Engine | None = None
@@ -168,17 +169,34 @@ class Subtask:
         """
         self.engine.process_broadcast(rows)
 
-    def saw_event_time(self, at_us: int, side: int = 0) -> None:
-        """Note the event time of a row of input ``side``; for several rows the latest is enough."""
+    def saw_event_time(self, at_us: int, side: int = 0, *, late: int = 0) -> None:
+        """Note the latest event time of some rows of input ``side``.
+
+        ``late`` is the number of them whose event time is not after `watermark_us`.
+        """
         self._seen_us[side] = max(at_us, self._seen_us.get(side, at_us))
+        self.engine.counters.late_rows += late
+
+    @property
+    def watermark_us(self) -> int:
+        """The watermark in µs; earlier than every time if there is none."""
+        return ALWAYS if self._clocks is None else self._clocks.watermark_us
 
     def fire_timers(self) -> bool:
-        """Fire some timers that were due at the beginning; return whether there may be more.
+        """Fire some timers that are due; return whether there may be more.
 
         `process` and `drain` fire the rest. Calling this is optional; it lets the caller take rows
         in between.
         """
         return self.engine.fire_timers()
+
+    def end_event_time(self) -> None:
+        """Wait until every record has ended, and let all event-time timers be due.
+
+        For the end of a bounded input; `fire_timers` and `drain` fire them. The watermark that is
+        stored stays that of the rows.
+        """
+        self.engine.end_event_time()
 
     @property
     def rows_ready(self) -> int:
@@ -209,7 +227,7 @@ class Subtask:
         engine.snapshot()
         engine.hand_over()
         engine.clean_up()
-        times = None if engine.timers is None else self._times_after(engine.timers)
+        times = None if self._clocks is None else self._times_after(self._clocks, engine.timers)
         try:
             committed, manifest_id = self._commit_version(engine, times)
         except StorageError as error:
@@ -368,7 +386,7 @@ class Subtask:
             attempt_number=task.attempt_number,
             batch_id=task.batch_id,
         )
-        times = self._times()
+        times = self._clocks = self._times()
         return Engine(
             self._function,
             backend,
@@ -386,14 +404,15 @@ class Subtask:
         )
 
     def _times(self) -> TimerClocks | None:
-        """Return the timers' clocks, if there are timers."""
-        if timer_method(self._function) is None:
+        """Return the clocks, if there are timers or event times."""
+        if timer_method(self._function) is None and self._lateness_us is None:
             return None
         return times_of(self._making, now_us=self._now_us, lateness_us=self._lateness_us)
 
-    def _times_after(self, timers: EngineTimers) -> TimerClocks:
-        """Return the timers' clocks for the version to store."""
-        times = timers.finish()
+    def _times_after(self, times: TimerClocks, timers: EngineTimers | None) -> TimerClocks:
+        """Return the clocks for the version to store; ``times`` are those of the micro-batch."""
+        if timers is not None:
+            times = timers.finish()
         sides = range(len(times.seen_us))
         return attrs.evolve(
             times,

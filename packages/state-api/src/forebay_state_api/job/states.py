@@ -123,6 +123,15 @@ class ListState(State, Generic[T]):
         If all sources are empty, nothing changes.
         """
 
+    @abc.abstractmethod
+    def async_merge_namespaces(
+        self, target: object, sources: Iterable[object]
+    ) -> StateFuture[None]:
+        """`merge_namespaces`, asynchronously.
+
+        An access of the state that follows without an ``await`` waits for it.
+        """
+
 
 class MapState(State, Generic[K, V]):
     """A map per key. ``None`` can be stored as a value, but not used as a user key."""
@@ -295,6 +304,15 @@ class ReducingState(State, Generic[T]):
         If all sources are empty, nothing changes, not even the target's time to live.
         """
 
+    @abc.abstractmethod
+    def async_merge_namespaces(
+        self, target: object, sources: Iterable[object]
+    ) -> StateFuture[None]:
+        """`merge_namespaces`, asynchronously.
+
+        An access of the state that follows without an ``await`` waits for it.
+        """
+
 
 class AggregatingState(State, Generic[IN, OUT]):
     """An accumulator per key; if unset, it reads as ``None``."""
@@ -322,4 +340,13 @@ class AggregatingState(State, Generic[IN, OUT]):
         """Merge the accumulators of ``sources`` into ``target``; sources are empty afterwards.
 
         If all sources are empty, nothing changes, not even the target's time to live.
+        """
+
+    @abc.abstractmethod
+    def async_merge_namespaces(
+        self, target: object, sources: Iterable[object]
+    ) -> StateFuture[None]:
+        """`merge_namespaces`, asynchronously.
+
+        An access of the state that follows without an ``await`` waits for it.
         """

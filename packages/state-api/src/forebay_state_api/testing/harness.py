@@ -35,7 +35,7 @@ from forebay_state_api.engine.record_methods import (
     broadcast_method,
     function_name,
     record_methods,
-    timer_method,
+    takes_context,
 )
 from forebay_state_api.engine.rows import check_rows
 from forebay_state_api.errors import ConfigurationError, StateAccessError
@@ -210,13 +210,17 @@ class FunctionHarness:
 
     # -- running ------------------------------------------------------------------------------
 
-    def process(self, rows: Iterable[Any], other: Iterable[Any] | None = None) -> list[Any]:
+    def process(
+        self, rows: Iterable[Any], other: Iterable[Any] | None = None, *, end: bool = False
+    ) -> list[Any]:
         """Run one micro-batch and commit it; return the emitted rows, subtask by subtask.
 
         :param rows: NamedTuples, ``Row``s or dicts; the function gets their datetimes in UTC, as on
             Spark.
         :param other: rows of the second input: of a keyed one, processed after ``rows``, or of a
             broadcast one, processed before them in every subtask; default: none.
+        :param end: whether they are the last rows of a bounded DataFrame, after which all
+            event-time timers fire; default: ``False``.
 
         A failure raises `FunctionError` with the user's error as its cause, an invalid key raises
         `ConfigurationError`; both commit nothing. Raises `StateAccessError` if the harness is
@@ -238,7 +242,7 @@ class FunctionHarness:
             records += self._rows.keyed(second, 1)
         records = self._rows.ordered(records)
         return self._job.process(
-            self._pickled, records, broadcast=broadcast, given_out=self._given_out
+            self._pickled, records, broadcast=broadcast, given_out=self._given_out, end=end
         )
 
     def restart(
@@ -347,9 +351,9 @@ class FunctionHarness:
             )
         self._inputs = len(record_methods(fn))
         self._has_broadcast = broadcast_method(fn) is not None
-        if self._job.event_time is not None and timer_method(fn) is None:
+        if self._job.event_time is not None and not takes_context(fn):
             raise ConfigurationError(
-                f"event_time= is for functions with timers; {fn!r} has no on_timer method"
+                f"event_time= is for functions that get ctx, and {fn!r} gets rows only"
             )
         self._pickled = self._pickle(fn)
         self._function_name = function_name(fn)

@@ -168,10 +168,12 @@ class KeyedJob:
         broadcast: Sequence[Any] = (),
         given_out: Callable[[list[Any]], list[Any]] = list,
         crash: bool = False,
+        end: bool = False,
     ) -> list[Any]:
         """As `run`, for rows with keys; ``given_out`` checks the rows that a subtask emits.
 
-        ``broadcast`` are rows for every subtask, which come before ``records``.
+        ``broadcast`` are rows for every subtask, which come before ``records``. With ``end``, these
+        rows are the last ones of a bounded input.
         """
         out, reports = [], []
         for number, mine in enumerate(self._routed(records)):
@@ -179,6 +181,8 @@ class KeyedJob:
                 if broadcast:
                     running.process_broadcast(broadcast)
                 self.feed(running, mine)
+                if end:
+                    running.end_event_time()
                 running.drain()
                 out += given_out(running.take_rows())
                 if not crash:
@@ -202,7 +206,8 @@ class KeyedJob:
             rows = list(some)
             times = [one.at_us for one in rows if one.at_us is not None]
             if times:
-                running.saw_event_time(max(times), side)
+                late = sum(at_us <= running.watermark_us for at_us in times)
+                running.saw_event_time(max(times), side, late=late)
             keys, groups = [one.key for one in rows], [one.group for one in rows]
             running.process([one.row for one in rows], keys, groups, side)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from forebay_state_api.codecs import ValueCodec, describe_type
-from forebay_state_api.engine.timers.cells import DIRECTORY, TIMERS
+from forebay_state_api.engine.timers.cells import TIMER_TABLES
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.versions.epochs import list_epochs
 from forebay_state_api.versions.forks import find_source
@@ -58,7 +58,7 @@ class Stored:
                 name: description
                 for manifest in reader.manifests
                 for name, description in manifest.descriptions.items()
-                if name not in (TIMERS, DIRECTORY)
+                if name not in TIMER_TABLES
             }
         for description in described.values():
             if (stored := description["key"]) != declared.description:

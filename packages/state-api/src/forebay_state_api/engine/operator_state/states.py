@@ -62,6 +62,12 @@ class OperatorListState(ListState[Any]):
             f"{self._declared.what} has no namespaces: {target!r}, {list(sources)!r}"
         )
 
+    def async_merge_namespaces(
+        self, target: object, sources: Iterable[object]
+    ) -> StateFuture[None]:
+        self.merge_namespaces(target, sources)
+        return completed_void_future()
+
     def async_get(self) -> StateFuture[StateIterator[Any]]:
         return _iterator(self.get())
 

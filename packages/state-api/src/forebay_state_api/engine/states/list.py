@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from forebay_state_api.contract.changes import Changes, ListChange
-from forebay_state_api.engine.iteration import Content, ScannedContent
+from forebay_state_api.engine.iteration import Content, ScannedContent, load_whole
 from forebay_state_api.engine.states.base import MergeableState
 from forebay_state_api.engine.states.elements import checked_elements
-from forebay_state_api.job.futures import StateFuture
+from forebay_state_api.job.futures import Promise, StateFuture
 from forebay_state_api.job.iterators import StateIterator
 from forebay_state_api.job.states import ListState
 
@@ -62,6 +62,20 @@ class KeyedListState(MergeableState, ListState[Any]):
             self.bind(target)
             self._append(merged)
 
+    def _must_load(self) -> bool:
+        return self._context._key not in self._cells and not self._complete
+
+    def _load_cell(self, arrive: Callable[[], None]) -> None:
+        content, cells, key = self._content(), self._cells, self._context._key
+
+        def keep(elements: list[Any]) -> None:
+            cells.setdefault(key, elements)
+            arrive()
+
+        promise = self._scheduler.request(Promise)
+        wanted = (content, self._host.settings.page_size)
+        self._scheduler.read_for(promise, load_whole, load_whole, None, wanted, keep)
+
     def _mergeable(self, elements: list[Any]) -> list[Any]:
         """Return the stored elements that a merge takes over."""
         return elements
@@ -105,6 +119,8 @@ class KeyedListState(MergeableState, ListState[Any]):
         return ValueError(f"list state {self._spec.name!r}: {call} is refused; nothing was changed")
 
     def _change(self) -> ListChange:
+        if self._merges:
+            self._end_merge()
         context = self._context
         change: ListChange | None = self._dirty.get(context._key)
         if change is None:
@@ -132,6 +148,8 @@ class KeyedListState(MergeableState, ListState[Any]):
 
     def _known(self) -> list[Any]:
         """Return the stored elements of the current key; waits if it must."""
+        if self._merges:
+            self._end_merge()
         key = self._context._key
         known = self._cells.get(key)
         if known is None:
@@ -143,6 +161,8 @@ class KeyedListState(MergeableState, ListState[Any]):
 
     def _content(self) -> Content:
         """Return the current elements, in memory or still to be read."""
+        if self._merges:
+            self._end_merge()
         key = self._context._key
         known = self._cells.get(key)
         if known is not None or self._complete:

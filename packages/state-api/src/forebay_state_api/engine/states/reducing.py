@@ -76,6 +76,12 @@ class MergingState(PointState, MergeableState):
         merged = functools.reduce(self._joined, found if own is ABSENT else [own, *found])
         self._store(self._space(), self._context._key, self._context._group, merged)
 
+    def _must_load(self) -> bool:
+        return self._must_defer()
+
+    def _load_cell(self, arrive: Callable[[], None]) -> None:
+        self._defer(arrive)
+
     def _taken(self, namespace: Any) -> Any:
         """Remove and return the live cell of a namespace."""
         self.bind(namespace)
@@ -87,6 +93,8 @@ class MergingState(PointState, MergeableState):
     # Asynchronous.
 
     def async_get(self) -> StateFuture[Any]:
+        if self._merges:
+            self._end_merge()
         cell = self._cells.get(self._context._key, ABSENT)
         if (cell is ABSENT or self._pending) and self._must_defer():
             space, key = self._space(), self._context._key
@@ -94,6 +102,8 @@ class MergingState(PointState, MergeableState):
         return self._answer(self._result(cell))
 
     def async_add(self, value: Any) -> StateFuture[None]:
+        if self._merges:
+            self._end_merge()
         context = self._context
         space, key, group = self._space(), context._key, context._group
         cell = self._cells.get(key, ABSENT)
@@ -108,6 +118,8 @@ class MergingState(PointState, MergeableState):
         return self._scheduler.answer(None)
 
     def async_clear(self) -> StateFuture[None]:
+        if self._merges:
+            self._end_merge()
         space, key, group = self._space(), self._context._key, self._context._group
         if (self._namespace, key) in self._pending:
 
@@ -164,6 +176,7 @@ class MergingState(PointState, MergeableState):
     def forget_requests(self, key: Any) -> None:
         for address in [one for one in self._pending if one[1] == key]:
             del self._pending[address]
+        super().forget_requests(key)
 
     def _run_deferred(self, address: tuple[Any, Any]) -> None:
         for promise, operation in self._pending.pop(address, ()):
@@ -177,6 +190,7 @@ class MergingState(PointState, MergeableState):
 
     def _settle(self) -> None:
         """Run the deferred operations of the current key now."""
+        self._end_merge()
         address = (self._namespace, self._context._key)
         if address in self._pending:
             self._fetch()

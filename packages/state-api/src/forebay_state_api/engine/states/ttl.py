@@ -184,6 +184,8 @@ class TtlMergingState(_TtlCells, MergingState):
         return self._read(self._space(), context._key, context._group, self._cell())
 
     def async_get(self) -> StateFuture[Any]:
+        if self._merges:
+            self._end_merge()
         context = self._context
         space, key, group = self._space(), context._key, context._group
         cell = space.cells.get(key, ABSENT)

@@ -1,9 +1,9 @@
 """Store timers: a map for each minute or so of a key group, and a directory of these maps.
 
 A *leaf* is a span of 2^26 µs (67 s). Its timers in one key group are one map in the table of
-timers, from (time, key) to ``True``; registering and deleting read nothing. A second table lists
-the existing leaves: under its root a key group has a list of *tops*, spans of 2^36 µs (19 h), and
-for each top a list of leaves.
+timers, from (time, key, packed namespace) to ``True``; registering and deleting read nothing. A
+second table lists the existing leaves: under its root a key group has a list of *tops*, spans of
+2^36 µs (19 h), and for each top a list of leaves.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay_state_api.codecs import codec_for
-from forebay_state_api.codecs.derived import stamped_codec
+from forebay_state_api.codecs.derived import timer_codec
 from forebay_state_api.contract.backend import Table, TableSpec
 from forebay_state_api.contract.changes import ABSENT, Changes, MapChange, PointChanges, Shape
 from forebay_state_api.engine.timers.watermark import NEVER
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 TIMERS: Final = "__timers__"
 DIRECTORY: Final = "__timer_leaves__"
-"""Names of the two tables; no state of a function may have these names."""
+BY_KEY: Final = "__timers_of_keys__"
+TIMER_TABLES: Final = frozenset({TIMERS, DIRECTORY, BY_KEY})
+"""Names of the tables; no state of a function may have one. `by_key` has the third."""
 LEAF_BITS: Final = 26
 _TOP_BITS: Final = 10
 """The number of bits by which a leaf's number is longer than its top's."""
@@ -36,8 +38,8 @@ _PAGE: Final = 1_000
 
 LeafAddress = tuple[int, int, int]
 """Key group, number of the time domain, number of the leaf."""
-Timer = tuple[int, Any, int]
-"""Time in µs, key, key group."""
+Timer = tuple[int, Any, int, Any]
+"""Time in µs, key, key group, address."""
 
 
 def timer_specs(key_codec: ValueCodec) -> tuple[TableSpec, TableSpec]:
@@ -49,7 +51,7 @@ def timer_specs(key_codec: ValueCodec) -> tuple[TableSpec, TableSpec]:
         kind="map",
         key=cell,
         value=codec_for(bool, what="a timer"),
-        user_key=stamped_codec(key_codec),
+        user_key=timer_codec(key_codec),
     )
     leaves = codec_for(list[int], what="numbers of leaves")
     return timers, TableSpec(
@@ -64,7 +66,7 @@ class TimerCells:
         assert spec.user_key is not None
         self._table = table
         self.address = spec.user_key.address
-        """Function from (time, key) to its dictionary key."""
+        """Function from (time, key, packed namespace) to its dictionary key."""
         self._original = spec.user_key.original
         space = table.space(None)
         self._complete = space.complete
@@ -115,8 +117,10 @@ class TimerCells:
         original = self._original
         timers: list[Timer] = []
         for (group, _, _), entries in found:
-            pairs = entries if original is None else map(original, entries)
-            timers += [(at_us, key, group) for at_us, key in pairs]
+            if original is None:
+                timers += [(entry[0], entry[1], group, entry) for entry in entries]
+            else:
+                timers += [(entry[0], original(entry)[1], group, entry) for entry in entries]
         timers.sort(key=itemgetter(0))
         return timers
 
@@ -125,6 +129,14 @@ class TimerCells:
         self._cells.pop(cell, None)
         self._slots.pop(cell, None)
         self._dirty[cell] = MapChange(cell[0], cleared=True)
+
+    def take_touched(self, domain: int) -> list[LeafAddress]:
+        """Return the touched leaves of a domain, and forget them."""
+        found = [cell for cell in self.touched if cell[1] == domain]
+        self.touched.difference_update(found)
+        for cell in found:
+            self._slots.pop(cell, None)
+        return found
 
     def hand_over(self, open_keys: Collection[Any] = ()) -> None:
         """Pass the changes to the table, except those to timers of ``open_keys``."""

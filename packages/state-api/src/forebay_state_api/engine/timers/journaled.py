@@ -58,21 +58,22 @@ class JournaledTimers(DomainTimers):
         super().__init__(*arguments)
         self._log = log
 
-    def register(self, at_us: int, key: Any, group: int) -> None:
-        self._note(at_us, key)
-        super().register(at_us, key, group)
+    def register(self, at_us: int, key: Any, group: int, packed: bytes) -> None:
+        self._note((at_us, key, packed))
+        super().register(at_us, key, group, packed)
 
-    def delete(self, at_us: int, key: Any, group: int) -> None:
-        self._note(at_us, key)
-        super().delete(at_us, key, group)
+    def delete(self, at_us: int, key: Any, group: int, packed: bytes) -> None:
+        self._note((at_us, key, packed))
+        super().delete(at_us, key, group, packed)
 
-    def _loaded(self, leaf: int, groups: Sequence[int]) -> tuple[Sequence[Timer], bool]:
+    def _load(self, leaf: int, groups: Sequence[int]) -> tuple[Sequence[Timer], bool]:
         # An unfinished record may have deleted timers of this leaf.
         self._host.scheduler.drain()
-        return super()._loaded(leaf, groups)
+        return super()._load(leaf, groups)
 
-    def _note(self, at_us: int, key: Any) -> None:
-        entry = (at_us, key) if self._address is None else self._address((at_us, key))
+    def _note(self, entry: Any) -> None:
+        if self._address is not None:
+            entry = self._address(entry)
         self._log(
             (
                 self._put_back,

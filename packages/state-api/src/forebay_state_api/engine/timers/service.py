@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
 import functools
 import heapq
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -14,7 +15,15 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import attrs
 
 from forebay_state_api.contract.backend import NO_TIME
+from forebay_state_api.engine.namespaces import (
+    merged_namespaces,
+    packed_namespace,
+    unpacked_namespace,
+)
+from forebay_state_api.engine.record import TimerInNamespace
+from forebay_state_api.engine.timers.by_key import TimersByKey, TimerTime
 from forebay_state_api.engine.timers.cells import (
+    BY_KEY,
     LEAF_BITS,
     Directory,
     Timer,
@@ -32,15 +41,21 @@ from forebay_state_api.engine.timers.watermark import (
 )
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.job.current_key import NO_KEY
+from forebay_state_api.job.futures import StateFuture, combine_all
 from forebay_state_api.job.timers import TimeDomain, Timers
 from forebay_state_api.keys import key_group_range_of
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.backend import Table
     from forebay_state_api.engine.host import StateHost
+    from forebay_state_api.engine.metrics import EngineMetrics
+    from forebay_state_api.job.context import RuntimeContext
+    from forebay_state_api.job.descriptors import StateDescriptor
 
-Entry = tuple[datetime, Any, int]
-"""An entry for `RecordMethod.run`: the timer's time as its row, its key and key group."""
+Entry = tuple[datetime | TimerInNamespace, Any, int]
+"""An entry for `RecordMethod.run`: the timer as its row, its key and key group."""
+LAST_US: Final = (datetime.max.replace(tzinfo=EPOCH.tzinfo) - EPOCH) // MICROSECOND
+"""The latest time that a ``datetime`` can be: the watermark at the end of event time."""
 
 
 def us_of(at: datetime) -> int:
@@ -75,24 +90,26 @@ class DomainTimers:
         self.domain: Final = DOMAINS[number]
         self.directory: Final = directory
         self._host: Final = host
-        self._number: Final = number
+        self.number: Final = number
         self._cells: Final = cells
         self._address: Final = cells.address
         limits = {TimeDomain.EVENT_TIME: times.watermark_us}
-        self._until_us: Final = limits.get(self.domain, times.now_us)
+        self._until_us = limits.get(self.domain, times.now_us)
         """Timers up to this time are due."""
         self._firing = False
         """Whether ``on_timer`` is running, and not a record."""
         self._live: set[Any] = set()
         """The addresses of loaded or registered timers that have yet to fire."""
-        self._fresh: list[tuple[int, int, Any, int]] = []
-        """A heap of registered timers that are due: time, number, key, key group."""
+        self._fresh: list[tuple[int, int, Timer]] = []
+        """A heap of registered timers that are due: time, number, timer."""
+        self._loaded: Sequence[Timer] = ()
+        """The timers of the leaf that is firing."""
         self._stored: Final[set[Any]] = set()
         """The addresses of registered timers that were also stored."""
-        self._deferred: Final[dict[Any, tuple[int, Any, int]]] = {}
+        self._deferred: Final[dict[Any, tuple[int, Any, int, bytes]]] = {}
         """Timers registered by timers and due after the rows, by address."""
         self._defers = False
-        self._numbers: Final = itertools.count()
+        self.numbers: Final = itertools.count()
         self._last: Final[dict[Any, int]] = {}
         """Key → the time of its timer that fired last."""
         self._next_us = times.next_us[number]
@@ -100,29 +117,38 @@ class DomainTimers:
         self._earliest_us = NEVER
         """A lower bound for the other timers, including registered ones."""
         self._emptied: Final[set[tuple[int, int]]] = set()
+        self.on_fired: Callable[[int, int, Any, int, bytes], None] | None = None
+        """Called for each timer that fires: domain, time, key, key group, packed namespace."""
 
     # -- registering --------------------------------------------------------------------------
 
-    def register(self, at_us: int, key: Any, group: int) -> None:
-        entry = (at_us, key) if self._address is None else self._address((at_us, key))
+    def register(self, at_us: int, key: Any, group: int, packed: bytes) -> None:
+        """Register a timer; ``packed`` is its namespace."""
+        entry = (at_us, key, packed)
+        if self._address is not None:
+            entry = self._address(entry)
         if entry in self._live:
             return
-        cell = (group, self._number, at_us >> LEAF_BITS)
+        cell = (group, self.number, at_us >> LEAF_BITS)
         if at_us > self._until_us or (self._firing and at_us <= self._last.get(key, ALWAYS)):
             self._cells.put(cell, entry)
             if at_us < self._earliest_us:  # noqa: PLR1730 - a call for each timer costs more
                 self._earliest_us = at_us
         elif self._defers:
-            self._deferred[entry] = (at_us, key, group)
+            self._deferred[entry] = (at_us, key, group, packed)
         else:
             self._cells.put(cell, entry)
             self._live.add(entry)
             self._stored.add(entry)
-            heapq.heappush(self._fresh, (at_us, next(self._numbers), key, group))
+            timer = (at_us, key, group, entry)
+            heapq.heappush(self._fresh, (at_us, next(self.numbers), timer))
 
-    def delete(self, at_us: int, key: Any, group: int) -> None:
-        entry = (at_us, key) if self._address is None else self._address((at_us, key))
-        self._cells.remove((group, self._number, at_us >> LEAF_BITS), entry)
+    def delete(self, at_us: int, key: Any, group: int, packed: bytes) -> None:
+        """Delete a timer, if it exists."""
+        entry = (at_us, key, packed)
+        if self._address is not None:
+            entry = self._address(entry)
+        self._cells.remove((group, self.number, at_us >> LEAF_BITS), entry)
         self._live.discard(entry)
         if self._deferred:
             self._deferred.pop(entry, None)
@@ -134,9 +160,22 @@ class DomainTimers:
     def release(self) -> None:
         """Register the timers that were held back."""
         self._defers = False
-        for at_us, key, group in self._deferred.values():
-            self.register(at_us, key, group)
+        for timer in self._deferred.values():
+            self.register(*timer)
         self._deferred.clear()
+
+    def all(self) -> Iterator[tuple[int, Any, int, bytes]]:
+        """Yield every timer that has yet to fire, perhaps more than once: as `register` takes it.
+
+        Reads all of them.
+        """
+        leaves = self.directory.due(NEVER)
+        stored = {(group, self.number, leaf) for leaf, groups in leaves.items() for group in groups}
+        stored.update(cell for cell in self._cells.touched if cell[1] == self.number)
+        found = self._cells.load(sorted(stored), self._host.scheduler.executor)
+        found += [timer for timer in self._loaded if timer[3] in self._live]
+        yield from ((at_us, key, group, entry[2]) for at_us, key, group, entry in found)
+        yield from self._deferred.values()
 
     # -- firing -------------------------------------------------------------------------------
 
@@ -155,8 +194,9 @@ class DomainTimers:
         self._firing = True
         if self.has_stored:
             for leaf, groups in self.directory.due(self._until_us).items():
-                timers, cleared = self._loaded(leaf, groups)
-                yield from self._merged(timers, leaf + 1 << LEAF_BITS, cleared=cleared)
+                self._loaded, cleared = self._load(leaf, groups)
+                yield from self._merged(self._loaded, leaf + 1 << LEAF_BITS, cleared=cleared)
+            self._loaded = ()
             self._next_us = self.directory.after(self._until_us)
         while True:
             yield from self._merged((), NEVER, cleared=False)
@@ -166,9 +206,9 @@ class DomainTimers:
         self._firing = False
         self._last.clear()
 
-    def _loaded(self, leaf: int, groups: Sequence[int]) -> tuple[Sequence[Timer], bool]:
+    def _load(self, leaf: int, groups: Sequence[int]) -> tuple[Sequence[Timer], bool]:
         """Return a leaf's due timers, and whether they were all of its timers and were removed."""
-        cells = [(group, self._number, leaf) for group in groups]
+        cells = [(group, self.number, leaf) for group in groups]
         timers = self._cells.load(cells, self._host.scheduler.executor)
         due = bisect.bisect_right(timers, self._until_us, key=itemgetter(0))
         later = timers[due:]
@@ -179,24 +219,23 @@ class DomainTimers:
                 self._cells.clear(cell)
         self._emptied.update((group, leaf) for group in {*groups} - {t[2] for t in later})
         timers = timers[:due]
-        pairs = [(at_us, key) for at_us, key, _ in timers]
-        self._live.update(pairs if self._address is None else map(self._address, pairs))
+        self._live.update([timer[3] for timer in timers])
         return timers, not later
 
     def _merged(self, timers: Sequence[Timer], end_us: int, *, cleared: bool) -> Iterator[Entry]:
         """Yield loaded timers and timers registered meanwhile, before ``end_us``."""
         fresh, live, stored = self._fresh, self._live, self._stored
-        address, last, deferred = self._address, self._last, self._deferred
+        last, deferred = self._last, self._deferred
         counters, scheduler = self._host.scheduler.counters, self._host.scheduler
         busy = scheduler.busy
         position, count = 0, len(timers)
         known_us, time = 0, EPOCH
         while True:
             if fresh and fresh[0][0] < (timers[position][0] if position < count else end_us):
-                at_us, _, key, group = fresh[0]
+                at_us, key, group, entry = fresh[0][2]
                 is_fresh = True
             elif position < count:
-                at_us, key, group = timers[position]
+                at_us, key, group, entry = timers[position]
                 is_fresh = False
             else:
                 return
@@ -208,27 +247,41 @@ class DomainTimers:
                 heapq.heappop(fresh)
             else:
                 position += 1
-            entry = (at_us, key) if address is None else address((at_us, key))
             if entry not in live:
                 continue
             live.remove(entry)
-            if deferred:
-                deferred.pop(entry, None)
             if not cleared or entry in stored:
                 stored.discard(entry)
-                self._cells.remove((group, self._number, at_us >> LEAF_BITS), entry)
+                self._cells.remove((group, self.number, at_us >> LEAF_BITS), entry)
             last[key] = at_us
             if at_us != known_us:
                 known_us, time = at_us, EPOCH + timedelta(microseconds=at_us)
             counters.timers_fired += 1
-            yield time, key, group
+            packed = entry[2]
+            if deferred or self.on_fired is not None:
+                self._take_out(at_us, key, group, entry)
+            row = TimerInNamespace(time, unpacked_namespace(packed)) if packed else time
+            yield row, key, group
+
+    def _take_out(self, at_us: int, key: Any, group: int, entry: Any) -> None:
+        """Remove a timer that fires from the deferred ones and from its key's."""
+        self._deferred.pop(entry, None)
+        if self.on_fired is not None:
+            self.on_fired(self.number, at_us, key, group, entry[2])
+
+    def sorted_instants(self, times: Iterable[TimerTime]) -> list[datetime]:
+        """Return the times of this domain's timers among ``times``, in order."""
+        return [instant(at_us) for number, at_us in sorted(times) if number == self.number]
 
     # -- the end ------------------------------------------------------------------------------
 
+    def end(self) -> None:
+        """Let all timers be due."""
+        self._next_us, self._until_us = self.update_directory(), LAST_US
+
     def update_directory(self) -> int:
         """Apply the micro-batch's changes; return a lower bound for all timers."""
-        touched = self._cells.touched
-        added = [(group, leaf) for group, number, leaf in touched if number == self._number]
+        added = [(group, leaf) for group, _, leaf in self._cells.take_touched(self.number)]
         self.directory.update(added, self._emptied)
         self._emptied.clear()
         return min(self._next_us, self._earliest_us)
@@ -238,16 +291,55 @@ def _is_free(busy: Mapping[Any, Any], key: Any) -> bool:
     return key not in busy
 
 
-class EngineTimers(Timers):
+class Clocks:
+    """The times that every function sees."""
+
+    def __init__(self, times: TimerClocks, counters: EngineMetrics) -> None:
+        self.times: Final = times
+        self._counters: Final = counters
+        self._watermark_us = times.watermark_us
+        self._domain: TimeDomain | None = None
+
+    @property
+    def processing_time(self) -> datetime:
+        us = self.times.now_us
+        return EPOCH if us == NO_TIME else instant(us)
+
+    @property
+    def watermark(self) -> datetime | None:
+        us = self._watermark_us
+        return None if us == ALWAYS else instant(us)
+
+    @property
+    def domain(self) -> TimeDomain | None:
+        return self._domain
+
+    def is_late(self, at: datetime) -> bool:
+        return us_of(at) <= self._watermark_us
+
+    def drop_late(self, at: datetime) -> bool:
+        late = us_of(at) <= self._watermark_us
+        self._counters.late_rows_dropped += late
+        return late
+
+
+class EngineTimers(Clocks, Timers):
     """The timers of one subtask and micro-batch."""
 
-    def __init__(self, host: StateHost, times: TimerClocks, *, has_event_time: bool) -> None:
-        """Open the tables."""
+    def __init__(
+        self,
+        host: StateHost,
+        times: TimerClocks,
+        *,
+        has_event_time: bool,
+        declare: Callable[[StateDescriptor], Any],
+    ) -> None:
+        """Open the tables; ``declare`` declares a state of the engine's own."""
+        super().__init__(times, host.scheduler.counters)
         context = host.context
-        self._context = context
+        self._context = self._user_context = context
         self._has_event_time: Final = has_event_time
         self._scheduler: Final = host.scheduler
-        self.times: Final = times
         self.specs: Final = timer_specs(host.key_codec)
         self.tables: Final = [(spec, host.backend.table(spec)) for spec in self.specs]
         (_, timers), (_, self._directory) = self.tables
@@ -260,7 +352,12 @@ class EngineTimers(Timers):
             for number in range(len(DOMAINS))
         ]
         self._event, self._processing = self._lines
-        self._domain: TimeDomain | None = None
+        self._by_key: TimersByKey | None = None
+        self._declare: Final = declare
+        self._lists = times.lists
+        """Whether `TimersByKey` knows all timers."""
+        if BY_KEY in host.lineages:
+            self._keep_by_key()
         self._due: Iterator[Entry] = self._entries()
         self.pending = any(line.has_stored for line in self._lines)
         """Whether `due` may yield timers."""
@@ -275,46 +372,145 @@ class EngineTimers(Timers):
 
     # -- for the function ---------------------------------------------------------------------
 
-    @property
-    def processing_time(self) -> datetime:
-        us = self.times.now_us
-        return EPOCH if us == NO_TIME else instant(us)
-
-    @property
-    def watermark(self) -> datetime | None:
-        us = self.times.watermark_us
-        return None if us == ALWAYS else instant(us)
-
-    @property
-    def domain(self) -> TimeDomain | None:
-        return self._domain
-
     def register_processing_time(self, at: datetime) -> None:
-        context = self._context
-        key = context._key
-        if key is NO_KEY:
-            hash(NO_KEY)
-        self._processing.register(us_of(at), key, context._group)
+        self._register(self._processing, us_of(at))
 
     def register_event_time(self, at: datetime) -> None:
-        context = self._context
-        if context._key is NO_KEY or not self._has_event_time:
-            self._refuse()
-        self._event.register(us_of(at), context._key, context._group)
+        self._check_event_time()
+        self._register(self._event, us_of(at))
 
     def delete_processing_time(self, at: datetime) -> None:
-        context = self._context
-        if context._key is NO_KEY:
-            hash(NO_KEY)
-        self._processing.delete(us_of(at), context._key, context._group)
+        self._delete(self._processing, us_of(at))
 
     def delete_event_time(self, at: datetime) -> None:
-        context = self._context
-        if context._key is NO_KEY or not self._has_event_time:
-            self._refuse()
-        self._event.delete(us_of(at), context._key, context._group)
+        self._check_event_time()
+        self._delete(self._event, us_of(at))
 
-    def _refuse(self) -> NoReturn:
+    def replace_processing_time(self, at: datetime) -> None:
+        self._replace(self._processing, us_of(at), self._listing().times())
+
+    def replace_event_time(self, at: datetime) -> None:
+        self._check_event_time()
+        self._replace(self._event, us_of(at), self._listing().times())
+
+    def list_processing_time(self) -> list[datetime]:
+        return self._processing.sorted_instants(self._listing().times())
+
+    def list_event_time(self) -> list[datetime]:
+        return self._event.sorted_instants(self._listing().times())
+
+    def merge_namespaces(self, target: object, sources: Iterable[object]) -> None:
+        target, others = merged_namespaces(target, sources)
+        listing, found = self._listing(), []
+        for source in others:
+            with self._namespace(source):
+                found.append((source, listing.times()))
+        self._move(target, found)
+
+    def async_replace_processing_time(self, at: datetime) -> StateFuture[None]:
+        return self._async_replace(self._processing, us_of(at))
+
+    def async_replace_event_time(self, at: datetime) -> StateFuture[None]:
+        self._check_event_time()
+        return self._async_replace(self._event, us_of(at))
+
+    def async_list_processing_time(self) -> StateFuture[list[datetime]]:
+        return self._listing().async_times().then_apply(self._processing.sorted_instants)
+
+    def async_list_event_time(self) -> StateFuture[list[datetime]]:
+        return self._listing().async_times().then_apply(self._event.sorted_instants)
+
+    def async_merge_namespaces(
+        self, target: object, sources: Iterable[object]
+    ) -> StateFuture[None]:
+        target, others = merged_namespaces(target, sources)
+        listing, found = self._listing(), []
+        for source in others:
+            with self._namespace(source):
+                found.append(listing.async_times())
+        return combine_all(found).then_apply(
+            lambda times: self._move(target, zip(others, times, strict=True))
+        )
+
+    # -- changes ------------------------------------------------------------------------------
+
+    def _register(self, line: DomainTimers, at_us: int) -> None:
+        """Register a timer of the current key and namespace."""
+        context = self._context
+        key, namespace = context._key, context._namespace
+        if key is NO_KEY:
+            hash(NO_KEY)
+        packed = b"" if namespace is None else packed_namespace(namespace)
+        line.register(at_us, key, context._group, packed)
+        if self._by_key is not None:
+            self._by_key.add(line.number, at_us)
+
+    def _delete(self, line: DomainTimers, at_us: int) -> None:
+        """Delete a timer of the current key and namespace."""
+        context = self._context
+        key, namespace = context._key, context._namespace
+        if key is NO_KEY:
+            hash(NO_KEY)
+        packed = b"" if namespace is None else packed_namespace(namespace)
+        line.delete(at_us, key, context._group, packed)
+        if self._by_key is not None:
+            self._by_key.discard(line.number, at_us)
+
+    def _replace(self, line: DomainTimers, at_us: int, times: Iterable[TimerTime]) -> None:
+        for number, other_us in times:
+            if number == line.number and other_us != at_us:
+                self._delete(line, other_us)
+        self._register(line, at_us)
+
+    def _async_replace(self, line: DomainTimers, at_us: int) -> StateFuture[None]:
+        times = self._listing().async_times()
+        return times.then_apply(lambda times: self._replace(line, at_us, times))
+
+    def _move(self, target: object, found: Iterable[tuple[object, list[TimerTime]]]) -> None:
+        """Move timers of the current key from their namespaces to ``target``."""
+        for source, times in found:
+            with self._namespace(source):
+                for number, at_us in times:
+                    self._delete(self._lines[number], at_us)
+            with self._namespace(target):
+                for number, at_us in times:
+                    self._register(self._lines[number], at_us)
+
+    @contextlib.contextmanager
+    def _namespace(self, namespace: object) -> Iterator[None]:
+        """Make ``namespace`` the current one for a while."""
+        bind, current = self._scheduler.bind_namespace, self._context._namespace
+        bind(namespace)
+        try:
+            yield
+        finally:
+            bind(current)
+
+    def _listing(self) -> TimersByKey:
+        """Return the timers of the current key; from the first call on they are kept."""
+        if self._context._key is NO_KEY:
+            hash(NO_KEY)
+        listing = self._by_key or self._keep_by_key()
+        if not self._lists:
+            self._complete_by_key()
+        return listing
+
+    def _keep_by_key(self) -> TimersByKey:
+        self._by_key = kept = TimersByKey(self._declare, self._user_context)
+        for line in self._lines:
+            line.on_fired = kept.fired
+        return kept
+
+    def _complete_by_key(self) -> None:
+        """Add the timers that were registered before any were listed."""
+        assert self._by_key is not None
+        for line in self._lines:
+            self._by_key.add_all(line.number, line.all())
+        self._lists = True
+
+    def _check_event_time(self) -> None:
+        if self._has_event_time and self._context._key is not NO_KEY:
+            return
         if self._context._key is NO_KEY:
             hash(NO_KEY)
         raise ConfigurationError(
@@ -333,9 +529,26 @@ class EngineTimers(Timers):
         """Yield the next timers to fire; call it again while `pending`."""
         return itertools.islice(self._due, at_most)
 
+    def firing(self, on_timer: Callable[..., Any]) -> Callable[..., Any]:
+        """Return ``on_timer`` for the rows of `due`: it begins in its timer's namespace."""
+
+        def fire(row: Any, context: RuntimeContext) -> Any:
+            if row.__class__ is TimerInNamespace:
+                row, namespace = row
+                context._set_namespace(namespace)
+            return on_timer(row, context)
+
+        return fire
+
+    def end_event_time(self) -> None:
+        """Let all event-time timers be due, after the last record; `due` yields them."""
+        self._watermark_us = LAST_US
+        self._event.end()
+        self.look_again()
+
     def look_again(self) -> bool:
-        """Return, after the last record, whether due timers were registered; `due` yields them."""
-        if not self.pending and any(line.has_registered for line in self._lines):
+        """Return, after the last record, whether more timers are due; `due` yields them."""
+        if not self.pending and any(line.has_stored or line.has_registered for line in self._lines):
             self._due, self.pending = self._entries(), True
         return self.pending
 
@@ -357,13 +570,14 @@ class EngineTimers(Timers):
         """Return the clocks for the version to store; call it after the last `hand_over`."""
         next_us = [line.update_directory() for line in self._lines]
         apply_directories(self._directory, [line.directory for line in self._lines])
-        return attrs.evolve(self.times, next_us=next_us)
+        return attrs.evolve(self.times, next_us=next_us, lists=self._lists)
 
 
-class NoTimers:
-    """The timers of a function without ``on_timer``: every use raises an explanatory error."""
+class NoTimers(Clocks):
+    """The times of a function without ``on_timer``: every use of timers raises an error."""
 
-    def __init__(self, function: str) -> None:
+    def __init__(self, function: str, times: TimerClocks, counters: EngineMetrics) -> None:
+        super().__init__(times, counters)
         self._function = function
 
     def __getattr__(self, name: str) -> NoReturn:

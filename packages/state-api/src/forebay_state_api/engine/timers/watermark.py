@@ -45,6 +45,8 @@ class TimerClocks:
     """Whether the micro-batch saw event times in each input."""
     next_us: Sequence[int] = (ALWAYS, ALWAYS)
     """A lower bound for each domain's timers; ``NEVER`` without any."""
+    lists: bool = False
+    """Whether the stored lists of each key's timers are complete."""
 
     def stored(self) -> dict[str, Any]:
         """Return it as plain data for a manifest."""
@@ -54,6 +56,7 @@ class TimerClocks:
             "seen_us": list(self.seen_us),
             "active": list(self.active),
             "next_us": list(self.next_us),
+            "lists": self.lists,
         }
 
     @classmethod
@@ -83,6 +86,7 @@ def times_of(
         watermark_us=_watermark(everyone, lateness_us or ()),
         seen_us=[_latest(one.seen_us[side : side + 1] for one in own) for side in range(sides)],
         next_us=next_us,
+        lists=all(one.lists for one in own),
     )
 
 

@@ -25,6 +25,7 @@ _PARTS = (
     "janitor_pass",
     "kinds",
     "machine",
+    "namespaced_timers",
     "operator_state",
     "order",
     "replay",
@@ -62,6 +63,7 @@ from forebay_state_api.testing.conformance.kinds import (
     KindTests,
 )
 from forebay_state_api.testing.conformance.machine import StateMachineTests
+from forebay_state_api.testing.conformance.namespaced_timers import NamespacedTimerTests
 from forebay_state_api.testing.conformance.operator_state import (
     CheckpointListenerTests,
     OperatorStateTests,
@@ -116,6 +118,7 @@ class StateBackendTests(
     RescaleTests,
     VisitTests,
     TimerTests,
+    NamespacedTimerTests,
     VersionTests,
     VerificationTests,
     DamageTests,

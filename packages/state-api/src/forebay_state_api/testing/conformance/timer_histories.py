@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -43,11 +43,18 @@ KEYS: Final = ["a", "b", "c", "d", "e", "f"]
 TTL: Final = 5
 LATENESS: Final = 2
 NOTHING: Final = -(10**9)
+WINDOWS: Final = ("w", ("v", 1))
+
+Change = tuple[str, TimeDomain, int, Any]
+"""An action; kind, time and namespace of the timer. A merge moves all into that namespace."""
+Timer = tuple[TimeDomain, int, str, Any]
+"""Kind, time, key, namespace."""
 
 CHANGES: Final = st.tuples(
-    st.sampled_from(["register", "register", "delete"]),
+    st.sampled_from(["register", "register", "register", "delete", "replace", "merge"]),
     st.sampled_from(DOMAINS),
     st.integers(0, 90),
+    st.sampled_from([None, None, *WINDOWS]),
 )
 ROWS: Final = st.lists(
     st.tuples(st.sampled_from(KEYS), st.integers(0, 60), st.lists(CHANGES, max_size=4)), max_size=6
@@ -75,8 +82,8 @@ CLEANUPS: Final = st.sampled_from(
 )
 
 
-def follow_up(domain: TimeDomain, seconds: int) -> Sequence[tuple[str, TimeDomain, int]]:
-    """The changes that a firing timer makes to other timers of its key."""
+def follow_up(domain: TimeDomain, seconds: int, namespace: Any) -> Sequence[Change]:
+    """The changes that a firing timer makes to other timers of its key and namespace."""
     found = []
     if seconds % 5 == 0:
         found.append(("register", domain, seconds + 7))
@@ -88,7 +95,12 @@ def follow_up(domain: TimeDomain, seconds: int) -> Sequence[tuple[str, TimeDomai
         found.append(("register", PROCESSING, seconds + 3))
     if seconds % 13 == 0:
         found.append(("register", EVENT, seconds + 2))
-    return found
+    return [(*one, namespace) for one in found]
+
+
+def others(namespace: Any) -> list[Any]:
+    """Return the other namespaces."""
+    return [one for one in (None, *WINDOWS) if one != namespace]
 
 
 class EventCounts(KeyedProcessFunction[str, Any, Any]):
@@ -103,24 +115,34 @@ class EventCounts(KeyedProcessFunction[str, Any, Any]):
 
     def process_element(self, row: Any, ctx: RuntimeContext) -> Any:
         total, recent = (self.total.value() or 0) + 1, (self.recent.value() or 0) + 1
-        return self.emitted(ctx, ("row", row[1]), row[2], total, recent)
+        found = self.counted(ctx, ("row", row[1]), total, recent)
+        self.change(ctx, row[2])
+        return found
 
     def on_timer(self, at: datetime, ctx: RuntimeContext) -> Any:
         total, recent = (self.total.value() or 0) + 1, (self.recent.value() or 0) + 1
-        domain = ctx.timers.domain
+        domain, seconds = ctx.timers.domain, seconds_of(at)
         assert domain is not None
-        what = domain.value, seconds_of(at)
-        return self.emitted(ctx, what, follow_up(domain, what[1]), total, recent)
+        found = self.counted(ctx, (domain.value, seconds), total, recent)
+        self.change(ctx, follow_up(domain, seconds, ctx.current_namespace))
+        return found
 
-    def emitted(
-        self, ctx: RuntimeContext, what: tuple[str, int], changes: Any, total: int, recent: int
-    ) -> Any:
-        """Keep and emit the counts, and change timers."""
+    def counted(
+        self, ctx: RuntimeContext, what: tuple[str, int], total: int, recent: int
+    ) -> list[Any]:
+        """Keep the counts, and return them as a row."""
         self.total.update(total)
         self.recent.update(recent)
-        for change, domain, when in changes:
-            getattr(ctx.timers, f"{change}_{domain.value}")(at(when))
-        return [(ctx.current_key, *what, total, recent)]
+        return [((ctx.current_key, ctx.current_namespace), *what, total, recent)]
+
+    def change(self, ctx: RuntimeContext, changes: Iterable[Change]) -> None:
+        """Change timers."""
+        for change, domain, when, namespace in changes:
+            ctx.set_current_namespace(namespace)
+            if change == "merge":
+                ctx.timers.merge_namespaces(namespace, others(namespace))
+            else:
+                getattr(ctx.timers, f"{change}_{domain.value}")(at(when))
 
 
 class AwaitedEventCounts(EventCounts):
@@ -129,15 +151,31 @@ class AwaitedEventCounts(EventCounts):
     async def process_element(self, row: Any, ctx: RuntimeContext) -> Any:
         total = (await self.total.async_value() or 0) + 1
         recent = (await self.recent.async_value() or 0) + 1
-        return self.emitted(ctx, ("row", row[1]), row[2], total, recent)
+        found = self.counted(ctx, ("row", row[1]), total, recent)
+        await self.change_later(ctx, row[2])
+        return found
 
     async def on_timer(self, at: datetime, ctx: RuntimeContext) -> Any:
-        domain = ctx.timers.domain
+        domain, seconds = ctx.timers.domain, seconds_of(at)
         assert domain is not None
         total = (await self.total.async_value() or 0) + 1
         recent = (await self.recent.async_value() or 0) + 1
-        what = domain.value, seconds_of(at)
-        return self.emitted(ctx, what, follow_up(domain, what[1]), total, recent)
+        found = self.counted(ctx, (domain.value, seconds), total, recent)
+        await self.change_later(ctx, follow_up(domain, seconds, ctx.current_namespace))
+        return found
+
+    async def change_later(self, ctx: RuntimeContext, changes: Iterable[Change]) -> None:
+        """Change timers, awaiting what has to be read."""
+        for change, domain, when, namespace in changes:
+            ctx.set_current_namespace(namespace)
+            if change == "merge":
+                await ctx.timers.async_merge_namespaces(namespace, others(namespace))
+            elif change == "replace":
+                await getattr(ctx.timers, f"async_replace_{domain.value}")(at(when))
+                listed = await getattr(ctx.timers, f"async_list_{domain.value}")()
+                assert listed == [at(when)]
+            else:
+                getattr(ctx.timers, f"{change}_{domain.value}")(at(when))
 
 
 class TimerModel:
@@ -145,9 +183,10 @@ class TimerModel:
 
     def __init__(self, max_parallelism: int) -> None:
         self.max_parallelism = max_parallelism
-        self.timers: set[tuple[TimeDomain, int, str]] = set()
-        self.totals: dict[str, int] = defaultdict(int)
-        self.recents: dict[str, tuple[int, int]] = {}
+        self.timers: set[Timer] = set()
+        self.totals: dict[Any, int] = defaultdict(int)
+        """(Key, namespace) → the count; `recents` likewise."""
+        self.recents: dict[Any, tuple[int, int]] = {}
         self.watermark = NOTHING
         self.seen = [NOTHING] * max_parallelism
         """The latest event time that the subtask of each key group has ever seen."""
@@ -155,9 +194,9 @@ class TimerModel:
         """The same for the subtasks that had rows in the previous micro-batch."""
         self.now = 0
         self.out: list[Any] = []
-        self.waiting: set[tuple[TimeDomain, int, str]] = set()
+        self.waiting: set[Timer] = set()
         """Timers that wait for the next micro-batch."""
-        self.deferred: set[tuple[TimeDomain, int, str]] = set()
+        self.deferred: set[Timer] = set()
         """Timers that wait for the rows."""
         self.before_rows = False
 
@@ -169,7 +208,7 @@ class TimerModel:
         self.fire()
         self.before_rows, self.deferred = False, set()
         for key, seconds, changes in rows:
-            self.happen(key, "row", seconds, changes)
+            self.happen((key, None), "row", seconds, changes)
         self.fire()
         self.seen_before = [self.see(rows, n, parallelism) for n in range(parallelism)]
         self.seen_before = [seconds for seconds in self.seen_before if seconds != NOTHING]
@@ -181,44 +220,58 @@ class TimerModel:
             if not any(self.due(one) for one in DOMAINS):
                 return
             while due := self.due(domain):
-                _, seconds, key = timer = min(due, key=lambda timer: timer[1])
+                _, seconds, key, namespace = timer = min(due, key=lambda timer: timer[1])
                 self.timers.discard(timer)
-                changes = follow_up(domain, seconds)
-                self.happen(key, domain.value, seconds, changes, (domain, seconds))
+                changes = follow_up(domain, seconds, namespace)
+                self.happen((key, namespace), domain.value, seconds, changes, (domain, seconds))
 
-    def due(self, domain: TimeDomain) -> list[tuple[TimeDomain, int, str]]:
+    def due(self, domain: TimeDomain) -> list[Timer]:
         """Return the timers of one domain that fire now."""
         until = self.watermark if domain is EVENT else self.now
         ready = self.timers - self.waiting - self.deferred
         return [timer for timer in ready if timer[0] is domain and timer[1] <= until]
 
     def happen(
-        self, key: str, what: str, seconds: int, changes: Any, own: Any = (None, NOTHING)
+        self, where: Any, what: str, seconds: int, changes: Any, own: Any = (None, NOTHING)
     ) -> None:
-        """Handle one record or timer."""
-        self.totals[key] += 1
-        time, recent = self.recents.get(key, (NOTHING, 0))
+        """Handle one record or timer of a key and namespace."""
+        self.totals[where] += 1
+        time, recent = self.recents.get(where, (NOTHING, 0))
         recent = 1 if time + TTL <= self.now else recent + 1
-        self.recents[key] = self.now, recent
-        self.out.append((key, what, seconds, self.totals[key], recent))
-        for change, domain, when in changes:
-            timer = (domain, when, key)
+        self.recents[where] = self.now, recent
+        self.out.append((where, what, seconds, self.totals[where], recent))
+        key = where[0]
+        for change, domain, when, namespace in changes:
+            timer = (domain, when, key, namespace)
             if change == "delete":
-                self.timers.discard(timer)
-                self.waiting.discard(timer)
-                self.deferred.discard(timer)
-                continue
-            if (
-                self.before_rows
-                and domain is PROCESSING
-                and timer not in self.timers - self.waiting
-            ):
-                self.deferred.add(timer)
-            if domain is not own[0] or when > own[1]:
-                self.waiting.discard(timer)
-            elif timer not in self.timers:
-                self.waiting.add(timer)
-            self.timers.add(timer)
+                self.delete(timer)
+            elif change == "merge":
+                for moved in [t for t in self.timers if t[2] == key and t[3] != namespace]:
+                    self.delete(moved)
+                    self.register((*moved[:3], namespace), own)
+            else:
+                if change == "replace":
+                    for other in [t for t in self.timers if (t[0], *t[2:]) == (domain, *timer[2:])]:
+                        if other != timer:
+                            self.delete(other)
+                self.register(timer, own)
+
+    def delete(self, timer: Timer) -> None:
+        """Delete a timer."""
+        self.timers.discard(timer)
+        self.waiting.discard(timer)
+        self.deferred.discard(timer)
+
+    def register(self, timer: Timer, own: Any) -> None:
+        """Register a timer; ``own`` is the kind and time of the timer that does it."""
+        domain, when, _, _ = timer
+        if self.before_rows and domain is PROCESSING and timer not in self.timers - self.waiting:
+            self.deferred.add(timer)
+        if domain is not own[0] or when > own[1]:
+            self.waiting.discard(timer)
+        elif timer not in self.timers:
+            self.waiting.add(timer)
+        self.timers.add(timer)
 
     def see(self, rows: Sequence[Any], subtask: int, parallelism: int) -> int:
         """Record the event times of one subtask; return the latest one ever, if it had rows."""

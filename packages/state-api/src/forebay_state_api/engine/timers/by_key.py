@@ -1,0 +1,92 @@
+"""List the timers of a key: a map state of the engine's own, from the first listing on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from forebay_state_api.engine.namespaces import unpacked_namespace
+from forebay_state_api.engine.timers.cells import BY_KEY
+from forebay_state_api.job.descriptors import MapStateDescriptor
+from forebay_state_api.job.futures import StateFuture
+from forebay_state_api.job.iterators import to_iterable
+
+if TYPE_CHECKING:
+    from forebay_state_api.job.context import RuntimeContext
+    from forebay_state_api.job.descriptors import StateDescriptor
+
+TimerTime = tuple[int, int]
+"""Number of the domain, time in µs."""
+_DESCRIPTOR: Final = MapStateDescriptor(BY_KEY, tuple[int, int], bool)
+
+
+class TimersByKey:
+    """The timers of each key and namespace, as a map from `TimerTime` to ``True``.
+
+    Its changes are those of a state: they are written, handed over and stored in the same way.
+    """
+
+    def __init__(self, declare: Callable[[StateDescriptor], Any], context: RuntimeContext) -> None:
+        """``declare`` declares the map."""
+        self._state: Final = declare(_DESCRIPTOR)
+        self._context: Final = context
+
+    def add(self, domain: int, at_us: int) -> None:
+        """Add a timer of the current key and namespace."""
+        self._state.put((domain, at_us), value=True)
+
+    def discard(self, domain: int, at_us: int) -> None:
+        """Remove a timer of the current key and namespace, if it is there."""
+        self._state.remove((domain, at_us))
+
+    def times(self) -> list[TimerTime]:
+        """Return the timers of the current key and namespace; waits if it must."""
+        found: list[TimerTime] = self._state.keys()
+        return found
+
+    def async_times(self) -> StateFuture[list[TimerTime]]:
+        """`times`, asynchronously."""
+        return to_iterable(self._state.async_keys())
+
+    def fired(self, domain: int, at_us: int, key: Any, group: int, packed: bytes) -> None:
+        """Remove a timer that fires, of any key and namespace."""
+        self._of(key, group, packed, lambda: self.discard(domain, at_us))
+
+    def add_all(self, domain: int, timers: Iterable[tuple[int, Any, int, bytes]]) -> None:
+        """Add timers: time in µs, key, key group and packed namespace of each.
+
+        They stay added if the current record fails alone.
+        """
+        with self._without_journal():
+            self._add_all(domain, timers)
+
+    def _add_all(self, domain: int, timers: Iterable[tuple[int, Any, int, bytes]]) -> None:
+        for at_us, key, group, packed in timers:
+            self._of(key, group, packed, lambda at_us=at_us: self.add(domain, at_us))  # type: ignore[misc]
+
+    @contextlib.contextmanager
+    def _without_journal(self) -> Iterator[None]:
+        log = getattr(self._state, "_log", None)
+        if log is None:
+            yield
+            return
+        self._state._log = _note_nothing
+        try:
+            yield
+        finally:
+            self._state._log = log
+
+    def _of(self, key: Any, group: int, packed: bytes, act: Callable[[], None]) -> None:
+        """Call ``act`` with ``key`` as the current key."""
+        context = self._context
+        before = context._key, context._group
+        context._key, context._group = key, group
+        try:
+            self._state._within(unpacked_namespace(packed), act)
+        finally:
+            context._key, context._group = before
+
+
+def _note_nothing(entry: object) -> None:
+    """Replaces a journal."""
