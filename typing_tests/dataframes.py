@@ -22,12 +22,14 @@ from pyspark.sql.types import LongType, StructField, StructType
 import forebay_state_api as fb
 from forebay_spark_runtime import (
     Batch,
+    BroadcastConnectedDataFrame,
     ConnectedDataFrame,
     KeyedDataFrame,
     Rate,
     RestoreFrom,
     Retry,
     WaitMetrics,
+    broadcast,
     keyed,
     ordered_wait,
     unordered_wait,
@@ -50,6 +52,21 @@ class Both(fb.KeyedCoProcessFunction[str, Click, Click, tuple[str]]):
 
     def process_element2(self, row: Click, ctx: fb.RuntimeContext) -> list[tuple[str]]:
         return [(ctx.operator_uid,)]
+
+
+class Ruled(fb.KeyedBroadcastProcessFunction[str, Click, Click, tuple[str]]):
+    limits = fb.MapStateDescriptor("limits", str, int)
+
+    def open(self, context: fb.RuntimeContext) -> None:
+        self.limit = context.get_broadcast_state(self.limits)
+        assert_type(self.limit.get("a"), int | None)
+
+    def process_element(self, row: Click, ctx: fb.RuntimeContext) -> list[tuple[str]]:
+        return [(row.user,)]
+
+    async def process_broadcast_element(self, row: Click, ctx: fb.RuntimeContext) -> None:
+        ctx.apply_to_keyed_state(self.limits, lambda key, state: state.clear())
+        assert_type(await ctx.async_apply_to_keyed_state(self.limits, print), None)
 
 
 class Doubled(fb.MapFunction[Click, tuple[int]]):
@@ -126,6 +143,9 @@ def every_function(df: DataFrame) -> None:
     connected = by_user.connect(by_user)
     assert_type(connected, ConnectedDataFrame)
     assert_type(connected.process(Both(), SCHEMA), DataFrame)
+    ruled = by_user.connect(broadcast(by_user.df, order_by="price"))
+    assert_type(ruled, BroadcastConnectedDataFrame)
+    assert_type(ruled.process(Ruled(), SCHEMA), DataFrame)
 
 
 def every_argument(df: DataFrame) -> None:
@@ -196,13 +216,14 @@ def refused(df: DataFrame, rows: list[Click], at: datetime) -> None:
     by_user.writeStream  # type: ignore[attr-defined]
     by_user.process(Count, SCHEMA)  # type: ignore[arg-type]
     by_user.process(Both(), SCHEMA)  # type: ignore[arg-type]
+    by_user.connect(broadcast(by_user.df)).process(Both(), SCHEMA)  # type: ignore[arg-type]
     by_user.process(Doubled(), SCHEMA)  # type: ignore[arg-type]
     by_user.process(lambda row: row, SCHEMA)  # type: ignore[arg-type, misc]
     by_user.process(Count(), 3)  # type: ignore[arg-type]
     by_user.map(Count(), SCHEMA)  # type: ignore[arg-type]
     by_user.reduce(Doubled())  # type: ignore[arg-type]
     by_user.map_with_state(larger, SCHEMA)  # type: ignore[arg-type]
-    by_user.connect(df)  # type: ignore[arg-type]
+    by_user.connect(df)  # type: ignore[call-overload]
     by_user.connect(by_user).process(Count(), SCHEMA)  # type: ignore[arg-type]
     ordered_wait(rows, answer, "n long")  # type: ignore[arg-type]
     ordered_wait(df, answer)  # type: ignore[call-arg]

@@ -298,6 +298,23 @@ def test_broadcast_rows_come_first_in_an_order_that_does_not_depend_on_their_arr
         assert [row.most for row in found[0]] == [9, 9, 10, 10, None]
 
 
+def test_event_times_are_those_of_the_keyed_input():
+    seen = []
+    taken = Taken()
+    taken.saw_event_time = lambda at_us, side: seen.append((at_us, side))
+    layout = attrs.evolve(with_broadcast(), names=(("k", "at"), ("id", "most", "x")))
+    layout = attrs.evolve(layout, event_times=((1, 0),))
+    given = with_rules(["ann", "bob"], RULES)
+    kind = pa.struct([("k", pa.string()), ("at", pa.timestamp("us", "UTC"))])
+    sides = [*[None] * len(RULES), {"k": "", "at": NOON}, {"k": "", "at": None}]
+    given = given.set_column(0, Hidden.FIRST, pa.array(sides, kind))
+    batch_input = BatchInput(layout, task(0))
+    for one in batch_input.ordered(given, iter(())):
+        batch_input.feed(one, taken)
+    assert seen == [(int(NOON.timestamp()) * 1_000_000, 0)]
+    assert len(taken.calls) == 2
+
+
 def test_a_batch_of_one_of_the_two_alone():
     assert fed(with_broadcast(), [with_rules(["ann"], [])]) == [([("", 0)], ["ann"], [0], 0)]
     assert fed(with_broadcast(), [with_rules([], RULES[:1])]) == [[("b", 10, [1])]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 import pytest
@@ -19,8 +20,9 @@ from forebay_state_api import (
     StateFuture,
     ValueStateDescriptor,
 )
+from forebay_state_api.errors import PluginError
 from forebay_state_api.testing import FunctionHarness
-from forebay_state_api.testing.reference import ReferenceBackend
+from forebay_state_api.testing.reference import ReferenceBackend, ReferenceTable
 
 RULES = MapStateDescriptor("rules", str, int)
 COUNT = ValueStateDescriptor("count", int)
@@ -29,6 +31,11 @@ COUNT = ValueStateDescriptor("count", int)
 class Event(NamedTuple):
     key: str
     kind: str
+
+
+class At(NamedTuple):
+    key: str
+    at: datetime
 
 
 class Rule(NamedTuple):
@@ -124,6 +131,42 @@ def test_the_state_is_whole_in_every_subtask_after_a_rescale_or_a_step_back():
             ("a", 1, 1),
             ("b", 1, 2),
         ]
+
+
+def test_a_fork_begins_with_the_state_of_its_source(tmp_path):
+    with FunctionHarness(Base(), "key", parallelism=2, state_dir=tmp_path, query="old") as old:
+        old.process([Event("a", "x")], [Rule("x", 1)])
+    with FunctionHarness(
+        Base(), "key", parallelism=3, state_dir=tmp_path, query="new", restore_from="old"
+    ) as new:
+        assert new.process([Event("a", "x")]) == [("a", 2, 1)]
+        assert new.operator_state(RULES) == [{"x": 1}] * 3
+
+
+class Timed(Base):
+    """Gives each row a timer at its time, which emits the rule of that moment."""
+
+    def process_element(self, row, ctx):
+        ctx.timers.register_event_time(row.at)
+
+    def process_broadcast_element(self, row, ctx):
+        self.rules.put(row.kind, row.value)
+        ctx.collect(("watermark", ctx.timers.watermark))
+
+    def on_timer(self, at, ctx):
+        yield ctx.current_key, self.rules.get("x")
+
+
+def test_due_timers_come_before_broadcast_rows_which_have_no_part_in_the_watermark():
+    start = datetime(2024, 7, 1, tzinfo=UTC)
+    with FunctionHarness(Timed(), "key", event_time="at") as harness:
+        harness.process([At("a", start)], [Rule("x", 1)])
+        # A micro-batch of rules alone leaves the watermark where it is.
+        timer, mark = harness.process([], [Rule("x", 2)])
+        assert (timer, mark) == (("a", 1), ("watermark", start))
+        later = start + timedelta(hours=1)
+        assert harness.process([At("b", later)], [Rule("x", 3)]) == [("watermark", start)]
+        assert harness.process([], [Rule("x", 4)]) == [("b", 3), ("watermark", later)]
 
 
 def test_rows_are_sorted_where_asked():
@@ -236,6 +279,46 @@ def test_a_row_that_fails_fails_the_batch_even_if_the_function_catches_it(new_jo
     assert job.run(Base(), [Event("a", "x")]) == [("a", 2, None)]
 
 
+class Picky(Base):
+    """Refuses keyed rows of the kind ``bad``, and visits where the rule's value is negative."""
+
+    def process_element(self, row, ctx):
+        yield from super().process_element(row, ctx)
+        if row.kind == "bad":
+            raise ValueError(row.kind)
+
+    def process_broadcast_element(self, row, ctx):
+        super().process_broadcast_element(row, ctx)
+        with contextlib.suppress(Exception):
+            ctx.apply_to_keyed_state(COUNT, self.plain if row.kind == "plain" else self.waiting)
+
+    def plain(self, key, state):
+        state.update(0)
+        if self.rules.get("plain") < 0:
+            raise ValueError(key)
+
+    async def waiting(self, key, state):
+        await state.async_update(await state.async_value() * 0)
+        if self.rules.get("waiting") < 0:
+            raise ValueError(key)
+
+
+@pytest.mark.filterwarnings("ignore:operator .* mixes asynchronous:RuntimeWarning")
+@pytest.mark.parametrize("kind", ["plain", "waiting"])
+@pytest.mark.parametrize("late_answers", [None, 3])
+def test_where_records_fail_alone_a_visit_fails_the_batch(kind, late_answers):
+    with FunctionHarness(Picky(), "key", on_error="column", late_answers=late_answers) as harness:
+        (good, bad) = harness.process([Event("a", "x"), Event("b", "bad")], [Rule("x", 1)])
+        assert good == ("a", 1, 1)
+        assert bad.message == "bad"
+        with pytest.raises(FunctionError, match=r"Picky.apply_to_keyed_state \(.*key 'a'.*Value"):
+            harness.process([], [Rule(kind, -1)])
+        # The one that failed alone left nothing to visit, and the batch that failed is undone.
+        assert harness.state(COUNT, "a") == 1
+        harness.process([Event("b", "x")], [Rule(kind, 1)])
+        assert [harness.state(COUNT, key) for key in "ab"] == [0, 1]
+
+
 def test_visits_are_refused_where_they_cannot_work(new_job):
     class Visits(Base):
         def __init__(self, visit):
@@ -274,6 +357,22 @@ def test_visits_are_refused_where_they_cannot_work(new_job):
         new_job(WithoutKeys).run(
             Visits(lambda ctx: ctx.apply_to_keyed_state(COUNT, print)), [], [Rule("x", 1)]
         )
+
+
+def test_an_error_of_the_backend_is_not_blamed_on_the_function(new_job, monkeypatch):
+    job = new_job()
+    job.run(Plain(), [Event("a", "x")])
+    for method, word in (("keys", "read"), ("get_many", "read"), ("apply", "write")):
+
+        def broken(*_, method=method):
+            raise KeyError(method)
+
+        text = f"backend failed in a {word}: KeyError: '{method}'"
+        with monkeypatch.context() as patch:
+            patch.setattr(ReferenceTable, method, broken)
+            with pytest.raises(PluginError, match=text):
+                # The second row finds writes of the first, which have to be handed over.
+                job.run(Plain(), [], [Rule("x", 1), Rule("x", 1)])
 
 
 def test_other_functions_have_no_broadcast_input(new_job):

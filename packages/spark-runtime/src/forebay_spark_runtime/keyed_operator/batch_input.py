@@ -266,6 +266,9 @@ def _split(batches: Iterator[Any]) -> tuple[list[Any], list[Any]]:
     first: list[Any] = []
     second: list[Any] = []
     for batch in batches:
+        if not batch.column(0).null_count:
+            first.append(batch)
+            continue
         is_first = batch.column(0).is_valid()
         for into, wanted in ((first, is_first), (second, pc.invert(is_first))):
             part = batch.filter(wanted)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from forebay_state_api.codecs.ordered import ordered_codec
 from forebay_state_api.contract.backend import TableSpec
 from forebay_state_api.contract.changes import ABSENT, Shape, Space
 from forebay_state_api.contract.migration import continued, with_ttl_of
-from forebay_state_api.engine.guarded_table import GuardedTable
+from forebay_state_api.engine.guarded_table import GuardedTable, guarded
 from forebay_state_api.engine.journal import MISSING, put_back
 from forebay_state_api.engine.states.base import BoundTable
 from forebay_state_api.engine.states.journaled import journaled
@@ -68,12 +68,25 @@ class DeclaredState:
                 cells.setdefault(key, value)
         return len(unknown)
 
-    def filled(self, keys: Sequence[Any], host: StateHost) -> list[tuple[Any, int]]:
-        """Return those of ``keys`` that have content in the default namespace, and their groups.
+    def filled_pages(self, host: StateHost) -> Iterator[list[tuple[Any, int]]]:
+        """Yield the keys with content in the default namespace, and their groups, page by page.
 
-        Nothing was written to them since the last `hand_over`. Content that has expired does not
-        count, and is neither renewed nor dropped.
+        `hand_over` may come between two pages, and the keys of a page may be written after it.
+        Content that has expired does not count, and is neither renewed nor dropped.
         """
+        with guarded(host.fail, "a write"):
+            self.hand_over()
+        with guarded(host.fail):
+            pages = self.table.keys(None, host.settings.batch_size)
+        while True:
+            with guarded(host.fail):
+                keys = next(pages, None)
+                if keys is None:
+                    return
+                filled = self._filled(keys, host)
+            yield filled
+
+    def _filled(self, keys: Sequence[Any], host: StateHost) -> list[tuple[Any, int]]:
         groups = {key: key_group_of(key, host.context.max_parallelism) for key in keys}
         space = self.state.space_of(None)
         has_content: Iterable[bool]

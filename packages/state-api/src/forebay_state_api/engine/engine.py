@@ -15,6 +15,7 @@ from forebay_state_api.contract.migration import says_more
 from forebay_state_api.engine.broadcast import BroadcastInput, undeclared
 from forebay_state_api.engine.declared_state import DeclaredState, TtlSwitchedError, declare
 from forebay_state_api.engine.descriptor_equality import disagreement
+from forebay_state_api.engine.guarded_table import guarded
 from forebay_state_api.engine.hints import hint
 from forebay_state_api.engine.host import StateHost
 from forebay_state_api.engine.isolating_scheduler import IsolatingScheduler
@@ -399,7 +400,9 @@ class Engine:
                 f"that can list its keys, and {self.backend.name} does not claim "
                 "Capability.EXPORT: use the heap or the lsm backend"
             )
-        before, self.scheduler.side = self.scheduler.side, len(self._methods)
+        scheduler = self.scheduler
+        before, scheduler.side = scheduler.side, len(self._methods)
+        scheduler.fails_batch = True
         self._methods.append(visit_method(fn, visited.state))
         try:
             with _UserCode(self, None):
@@ -410,18 +413,19 @@ class Engine:
             raise
         finally:
             self._methods.pop()
-            self.scheduler.side = before
+            scheduler.side = before
+            scheduler.fails_batch = False
 
     def _visit_pages(self, visited: DeclaredState, method: RecordMethod) -> None:
-        visited.hand_over()
         scheduler, side = self.scheduler, self.scheduler.side
-        for keys in visited.table.keys(None, self.settings.batch_size):
-            filled = visited.filled(keys, self._host)
-            method.run(self, ((key, key, group) for key, group in filled), side)
+        for filled in visited.filled_pages(self._host):
+            entries = scheduler.records((key, key, group) for key, group in filled)
+            method.run(self, entries, side)
             scheduler.drain()
             self.context._key = NO_KEY
             self._warn_of_dropped_reads()
-            self._spill()
+            with guarded(self.fail, "a write"):
+                self._spill()
 
     # -- states -------------------------------------------------------------------------------
 

@@ -27,23 +27,23 @@ class GuardedTable(Table):
         self._fail = fail
 
     def space(self, namespace: Any) -> Space:
-        with _guarded(self._fail):
+        with guarded(self._fail):
             return self._table.space(namespace)
 
     def get_many(self, namespace: Any, keys: Sequence[tuple[int, Any]]) -> list[Any]:
-        with _guarded(self._fail):
+        with guarded(self._fail):
             return self._table.get_many(namespace, keys)
 
     def get_entries(self, namespace: Any, cells: Sequence[tuple[int, Any, Any]]) -> list[Any]:
-        with _guarded(self._fail):
+        with guarded(self._fail):
             return self._table.get_entries(namespace, cells)
 
     def scan(self, namespace: Any, group: int, key: Any) -> Scan:
-        with _guarded(self._fail):
+        with guarded(self._fail):
             return _GuardedScan(self._table.scan(namespace, group, key), self._fail)
 
     def scan_range(self, namespace: Any, group: int, key: Any, part: KeyRange) -> Scan:
-        with _guarded(self._fail):
+        with guarded(self._fail):
             return _GuardedScan(self._table.scan_range(namespace, group, key, part), self._fail)
 
     def apply(self, changes: Changes) -> None:
@@ -56,12 +56,13 @@ class _GuardedScan(Scan):
         self._fail = fail
 
     def pages(self, page_size: int) -> Iterator[list[Any]]:
-        with _guarded(self._fail):
+        with guarded(self._fail):
             yield from self._scan.pages(page_size)
 
 
 @contextmanager
-def _guarded(fail: Fail) -> Iterator[None]:
+def guarded(fail: Fail, what: str = "a read") -> Iterator[None]:
+    """Raise what a backend raises in ``what`` as an error that fails the micro-batch."""
     try:
         yield
     except ForebayError as error:
@@ -69,7 +70,7 @@ def _guarded(fail: Fail) -> Iterator[None]:
         raise
     except Exception as error:
         failure = PluginError(
-            f"the state backend failed in a read: {type(error).__name__}: {error}"
+            f"the state backend failed in {what}: {type(error).__name__}: {error}"
         )
         failure.__cause__ = error
         fail(failure)

@@ -95,7 +95,7 @@ class IsolatingScheduler(Scheduler):
     # -- failures -----------------------------------------------------------------------------
 
     def note_failure(self, error: Exception) -> bool:
-        if not fails_alone(error):
+        if self.fails_batch or not fails_alone(error):
             return False
         record = self.current_record()
         record.error = record.error or error
@@ -165,7 +165,7 @@ class IsolatingScheduler(Scheduler):
 
     def _failed_row(self, error: Exception, given: Any, key: Any, side: int) -> FailedRecord:
         """Return the row of a failed record; raise where the micro-batch fails instead."""
-        if not fails_alone(error):
+        if self.fails_batch or not fails_alone(error):
             raise error
         row = FailedRecord.of(error, method=self.method_of(side), key=key, given=given)
         self.counters.failed += 1

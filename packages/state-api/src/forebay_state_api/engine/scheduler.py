@@ -135,6 +135,8 @@ class Scheduler:
         """The row of the record that a loop runs, where records fail alone."""
         self.side = 0
         """The input from which rows are being taken."""
+        self.fails_batch = False
+        """Whether records that run now fail the micro-batch, also where others fail alone."""
         self.start: Callable[[Entry], None]
         """Set by the engine: runs a record that was queued."""
         self.bind_namespace: Callable[[Any], None]
