@@ -27,6 +27,7 @@ from compaction_ray_toys import (
 
 from forebay_compaction_ray import storage_mark
 from forebay_compaction_ray.client.endpoints import Endpoints
+from forebay_compaction_ray.client.job import TrackedJob
 from forebay_compaction_ray.gateway.security import ServerSecurity
 from forebay_compaction_ray.protocol import SERVICE, decode, pack
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
@@ -109,6 +110,21 @@ def test_a_job_that_is_lost_when_all_gateways_were_removed_fails_nobody(
     assert own.runs == 1
 
 
+def test_a_task_waits_once_for_a_gateway_that_does_not_answer(client_of, monkeypatch):
+    waits, wait = [], TrackedJob.wait
+
+    def spied(self, until, timeout_s):
+        waits.append(timeout_s)
+        return wait(self, until, timeout_s)
+
+    monkeypatch.setattr(TrackedJob, "wait", spied)
+    with black_hole() as address:
+        client = client_of(address)
+        for _ in range(5):
+            assert client.poll("somebody's").phase is CompactionPhase.UNKNOWN
+    assert sorted(waits) == [0.0] * 5 + [0.25]
+
+
 # -- reported events ----------------------------------------------------------------------------
 
 
@@ -146,7 +162,7 @@ def test_gauges_tell_of_jobs_under_way_and_of_gateways_that_answer(client_of, ga
     assert client.metrics()["inflight"] == 1
     remote.go.set()
     assert client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
-    for number in range(2, 8):  # every other job tries the dead port first, until the breaker opens
+    for number in range(2, 8):  # every other job tries the dead port first
         assert ended(client, job(number)).phase is CompactionPhase.DONE
     metrics = client.metrics()
     assert (metrics["inflight"], metrics[up[0]], metrics[up[1]]) == (0, 1, 0)
