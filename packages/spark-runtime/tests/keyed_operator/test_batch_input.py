@@ -301,7 +301,8 @@ def test_broadcast_rows_come_first_in_an_order_that_does_not_depend_on_their_arr
 def test_event_times_are_those_of_the_keyed_input():
     seen = []
     taken = Taken()
-    taken.saw_event_time = lambda at_us, side: seen.append((at_us, side))
+    taken.watermark_us = int(NOON.timestamp()) * 1_000_000
+    taken.saw_event_time = lambda at_us, side, late: seen.append((at_us, side, late))
     layout = attrs.evolve(with_broadcast(), names=(("k", "at"), ("id", "most", "x")))
     layout = attrs.evolve(layout, event_times=((1, 0),))
     given = with_rules(["ann", "bob"], RULES)
@@ -311,7 +312,7 @@ def test_event_times_are_those_of_the_keyed_input():
     batch_input = BatchInput(layout, task(0))
     for one in batch_input.ordered(given, iter(())):
         batch_input.feed(one, taken)
-    assert seen == [(int(NOON.timestamp()) * 1_000_000, 0)]
+    assert seen == [(taken.watermark_us, 0, 1)]
     assert len(taken.calls) == 2
 
 
