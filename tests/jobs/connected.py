@@ -20,8 +20,13 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructType
 
-from forebay_spark_runtime import keyed
-from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
+from forebay_spark_runtime import broadcast, keyed
+from forebay_state_api import (
+    KeyedBroadcastProcessFunction,
+    KeyedProcessFunction,
+    MapStateDescriptor,
+    ValueStateDescriptor,
+)
 
 SCHEMA = "user string, n long"
 
@@ -36,6 +41,17 @@ class Count(KeyedProcessFunction):
         yield row.user, n
 
 
+class Numbered(KeyedBroadcastProcessFunction):
+    def open(self, context):
+        self.numbers = context.get_broadcast_state(MapStateDescriptor("numbers", str, int))
+
+    def process_element(self, row, ctx):
+        yield row.user, self.numbers.get(row.user)
+
+    def process_broadcast_element(self, row, ctx):
+        self.numbers.put(row.user, row.n)
+
+
 def text_of(error):
     return f"{type(error).__name__}: {error}"
 
@@ -47,6 +63,7 @@ class Scenarios:
         "foreach_batch_without_names",
         "foreach_batch_twice",
         "bounded",
+        "broadcast",
         "default_parallelism",
         "bad_input",
         "schema_object",
@@ -141,6 +158,13 @@ class Scenarios:
             for n in (0, 1)
         ]
         return [dropped, *kept]
+
+    def broadcast(self):
+        """Each subtask gets the numbers of users from a second DataFrame."""
+        df = self.spark.createDataFrame([("ann",), ("bob",)], "user string")
+        numbers = self.spark.createDataFrame([("ann", 1), ("bob", 2)], SCHEMA)
+        both = keyed(df, "user", uid="numbered", parallelism=2).connect(broadcast(numbers))
+        return sorted(tuple(row) for row in both.process(Numbered(), SCHEMA).collect())
 
     def default_parallelism(self):
         """Without ``parallelism=``, Spark's default parallelism is used."""

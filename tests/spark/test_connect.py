@@ -55,6 +55,10 @@ def test_on_a_bounded_dataframe(found):
     assert found["bounded"] == [once, once, [["ann", 3], ["ann", 4], ["bob", 2]]]
 
 
+def test_a_broadcast_input(found):
+    assert found["broadcast"] == [["ann", 1], ["bob", 2]]
+
+
 def test_default_parallelism_is_the_server_s(found):
     assert found["default_parallelism"] == 2
 
