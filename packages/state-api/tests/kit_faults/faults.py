@@ -28,6 +28,7 @@ from forebay_state_api.testing.conformance.rescale import RescaleTests
 from forebay_state_api.testing.conformance.sorted_maps import SortedMapTests
 from forebay_state_api.testing.conformance.tables import CommitTests, TableTests
 from forebay_state_api.testing.conformance.ttl import TtlTests
+from forebay_state_api.testing.conformance.ttl_switch import TtlSwitchTests
 from forebay_state_api.testing.conformance.versions import (
     MigrationTests,
     VerificationTests,
@@ -755,6 +756,15 @@ class ListsOnlyWhatThisBatchLeftAlone(SqliteTable):
         written = {self.spec.key.unpack_one(key) for _, _, key, *_ in self.changes}
         for page in super().keys(namespace, page_size):
             yield [key for key in page if key not in written]
+
+
+@caught_by(TtlSwitchTests.test_a_ttl_that_is_switched_off_ends_with_the_restart)
+class ExportsWithoutTimes(SqliteTable):
+    def exported(self, namespace, operations):
+        changes = super().exported(namespace, operations)
+        for points in changes.points.values():
+            points.values = [value[1] if self.spec.ttl else value for value in points.values]
+        return changes
 
 
 @caught_by(ForkTests.test_every_key_is_found_with_its_times)
