@@ -53,6 +53,34 @@ def test_a_subtask_without_rows_does_not_lose_what_it_stored(job):
     assert job.do("k", READ) == [None]
 
 
+class Timed(KeyedProcessFunction):
+    """Emits its value five minutes after each row."""
+
+    def __init__(self, **declared):
+        self.descriptor = ValueStateDescriptor("n", int, **declared)
+
+    def open(self, context):
+        self.state = context.get_state(self.descriptor)
+
+    def process_element(self, row, ctx):
+        self.state.update(1)
+        ctx.timers.register_processing_time(ctx.timers.processing_time + timedelta(minutes=5))
+        return []
+
+    def on_timer(self, at, ctx):
+        yield ctx.current_key, self.state.value()
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_timers_fire_after_a_switch(tmp_path, parallelism):
+    job = KeyedJob(ReferenceBackend, open_storage(tmp_path))
+    job.run(Timed(), [("a",), ("b",)])
+    job.restart(parallelism=parallelism)
+    assert job.run(Timed(ttl=HOUR, switch_ttl=True), []) == []
+    job.clock.advance(timedelta(minutes=5))
+    assert sorted(job.run(Timed(ttl=HOUR), [])) == [("a", 1), ("b", 1)]
+
+
 def test_a_failure_before_the_commit_changes_nothing(job):
     with pytest.raises(FunctionError):
         job.run(Failing(), [("k",)])

@@ -102,7 +102,7 @@ class TtlSwitchTests(BackendSubject):
         job.clock.advance(TTL)
         assert job.do("other", *READS) == EMPTY
 
-    def test_other_states_and_timers_stay(
+    def test_other_states_and_namespaces_stay(
         self, new_job: NewJob, backend_class: type[StateBackend]
     ) -> None:
         skip_unless_claimed(backend_class, Capability.EXPORT)
