@@ -95,6 +95,8 @@ def other_types(context: fb.RuntimeContext) -> None:
     nested = context.get_map_state(fb.MapStateDescriptor("nested", str, list[int]))
     assert_type(nested, fb.MapState[str, list[int]])
     context.get_map_state(fb.MapStateDescriptor("optional", str, int | None))
+    ordered = context.get_sorted_map_state(fb.SortedMapStateDescriptor("ordered", int, str))
+    assert_type(ordered, fb.SortedMapState[int, str])
     older = Annotated[Total, fb.MigratedFrom(float, lambda total: Total("", total))]
     migrated = context.get_state(fb.ValueStateDescriptor("migrated", older))
     # To pyright a type in ``Annotated`` is not a class, so the state is of ``Any``.

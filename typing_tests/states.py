@@ -12,6 +12,7 @@ from forebay_state_api import (
     ListState,
     MapState,
     ReducingState,
+    SortedMapState,
     StateFuture,
     StateIterator,
     ValueState,
@@ -70,6 +71,17 @@ async def maps(state: MapState[str, float]) -> None:
         assert_type(value, float)
     async for key in await state.async_keys():
         assert_type(key, str)
+    state.put(1, 1.0)  # type: ignore[arg-type]
+
+
+async def sorted_maps(state: SortedMapState[str, float]) -> None:
+    assert_type(state.range("a", "b"), list[tuple[str, float]])
+    assert_type(state.first(), tuple[str, float] | None)
+    assert_type(await state.async_last(stop="b"), tuple[str, float] | None)
+    async for key, value in await state.async_range("a"):
+        assert_type(key, str)
+        assert_type(value, float)
+    assert_type(await state.async_remove_range(stop="b"), None)
     state.put(1, 1.0)  # type: ignore[arg-type]
 
 

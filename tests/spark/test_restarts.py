@@ -18,6 +18,7 @@ from forebay_state_api import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    SortedMapStateDescriptor,
     StateTtlConfig,
     ValueStateDescriptor,
 )
@@ -29,12 +30,13 @@ SCHEMA = "user string, n long"
 
 
 class Kinds(KeyedProcessFunction):
-    """Counts the rows of a key in four kinds of state, which must agree."""
+    """Counts the rows of a key in five kinds of state, which must agree."""
 
     def open(self, context):
         self.value = context.get_state(ValueStateDescriptor("value", int, default=0))
         self.list = context.get_list_state(ListStateDescriptor("list", int))
         self.map = context.get_map_state(MapStateDescriptor("map", str, int))
+        self.latest = context.get_sorted_map_state(SortedMapStateDescriptor("latest", int, int))
         self.sum = context.get_reducing_state(
             ReducingStateDescriptor("sum", lambda a, b: a + b, int)
         )
@@ -44,10 +46,15 @@ class Kinds(KeyedProcessFunction):
         await self.value.async_update(n)
         await self.list.async_add(n)
         await self.map.async_put(f"entry {n}", n)
+        await self.latest.async_put(n, n)
+        await self.latest.async_remove_range(stop=n - 2)
         await self.sum.async_add(1)
         kept = [one async for one in await self.list.async_get()]
         entries = [one async for one in await self.map.async_values()]
         assert kept == sorted(entries) == list(range(1, n + 1))
+        latest = [one async for one, _ in await self.latest.async_range()]
+        assert latest == list(range(max(1, n - 2), n + 1))
+        assert await self.latest.async_last(stop=n) == (None if n == 1 else (n - 1, n - 1))
         assert await self.sum.async_get() == n
         yield row.user, n
 

@@ -14,6 +14,7 @@ from forebay_state_api import (
     CleanupIncrementally,
     ListStateDescriptor,
     MapStateDescriptor,
+    SortedMapStateDescriptor,
     StateTtlConfig,
     ValueStateDescriptor,
 )
@@ -107,3 +108,19 @@ def test_a_rescale_begins_anew():
 
 def _nothing(row, ctx):
     return []
+
+
+def test_a_sorted_map_with_one_address_is_swept_to_its_end():
+    """Times begin with the same bytes, so all entries of a map have one address."""
+    descriptor = SortedMapStateDescriptor("s", int, int, ttl=ttl(20))
+    job = new_job(descriptor)
+    first = 1_767_225_600_000_000
+    for key in ("k", "other"):
+        job.do(key, ("s.put_all", {first + n: n for n in range(300)}))
+    job.clock.advance(TTL / 2)
+    job.do("k", ("s.put", first + 7, 0))
+    job.clock.advance(TTL / 2)
+    for _ in range(40):
+        job.do("none", *[("s.get", 1)] * 3)
+    assert [*job.peek(descriptor, "k")] == [first + 7]
+    assert job.peek(descriptor, "other") == {}

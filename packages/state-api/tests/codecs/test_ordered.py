@@ -131,7 +131,7 @@ class Text(Codec[str]):
 @pytest.mark.parametrize(
     "declared",
     [None, bool, list[int], dict[str, int], int | None, tuple[int, bool], Text(), "struct<a int>"],
-    ids=str,
+    ids=lambda declared: declared.id if isinstance(declared, Text) else str(declared),
 )
 def test_types_without_an_order_are_refused(declared):
     with pytest.raises(ConfigurationError, match=r"user key of state 's': .* have no order"):
@@ -144,7 +144,9 @@ def test_spark_types_have_the_order_of_their_values(declared):
 
 
 @pytest.mark.parametrize("declared", OF_TYPE, ids=str)
-@pytest.mark.parametrize("damaged", [lambda data: data[:-1], lambda data: data + b"\x07"])
+@pytest.mark.parametrize(
+    "damaged", [lambda data: data[:-1], lambda data: data + b"\x07"], ids=["cut", "longer"]
+)
 def test_damaged_keys_are_reported(declared, damaged):
     codec = ordered(declared)
     value = {

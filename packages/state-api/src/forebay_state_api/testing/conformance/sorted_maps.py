@@ -12,6 +12,7 @@ from uuid import UUID
 
 import pytest
 
+from forebay_state_api.contract.backend import Capability, StateBackend
 from forebay_state_api.errors import StateMigrationError
 from forebay_state_api.job.descriptors import MapStateDescriptor, SortedMapStateDescriptor
 from forebay_state_api.job.ttl import StateTtlConfig, UpdateType
@@ -22,6 +23,7 @@ from forebay_state_api.testing.conformance.subject import (
     Manner,
     NewJob,
     Recorded,
+    skip_unless_claimed,
 )
 from forebay_state_api.testing.job import KeyedJob
 
@@ -309,6 +311,20 @@ class SortedMapTests(BackendSubject):
         assert job.do("k", ("s.range", 2, 4), ("s.first",)) == [[(2, 2), (3, 3)], (0, 0)]
         job.clock.advance(6 * SECOND)
         assert job.do("k", ("s.range",)) == [[(0, 0), (2, 2), (3, 3)]]
+
+    def test_a_ttl_may_be_switched_on_and_off(
+        self, new_job: NewJob, backend_class: type[StateBackend]
+    ) -> None:
+        skip_unless_claimed(backend_class, Capability.EXPORT)
+        ttl = StateTtlConfig(10 * SECOND)
+        job = new_job(SortedMapStateDescriptor("s", int, int))
+        job.do("k", *(("s.put", n, n) for n in (5, 1, 3)))
+        for config, kept in ((ttl, [(1, 1), (3, 3)]), (None, [(1, 1), (3, 3)]), (ttl, [])):
+            job.descriptors = [SortedMapStateDescriptor("s", int, int, ttl=config, switch_ttl=True)]
+            job.restart()
+            assert job.do("k", ("s.remove_range", 4), ("s.last",))[1] == (3, 3)
+            job.clock.advance(10 * SECOND if not kept else 9 * SECOND)
+            assert job.do("k", ("s.range",)) == [kept]
 
     def test_ranges_survive_a_change_of_the_parallelism(self, new_job: NewJob) -> None:
         job = new_job(SortedMapStateDescriptor("s", int, int), parallelism=2)
