@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from forebay_state_api.codecs.ordered import beginnings
+from forebay_state_api.contract.backend import Scan
 from forebay_state_api.contract.changes import ABSENT, Changes, MapChange
 from forebay_state_api.contract.key_range import KeyRange, OrderedEntries
 from forebay_state_api.engine.iteration import Content, Filter, ScannedContent, load_up_to, up_to
@@ -87,10 +88,7 @@ class KeyedSortedMapState(KeyedMapState, SortedMapState[Any, Any]):
         return self._write()
 
     def changes(self) -> Changes:
-        for namespace, space in self.spaces.items():
-            for key, change in space.dirty.items():
-                if not space.complete:
-                    self._find_removed(namespace, key, change)
+        self._find_removed()
         return super().changes()
 
     # Ranges.
@@ -188,14 +186,26 @@ class KeyedSortedMapState(KeyedMapState, SortedMapState[Any, Any]):
             kept = [one for one in change.removed if not part.covers(one)]
             change.removed = (*kept, part)
 
-    def _find_removed(self, namespace: Any, key: Any, change: SortedMapChange) -> None:
+    def _find_removed(self) -> None:
         """Replace removed ranges by the entries that are stored there."""
-        size = self._host.settings.page_size
-        for part in change.removed:
-            for page in self._table.scan_range(namespace, change.group, key, part).pages(size):
-                for address, _ in page:
-                    change.entries.setdefault(address, ABSENT)
-        change.removed = ()
+        removed = [
+            (change, self._table.scan_range(namespace, change.group, key, part))
+            for namespace, space in self.spaces.items()
+            if not space.complete
+            for key, change in space.dirty.items()
+            for part in change.removed
+        ]
+        if not removed:
+            return
+        found = self._scheduler.executor().map(self._addresses, [scan for _, scan in removed])
+        for (change, _), addresses in zip(removed, found, strict=True):
+            for address in addresses:
+                change.entries.setdefault(address, ABSENT)
+            change.removed = ()
+
+    def _addresses(self, scan: Scan) -> list[Any]:
+        pages = scan.pages(self._host.settings.page_size)
+        return [address for page in pages for address, _ in page]
 
 
 def _without(written: frozenset[Any], removed: tuple[KeyRange, ...]) -> Filter:
