@@ -79,7 +79,7 @@ def visits(keys: Sequence[Any], names: Sequence[str] = NAMES) -> list[tuple[str,
 class VisitTests(BackendSubject):
     """Twelve keys with a state of each kind."""
 
-    @pytest.fixture(autouse=True)
+    @pytest.fixture
     def _lists_its_keys(
         self, backend_class: type[StateBackend], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -87,6 +87,7 @@ class VisitTests(BackendSubject):
         # Writes leave memory between two pages of keys.
         monkeypatch.setattr(engine, "SPILL_CELLS", 1)
 
+    @pytest.mark.usefixtures("_lists_its_keys")
     def test_every_key_that_has_the_state_is_visited_once(
         self, new_job: NewJob, engine_settings: EngineSettings
     ) -> None:
@@ -100,6 +101,7 @@ class VisitTests(BackendSubject):
         job.restart(parallelism=3)
         assert sorted(job.run(Visiting(states), [], LOOK)) == visits(KEYS[3:])
 
+    @pytest.mark.usefixtures("_lists_its_keys")
     def test_a_visit_sees_what_the_visits_before_it_have_written(
         self, new_job: NewJob, engine_settings: EngineSettings
     ) -> None:
@@ -113,6 +115,7 @@ class VisitTests(BackendSubject):
         job.restart()
         assert sorted(job.run(Visiting(states), [], LOOK)) == visits(KEYS[1::2])
 
+    @pytest.mark.usefixtures("_lists_its_keys")
     def test_content_that_has_expired_is_not_visited_and_a_visit_renews_nothing(
         self, new_job: NewJob, engine_settings: EngineSettings
     ) -> None:
