@@ -328,8 +328,10 @@ class Walk:
         return Step(Event.FALL_BACK)
 
     def _pause(self, least_s: float) -> None:
+        patience = self._patience()
         pause_s = max(least_s, self._pause_s) * random.uniform(0.5, 1.0)
-        self._tracked.wait(lambda state: state.ended, pause_s)
+        left_s = max(0.0, patience.queue_timeout_s - patience.idle_s)
+        self._tracked.wait(lambda state: state.ended, min(pause_s, left_s))
         self._pause_s = min(_LONGEST_PAUSE_S, self._pause_s * 2)
 
     # -- helpers ------------------------------------------------------------------------------
