@@ -9,7 +9,7 @@ only row describes the failure.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forebay_state_api.engine.failed_record import (
     SHOWN_FAILURES,
@@ -19,11 +19,9 @@ from forebay_state_api.engine.failed_record import (
     too_many,
 )
 from forebay_state_api.engine.journal import Entry, undo
+from forebay_state_api.engine.record import IsolatedRecord
 from forebay_state_api.engine.scheduler import FRESH, Scheduler, close_quietly
 from forebay_state_api.errors import OutputSchemaError, StateAccessError
-
-if TYPE_CHECKING:
-    from forebay_state_api.engine.record import Record
 
 
 class IsolatingScheduler(Scheduler):
@@ -41,6 +39,13 @@ class IsolatingScheduler(Scheduler):
         """The changes of the running record since it was started or resumed."""
         self._error_rows = error_rows
         self._first: list[FailedRecord] = []
+        self.row: Any = None
+        """The row of the record that a loop runs."""
+
+    def _new_record(self, key: Any) -> IsolatedRecord:
+        record = IsolatedRecord(self, key, self.context._group, self.side)
+        record.row = self.row
+        return record
 
     # -- the ends of records ------------------------------------------------------------------
 
@@ -66,25 +71,25 @@ class IsolatingScheduler(Scheduler):
         self.row = row  # other records may have run meanwhile
         return False
 
-    def _hold_back(self, record: Record) -> None:
+    def _hold_back(self, record: Any) -> None:
         super()._hold_back(record)
         self._keep_changes(record)
 
-    def _keep_changes(self, record: Record) -> None:
+    def _keep_changes(self, record: Any) -> None:
         if self.journal:
             record.log += self.journal
             self.journal.clear()
 
-    def _finish(self, record: Record) -> None:
+    def _finish(self, record: Any) -> None:
         super()._finish(record)
         self.mark = len(self.rows_out)
 
-    def _end(self, record: Record) -> None:
+    def _end(self, record: Any) -> None:
         if not record.failed:
             error, check = record.error, self._error_rows.check
             if error is None and check is not None:
                 try:
-                    check(record.rows, 0)
+                    check(record.rows or [], 0)
                     check(self.rows_out, self.mark)
                 except (OutputSchemaError, StateAccessError) as misfit:
                     error = misfit
@@ -97,7 +102,7 @@ class IsolatingScheduler(Scheduler):
     def note_failure(self, error: Exception) -> bool:
         if self.fails_batch or not fails_alone(error):
             return False
-        record = self.current_record()
+        record: Any = self.current_record()
         record.error = record.error or error
         return True
 
@@ -115,10 +120,10 @@ class IsolatingScheduler(Scheduler):
         self.mark = len(self.rows_out)
         self.tail = FRESH
 
-    def _fail_step(self, record: Record, error: Exception) -> None:
+    def _fail_step(self, record: Any, error: Exception) -> None:
         self._drop(record, error)
 
-    def _take_answer(self, record: Record, request: Any, answer: Any) -> None:
+    def _take_answer(self, record: Any, request: Any, answer: Any) -> None:
         self.mark = len(self.rows_out)
         try:
             super()._take_answer(record, request, answer)
@@ -128,7 +133,7 @@ class IsolatingScheduler(Scheduler):
             self.current = None
             self._finish(record)
 
-    def _drop(self, record: Record, error: Exception) -> None:
+    def _drop(self, record: Any, error: Exception) -> None:
         """End a record at once: drop what it has under way, and put back what it changed."""
         context, before = self.context, self.dropped_reads
         self.current, context._key, context._group = record, record.key, record.group
@@ -157,7 +162,7 @@ class IsolatingScheduler(Scheduler):
         self.dropped_reads = before
         self.current = None
 
-    def _fail_followers(self, failed: Record, callbacks: Any) -> None:
+    def _fail_followers(self, failed: IsolatedRecord, callbacks: Any) -> None:
         """Let other records fail that wait for a request of a failed one."""
         for record, namespace, _, _ in callbacks:
             if record is not None and record is not failed:

@@ -12,7 +12,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from forebay_state_api.job.futures import LAST
 
@@ -46,18 +46,13 @@ class Record:
 
     __slots__ = (
         "completed",
-        "driven",
         "driver",
-        "error",
-        "failed",
         "group",
         "issued",
         "key",
-        "log",
         "open",
         "pushed",
         "reached",
-        "row",
         "rows",
         "scheduler",
         "side",
@@ -65,6 +60,11 @@ class Record:
         "turns",
         "waiting",
     )
+
+    failed = False
+    """Whether it has failed alone: nothing of it runs any more."""
+    driven: set[Any] | None = None
+    """The coroutines of its callbacks, where records fail alone."""
 
     def __init__(self, scheduler: Waiter, key: Any, group: int, side: int) -> None:
         self.scheduler = scheduler
@@ -90,18 +90,8 @@ class Record:
         """The steps that depend on the last of them have run up to this position."""
         self.pushed = 0
         """The number of turns pushed so far; it breaks ties in the order of attachment."""
-        self.driven: set[Any] | None = None
-        """The coroutines of its callbacks, where records fail alone."""
-        self.rows: list[Any] = []
+        self.rows: list[Any] | None = None
         """Rows that it emitted; the scheduler emits them when it ends."""
-        self.failed = False
-        """Whether it has failed alone: nothing of it runs any more."""
-        self.row: Any = None
-        """Its input row or its timer's time, where records fail alone."""
-        self.log: list[Any] = []
-        """The entries of the journal about its changes, where records fail alone."""
-        self.error: Exception | None = None
-        """An error with which it fails at its end, even if its code caught it."""
 
     def number(self, future: StateFuture[Any]) -> None:
         """Make ``future`` the next request."""
@@ -151,3 +141,24 @@ class Record:
         """Schedule a step that was counted in `open`, after all requests made so far."""
         self.issued += 1
         self.push(self.issued, LAST, namespace, callback, value)
+
+
+class IsolatedRecord(Record):
+    """A record that fails alone."""
+
+    __slots__ = ("driven", "error", "failed", "log", "row")
+
+    def __init__(self, scheduler: Waiter, key: Any, group: int, side: int) -> None:
+        Record.__init__(self, scheduler, key, group, side)
+        self.failed = False
+        self.driven: set[Any] = _NONE_DRIVEN
+        self.row: Any = None
+        """Its input row or its timer's time."""
+        self.log: list[Any] = []
+        """The entries of the journal about its changes."""
+        self.error: Exception | None = None
+        """An error with which it fails at its end, even if its code caught it."""
+
+
+_NONE_DRIVEN: Final[set[Any]] = set()
+"""Replaced as soon as a record drives a coroutine."""

@@ -131,8 +131,6 @@ class Scheduler:
         """The position in `rows_out` where the rows of the running record begin."""
         self.dropped_reads = 0
         """Reads that nobody awaited or chained."""
-        self.row: Any = None
-        """The row of the record that a loop runs, where records fail alone."""
         self.side = 0
         """The input from which rows are being taken."""
         self.fails_batch = False
@@ -169,14 +167,14 @@ class Scheduler:
                     "waited for, per record, in the record method or in callbacks of its futures, "
                     "not in open() or close()"
                 )
-            record = self.current = Record(self, key, self.context._group, self.side)
-            if self.isolates:
-                record.driven = set()
-                record.row = self.row
+            record = self.current = self._new_record(key)
             self.busy[key] = record
             in_flight = len(self.busy) + self.blocked
             self.counters.largest_in_flight = max(self.counters.largest_in_flight, in_flight)
         return record
+
+    def _new_record(self, key: Any) -> Record:
+        return Record(self, key, self.context._group, self.side)
 
     def hold(self) -> Record:
         """Return the current record, with one more step to come."""
@@ -216,7 +214,10 @@ class Scheduler:
         """Keep what an unfinished record emitted with it."""
         rows_out, mark = self.rows_out, self.mark
         if len(rows_out) > mark:
-            record.rows += rows_out[mark:]
+            if record.rows is None:
+                record.rows = rows_out[mark:]
+            else:
+                record.rows += rows_out[mark:]
             del rows_out[mark:]
 
     def _finish(self, record: Record) -> None:

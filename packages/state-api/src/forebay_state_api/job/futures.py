@@ -761,6 +761,8 @@ def drive(coroutine: Coroutine[Any, Any, U], result: StateFuture[U]) -> None:
 
     driven = result._record.driven if isinstance(result, Promise) else None
     if driven is not None:
+        if not driven:
+            driven = result._record.driven = set()
         driven.add(coroutine)
     step()
 
