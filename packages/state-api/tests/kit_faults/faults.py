@@ -19,6 +19,7 @@ from forebay_state_api.contract.backend import Capability
 from forebay_state_api.contract.changes import ABSENT, Changes, ListChange, MapChange, Space
 from forebay_state_api.errors import ForebayError
 from forebay_state_api.testing.conformance.cleanup import CleanupTests
+from forebay_state_api.testing.conformance.failing import FailureTests
 from forebay_state_api.testing.conformance.forks import ForkTests
 from forebay_state_api.testing.conformance.generations import GenerationTests
 from forebay_state_api.testing.conformance.kinds import KeysOfMapsTests, KindTests
@@ -118,6 +119,22 @@ class NewTableEachTime(SqliteBackend):
     def table(self, spec):
         self.tables.pop(spec.name, None)
         return super().table(spec)
+
+
+class NeverForgets(dict):
+    """A dictionary from which nothing can be taken out."""
+
+    def pop(self, key, default=None):
+        return self.get(key, default)
+
+
+@caught_by(FailureTests.test_scripts_that_fail_change_no_kind_of_state)
+class KeepsWritesThatWerePutBack(SqliteTable):
+    def space(self, namespace):
+        space = super().space(namespace)
+        if not isinstance(space.dirty, NeverForgets):
+            space.dirty = NeverForgets(space.dirty)
+        return space
 
 
 @caught_by(TableTests.test_a_space_is_the_same_object_each_time)
