@@ -77,12 +77,10 @@ class IsolatingScheduler(Scheduler):
 
     def _keep_changes(self, record: Any) -> None:
         if self.journal:
+            if record.log is None:
+                record.log = []
             record.log += self.journal
             self.journal.clear()
-
-    def _finish(self, record: Any) -> None:
-        super()._finish(record)
-        self.mark = len(self.rows_out)
 
     def _end(self, record: Any) -> None:
         if not record.failed:
@@ -95,7 +93,12 @@ class IsolatingScheduler(Scheduler):
                     error = misfit
             if error is not None:
                 self._drop(record, error)
-        self.journal.clear()
+        if self.journal:
+            self.journal.clear()
+        if record.rows:
+            self.rows_out[self.mark : self.mark] = record.rows
+            record.rows = None
+        self.mark = len(self.rows_out)
 
     # -- failures -----------------------------------------------------------------------------
 
@@ -154,7 +157,8 @@ class IsolatingScheduler(Scheduler):
         self.forget_requests(record.key)
         # Not before: a coroutine that is closed may run its `finally`.
         undo(self.journal)
-        undo(record.log)
+        if record.log is not None:
+            undo(record.log)
         del self.rows_out[self.mark :]
         record.rows = [row]
         record.open = 0

@@ -12,7 +12,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from forebay_state_api.job.futures import LAST
 
@@ -146,19 +146,11 @@ class Record:
 class IsolatedRecord(Record):
     """A record that fails alone."""
 
-    __slots__ = ("driven", "error", "failed", "log", "row")
-
-    def __init__(self, scheduler: Waiter, key: Any, group: int, side: int) -> None:
-        Record.__init__(self, scheduler, key, group, side)
-        self.failed = False
-        self.driven: set[Any] = _NONE_DRIVEN
-        self.row: Any = None
-        """Its input row or its timer's time."""
-        self.log: list[Any] = []
-        """The entries of the journal about its changes."""
-        self.error: Exception | None = None
-        """An error with which it fails at its end, even if its code caught it."""
-
-
-_NONE_DRIVEN: Final[set[Any]] = set()
-"""Replaced as soon as a record drives a coroutine."""
+    # Defaults of the class, because most records need none of these.
+    driven: set[Any] = frozenset()  # type: ignore[assignment] # replaced by the first coroutine
+    row: Any = None
+    """Its input row or its timer's time."""
+    log: list[Any] | None = None
+    """The entries of the journal about its changes."""
+    error: Exception | None = None
+    """An error with which it fails at its end, even if its code caught it."""
