@@ -235,7 +235,7 @@ def test_without_a_gateway_the_job_compacts_itself(remote, service):
 def test_without_a_gateway_the_task_fails_on_request(remote):
     remote.spark.conf.set("spark.forebay.compaction.remote.address", dead_address())
     remote.spark.conf.set("spark.forebay.compaction.remote.request.failure-strategy", "fail")
-    remote.spark.conf.set("spark.forebay.compaction.remote.queue-timeout", "1s")
+    remote.spark.conf.set("spark.forebay.compaction.remote.queue-timeout", "200ms")
     with pytest.raises(Exception, match=r"failure-strategy is 'fail'.*UNAVAILABLE"):
         run(remote, "failing")
 
