@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Self
 
 from pyspark import cloudpickle
 
+from forebay_spark_runtime.keyed_operator.with_state import WithState
 from forebay_spark_runtime.testing.output_rows import OutputRows
 from forebay_state_api import testing
 from forebay_state_api.engine.pickling import pickled_function
+from forebay_state_api.job.ttl import StateTtlConfig
 
 
 class FunctionHarness(testing.FunctionHarness):
@@ -17,6 +19,51 @@ class FunctionHarness(testing.FunctionHarness):
 
     It copies functions in the way in which Spark's workers get them.
     """
+
+    @classmethod
+    def map_with_state(
+        cls,
+        fn: Callable[[Any, Any], tuple[Any, Any]],
+        key_by: str | Sequence[str] | Callable[[Any], Any],
+        *,
+        state_type: Any = None,
+        ttl: StateTtlConfig | None = None,
+        switch_ttl: bool = False,
+        **more: Any,
+    ) -> Self:
+        """Return the harness of ``keyed(...).map_with_state``.
+
+        :param fn: a plain callable ``fn(row, value)`` → ``(row, value)``.
+        :param key_by: as for a function.
+        :param state_type: the type of the value; default: values of the plain kinds.
+        :param ttl: the time to live of the value; default: none.
+        :param switch_ttl: as in descriptors.
+        :param more: the other arguments of a harness.
+
+        The value is the state ``ValueStateDescriptor("value", state_type, ttl=ttl)``.
+        """
+        function = WithState(fn, many=False, state_type=state_type, ttl=ttl, switch_ttl=switch_ttl)
+        return cls(function, key_by, **more)
+
+    @classmethod
+    def flat_map_with_state(
+        cls,
+        fn: Callable[[Any, Any], tuple[Any, Any]],
+        key_by: str | Sequence[str] | Callable[[Any], Any],
+        *,
+        state_type: Any = None,
+        ttl: StateTtlConfig | None = None,
+        switch_ttl: bool = False,
+        **more: Any,
+    ) -> Self:
+        """Return the harness of ``keyed(...).flat_map_with_state``.
+
+        :param fn: a plain callable ``fn(row, value)`` → ``(rows, value)``.
+
+        The other parameters are those of `map_with_state`.
+        """
+        function = WithState(fn, many=True, state_type=state_type, ttl=ttl, switch_ttl=switch_ttl)
+        return cls(function, key_by, **more)
 
     def _pickle(self, fn: Any) -> bytes:
         return pickled_function(fn, self._uid, cloudpickle.dumps)

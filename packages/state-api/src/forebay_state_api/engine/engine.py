@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import attrs
@@ -262,6 +263,17 @@ class Engine:
             self.counters.records += 1
             with _UserCode(self, broadcast.name):
                 broadcast.run(row)
+
+    @contextmanager
+    def at_key(self, key: Any, group: int) -> Iterator[None]:
+        """Make a key current between records, for synchronous accesses to its state."""
+        context = self.context
+        with _UserCode(self, None):
+            context._key, context._group = key, group
+            try:
+                yield
+            finally:
+                context._key = NO_KEY
 
     def fire_timers(self) -> bool:
         """Fire some due timers, without waiting for all; return whether there may be more."""

@@ -23,6 +23,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from forebay_state_api.engine.failed_record import FailedRecord
+from forebay_state_api.testing.chain import HarnessChain
 from forebay_state_api.testing.clock import ManualClock
 from forebay_state_api.testing.compaction import ImmediateCompaction
 from forebay_state_api.testing.harness import FunctionHarness
@@ -52,6 +53,7 @@ __all__ = [
     "FaultKind",
     "FaultyStorage",
     "FunctionHarness",
+    "HarnessChain",
     "ImmediateCompaction",
     "KeyedJob",
     "ManualClock",

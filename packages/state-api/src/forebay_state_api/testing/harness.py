@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Protocol, Self, cast
 
+from forebay_state_api.contract.changes import ABSENT
 from forebay_state_api.engine.arguments import (
     ERROR_COLUMN,
     FAIL,
@@ -38,15 +39,19 @@ from forebay_state_api.engine.record_methods import (
     takes_context,
 )
 from forebay_state_api.engine.rows import check_rows
+from forebay_state_api.engine.subtask import Subtask
+from forebay_state_api.engine.timers.service import us_of
 from forebay_state_api.errors import ConfigurationError, StateAccessError
 from forebay_state_api.job.descriptors import StateDescriptor
+from forebay_state_api.keys import canonical_key, key_group_of
 from forebay_state_api.metrics import total
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import EngineSettings, Settings, options_from, resolve_settings
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing.input_rows import InputRows, column_names, extractor
-from forebay_state_api.testing.job import KeyedJob
+from forebay_state_api.testing.job import KeyedJob, KeyedRow
 from forebay_state_api.testing.late_backend import late_backend
+from forebay_state_api.testing.pending_writes import PendingWrites
 from forebay_state_api.testing.stored import Stored
 from forebay_state_api.versions import OperatorStorage, RestoreFrom
 from forebay_state_api.versions.epochs import list_epochs
@@ -54,6 +59,8 @@ from forebay_state_api.versions.timeline import newest_complete
 
 QUERY: Final = "harness"
 """The query id under which a harness keeps its state."""
+_INPUTS: Final = 2
+"""The most inputs of a function."""
 
 
 class Clock(Protocol):
@@ -96,7 +103,7 @@ class FunctionHarness:
         ``broadcast(..., order_by=...)`` does.
     :param event_time: a column name, or a callable from a row to its event time.
     :param allowed_lateness: how far the watermark stays behind the latest event time, as a
-        timedelta or in seconds; default: 0.
+        timedelta or in seconds, or a pair of them for the two inputs; default: 0.
     :param late_answers: a seed. With it nothing is read ahead, and each read of a cell that the
         micro-batch has neither read nor written yet is answered late, in an order that depends on
         the seed: records of several keys overlap, and callbacks run as on slow storage. A seed
@@ -131,7 +138,7 @@ class FunctionHarness:
         order_by: str | Sequence[str] | None = None,
         broadcast_order_by: str | Sequence[str] | None = None,
         event_time: str | Callable[[Any], datetime] | None = None,
-        allowed_lateness: timedelta | float | None = None,
+        allowed_lateness: timedelta | float | Sequence[timedelta | float] | None = None,
         in_flight_limit: int | None = None,
         batch_size: int | None = None,
         page_size: int | None = None,
@@ -201,6 +208,7 @@ class FunctionHarness:
         )
         self.clock: Any = self._job.clock
         self._closed = False
+        self._pending = PendingWrites()
         self._configure(fn, parallelism)
         if state_dir is not None:
             self._job.batch_id = self._newest()
@@ -226,8 +234,7 @@ class FunctionHarness:
         `ConfigurationError`; both commit nothing. Raises `StateAccessError` if the harness is
         closed.
         """
-        if self._closed:
-            raise StateAccessError("the harness is closed")
+        self._check_open()
         if other is not None and self._inputs == 1 and not self._has_broadcast:
             raise ConfigurationError(
                 "the function has one input; rows of a second one are for a KeyedCoProcessFunction "
@@ -240,10 +247,33 @@ class FunctionHarness:
         broadcast = self._rows.broadcast(second) if self._has_broadcast else []
         if not self._has_broadcast:
             records += self._rows.keyed(second, 1)
-        records = self._rows.ordered(records)
-        return self._job.process(
-            self._pickled, records, broadcast=broadcast, given_out=self._given_out, end=end
-        )
+        return self._run(self._rows.ordered(records), self._pending.begin, broadcast, end=end)
+
+    def advance_watermark(self, to: datetime) -> list[Any]:
+        """Move the watermark to ``to``; return the rows that the due event-time timers emit.
+
+        :param to: the new watermark, aware.
+
+        Runs two micro-batches without rows: one in which all inputs have seen the event time
+        ``to`` plus their lateness, and one in which timers fire. The watermark never goes back: for
+        an earlier ``to`` only timers that are due anyway fire. Raises `ConfigurationError` without
+        ``event_time``.
+        """
+        if self._job.event_time is None:
+            raise ConfigurationError(
+                "there is a watermark with event times only: pass event_time= to the harness"
+            )
+        if to.tzinfo is None:
+            raise ConfigurationError(f"a watermark is a datetime with a time zone, not {to!r}")
+        at_us = us_of(to)
+
+        def begun(running: Subtask) -> None:
+            self._pending.begin(running)
+            for side in range(self._inputs):
+                running.saw_event_time(at_us + self._job.lateness_us[side], side)
+
+        self._check_open()
+        return self._run([], begun) + self.process([])
 
     def restart(
         self,
@@ -257,6 +287,7 @@ class FunctionHarness:
         the parallelism do not change.
         """
         if version is not None:
+            self._pending.clear()
             if not 0 <= version <= self.version:
                 raise ConfigurationError(
                     f"version {version} was not made yet; the newest one is {self.version}"
@@ -277,7 +308,39 @@ class FunctionHarness:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    # -- setting state ------------------------------------------------------------------------
+
+    def set_state(
+        self, descriptor: StateDescriptor, key: Any, content: Any, namespace: Any = None
+    ) -> None:
+        """Replace the content of a state under ``key``, as the function's own write would.
+
+        :param descriptor: the descriptor that the function declares: of a value, list, map or
+            reducing state.
+        :param key: the key.
+        :param content: the value, a list, or a dict.
+        :param namespace: the namespace; default: the default namespace.
+
+        `state` returns it at once. The next micro-batch writes it before its first timer and
+        record, and commits it; if that fails, the one after it does.
+        """
+        self._put(descriptor, key, namespace, content)
+
+    def delete_state(self, descriptor: StateDescriptor, key: Any, namespace: Any = None) -> None:
+        """Clear a state under ``key``, in the way and at the time of `set_state`.
+
+        :param descriptor: the descriptor that the function declares, of any kind.
+        :param key: the key.
+        :param namespace: the namespace; default: the default namespace.
+        """
+        self._put(descriptor, key, namespace, ABSENT)
+
     # -- looking ------------------------------------------------------------------------------
+
+    @property
+    def has_event_time(self) -> bool:
+        """Whether rows have event times, and so the function a watermark."""
+        return self._job.event_time is not None
 
     @property
     def version(self) -> int:
@@ -295,11 +358,13 @@ class FunctionHarness:
         default, a list or a map as empty, anything else as ``None``. With ``restore_from``, the
         version before the first micro-batch is the one that it names.
         """
-        if not isinstance(descriptor, StateDescriptor):
-            raise ConfigurationError(
-                "state takes the descriptor that the function declares, such as "
-                f"ValueStateDescriptor('n', int), not {descriptor!r}"
-            )
+        _check_descriptor(descriptor)
+        place = canonical_key(self._job.key_codec.admit(key))
+        return self._pending.content(
+            descriptor, place, namespace, lambda: self._stored_state(descriptor, key, namespace)
+        )
+
+    def _stored_state(self, descriptor: StateDescriptor, key: Any, namespace: Any) -> Any:
         stored, job = self._stored(), self._job
         stored.check_key(job.key_codec)
         self._rows.check_alike(key)
@@ -342,6 +407,37 @@ class FunctionHarness:
         return total(EngineMetrics, found)
 
     # -- parts --------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StateAccessError("the harness is closed")
+
+    def _run(
+        self,
+        records: Sequence[KeyedRow],
+        begun: Callable[[Subtask], None],
+        broadcast: Sequence[Any] = (),
+        *,
+        end: bool = False,
+    ) -> list[Any]:
+        out = self._job.process(
+            self._pickled,
+            records,
+            broadcast=broadcast,
+            given_out=self._given_out,
+            begun=begun,
+            end=end,
+        )
+        self._pending.clear()
+        return out
+
+    def _put(self, descriptor: StateDescriptor, key: Any, namespace: Any, content: Any) -> None:
+        self._check_open()
+        _check_descriptor(descriptor)
+        self._rows.check_alike(key)
+        place = canonical_key(self._job.key_codec.admit(key))
+        group = key_group_of(place, self._job.max_parallelism)
+        self._pending.put(descriptor, place, group, namespace, content)
 
     def _configure(self, fn: Any, parallelism: int) -> None:
         checked_parallelism(parallelism, self._job.max_parallelism, self._uid)
@@ -405,10 +501,26 @@ def _is_failed(row: Any) -> bool:
     return isinstance(row, FailedRecord)
 
 
-def _lateness(event_time: Any, allowed_lateness: Any, uid: str) -> timedelta:
+def _check_descriptor(descriptor: Any) -> None:
+    if not isinstance(descriptor, StateDescriptor):
+        raise ConfigurationError(
+            "state takes the descriptor that the function declares, such as "
+            f"ValueStateDescriptor('n', int), not {descriptor!r}"
+        )
+
+
+def _lateness(event_time: Any, allowed_lateness: Any, uid: str) -> list[timedelta]:
+    """Return the lateness of each input."""
     if event_time is None and allowed_lateness is not None:
         raise no_event_time(uid)
-    return timedelta(microseconds=checked_lateness(allowed_lateness, uid))
+    is_pair = isinstance(allowed_lateness, list | tuple)
+    if is_pair and len(allowed_lateness) != _INPUTS:
+        raise ConfigurationError(
+            f"operator {uid!r}: allowed_lateness is one for both inputs, or a pair, not "
+            f"{allowed_lateness!r}"
+        )
+    pair = allowed_lateness if is_pair else [allowed_lateness] * _INPUTS
+    return [timedelta(microseconds=checked_lateness(one, uid)) for one in pair]
 
 
 def _columns(given: Any, what: str, uid: str) -> tuple[str, ...]:

@@ -99,7 +99,7 @@ class KeyedJob:
         forget: Callable[[], None] = lambda: None,
         compaction: CompactionService | None = None,
         event_time: Callable[[Any], datetime | None] | None = None,
-        lateness: timedelta = timedelta(0),
+        lateness: timedelta | Sequence[timedelta] = timedelta(0),
         fresh: Callable[[Any], Any] = copy.copy,
         cache_bytes: int = DEFAULT_CACHE_BYTES,
         error_rows: ErrorRows | None = None,
@@ -109,7 +109,8 @@ class KeyedJob:
         ``compaction`` runs the backend's jobs; by default each runs as soon as it is submitted.
         ``restore`` is the state that the first version begins with, ``find_backend`` finds the
         backend that stored it, and ``options_of`` returns that backend's settings by its name.
-        ``event_time`` returns the event time of a row, ``lateness`` is how late rows may be;
+        ``event_time`` returns the event time of a row, ``lateness`` is how late rows may be, for
+        both inputs or for each;
         ``fresh`` makes a subtask's copy of the function. ``cache_bytes`` is the backend's budget
         between micro-batches. With ``error_rows`` records fail alone.
         """
@@ -130,7 +131,8 @@ class KeyedJob:
         self.find_backend = find_backend
         self.options_of = options_of
         self.event_time = event_time
-        self.lateness = lateness
+        both = [lateness] * 2 if isinstance(lateness, timedelta) else lateness
+        self.lateness_us = [one // MICROSECOND for one in both]
         self.cache_bytes = cache_bytes
         self.error_rows = error_rows
         self.checkpoint: Checkpoint | None = None
@@ -167,17 +169,20 @@ class KeyedJob:
         *,
         broadcast: Sequence[Any] = (),
         given_out: Callable[[list[Any]], list[Any]] = list,
+        begun: Callable[[Subtask], None] = lambda _: None,
         crash: bool = False,
         end: bool = False,
     ) -> list[Any]:
-        """As `run`, for rows with keys; ``given_out`` checks the rows that a subtask emits.
+        """As `run`, for rows with keys.
 
-        ``broadcast`` are rows for every subtask, which come before ``records``. With ``end``, these
-        rows are the last ones of a bounded input.
+        ``broadcast`` are rows for every subtask, which come before ``records``. ``begun`` is called
+        with each subtask before its first timer and row; ``given_out`` checks the rows that a
+        subtask emits. With ``end``, these rows are the last ones of a bounded input.
         """
         out, reports = [], []
         for number, mine in enumerate(self._routed(records)):
             with self.subtask(function, number) as running:
+                begun(running)
                 if broadcast:
                     running.process_broadcast(broadcast)
                 self.feed(running, mine)
@@ -229,7 +234,7 @@ class KeyedJob:
             options_of=self.options_of,
             compaction=self.compaction,
             operator=self.operator,
-            lateness_us=None if self.event_time is None else [self.lateness // MICROSECOND] * 2,
+            lateness_us=None if self.event_time is None else self.lateness_us,
             error_rows=self.error_rows,
         )
 
