@@ -28,6 +28,7 @@ class IsolatingScheduler(Scheduler):
     """Puts back what a failed record changed, and lets the others go on."""
 
     isolates = True
+    record_class = IsolatedRecord
     method_of: Callable[[int], str]
     """Set by the engine: returns the name of an input's record method."""
     forget_requests: Callable[[Any], None]
@@ -39,13 +40,7 @@ class IsolatingScheduler(Scheduler):
         """The changes of the running record since it was started or resumed."""
         self._error_rows = error_rows
         self._first: list[FailedRecord] = []
-        self.row: Any = None
-        """The row of the record that a loop runs."""
-
-    def _new_record(self, key: Any) -> IsolatedRecord:
-        record = IsolatedRecord(self, key, self.context._group, self.side)
-        record.row = self.row
-        return record
+        self.row = None
 
     # -- the ends of records ------------------------------------------------------------------
 

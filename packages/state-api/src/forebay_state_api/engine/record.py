@@ -146,10 +146,12 @@ class Record:
 class IsolatedRecord(Record):
     """A record that fails alone."""
 
+    __slots__ = ("__dict__", "row")
+
+    row: Any
+    """Its input row or its timer's time."""
     # Defaults of the class, because most records need none of these.
     driven: set[Any] = frozenset()  # type: ignore[assignment] # replaced by the first coroutine
-    row: Any = None
-    """Its input row or its timer's time."""
     log: list[Any] | None = None
     """The entries of the journal about its changes."""
     error: Exception | None = None

@@ -105,6 +105,9 @@ class Scheduler:
 
     isolates: ClassVar[bool] = False
     """Whether records fail alone; see `IsolatingScheduler`."""
+    record_class: ClassVar[type[Record]] = Record
+    row: Any
+    """The row of the record that a loop runs, where records fail alone."""
 
     def __init__(
         self,
@@ -167,14 +170,13 @@ class Scheduler:
                     "waited for, per record, in the record method or in callbacks of its futures, "
                     "not in open() or close()"
                 )
-            record = self.current = self._new_record(key)
+            record = self.current = self.record_class(self, key, self.context._group, self.side)
+            if self.isolates:
+                record.row = self.row  # type: ignore[attr-defined] # it is an `IsolatedRecord`
             self.busy[key] = record
             in_flight = len(self.busy) + self.blocked
             self.counters.largest_in_flight = max(self.counters.largest_in_flight, in_flight)
         return record
-
-    def _new_record(self, key: Any) -> Record:
-        return Record(self, key, self.context._group, self.side)
 
     def hold(self) -> Record:
         """Return the current record, with one more step to come."""

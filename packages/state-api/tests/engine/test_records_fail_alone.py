@@ -1,0 +1,138 @@
+"""Errors that fail a record, and those that fail the batch, with ``on_error="column"``."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import NamedTuple
+
+import pytest
+
+from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
+from forebay_state_api.engine.failed_record import ErrorRows, FailedRecord
+from forebay_state_api.errors import ConfigurationError, FunctionError, PluginError, StorageError
+from forebay_state_api.settings import EngineSettings
+from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.testing import FunctionHarness, KeyedJob
+from forebay_state_api.testing.reference import ReferenceBackend, ReferenceTable
+
+
+class Reading(NamedTuple):
+    key: str
+    value: int
+
+
+class Raises(KeyedProcessFunction):
+    """Counts; raises ``error`` for the value 0; with ``catch`` it catches errors of reads."""
+
+    def __init__(self, error: Exception | None = None, *, catch: bool = False) -> None:
+        self.error = error
+        self.catch = catch
+
+    def open(self, context):
+        self.n = context.get_state(ValueStateDescriptor("n", int))
+
+    def process_element(self, row, ctx):
+        try:
+            n = (self.n.value() or 0) + 1
+        except Exception:
+            if not self.catch:
+                raise
+            n = 100
+        self.n.update(n)
+        if row.value == 0 and self.error is not None:
+            raise self.error
+        yield row.key, n
+
+
+ROWS = [Reading("a", 1), Reading("a", 0), Reading("a", 2)]
+
+
+def test_the_harness_returns_failed_records_in_their_places():
+    with FunctionHarness(Raises(LookupError("gone")), "key", on_error="column") as harness:
+        first, failed, last = harness.process(ROWS)
+        assert (first, last) == (("a", 1), ("a", 2))
+        assert isinstance(failed, FailedRecord)
+        assert (failed.type, failed.message, failed.key) == ("LookupError", "gone", "a")
+        assert json.loads(failed.row) == {"key": "a", "value": 0}
+        assert failed.line.endswith("in process_element")
+        assert harness.metrics.failed == 1
+        assert harness.state(ValueStateDescriptor("n", int), "a") == 2
+
+
+@pytest.mark.parametrize("error", [StorageError("full"), ConfigurationError("no"), MemoryError()])
+def test_errors_that_are_not_of_one_row_fail_the_batch(error):
+    with FunctionHarness(Raises(error), "key", on_error="column") as harness:
+        with pytest.raises((StorageError, ConfigurationError, FunctionError)):
+            harness.process(ROWS)
+        assert harness.version == 0
+
+
+def test_too_many_failures_fail_the_batch_and_name_the_first():
+    function = Raises(LookupError("gone"))
+    with FunctionHarness(function, "key", on_error="column", error_limit=1) as harness:
+        assert len(harness.process([Reading("a", 0)])) == 1
+        with pytest.raises(FunctionError, match="more than error_limit=1 records") as caught:
+            harness.process([Reading("a", 0), Reading("b", 0)])
+        assert "process_element, key b: LookupError: gone" in str(caught.value)
+        assert harness.version == 1
+
+
+def test_a_value_that_is_no_row_fails_its_record():
+    with FunctionHarness(lambda row, ctx: [row.value or (1,)], "key", on_error="column") as harness:
+        failed, good = harness.process([Reading("a", 1), Reading("a", 0)])
+        assert (failed.type, good) == ("OutputSchemaError", (1,))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"on_error": "drop"}, "on_error is"),
+        ({"error_limit": 1}, "error_limit= goes with"),
+        ({"on_error": "column", "error_limit": True}, "error_limit is a number"),
+        ({"on_error": "column", "error_column": "e"}, "error_column= goes with schema="),
+        ({"error_column": "e"}, "error_column= goes with on_error"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, says):
+    with pytest.raises(ConfigurationError, match=says):
+        FunctionHarness(Raises(), "key", **arguments)
+
+
+# -- backends ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("catch", [False, True])
+@pytest.mark.parametrize("error_rows", [None, ErrorRows()])
+def test_an_error_of_the_backend_is_not_the_functions(monkeypatch, catch, error_rows):
+    def fail(self, namespace, keys):
+        raise KeyError("of the backend")
+
+    monkeypatch.setattr(ReferenceTable, "get_many", fail)
+    settings = EngineSettings(read_ahead=False)
+    storage = open_storage("memory://broken")
+    job = KeyedJob(ReferenceBackend, storage, settings=settings, error_rows=error_rows)
+    with pytest.raises(PluginError, match=r"state backend failed in a read: KeyError"):
+        job.run(Raises(catch=catch), ROWS)
+
+
+# -- what describes a record ------------------------------------------------------------------
+
+
+def test_a_row_is_json_that_spark_reads():
+    class Row(NamedTuple):
+        at: datetime
+        raw: bytes
+        price: Decimal
+        tags: list
+
+    row = Row(datetime(2024, 1, 1, tzinfo=UTC), b"\x00", Decimal("1.50"), [None, 1.5, {"a": 1}])
+    failed = FailedRecord.of(ValueError("\ud83d"), method="map", key=("a", 1), given=row)
+    assert json.loads(failed.row) == {
+        "at": "2024-01-01T00:00:00+00:00",
+        "raw": "AA==",
+        "price": "1.50",
+        "tags": [None, 1.5, {"a": 1}],
+    }
+    assert (failed.key, failed.message, failed.line) == ('["a", 1]', "\\ud83d", None)
