@@ -1,12 +1,14 @@
 """A job that names a third party's backend: counts the users in files, and writes the counts.
 
-Its arguments are a folder and the backends to try.
+Its arguments are a folder and the backends to start it with, one after the other, each with more
+input.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
@@ -29,11 +31,19 @@ def main():
     folder = sys.argv[1]
     builder = SparkSession.builder.config("spark.forebay.state.dir", f"{folder}/state")
     spark = builder.config("spark.forebay.shelf.level", "6").getOrCreate()
-    for backend in sys.argv[2:]:
+    for number, backend in enumerate(sys.argv[2:]):
+        put(folder, number)
         try:
             sys.stdout.write(f"{backend} found {count(spark, folder, backend)}\n")
         except StreamingQueryException as error:
             sys.stdout.write(f"{backend} failed: {error}\n")
+
+
+def put(folder, number):
+    rows = "".join(f'{{"user": "{user}"}}\n' for user in ("ann", "bob"))
+    file = Path(folder) / "input" / f"{number}.json"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(rows)
 
 
 def count(spark, folder, backend):
