@@ -4,6 +4,7 @@ drivers and workers that are killed."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import json
 import os
@@ -42,6 +43,7 @@ class Service:
         self.port = None
         self._web = web
         self._loop = asyncio.new_event_loop()
+        self._closing = asyncio.Event()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -78,7 +80,9 @@ class Service:
         if self.trouble.get(row):
             headers = {"Retry-After": "0"}
             return self._web.Response(status=self.trouble[row].pop(0), headers=headers)
-        await asyncio.sleep(self.delay_s(row))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.delay_s(row)):
+                await self._closing.wait()
         return self._web.Response(text=f"{path}:{row}")
 
     async def _serve(self):
@@ -94,6 +98,7 @@ class Service:
     def _run(self):
         self._loop.run_until_complete(self._serve())
         self._loop.run_forever()
+        self._closing.set()  # callers that were killed wait for no answer
         self._loop.run_until_complete(self._runner.cleanup())
         self._loop.close()
 

@@ -101,6 +101,7 @@ def test_workers_killed_again_and_again(stage, kills):
     kill_workers(stage, kills, SOAK_RESTARTS, batches=120)
 
 
+@pytest.mark.timeout(300)
 def test_a_task_that_fails_is_run_again_in_place(stage, drive):
     """If Spark may try a task again, neither an exception nor a worker's end ends the query."""
     everybody(stage, 5)
@@ -126,6 +127,7 @@ class Count(KeyedProcessFunction):
         yield row.user, self.n.value()
 
 
+@pytest.mark.timeout(300)
 def test_two_drivers_of_one_checkpoint(stage, drive, kills):
     """The older query stops with an error that explains it; the newer one's state is intact."""
     everybody(stage, 4)
