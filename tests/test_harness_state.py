@@ -18,6 +18,7 @@ from forebay_state_api import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    SortedMapStateDescriptor,
     StateAccessError,
     StateTtlConfig,
     ValueStateDescriptor,
@@ -131,6 +132,31 @@ def test_a_record_that_fails_alone_does_not_undo_what_was_set(backend):
             harness.set_state(descriptor, "a", content)
         harness.process([Row("a", -1)])
         assert contents(harness, "a") == [content for _, content in SET]
+
+
+@pytest.mark.parametrize("backend", ["heap", "lsm"])
+def test_a_sorted_map_is_set_and_its_ttl_is_switched(backend):
+    plain = SortedMapStateDescriptor("s", int, str)
+    ttl = SortedMapStateDescriptor("s", int, str, ttl=StateTtlConfig(MINUTE), switch_ttl=True)
+
+    class Read(KeyedProcessFunction):
+        def __init__(self, descriptor):
+            self.descriptor = descriptor
+
+        def open(self, context):
+            self.s = context.get_sorted_map_state(self.descriptor)
+
+        def process_element(self, row, ctx):
+            yield ([*self.s.range(2, 9)],)
+
+    with FunctionHarness(Read(plain), "key", backend=backend) as harness:
+        harness.set_state(plain, "a", {3: "c", 1: "a", 2: "b"})
+        assert harness.state(plain, "a") == {1: "a", 2: "b", 3: "c"}
+        assert harness.process([Row("a")]) == [([(2, "b"), (3, "c")],)]
+        harness.restart(Read(ttl))
+        assert harness.process([Row("a")]) == [([(2, "b"), (3, "c")],)]
+        harness.clock.advance(MINUTE)
+        assert harness.process([Row("a")]) == [([],)]
 
 
 def test_going_back_forgets_what_was_set(run):

@@ -315,8 +315,8 @@ class FunctionHarness:
     ) -> None:
         """Replace the content of a state under ``key``, as the function's own write would.
 
-        :param descriptor: the descriptor that the function declares: of a value, list, map or
-            reducing state.
+        :param descriptor: the descriptor that the function declares: of a value, list, map, sorted
+            map or reducing state.
         :param key: the key.
         :param content: the value, a list, or a dict.
         :param namespace: the namespace; default: the default namespace.

@@ -97,9 +97,10 @@ _SETTERS: Final[dict[str, Callable[[Any, Any], None]]] = {
     "value": lambda state, content: state.update(content),
     "list": lambda state, content: state.update([*content]),
     "map": lambda state, content: state.put_all(content),
+    "sorted_map": lambda state, content: state.put_all(content),
     "reducing": lambda state, content: state.add(content),
 }
-_TYPES: Final[dict[str, type]] = {"list": list, "map": dict}
+_TYPES: Final[dict[str, type]] = {"list": list, "map": dict, "sorted_map": dict}
 
 
 def _empty(descriptor: StateDescriptor) -> Any:
