@@ -45,10 +45,9 @@ class IsolatingScheduler(Scheduler):
     # -- the ends of records ------------------------------------------------------------------
 
     def records(self, entries: Iterator[Any]) -> Iterator[Any]:
-        rows_out, journal, check = self.rows_out, self.journal, self._error_rows.check
+        rows_out, check, forget = self.rows_out, self._error_rows.check, self.journal.clear
         for entry in entries:
-            if journal:
-                journal.clear()  # of the record before; a timer is consumed whatever becomes of it
+            forget()  # the record before has ended; a timer is consumed whatever becomes of it
             self.row = entry[0]
             yield entry
             # The record has ended, unless it was set aside: then it took its rows and changes.
@@ -57,7 +56,7 @@ class IsolatingScheduler(Scheduler):
                     check(rows_out, self.mark)
                 except (OutputSchemaError, StateAccessError) as error:
                     self.fail_record(error)
-        journal.clear()
+        forget()
 
     def must_wait(self, row: Any, key: Any, group: int, side: int) -> bool:
         if super().must_wait(row, key, group, side):
