@@ -6,11 +6,11 @@ import textwrap
 import time
 
 import attrs
-from compaction_ray_toys import PATIENCE_S, Concatenation, job
+from compaction_ray_toys import PATIENCE_S, job
 
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
-from forebay_compaction_ray.client.service import RemoteCompactionService
-from forebay_compaction_ray.options import ClientSecurity, RemoteOptions
+from forebay_compaction_ray.messages import Submission
+from forebay_compaction_ray.options import ClientSecurity
 
 THIRD_PARTY = '''
 """A plugin that no code here knows: its compactor follows a job's options."""
@@ -93,18 +93,23 @@ def go_on(signals, given):
 
 
 class Service:
-    """A gateway and a client of it."""
+    """A gateway on Ray, asked without a client, which would try again or do a job itself."""
 
-    def __init__(self, actor, address, state_dir, storage, **options):
-        self.actor, self.address, self.state_dir = actor, address, state_dir
+    def __init__(self, actor, address):
+        self.actor, self.address = actor, address
         self.gateway = Gateway(address, ClientSecurity(), timeout_s=10.0)
-        given = {"min_bytes": 0, **options}
-        self.own = Concatenation()
-        self.client = RemoteCompactionService(
-            storage,
-            RemoteOptions(addresses=(address,), **given),
-            find_compactor=lambda _: self.own,
-        )
+
+    def submit(self, given):
+        return self.gateway.submit(Submission(job=given, storage="default", client="tests"))
+
+    def ended(self, given, patience_s=PATIENCE_S):
+        """Wait for the end of a job; return its state, unknown if the gateway was restarted."""
+
+        def ended():
+            view = self.gateway.poll(given.id, 5.0)
+            return view if view.phase.ended else None
+
+        return until(ended, patience_s)
 
     def workers_up(self, count):
         """Wait until ``count`` workers are up."""

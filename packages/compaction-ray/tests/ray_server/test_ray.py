@@ -72,10 +72,10 @@ def started(cluster, tmp_path_factory):
         limits=LIMITS,
     )
     actor, address = start_gateway(spec, name="tests", detached=False)
-    found = Service(actor, address, state_dir, storage)
+    found = Service(actor, address)
     found.spec, found.storage = spec, storage
     yield found
-    found.client.close()
+    found.gateway.close()
 
 
 @pytest.fixture
@@ -92,8 +92,8 @@ def signals(tmp_path):
 def tried_again(service, signals):
     """Return the outcome of the next attempt at the job's work."""
     again = job_doing(1, "", signals, attempt=2)
-    service.client.submit(again)
-    return service.client.poll(again.id, PATIENCE_S).phase
+    service.submit(again)
+    return service.ended(again).phase
 
 
 def has_result(service, given):
@@ -103,26 +103,26 @@ def has_result(service, given):
 
 def test_a_third_partys_format_is_compacted(service, signals):
     given = job_doing(1, "", signals)
-    service.client.submit(given)
-    assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
+    service.submit(given)
+    assert service.ended(given).phase is CompactionPhase.DONE
     assert has_result(service, given)
     assert {"toy", "nothing-1"} <= set(service.hello()["formats"])
 
 
 def test_corruption_is_told_as_what_it_is(service, signals):
     given = job_doing(1, "corrupt", signals)
-    service.client.submit(given)
-    status = service.client.poll(given.id, PATIENCE_S)
+    service.submit(given)
+    status = service.ended(given)
     assert (status.phase, status.fault) == (CompactionPhase.FAILED, CompactionFault.CORRUPTION)
 
 
 def test_a_worker_that_is_killed_loses_its_job_and_comes_back(service, signals):
     given = job_doing(1, "wait", signals)
-    service.client.submit(given)
+    service.submit(given)
     pid = begun(signals, given)
     assert pid == service.pid_of(given.id)
     os.kill(pid, signal.SIGKILL)
-    assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.LOST
+    assert service.ended(given).phase is CompactionPhase.LOST
     assert tried_again(service, signals) is CompactionPhase.DONE
     assert not has_result(service, given)
 
@@ -135,9 +135,9 @@ def test_work_that_kills_two_workers_gets_no_third(service, signals):
     for attempt in (1, 2, 3):
         fresh = job(1, attempt=attempt)
         again = attrs.evolve(first, id=fresh.id, output_prefix=fresh.output_prefix, attempt=attempt)
-        service.client.submit(again)
-        statuses.append(service.client.poll(again.id, PATIENCE_S))
-    assert [status.phase for status in statuses] == [CompactionPhase.LOST] * 3
+        service.submit(again)
+        statuses.append(service.ended(again))
+    assert [status.phase.value for status in statuses] == ["lost", "failed", "failed"]
     assert "no further worker" in statuses[1].message
     assert "no further worker" in statuses[2].message
 
@@ -145,10 +145,10 @@ def test_work_that_kills_two_workers_gets_no_third(service, signals):
 def test_a_stopped_worker_is_noticed_killed_and_its_late_end_changes_nothing(service, signals):
     """A zombie is declared lost; its process continues later, but its output never goes live."""
     given = job_doing(1, "wait", signals)
-    service.client.submit(given)
+    service.submit(given)
     pid = begun(signals, given)
     os.kill(pid, signal.SIGSTOP)
-    status = service.client.poll(given.id, PATIENCE_S)
+    status = service.ended(given)
     assert status.phase is CompactionPhase.LOST
     assert tried_again(service, signals) is CompactionPhase.DONE
     assert not has_result(service, given)
@@ -156,36 +156,36 @@ def test_a_stopped_worker_is_noticed_killed_and_its_late_end_changes_nothing(ser
 
 def test_a_worker_that_makes_no_step_is_killed(service, signals):
     given = job_doing(1, "deaf", signals)
-    service.client.submit(given)
+    service.submit(given)
     pid = begun(signals, given)
-    assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.LOST
+    assert service.ended(given).phase is CompactionPhase.LOST
     until(lambda: pid not in [w["pid"] for w in service.workers()])
 
 
 def test_aborting_is_asked_for(service, signals):
     given = job_doing(1, "wait", signals)
-    service.client.submit(given)
+    service.submit(given)
     pid = begun(signals, given)
-    service.client.abort(given.id)
-    assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.ABORTED
+    service.gateway.abort(given.id)
+    assert service.ended(given).phase is CompactionPhase.ABORTED
     until(lambda: not service.workers()[0]["jobs"])
     assert service.workers()[0]["pid"] == pid
 
 
 def test_a_job_that_does_not_listen_is_aborted_by_killing(service, signals):
     given = job_doing(1, "deaf", signals)
-    service.client.submit(given)
+    service.submit(given)
     pid = begun(signals, given)
-    service.client.abort(given.id)
+    service.gateway.abort(given.id)
     until(lambda: pid not in [w["pid"] for w in service.workers()])
-    assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.ABORTED
+    assert service.ended(given).phase is CompactionPhase.ABORTED
 
 
 def test_scaling_while_jobs_run(service, signals):
     one, two = job_doing(1, "wait", signals), job_doing(2, "wait", signals)
-    service.client.submit(one)
+    service.submit(one)
     begun(signals, one)
-    service.client.submit(two)
+    service.submit(two)
     service.gateway.call("Scale", {"workers": 2})
     begun(signals, two)
     assert len(service.workers()) == 2
@@ -193,7 +193,7 @@ def test_scaling_while_jobs_run(service, signals):
     go_on(signals, one)
     go_on(signals, two)
     for given in (one, two):
-        assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
+        assert service.ended(given).phase is CompactionPhase.DONE
     until(lambda: len(service.workers()) == 1)
 
 
@@ -201,8 +201,8 @@ def test_more_workers_than_there_is_room_for(service, signals):
     service.gateway.call("Scale", {"workers": 5})
     service.workers_up(3)
     given = job_doing(1, "", signals)
-    service.client.submit(given)
-    assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
+    service.submit(given)
+    assert service.ended(given).phase is CompactionPhase.DONE
     service.gateway.call("Scale", {"workers": 1})
     until(lambda: len(service.workers()) == 1)
     until(lambda: service.hello()["workers"] == 1)
@@ -306,8 +306,8 @@ def test_the_storages_can_be_checked(service):
 def test_rays_own_metrics_have_the_numbers(service, signals):
     pytest.importorskip("opencensus", reason="Ray exports metrics with ray[default] only")
     given = job_doing(1, "", signals)
-    service.client.submit(given)
-    assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
+    service.submit(given)
+    assert service.ended(given).phase is CompactionPhase.DONE
     (node,) = ray.nodes()
     url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
 
@@ -329,11 +329,11 @@ def test_a_second_gateway_on_the_port_is_refused(service, cluster):
 
 def test_a_gateway_that_is_killed_comes_back_where_it_was(service, signals):
     given = job_doing(1, "wait", signals)
-    service.client.submit(given)
+    service.submit(given)
     begun(signals, given)
     boot = service.hello()["boot"]
     os.kill(gateway_pid(service), signal.SIGKILL)
-    assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.LOST
+    assert service.ended(given).phase is CompactionPhase.UNKNOWN
     until(lambda: service.hello()["workers"] == 1)
     assert service.hello()["boot"] != boot
     assert tried_again(service, signals) is CompactionPhase.DONE
@@ -346,12 +346,12 @@ def gateway_pid(service):
 def test_stopping_waits_for_jobs(service, signals):
     """The last test of this gateway."""
     given = job_doing(1, "wait", signals)
-    service.client.submit(given)
+    service.submit(given)
     begun(signals, given)
     service.gateway.call("Stop", {})
     until(lambda: service.hello()["state"] == "draining")
     go_on(signals, given)
-    assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
+    until(lambda: has_result(service, given))
     assert ray.get(service.actor.stopped.remote(), timeout=PATIENCE_S)
     with pytest.raises(UnreachableError):
         Gateway(service.address, ClientSecurity(), timeout_s=2.0).hello()

@@ -8,7 +8,6 @@ import signal
 import attrs
 import pytest
 from compaction_ray_signals import Service, begun, go_on, install_plugin, job_doing, until
-from compaction_ray_toys import PATIENCE_S
 
 ray = pytest.importorskip("ray", reason="the extra [server] brings it")
 
@@ -79,10 +78,10 @@ def service(cluster, tmp_path_factory):
     storages = {"default": WorkerStorage(state_dir)}
     spec = GatewaySpec(host="127.0.0.1", port=0, workers=1, storages=storages, limits=limits)
     actor, address = start_gateway(spec, name="nodes", detached=True)
-    found = Service(actor, address, state_dir, storage)
+    found = Service(actor, address)
     found.storage = storage
     yield found
-    found.client.close()
+    found.gateway.close()
 
 
 def result_of(service, given):
@@ -95,15 +94,15 @@ def test_a_node_that_is_lost_and_another_that_comes(cluster, service, tmp_path):
     node = added(cluster)
     until(lambda: service.hello()["workers"] == 1)
     given = job_doing(1, "wait", tmp_path)
-    service.client.submit(given)
+    service.submit(given)
     begun(tmp_path, given)
     cluster.remove_node(node, allow_graceful=False)
-    assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.LOST
+    assert service.ended(given).phase is CompactionPhase.LOST
     again = job_doing(1, "", tmp_path, attempt=2)
-    service.client.submit(again)
-    assert service.client.poll(again.id, 0.1).phase is CompactionPhase.QUEUED
+    service.submit(again)
+    assert service.gateway.poll(again.id, 0.1).phase is CompactionPhase.QUEUED
     node = added(cluster)
-    assert service.client.poll(again.id, 60.0).phase is CompactionPhase.DONE
+    assert service.ended(again, 60.0).phase is CompactionPhase.DONE
     cluster.remove_node(node, allow_graceful=False)
     until(lambda: service.hello()["workers"] == 0)
 
@@ -116,14 +115,14 @@ def test_two_lost_nodes_do_not_ban_the_work_that_ran_there(cluster, service, tmp
         until(lambda: service.hello()["workers"] == 1, 60.0)
         fresh = job_doing(2, "", tmp_path, attempt=attempt)
         given = attrs.evolve(first, id=fresh.id, output_prefix=fresh.output_prefix, attempt=attempt)
-        service.client.submit(given)
+        service.submit(given)
         begun(tmp_path, given)
         if attempt == 3:
             break
         cluster.remove_node(node, allow_graceful=False)
-        assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.LOST
+        assert service.ended(given).phase is CompactionPhase.LOST
     go_on(tmp_path, given)
-    assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
+    assert service.ended(given).phase is CompactionPhase.DONE
     cluster.remove_node(node, allow_graceful=False)
 
 
@@ -131,25 +130,24 @@ def test_a_zombie_that_finishes_late_never_goes_live(cluster, service, tmp_path)
     node = added(cluster)
     until(lambda: service.hello()["workers"] == 1, 60.0)
     given = job_doing(1, "wait", tmp_path)
-    service.client.submit(given)
+    service.submit(given)
     zombie = begun(tmp_path, given)
     raylet = node.all_processes["raylet"][0].process.pid
     os.kill(raylet, signal.SIGSTOP)  # Ray considers the node dead; the worker does not notice
     try:
-        assert service.client.poll(given.id, PATIENCE_S).phase is CompactionPhase.LOST
+        assert service.ended(given).phase is CompactionPhase.LOST
         os.kill(zombie, 0)  # it is alive
         other = added(cluster)
         again = job_doing(1, "", tmp_path, attempt=2)
-        service.client.submit(again)
-        assert service.client.poll(again.id, 60.0).phase is CompactionPhase.DONE
+        service.submit(again)
+        assert service.ended(again, 60.0).phase is CompactionPhase.DONE
         live = result_of(service, again)
         assert result_of(service, given) is None
         go_on(tmp_path, given)
         until(lambda: result_of(service, given))  # the zombie has done all of its work
     finally:
         os.kill(raylet, signal.SIGCONT)
-    assert service.client.poll(given.id).phase is CompactionPhase.LOST
-    assert service.gateway.poll(given.id).phase is not CompactionPhase.DONE
+    assert service.gateway.poll(given.id).phase is CompactionPhase.LOST
     assert given.output_prefix != again.output_prefix
     assert given.output_prefix.encode() not in live
     assert result_of(service, again) == live
