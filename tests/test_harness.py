@@ -297,6 +297,38 @@ def test_clocks_and_counts_of_late_rows_need_no_timers():
             h.restart(lambda row, ctx: ctx.timers.list_event_time()).process([Visit("a", start)])
 
 
+class ReplacesAndFails(KeyedProcessFunction):
+    """Replaces the timer of a window; fails for odd hours, also when they fire."""
+
+    def process_element(self, row, ctx):
+        ctx.set_current_namespace("w")
+        ctx.timers.replace_event_time(row.at)
+        ctx.timers.merge_namespaces("merged", ["w"])
+        if row.at.hour % 2:
+            raise ValueError("odd")
+
+    def on_timer(self, at, ctx):
+        listed = len(ctx.timers.list_event_time())
+        if at.minute:
+            raise ValueError("fired")
+        yield ctx.current_key, ctx.current_namespace, at.hour, listed
+
+
+@pytest.mark.parametrize("backend", ["heap", "lsm"])
+def test_the_timers_of_a_failed_record_are_put_back_in_their_namespaces(backend):
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    hours = [start + timedelta(hours=n) for n in range(6)]
+    with FunctionHarness(
+        ReplacesAndFails(), "user", event_time="at", on_error="column", backend=backend
+    ) as h:
+        failed = h.process([Visit("a", hours[n]) for n in (1, 2, 3, 4)])
+        assert [one.message for one in failed] == ["odd", "odd"]
+        fired = h.process([Visit("b", hours[4] + timedelta(minutes=1))])
+        assert fired == [("a", "merged", 2, 1), ("a", "merged", 4, 0)]
+        [of_timer] = h.process([], end=True)
+        assert (of_timer.method, of_timer.timer) == ("on_timer", hours[4] + timedelta(minutes=1))
+
+
 class Ending(KeyedProcessFunction):
     """Registers a timer an hour after each row, and each timer one for a day later, once."""
 

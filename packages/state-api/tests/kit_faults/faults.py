@@ -17,12 +17,14 @@ import msgpack
 from forebay_state_api.codecs.plain import dump_typed
 from forebay_state_api.contract.backend import Capability
 from forebay_state_api.contract.changes import ABSENT, Changes, ListChange, MapChange, Space
+from forebay_state_api.engine.timers.cells import BY_KEY, TIMERS
 from forebay_state_api.errors import ForebayError
 from forebay_state_api.testing.conformance.cleanup import CleanupTests
 from forebay_state_api.testing.conformance.failing import FailureTests
 from forebay_state_api.testing.conformance.forks import ForkTests
 from forebay_state_api.testing.conformance.generations import GenerationTests
 from forebay_state_api.testing.conformance.kinds import KeysOfMapsTests, KindTests
+from forebay_state_api.testing.conformance.namespaced_timers import NamespacedTimerTests
 from forebay_state_api.testing.conformance.order import OrderTests
 from forebay_state_api.testing.conformance.replay import ReplayTests
 from forebay_state_api.testing.conformance.rescale import RescaleTests
@@ -135,6 +137,36 @@ class KeepsWritesThatWerePutBack(SqliteTable):
         if not isinstance(space.dirty, NeverForgets):
             space.dirty = NeverForgets(space.dirty)
         return space
+
+
+@caught_by(NamespacedTimerTests.test_a_restart_and_a_rescale_keep_namespaces)
+class RestoresTimersWithoutTheirNamespace(SqliteTable):
+    def scan(self, namespace, group, key):
+        scan = super().scan(namespace, group, key)
+        if self.spec.name == TIMERS:
+            scan.__class__ = WithoutNamespaces
+        return scan
+
+
+class WithoutNamespaces(SqliteScan):
+    def pages(self, size):
+        for page in super().pages(size):
+            yield [((at_us, key, b""), value) for (at_us, key, _), value in page]
+
+
+@caught_by(NamespacedTimerTests.test_a_merge_moves_all_timers_of_the_sources)
+class ListsOneTimerOfAKey(SqliteTable):
+    def scan(self, namespace, group, key):
+        scan = super().scan(namespace, group, key)
+        if self.spec.name == BY_KEY:
+            scan.__class__ = FirstEntry
+        return scan
+
+
+class FirstEntry(SqliteScan):
+    def pages(self, size):
+        for page in super().pages(size):
+            yield page[:1]
 
 
 @caught_by(TableTests.test_a_space_is_the_same_object_each_time)
