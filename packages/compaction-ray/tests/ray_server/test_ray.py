@@ -298,7 +298,9 @@ LOOPBACK = ("0100007F", "0000000000000000FFFF00000100007F", "0000000000000000000
 
 
 def test_the_storages_can_be_checked(service):
-    found = service.gateway.call("Check", {"storage": "default", "worker": "w0"})["found"]
+    (worker,) = service.workers()
+    asked = {"storage": "default", "worker": worker["id"]}
+    found = service.gateway.call("Check", asked)["found"]
     assert found
     assert not any(found.values())
 
