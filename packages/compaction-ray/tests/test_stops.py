@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 
 import pytest
-from compaction_ray_query import Query, run, speak
-from compaction_ray_toys import PATIENCE_S, Concatenation, dead_address
+from compaction_ray_query import BATCHES, Query, run, speak
+from compaction_ray_toys import PATIENCE_S, Clock, Concatenation, dead_address
 
 from forebay_backend_lsm.compactor import LsmCompactor
 from forebay_compaction_ray.client import gateway as client_side
@@ -130,6 +131,47 @@ def test_what_the_service_suffers_stops_a_query_only_if_told_to(trouble, strateg
         query.check()
         assert query.count("done") > done
         assert query.count("fallbacks") == fallbacks
+
+
+@pytest.mark.parametrize("strategy", ["fallback", "fail"])
+def test_a_process_without_another_thread_costs_the_jobs_of_that_moment(strategy):
+    begin = threading.Thread.start
+
+    def refused(thread):
+        if thread.name.startswith("forebay-remote"):
+            raise RuntimeError("can't start new thread")
+        begin(thread)
+
+    with contextlib.closing(Query(failure_strategy=strategy)) as query:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refused)
+            for _ in range(BATCHES):
+                if query.client.counters["submitted"]:
+                    break
+                query.batch()
+        assert query.count("submitted") == query.count("lost") == 1
+        run(query)
+        query.check()
+        assert query.count("done") > 0
+        assert query.count("fallbacks") == 0
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_with_fail_a_worker_that_goes_on_damaging_results_stops_the_query(retries):
+    given = {"failure_strategy": "fail", "request_retries": retries, "queue_timeout_s": 30.0}
+    with contextlib.closing(Query(**given, clock=(clock := Clock()))) as query:
+        for _ in range(4):
+            query.batch()
+        query.body.damages = [flipped] * 1000
+        run(query)
+        assert query.count("verify_failures") > retries + 1, "it has time to recover"
+        clock.now += 31.0
+        with pytest.raises(StorageError, match="failure-strategy is 'fail'"):
+            run(query)
+        query.new_process(failure_strategy="fail")
+        query.body.damages = []
+        run(query)
+        query.check()
 
 
 def flipped(data):

@@ -65,6 +65,41 @@ def test_a_failure_is_logged_and_the_thread_goes_on(caplog: pytest.LogCaptureFix
     pool.close()
 
 
+@pytest.fixture
+def no_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+
+
+def test_without_any_thread_work_is_refused_and_later_work_is_done(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool, done = DaemonPool("refused"), []
+    request.getfixturevalue("no_more_threads")
+    with pytest.raises(RuntimeError, match="new thread"):
+        pool.do(lambda: done.append(1))
+    monkeypatch.undo()
+    pool.do(lambda: done.append(2))
+    settled(pool)
+    assert done == [2]
+    pool.close(PATIENCE_S)
+
+
+def test_a_thread_that_cannot_be_started_leaves_its_work_to_the_others(
+    request: pytest.FixtureRequest, go: threading.Event
+) -> None:
+    pool, done = DaemonPool("fewer", most=3), threading.Event()
+    pool.do(go.wait)
+    request.getfixturevalue("no_more_threads")
+    pool.do(done.set)
+    go.set()
+    assert done.wait(PATIENCE_S)
+    pool.close(PATIENCE_S)
+    assert not alive("fewer")
+
+
 def test_after_the_end_nothing_begins(go: threading.Event) -> None:
     pool, done, began = DaemonPool("closed"), [], threading.Event()
 

@@ -134,13 +134,15 @@ class Compactions:
         Its inputs are untouched. A service that has noticed the damage reports the job as lost;
         otherwise the second one in a run of the query stops it.
         """
-        job, run = pending.job, self._opening.run
+        job, is_of_run = pending.job, pending.run == self._opening.run
         try:
             result = found_result(job, self._opening.storage)
             if result is not None:
                 self._install(job, result, service)
         except CorruptStateError as damaged:
-            failures = pending.failures if pending.run == run else 0
+            failures = pending.failures if is_of_run else 0
+            if is_of_run and status.fault is CompactionFault.UNAVAILABLE:
+                _check_failure(pending, status)
             if status.phase is not CompactionPhase.LOST:
                 if failures:
                     raise

@@ -30,14 +30,15 @@ class DaemonPool:
         self._closed = False
 
     def do(self, work: Callable[[], object]) -> None:
-        """Queue ``work``; its exceptions are logged. After `close` nothing is run."""
+        """Queue ``work``; its exceptions are logged. After `close` nothing is run.
+
+        Raises `RuntimeError`, and queues nothing, if the pool has no thread and cannot start one.
+        """
         with self._lock:
+            if len(self._threads) < min(self._unfinished + 1, self._most) and not self._closed:
+                self._start_thread()
             self._unfinished += 1
             self._work.put(work)
-            if len(self._threads) < min(self._unfinished, self._most) and not self._closed:
-                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._threads.append(thread)
-                thread.start()
 
     def close(self, wait_s: float = 0.0) -> None:
         """Start no more work, and wait at most ``wait_s`` seconds for each busy thread."""
@@ -48,6 +49,16 @@ class DaemonPool:
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(wait_s)
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # a limit on threads
+            if not self._threads:
+                raise
+        else:
+            self._threads.append(thread)
 
     def _run(self) -> None:
         while True:

@@ -108,6 +108,21 @@ def test_a_job_leaves_outputs_and_a_result_under_its_prefix(
     assert {found.name for found in here.list("")} >= {"a", "b"}
 
 
+def test_a_job_for_which_no_thread_can_be_started_may_be_submitted_again(
+    service: LocalCompactionService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        service.submit(job())
+    status = service.poll("j1")
+    assert (status.phase, status.fault) == (CompactionPhase.FAILED, CompactionFault.TRANSIENT)
+    service.submit(job("j2"))
+    assert service.poll("j2", PATIENCE_S).phase is CompactionPhase.DONE
+
+
 def test_no_thread_before_the_first_job(service: LocalCompactionService) -> None:
     def mine() -> list[threading.Thread]:
         return [t for t in threading.enumerate() if t.name == "forebay-compaction"]

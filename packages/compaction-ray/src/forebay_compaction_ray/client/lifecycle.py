@@ -107,7 +107,7 @@ _AT_GATEWAY: Final = {
 }
 _TRANSITIONS: Final[Mapping[State, Mapping[Event, State]]] = {
     State.ASKED: {**_AT_GATEWAY, Event.NOWHERE: State.UNKNOWN},
-    State.OFFERED: _AT_GATEWAY,
+    State.OFFERED: {**_AT_GATEWAY, Event.HAND_BACK: State.LOST},
     State.QUEUED: _AT_GATEWAY,
     State.RUNNING: _AT_GATEWAY,
     State.JUDGED: {Event.CONFIRMED: State.FAILED, Event.TROUBLE: State.TROUBLED},
@@ -115,6 +115,7 @@ _TRANSITIONS: Final[Mapping[State, Mapping[Event, State]]] = {
         Event.INTACT: State.DONE,
         Event.UNREAD: State.UNREAD,
         Event.DAMAGED: State.LOST,
+        Event.GIVE_UP: State.FAILED,
         Event.TROUBLE: State.TROUBLED,
     },
     State.TROUBLED: {

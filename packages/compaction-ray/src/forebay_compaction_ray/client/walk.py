@@ -65,6 +65,8 @@ class Surroundings:
     counts: Counts
     client: str
     clock: Callable[[], float]
+    damaged_s: dict[str, float] = attrs.field(factory=dict)
+    """Work, as in `Submission.work` → when its first job with a damaged result was submitted."""
 
     def read(self, job: CompactionJob, files: Iterable[StateFile]) -> None:
         """Raise `CorruptStateError` for a file that is damaged, if its format allows a check."""
@@ -143,12 +145,7 @@ class Walk:
         if self._patience().is_over:
             so_far = self._tracked.trouble or Trouble(Kind.LATE, "it waited for a thread", "queue")
             return self._troubled(attrs.evolve(so_far, kind=Kind.LATE))
-        submission = Submission(
-            job=self._job,
-            storage=self._options.storage,
-            client=self._here.client,
-            avoid=tuple(self._tracked.judges),
-        )
+        submission = self._submission
         troubles: list[Trouble] = []
         second_choice: list[Gateway] = []
         for gateway in (turn := gateways.in_turn()):
@@ -277,6 +274,8 @@ class Walk:
             # What is below its prefix stays there, so that only another prefix helps.
             if isinstance(error, CorruptStateError):
                 here.counts.add("verify_failures")
+            if self._is_damaged_for_long():
+                return self._give_up(str(error))
             here.counts.add("lost")
             _log.warning("compaction %s is submitted again: %s", tracked.id, error)
             return Step(Event.DAMAGED, None, str(error))
@@ -284,8 +283,17 @@ class Walk:
             _log.warning("compaction %s is verified when it is installed: %s", tracked.id, error)
             here.counts.add("done")
             return Step(Event.UNREAD)
+        here.damaged_s.pop(self._submission.work, None)
         here.counts.add("done")
         return Step(Event.INTACT)
+
+    def _is_damaged_for_long(self) -> bool:
+        """Whether to give up work whose results are damaged, under whatever prefix it is done."""
+        if self._options.fall_back:
+            return False
+        first_s = self._here.damaged_s.setdefault(self._submission.work, self._tracked.submitted_s)
+        is_late = self._here.clock() - first_s >= self._options.queue_timeout_s
+        return is_late and self._tracked.tries >= self._options.request_retries
 
     # -- at no gateway ------------------------------------------------------------------------
 
@@ -305,10 +313,13 @@ class Walk:
         if event is Event.FALL_BACK:
             self._count_fallback(trouble)
             return self._run_here(tracked.job)
-        here.counts.add("failed")
-        why = f"remote compaction gave up, and request.failure-strategy is 'fail': {trouble.why}"
-        _log.error("compaction %s: %s", tracked.id, why)
-        return Step(event, CompactionFault.UNAVAILABLE, why)
+        return self._give_up(trouble.why)
+
+    def _give_up(self, why: str) -> Step:
+        self._here.counts.add("failed")
+        why = f"remote compaction gave up, and request.failure-strategy is 'fail': {why}"
+        _log.error("compaction %s: %s", self._tracked.id, why)
+        return Step(Event.GIVE_UP, CompactionFault.UNAVAILABLE, why)
 
     def _count_fallback(self, trouble: Trouble) -> None:
         here = self._here
@@ -340,6 +351,15 @@ class Walk:
     def _job(self) -> CompactionJob:
         assert self._tracked.job is not None, "only a job of this process is offered"
         return self._tracked.job
+
+    @property
+    def _submission(self) -> Submission:
+        return Submission(
+            job=self._job,
+            storage=self._options.storage,
+            client=self._here.client,
+            avoid=tuple(self._tracked.judges),
+        )
 
     @property
     def _is_own(self) -> bool:

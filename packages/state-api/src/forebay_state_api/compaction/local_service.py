@@ -91,7 +91,10 @@ class LocalCompactionService(CompactionService):
             run = _LocalJob(job, compactor, CompactionStatus(job.id, CompactionPhase.QUEUED))
             self._forget_oldest()
             self._runs[job.id] = run
-            self._pool.do(functools.partial(self._run, run))
+            try:
+                self._pool.do(functools.partial(self._run, run))
+            except RuntimeError as fault:  # a limit on threads: the next commit submits it again
+                self._set(run, CompactionPhase.FAILED, fault_of(fault), str(fault))
 
     def poll(self, job_id: str, timeout_s: float = 0.0) -> CompactionStatus:
         deadline = time.monotonic() + timeout_s
