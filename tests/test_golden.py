@@ -35,7 +35,7 @@ from forebay_state_api.plugins import plugins
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing import ManualClock
 from forebay_state_api.testing.conformance.subject import Mean
-from forebay_state_api.testing.job import KeyedJob
+from forebay_state_api.testing.job import MICROSECOND, KeyedJob
 from forebay_state_api.versions import RestoreFrom
 from forebay_state_api.versions.blobs import INLINE_BYTES
 
@@ -395,7 +395,7 @@ def fires_what_waits(job: KeyedJob) -> None:
 def test_the_event_times_of_a_golden_version_are_kept(copied, name):
     job = reopened(name, copied(name), parallelism=2, lateness=100 * SECOND)
     assert at(WATERMARK) in job.run(Golden(), looks(readers(job), 10)), "it never goes back"
-    job.lateness = LATENESS
+    job.lateness_us = [LATENESS // MICROSECOND] * 2
     rows = job.run(Golden(), looks(readers(job), 10))
     assert at(NEXT_WATERMARK) in rows, "the latest times ever seen count"
 

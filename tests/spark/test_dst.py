@@ -109,10 +109,16 @@ def expected(first, second):
     return [row_of(first, None), row_of(second, (second - first).total_seconds())]
 
 
+def expected_at_the_end(first, second):
+    """Return the rows of a bounded input, whose end fires the timers."""
+    timers = [("timer", us(at + HALF_HOUR), None, None) for at in (first, second)]
+    return sorted([*expected(first, second), *timers], key=lambda row: row[1])
+
+
 def test_bounded(spark, pair):
     df = bounded(spark, *pair)
     gaps = keyed(df, "user", uid="gaps", order_by="at", event_time="at")
-    assert seen(gaps.process(Gaps(), OUT)) == expected(*pair)
+    assert seen(gaps.process(Gaps(), OUT)) == expected_at_the_end(*pair)
 
 
 def test_keys(spark, pair):
@@ -128,7 +134,8 @@ def test_two_inputs(spark, pair):
     sides = [
         keyed(bounded(spark, at), "user", uid="gaps", order_by="at", event_time="at") for at in pair
     ]
-    assert seen(sides[0].connect(sides[1]).process(CoGaps(), OUT)) == expected(*pair)
+    found = seen(sides[0].connect(sides[1]).process(CoGaps(), OUT))
+    assert found == expected_at_the_end(*pair)
 
 
 def test_a_stream(stage, pair):

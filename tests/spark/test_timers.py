@@ -169,7 +169,7 @@ def test_the_watermark_of_an_operator_reaches_the_next_in_a_column(stage, column
 
 
 def test_the_end_of_a_bounded_dataframe_fires_event_time_timers_if_its_state_ends(spark, tmp_path):
-    rows = [("a", datetime(2024, 5, 1, 10, 0, tzinfo=UTC), 1)]
+    rows = [("a", datetime(2024, 5, 1, 10, 1, tzinfo=UTC), 1)]
     df = spark.createDataFrame(rows, "user string, at timestamp, n long")
 
     def closed(**options):

@@ -135,6 +135,6 @@ def test_each_commit_is_followed(monkeypatch):
     operator = operator_task.OperatorTask.__new__(operator_task.OperatorTask)
     operator._versions = None
     task = SimpleNamespace(uid="op", subtask=0)
-    done = ["commit"]
+    done = [SimpleNamespace(metrics=SimpleNamespace(late_rows=0))]
     operator.commit(SimpleNamespace(task=task, commit=done.pop, siblings=lambda: list(done)))
     assert followed == [[]], "what siblings have is asked for after the commit"

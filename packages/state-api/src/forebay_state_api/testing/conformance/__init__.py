@@ -43,6 +43,7 @@ _PARTS = (
     "ttl",
     "ttl_switch",
     "versions",
+    "visits",
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
