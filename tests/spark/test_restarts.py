@@ -10,6 +10,7 @@ import threading
 import time
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from forebay_spark_runtime import keyed
 from forebay_spark_runtime.driver import stored_operators
@@ -68,6 +69,25 @@ class Count(KeyedProcessFunction):
         yield row.user, self.n.value()
 
 
+class Everlasting(Count):
+    """Counts the rows of a key, and continues where `Daily` was."""
+
+    def open(self, context):
+        self.n = context.get_state(ValueStateDescriptor("n", int, default=0, switch_ttl=True))
+
+
+class Daily(Count):
+    """Counts the rows of a day."""
+
+    def open(self, context):
+        ttl = StateTtlConfig(datetime.timedelta(days=1))
+        self.n = context.get_state(ValueStateDescriptor("n", int, ttl=ttl, switch_ttl=True))
+
+    def process_element(self, row, ctx):
+        self.n.update((self.n.value() or 0) + 1)
+        yield row.user, self.n.value()
+
+
 def counted(stage, function=None, **options):
     keyed_df = keyed(stage.source(), "user", uid="counts", **options)
     return keyed_df.process(function or Count(), SCHEMA)
@@ -91,6 +111,18 @@ def test_rescale_to_more_and_to_fewer(stage):
         assert stage.rows(SCHEMA) == all_counts(turn + 1)
     parallelism = {v: names[0].split("-")[2] for v, names in stage.manifests().items()}
     assert parallelism == {1: "2", 2: "3", 3: "1", 4: "2"}
+
+
+def test_a_ttl_is_switched_on_and_off_over_stored_state(stage):
+    for turn, function in enumerate((Count(), Daily())):
+        everybody(stage)
+        stage.run(counted(stage, function, parallelism=2 + turn))
+        assert stage.rows(SCHEMA) == all_counts(turn + 1)
+    everybody(stage)
+    with pytest.raises(StreamingQueryException, match="declare it with switch_ttl=True"):
+        stage.run(counted(stage))
+    stage.run(counted(stage, Everlasting()))
+    assert stage.rows(SCHEMA) == all_counts(3)
 
 
 def test_without_a_number_parallelism_is_spark_s(stage):
