@@ -19,13 +19,19 @@ from forebay_state_api.testing.conformance.subject import (
     NewJob,
     skip_unless_claimed,
 )
-from forebay_state_api.testing.conformance.ttl import EMPTY, READS, TTL, WRITES, states_with
+from forebay_state_api.testing.conformance.ttl import (
+    EMPTY,
+    READS,
+    TTL,
+    WRITES,
+    WRITTEN,
+    states_with,
+)
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.reference import ReferenceBackend
 from forebay_state_api.versions import Janitor, RestoreFrom
 
-ALIVE: list[Any] = [1, [1, 2], [("a", 1), ("b", 2)], 1, 1.0]
-AGAIN: list[Any] = [1, [1, 2, 1, 2], [("a", 1), ("b", 2)], 2, 1.0]
+AGAIN: list[Any] = [1, [1, 2, 1, 2], [("a", 1), ("b", 2)], 2, 1.0, [(1, 1), (2, 2)]]
 
 
 class ForkTests(BackendSubject):
@@ -61,7 +67,7 @@ class ForkTests(BackendSubject):
         fork.do("new", ("v.update", 7))
         fork.clock.advance(5 * SECOND)
         found = fork.scripts([(key, [*READS, ("namespace", "w"), *READS]) for key in KEYS])
-        assert found == [[*EMPTY, None, *EMPTY]] * 20 + [[*ALIVE, None, *ALIVE]] * 20
+        assert found == [[*EMPTY, None, *EMPTY]] * 20 + [[*WRITTEN, None, *WRITTEN]] * 20
         assert fork.do("new", ("v.value",)) == [7]
         source.restart()
         assert source.do("new", ("v.value",)) == [None]
@@ -89,7 +95,7 @@ class ForkTests(BackendSubject):
             if number % 4 == 3:
                 _sweep(source)
         fork.restart()
-        assert fork.scripts([(key, READS) for key in KEYS[20:]]) == [ALIVE] * 20
+        assert fork.scripts([(key, READS) for key in KEYS[20:]]) == [WRITTEN] * 20
 
     def test_a_fork_of_a_fork(self, source: KeyedJob, fork_of: Any) -> None:
         second = fork_of(source)
@@ -103,7 +109,7 @@ class ForkTests(BackendSubject):
                     _sweep(job)
         third.restart()
         found = third.scripts([(key, READS) for key in KEYS[20:]])
-        assert found == [AGAIN, AGAIN, *[ALIVE] * 18]
+        assert found == [AGAIN, AGAIN, *[WRITTEN] * 18]
 
     def test_a_version_of_the_past(self, source: KeyedJob, fork_of: Any) -> None:
         source.do(KEYS[30], ("v.update", 9))
@@ -123,14 +129,16 @@ class ForkTests(BackendSubject):
     def test_state_that_is_not_declared(self, source: KeyedJob, fork_of: Any) -> None:
         fork = fork_of(source)
         everything, fork.descriptors = fork.descriptors, fork.descriptors[:1]
-        with pytest.raises(StateMigrationError, match=r"'l', 'm', 'r'.*allow_non_restored=True"):
+        with pytest.raises(
+            StateMigrationError, match=r"'l', 'm', 'r', 's'.*allow_non_restored=True"
+        ):
             fork.do(KEYS[30], ("v.value",))
         fork.restore = RestoreFrom("source", allow_non_restored=True)
         fork.restart()
         assert fork.do(KEYS[30], ("v.value",)) == [1]
         fork.descriptors = everything
         fork.restart()
-        assert fork.do(KEYS[30], *READS) == ALIVE, "what was not declared was kept"
+        assert fork.do(KEYS[30], *READS) == WRITTEN, "what was not declared was kept"
 
     def test_another_uid(self, source: KeyedJob, fork_of: Any) -> None:
         with pytest.raises(ConfigurationError, match=r"no operator 'new'.*'operator'.*uid="):
@@ -199,7 +207,7 @@ class ForkTests(BackendSubject):
         for job in (away, back):
             job.restart(parallelism=2)
             found = job.scripts([(key, [*READS, ("namespace", "w"), *READS]) for key in KEYS[1:]])
-            assert found == [[*EMPTY, None, *EMPTY]] * 19 + [[*ALIVE, None, *ALIVE]] * 20
+            assert found == [[*EMPTY, None, *EMPTY]] * 19 + [[*WRITTEN, None, *WRITTEN]] * 20
             assert job.do("new", ("v.value",), ("m.items",)) == [7, [("x", 3)]]
         assert back.do(KEYS[0], ("l.get",)) == [[3]]
 

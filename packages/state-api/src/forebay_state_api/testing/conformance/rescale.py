@@ -18,7 +18,14 @@ from forebay_state_api.testing.conformance.subject import (
     NewJob,
     skip_unless_claimed,
 )
-from forebay_state_api.testing.conformance.ttl import EMPTY, READS, TTL, WRITES, states_with
+from forebay_state_api.testing.conformance.ttl import (
+    EMPTY,
+    READS,
+    TTL,
+    WRITES,
+    WRITTEN,
+    states_with,
+)
 from forebay_state_api.testing.job import KeyedJob
 
 NEW_YEAR: Final = datetime(2024, 1, 1, tzinfo=UTC)
@@ -46,9 +53,8 @@ class RescaleTests(BackendSubject):
             spread.do(f"new {number}", ("v.update", number))
         spread.clock.advance(5 * SECOND)
         found = spread.scripts([(key, [*READS, ("namespace", "w"), *READS]) for key in KEYS])
-        alive = [1, [1, 2], [("a", 1), ("b", 2)], 1, 1.0]
         assert found[:20] == [[*EMPTY, None, *EMPTY]] * 20
-        assert found[20:] == [[*alive, None, *alive]] * 20
+        assert found[20:] == [[*WRITTEN, None, *WRITTEN]] * 20
         news = [(f"new {number}", [("v.value",)]) for number in range(len(parallelisms))]
         assert spread.scripts(news) == [[number] for number in range(len(parallelisms))]
 
@@ -65,7 +71,7 @@ class RescaleTests(BackendSubject):
             job.clock.advance(3 * SECOND)
             job.restart(parallelism=parallelism)
             job.scripts([(key, WRITES) for key in KEYS[:10]])
-        alive = [1, [1, 2] * 3, [("a", 1), ("b", 2)], 3, 1.0]
+        alive = [1, [1, 2] * 3, [("a", 1), ("b", 2)], 3, 1.0, [(1, 1), (2, 2)]]
         job.clock.advance(3 * SECOND)
         job.restart()
         assert job.scripts([(key, READS) for key in KEYS[:10]]) == [alive] * 10
@@ -79,7 +85,7 @@ class RescaleTests(BackendSubject):
         counts = [report.keys for report in spread.reports]
         if None in counts:
             pytest.skip(f"{spread.backend_class.name} does not count its cells")
-        assert sum(count or 0 for count in counts) == 20 * 5 + 20 * 5 * 2
+        assert sum(count or 0 for count in counts) == 20 * len(WRITES) + 20 * len(WRITES) * 2
 
     @pytest.mark.parametrize("parallelism", [1, 2, 7, 8])
     def test_each_key_is_stored_for_the_subtask_that_owns_it(

@@ -16,6 +16,7 @@ from forebay_state_api.job.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    SortedMapStateDescriptor,
     StateDescriptor,
     ValueStateDescriptor,
 )
@@ -44,10 +45,18 @@ WRITES: list[Access] = [
     ("m.put_all", {"a": 1, "b": 2}),
     ("r.add", 1),
     ("a.add", 1.0),
+    ("s.put_all", {2: 2, 1: 1}),
 ]
-READS: list[Access] = [("v.value",), ("l.get",), ("m.items",), ("r.get",), ("a.get",)]
-WRITTEN: list[Any] = [1, [1, 2], [("a", 1), ("b", 2)], 1, 1.0]
-EMPTY: list[Any] = [None, [], [], None, None]
+READS: list[Access] = [
+    ("v.value",),
+    ("l.get",),
+    ("m.items",),
+    ("r.get",),
+    ("a.get",),
+    ("s.range",),
+]
+WRITTEN: list[Any] = [1, [1, 2], [("a", 1), ("b", 2)], 1, 1.0, [(1, 1), (2, 2)]]
+EMPTY: list[Any] = [None, [], [], None, None, []]
 
 
 def states_with(ttl: StateTtlConfig | None) -> list[StateDescriptor]:
@@ -58,15 +67,16 @@ def states_with(ttl: StateTtlConfig | None) -> list[StateDescriptor]:
         MapStateDescriptor("m", str, int, ttl=ttl),
         ReducingStateDescriptor("r", add, int, ttl=ttl),
         AggregatingStateDescriptor("a", Mean(), tuple[int, float], ttl=ttl),
+        SortedMapStateDescriptor("s", int, int, ttl=ttl),
     ]
 
 
 class TtlTests(BackendSubject):
-    """Five kinds with a time to live of ten seconds."""
+    """Six kinds with a time to live of ten seconds."""
 
     @pytest.fixture
     def with_ttl(self, new_job: NewJob, some_manner: Manner) -> Any:
-        """Makes a job whose five states expire; keyword arguments go to `StateTtlConfig`."""
+        """Makes a job whose six states expire; keyword arguments go to `StateTtlConfig`."""
 
         def make(**config: Any) -> KeyedJob:
             states = states_with(StateTtlConfig(config.pop("ttl", TTL), **config))
@@ -104,7 +114,7 @@ class TtlTests(BackendSubject):
         job.clock.advance(TTL)
         job.do("k", *READS)
         stored = [job.peek(descriptor, "k") for descriptor in job.descriptors]
-        assert stored == [ABSENT, [], {}, ABSENT, ABSENT]
+        assert stored == [ABSENT, [], {}, ABSENT, ABSENT, {}]
 
     def test_what_was_dropped_is_logged(
         self, with_ttl: Any, caplog: pytest.LogCaptureFixture
@@ -114,7 +124,7 @@ class TtlTests(BackendSubject):
         job.clock.advance(TTL)
         with caplog.at_level(logging.DEBUG, logger="forebay_state_api"):
             job.do("k", *READS)
-        for name in "vlmra":
+        for name in "vlmras":
             assert f"'{name}'" in caplog.text
 
     def test_without_clean_up_it_stays_stored_and_unseen(self, with_ttl: Any) -> None:
@@ -152,9 +162,11 @@ class TtlTests(BackendSubject):
         job: KeyedJob = with_ttl()
         job.do("k", *WRITES)
         job.clock.advance(6 * SECOND)
-        job.do("k", ("v.update", 2), ("r.add", 2), ("a.add", 3.0), ("l.add", 3), ("m.put", "a", 3))
+        writes: list[Access] = [("v.update", 2), ("r.add", 2), ("a.add", 3.0)]
+        job.do("k", *writes, ("l.add", 3), ("m.put", "a", 3), ("s.put", 2, 3))
         job.clock.advance(6 * SECOND)
-        assert job.do("k", *READS) == [2, [3], [("a", 3)], 3, 2.0], "elements expire one by one"
+        after = [2, [3], [("a", 3)], 3, 2.0, [(2, 3)]]
+        assert job.do("k", *READS) == after, "elements expire one by one"
 
     def test_an_expired_value_may_be_handed_out_once(self, with_ttl: Any) -> None:
         job: KeyedJob = with_ttl(visibility=StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP)
@@ -176,8 +188,9 @@ class TtlTests(BackendSubject):
             ("m.clear",),
             ("r.clear",),
             ("a.clear",),
+            ("s.clear",),
         ]
-        assert job.do("k", *clears, *READS)[5:] == EMPTY
+        assert job.do("k", *clears, *READS)[len(clears) :] == EMPTY
         assert job.do("k", *READS) == EMPTY
 
     def test_adding_to_what_has_expired_begins_anew(self, with_ttl: Any) -> None:
@@ -201,11 +214,13 @@ class TtlTests(BackendSubject):
         job: KeyedJob = with_ttl(update_type=UpdateType.ON_READ_AND_WRITE)
         job.do("k", *WRITES)
         job.clock.advance(SECOND)
-        results = job.do("k", *READS, ("v.update", 2), ("l.add", 3), ("m.remove", "a"), *READS)
-        assert results[:5] == WRITTEN
-        assert results[8:] == [2, [1, 2, 3], [("b", 2)], 1, 1.0]
+        writes: list[Access] = [("v.update", 2), ("l.add", 3), ("m.remove", "a")]
+        results = job.do("k", *READS, *writes, ("s.remove_range", 2), *READS)
+        assert results[: len(READS)] == WRITTEN
+        after = results[-len(READS) :]
+        assert after == [2, [1, 2, 3], [("b", 2)], 1, 1.0, [(1, 1)]]
         job.clock.advance(TTL - SECOND)
-        assert job.do("k", *READS) == results[8:]
+        assert job.do("k", *READS) == after
 
     def test_namespaces_have_times_of_their_own(self, with_ttl: Any) -> None:
         job: KeyedJob = with_ttl()
@@ -335,7 +350,7 @@ class TtlDeclarationTests(BackendSubject):
         with pytest.raises(ValueError, match="positive"):
             StateTtlConfig(ttl)
 
-    @pytest.mark.parametrize("position", range(5), ids=["v", "l", "m", "r", "a"])
+    @pytest.mark.parametrize("position", range(6), ids=["v", "l", "m", "r", "a", "s"])
     @pytest.mark.parametrize("before", ["with", "without"])
     def test_switching_ttl_on_or_off(self, new_job: NewJob, position: int, before: str) -> None:
         on = states_with(StateTtlConfig(TTL))[position]

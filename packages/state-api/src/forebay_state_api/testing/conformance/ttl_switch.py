@@ -124,7 +124,7 @@ class TtlSwitchTests(BackendSubject):
         job.do("k", *WRITES)
         job.descriptors = with_ttl()[:2]
         job.restart()
-        with pytest.raises(StateMigrationError, match=r"does not declare 'a', 'm', 'r'"):
+        with pytest.raises(StateMigrationError, match=r"does not declare 'a', 'm', 'r', 's'"):
             job.do("k", *READS[:2])
         job.descriptors = without_ttl()
         job.restart()

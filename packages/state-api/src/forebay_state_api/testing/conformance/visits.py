@@ -9,7 +9,7 @@ import pytest
 
 from forebay_state_api.contract.backend import Capability, StateBackend
 from forebay_state_api.engine import engine
-from forebay_state_api.job.descriptors import SortedMapStateDescriptor, StateDescriptor
+from forebay_state_api.job.descriptors import StateDescriptor
 from forebay_state_api.job.functions import KeyedBroadcastProcessFunction
 from forebay_state_api.job.ttl import StateTtlConfig, UpdateType
 from forebay_state_api.settings import EngineSettings
@@ -24,8 +24,7 @@ from forebay_state_api.testing.scripts import declared
 
 KEYS: Final = [f"key {n}" for n in range(12)]
 NAMES: Final = ["v", "l", "m", "r", "a", "s"]
-"""The states of `_states`, one of each kind."""
-WRITTEN: Final = [*WRITES, ("s.put", 1, 1), ("s.put", 2, 2)]
+"""The states of `states_with`, one of each kind."""
 CLEARS: Final = [(f"{name}.clear",) for name in NAMES]
 ADDS: Final[dict[str, tuple[Any, ...]]] = {
     "v": ("async_update", 2),
@@ -67,10 +66,6 @@ class Visiting(KeyedBroadcastProcessFunction[Any, Any, Any, Any]):
         await ctx.async_apply_to_keyed_state(self.descriptors[name], visit)
 
 
-def _states(ttl: StateTtlConfig | None) -> list[StateDescriptor]:
-    return [*states_with(ttl), SortedMapStateDescriptor("s", int, int, ttl=ttl)]
-
-
 def visits(keys: Sequence[Any], names: Sequence[str] = NAMES) -> list[tuple[str, Any]]:
     """Return each state with each key, sorted."""
     return sorted((name, key) for name in names for key in keys)
@@ -91,12 +86,12 @@ class VisitTests(BackendSubject):
     def test_every_key_that_has_the_state_is_visited_once(
         self, new_job: NewJob, engine_settings: EngineSettings
     ) -> None:
-        states = _states(None)
+        states = states_with(None)
         job = new_job(*states, parallelism=2, settings=engine_settings)
-        job.scripts([(key, WRITTEN) for key in KEYS])
-        job.scripts([(key, WRITTEN) for key in KEYS[6:]])
+        job.scripts([(key, WRITES) for key in KEYS])
+        job.scripts([(key, WRITES) for key in KEYS[6:]])
         job.scripts([(key, CLEARS) for key in KEYS[:3]])
-        job.scripts([("elsewhere", [("namespace", "n"), *WRITTEN])])
+        job.scripts([("elsewhere", [("namespace", "n"), *WRITES])])
         assert sorted(job.run(Visiting(states), [], LOOK)) == visits(KEYS[3:])
         job.restart(parallelism=3)
         assert sorted(job.run(Visiting(states), [], LOOK)) == visits(KEYS[3:])
@@ -105,9 +100,9 @@ class VisitTests(BackendSubject):
     def test_a_visit_sees_what_the_visits_before_it_have_written(
         self, new_job: NewJob, engine_settings: EngineSettings
     ) -> None:
-        states = _states(None)
+        states = states_with(None)
         job = new_job(*states, parallelism=2, settings=engine_settings)
-        job.scripts([(key, WRITTEN) for key in KEYS])
+        job.scripts([(key, WRITES) for key in KEYS])
         # While the keys are read every second one goes, and the others are written.
         rows = [(name, KEYS[::2], KEYS[1::2]) for name in NAMES]
         found = job.run(Visiting(states), [], [*rows, *LOOK])
@@ -120,11 +115,11 @@ class VisitTests(BackendSubject):
         self, new_job: NewJob, engine_settings: EngineSettings
     ) -> None:
         ttl = StateTtlConfig(TTL, update_type=UpdateType.ON_READ_AND_WRITE)
-        states = _states(ttl)
+        states = states_with(ttl)
         job = new_job(*states, settings=engine_settings)
-        job.scripts([(key, WRITTEN) for key in KEYS])
+        job.scripts([(key, WRITES) for key in KEYS])
         job.clock.advance(TTL - SECOND)
-        job.scripts([("young", WRITTEN)])
+        job.scripts([("young", WRITES)])
         assert sorted(job.run(Visiting(states), [], LOOK)) == visits([*KEYS, "young"])
         job.clock.advance(SECOND)
         assert sorted(job.run(Visiting(states), [], LOOK)) == visits(["young"])
