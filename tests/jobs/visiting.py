@@ -19,6 +19,7 @@ from forebay_state_api import (
     KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
+    SortedMapStateDescriptor,
     StateTtlConfig,
     TimeDomain,
     ValueStateDescriptor,
@@ -27,7 +28,7 @@ from forebay_state_api import (
 VISITS = "user string, at timestamp, after_ms long, forget boolean"
 SCHEMA = (
     "user string, step long, batch long, now timestamp, what string, at timestamp, "
-    "recent long, marks array<long>, places string"
+    "recent long, marks array<long>, places string, tail array<long>"
 )
 LATENESS = timedelta(seconds=2)
 QUIET = timedelta(milliseconds=1_500)
@@ -48,6 +49,9 @@ MARKS = ListStateDescriptor(
     ttl=StateTtlConfig(MARKS_TTL, cleanup=(CleanupIncrementally(2, every_record=True),)),
 )
 PLACES_SEEN = MapStateDescriptor("places", str, int, ttl=StateTtlConfig(PLACES_TTL))
+TAIL = SortedMapStateDescriptor("tail", int, int)
+"""The last `LONGEST` steps."""
+LONGEST = 3
 
 
 class Visits(KeyedProcessFunction):
@@ -66,6 +70,7 @@ class Visits(KeyedProcessFunction):
         self.recent = context.get_state(RECENT)
         self.marks = context.get_list_state(MARKS)
         self.places = context.get_map_state(PLACES_SEEN)
+        self.tail = context.get_sorted_map_state(TAIL)
 
     async def process_element(self, row, ctx):
         before = await self.due.async_value()
@@ -91,6 +96,8 @@ class Visits(KeyedProcessFunction):
         await self.recent.async_update(recent)
         await self.marks.async_add(step)
         await self.places.async_put(f"place {step % PLACES}", step)
+        await self.tail.async_put(step, step)
+        await self.tail.async_remove_range(stop=step - LONGEST + 1)
         return {
             "user": ctx.current_key,
             "step": step,
@@ -101,6 +108,7 @@ class Visits(KeyedProcessFunction):
             "recent": recent,
             "marks": [one async for one in await self.marks.async_get()],
             "places": json.dumps(sorted([one async for one in await self.places.async_items()])),
+            "tail": [one async for one in await self.tail.async_keys()],
         }
 
 

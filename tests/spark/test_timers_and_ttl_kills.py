@@ -181,8 +181,13 @@ class Model:
                 self.recent(name),
                 self.marks(name),
                 json.dumps(sorted(self.places(name).items())),
+                self.tail(name),
             )
         )
+
+    def tail(self, name):
+        step = self.users[name].step
+        return list(range(max(1, step - visiting.LONGEST + 1), step + 1))
 
     def recent(self, name):
         changed, count = self.users[name].recent
@@ -214,7 +219,7 @@ def check(stage, backend, batches):
         model.run(visits, logged_time(stage, number))
     assert stage.rows(visiting.SCHEMA) == sorted(model.out)
     assert {what for _, _, _, _, what, *_ in model.out} == {"visit", EVENT, PROCESSING}
-    assert any(recent < step for _, step, *_, recent, _, _ in model.out), "something has expired"
+    assert any(recent < step for _, step, *_, recent, _, _, _ in model.out), "something has expired"
     job = job_on(stage, backend, model)
     check_state(job, model)
     check_what_comes(job, model)
@@ -247,6 +252,7 @@ def check_state(job, model):
             (visiting.RECENT, model.recent(name)),
             (visiting.MARKS, model.marks(name)),
             (visiting.PLACES_SEEN, model.places(name)),
+            (visiting.TAIL, {step: step for step in model.tail(name)}),
         ):
             assert stored(job, descriptor, name) == expected
 
