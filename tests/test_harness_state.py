@@ -309,6 +309,21 @@ def test_a_function_that_returns_several_rows():
         assert harness.process([Row("a", 2), Row("b", 0)]) == [("a",), ("a",)]
 
 
+@pytest.mark.parametrize("backend", ["heap", "lsm"])
+def test_a_function_of_a_row_and_a_value_that_fails_leaves_the_value(backend):
+    def counted(row, value):
+        count = (value or 0) + 1
+        return ([(row.key, count)] * row.n if row.n >= 0 else [row.missing], count)
+
+    with FunctionHarness.flat_map_with_state(
+        counted, "key", state_type=int, on_error="column", backend=backend
+    ) as harness:
+        first, failed, *last = harness.process([Row("a", 1), Row("a", -1), Row("a", 2)])
+        assert (first, last) == (("a", 1), [("a", 2)] * 2)
+        assert (failed.type, failed.method) == ("AttributeError", "flat_map_with_state")
+        assert harness.state(ValueStateDescriptor("value", int), "a") == 2
+
+
 class Delayed(Late):
     """Emits rows with their time, a minute later."""
 

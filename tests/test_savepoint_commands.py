@@ -10,7 +10,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from forebay_state_api import KeyedProcessFunction, StateTtlConfig
+from forebay_state_api import (
+    KeyedBroadcastProcessFunction,
+    KeyedProcessFunction,
+    StateTtlConfig,
+)
 from forebay_state_api.commands.janitor_and_doctor import COMMANDS
 from forebay_state_api.commands.schema import state
 from forebay_state_api.errors import ConfigurationError, CorruptStateError
@@ -22,6 +26,7 @@ from forebay_state_api.job.descriptors import (
 from forebay_state_api.keys import key_group_of
 from forebay_state_api.plugins import plugins
 from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.testing import FunctionHarness
 from forebay_state_api.testing.conformance.operator_state import Kept, all_three, write_three
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.versions import RestoreFrom
@@ -121,6 +126,34 @@ def test_all_operators_are_kept_at_one_version(forebay, job):
     gone = forebay("savepoint", "delete", "mine", "--query", "q", "--uid", "other")
     assert (gone.exit_code, gone.output) == (0, "other: deleted mine\n")
     assert forebay("savepoint", "list").output.count("mine") == 1
+
+
+class Rules(KeyedBroadcastProcessFunction):
+    """Emits the rule of a row's key; a broadcast row sets one."""
+
+    def open(self, context):
+        self.rules = context.get_broadcast_state(MapStateDescriptor("rules", str, int))
+
+    def process_element(self, row, ctx):
+        yield row["key"], self.rules.get("x")
+
+    def process_broadcast_element(self, row, ctx):
+        self.rules.put("x", row["value"])
+
+
+def test_a_savepoint_has_the_broadcast_state_of_its_version(forebay, tmp_path):
+    shared = {"state_dir": tmp_path, "uid": "one"}
+    with FunctionHarness(Rules(), "key", query="q", parallelism=2, **shared) as harness:
+        harness.process([], [{"value": 1}])
+        made = forebay("savepoint", "create", "mine", "--query", "q")
+        assert made.exit_code == 0
+        harness.process([], [{"value": 2}])
+    restore = RestoreFrom("q", savepoint="mine")
+    for query, restored, value in (("fork", restore, 1), ("late", RestoreFrom("q"), 2)):
+        with FunctionHarness(
+            Rules(), "key", query=query, restore_from=restored, parallelism=3, **shared
+        ) as fork:
+            assert fork.process([{"key": "a"}, {"key": "b"}]) == [("a", value), ("b", value)]
 
 
 def test_what_is_made_of_a_savepoint_that_fails_is_undone(forebay, job):

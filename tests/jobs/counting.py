@@ -1,5 +1,7 @@
 """A job: counts rows of users from files of a `Stage` into files, with failures on request.
 
+With ``rules`` it has a broadcast input, of which every micro-batch has one row.
+
 Ends when all input is counted.
 """
 
@@ -11,8 +13,14 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from forebay_spark_runtime import keyed
-from forebay_state_api import KeyedProcessFunction, ListStateDescriptor, ValueStateDescriptor
+from forebay_spark_runtime import broadcast, keyed
+from forebay_state_api import (
+    KeyedBroadcastProcessFunction,
+    KeyedProcessFunction,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ValueStateDescriptor,
+)
 
 SCHEMA = "user string, n long"
 
@@ -52,17 +60,43 @@ class Count(KeyedProcessFunction):
                 os._exit(17)
 
 
-def run(folder, parallelism=2, trouble=None, gate=None, pause=0.0, **names):
+class CountWithRules(KeyedBroadcastProcessFunction):
+    """Counts as `Count`; every subtask has got every broadcast row once."""
+
+    def __init__(self, count):
+        self.count = count
+
+    def open(self, context):
+        self.count.open(context)
+        self.rules = context.get_broadcast_state(MapStateDescriptor("rules", str, int))
+
+    async def process_element(self, row, ctx):
+        rules = await self.rules.async_get("rows")
+        assert rules == ctx.batch_id + 1, rules
+        async for counted in self.count.process_element(row, ctx):
+            yield counted
+
+    async def process_broadcast_element(self, row, ctx):
+        rows = await self.rules.async_get("rows") or 0
+        await self.rules.async_put("rows", rows + 1)
+
+
+def run(folder, parallelism=2, trouble=None, gate=None, pause=0.0, rules=False, **names):
     spark = SparkSession.builder.getOrCreate()
     folder = Path(folder)
     reader = spark.readStream.schema("user string").option("maxFilesPerTrigger", 1)
-    counted = keyed(
+    users = keyed(
         reader.json(str(folder / "input")),
         "user",
         uid="counts",
         parallelism=parallelism,
         state_dir=folder / "state",
-    ).process(Count(trouble or {}, gate, pause), SCHEMA)
+    )
+    function = Count(trouble or {}, gate, pause)
+    if rules:
+        users = users.connect(broadcast(reader.json(str(folder / "rules"))))
+        function = CountWithRules(function)
+    counted = users.process(function, SCHEMA)
     writer = counted.writeStream.format("json")
     writer = writer.option("path", str(folder / names.get("output", "output")))
     checkpoint = str(folder / names.get("checkpoint", "checkpoint"))

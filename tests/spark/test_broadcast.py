@@ -111,6 +111,36 @@ def test_every_subtask_has_the_rules_over_batches_failures_and_rescales(stage, b
     )
 
 
+class Moments(Limits):
+    """Sets a timer at each row's time, which emits the rule of that moment."""
+
+    def process_element(self, row, ctx):
+        ctx.timers.register_event_time(row.at)
+
+    def on_timer(self, at, ctx):
+        yield "timer", ctx.current_key, self.most.get("a")
+
+    def process_broadcast_element(self, row, ctx):
+        self.most.put(row.kind, row.most)
+
+
+def test_in_foreach_batch_timers_fire_before_the_rules_of_their_batch(stage):
+    times = {"ann": "10:00", "bob": "11:00", "cy": "12:00"}
+    for most, (user, time) in enumerate(times.items()):
+        at = f"2024-05-01T{time}:00Z"
+        stage.put({"user": user, "at": at}, {"kind": "a", "most": most})
+
+    def each(df, batch_id):
+        events = keyed(
+            df.where("user IS NOT NULL"), "user", uid="limits", parallelism=2, event_time="at"
+        )
+        rows = events.connect(broadcast(df.where("user IS NULL"))).process(Moments(), SCHEMA)
+        rows.write.mode("append").json(str(stage.output))
+
+    stage.each_batch(each, stage.source("user string, at timestamp, kind string, most long"))
+    assert stage.rows(SCHEMA) == [("timer", "ann", 0), ("timer", "bob", 1)]
+
+
 def test_bounded_dataframes_and_bad_arguments(stage):
     spark = stage.spark
     events = spark.createDataFrame([(f"u{n}", "a", n) for n in range(6)], EVENTS)

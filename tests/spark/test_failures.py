@@ -158,18 +158,20 @@ def test_two_drivers_of_one_checkpoint(stage, drive, kills):
 
 def kill_drivers(stage, drive, job, kills, restarts, batches):
     everybody(stage, batches)
+    for _ in range(batches):
+        stage.put({"user": "everybody"}, into=stage.folder / "rules")
 
     def start(turn):
-        return drive(parallelism=1 + turn % 3, pause=0.005)
+        return drive(parallelism=1 + turn % 3, pause=0.005, rules=True)
 
     kills("counts").drivers(start, restarts=restarts, batches=batches)
-    job("counting").run(stage.folder, parallelism=2)
+    job("counting").run(stage.folder, parallelism=2, rules=True)
     assert stage.rows(SCHEMA) == all_counts(batches)
 
 
 @pytest.mark.timeout(300)
 def test_a_driver_killed_at_a_random_moment(stage, drive, job, kills):
-    """Start with another parallelism each time; a JVM takes long to start."""
+    """Start with another parallelism each time, which the broadcast state follows."""
     kill_drivers(stage, drive, job, kills, 1, batches=6)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
+from forebay_state_api import FlatMapFunction, KeyedProcessFunction, ValueStateDescriptor
 from forebay_state_api.engine.failed_record import ErrorRows, FailedRecord
 from forebay_state_api.errors import ConfigurationError, FunctionError, PluginError, StorageError
 from forebay_state_api.settings import EngineSettings
@@ -83,6 +83,52 @@ def test_a_value_that_is_no_row_fails_its_record():
     with FunctionHarness(lambda row, ctx: [row.value or (1,)], "key", on_error="column") as harness:
         failed, good = harness.process([Reading("a", 1), Reading("a", 0)])
         assert (failed.type, good) == ("OutputSchemaError", (1,))
+
+
+def test_a_flat_map_that_fails_emits_none_of_its_rows():
+    class Repeated(FlatMapFunction):
+        def flat_map(self, row):
+            yield row.key, row.value
+            yield row.key, 10 // row.value
+
+    with FunctionHarness(Repeated(), "key", on_error="column") as harness:
+        first, second, failed, *last = harness.process(ROWS)
+        assert [first, second, *last] == [("a", 1), ("a", 10), ("a", 2), ("a", 5)]
+        assert (failed.type, failed.method) == ("ZeroDivisionError", "flat_map")
+
+
+@pytest.mark.parametrize("late_answers", [1, 2])
+def test_records_that_wait_for_a_future_of_a_failed_one_fail_too(late_answers):
+    class Shares(KeyedProcessFunction):
+        def open(self, context):
+            names = ("one", "other", "last")
+            states = [context.get_state(ValueStateDescriptor(name, int)) for name in names]
+            self.one, self.other, self.last = states
+            self.shared = None
+
+        async def process_element(self, row, ctx):
+            await self.other.async_update(row.value)
+            if row.key == "fails":
+                one, self.shared = self.one.async_value(), self.last.async_value()
+                await one
+                raise LookupError("gone")
+            if self.shared is not None and row.key == "follows":
+                await self.shared
+            yield row.key, row.value
+
+    rows = [Reading("fails", 1), Reading("follows", 2), Reading("stays", 3)]
+    with FunctionHarness(Shares(), "key", on_error="column", late_answers=late_answers) as harness:
+        harness.process([Reading(key, 0) for key in ("follows", "stays")])
+        found = harness.process(rows)
+        failed = {one.key: one for one in found if isinstance(one, FailedRecord)}
+        assert sorted(failed) == ["fails", "follows"]
+        assert failed["fails"].message == "gone"
+        assert "StateFuture of the record of key 'fails', which has failed" in (
+            failed["follows"].message
+        )
+        assert [one for one in found if not isinstance(one, FailedRecord)] == [("stays", 3)]
+        other = ValueStateDescriptor("other", int)
+        assert [harness.state(other, row.key) for row in rows] == [None, 0, 3]
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,8 @@ class HistoryTests(BackendSubject):
 
         return make
 
+    # Scripts merge namespaces synchronously in every style.
+    @pytest.mark.filterwarnings("ignore:.*mixes asynchronous state accesses")
     def test_all_styles_agree_about_what_lives(
         self, pair: Callable[..., tuple[KeyedJob, KeyedJob]], search: Search
     ) -> None:
