@@ -205,10 +205,6 @@ class Engine:
                 has_event_time=self._has_event_time,
                 declare=self._declare_own,
             )
-            on_timer = self._methods[self._timer_side]
-            self._methods[self._timer_side] = attrs.evolve(
-                on_timer, fn=self.timers.firing(on_timer.fn)
-            )
         self._declaring(is_open=True)
         self._opened = True
         if operator is not None:
@@ -285,6 +281,7 @@ class Engine:
         with _UserCode(self, None):
             method = self._methods[self._timer_side]
             method.run(self, scheduler.records(timers.due(FIRED_AT_ONCE)), self._timer_side)
+            self._bind_namespace(None)
             scheduler.advance()
         scheduler.side = before
         self.context._key = NO_KEY

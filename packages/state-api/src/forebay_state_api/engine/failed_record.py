@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import attrs
 
-from forebay_state_api.engine.record import TimerInNamespace
 from forebay_state_api.errors import (
     ForebayError,
     FunctionError,
@@ -64,8 +63,6 @@ class FailedRecord:
     @classmethod
     def of(cls, error: BaseException, *, method: str, key: Any, given: Any) -> FailedRecord:
         """Describe ``error``; ``given`` is the row or timer that the method was called with."""
-        if isinstance(given, TimerInNamespace):
-            given = given.at
         is_timer = isinstance(given, datetime)
         return cls(
             type=type(error).__name__,

@@ -11,8 +11,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from forebay_state_api.job.futures import LAST
 
@@ -32,13 +31,6 @@ Step = tuple[Any, Callable[[Any], object], Any]
 
 Entry = tuple[Any, Any, int, int]
 """A record to start: (row, key, key group, input side)."""
-
-
-class TimerInNamespace(NamedTuple):
-    """The row of a timer in a namespace; in the default one it is the time alone."""
-
-    at: datetime
-    namespace: Any
 
 
 class Record:

@@ -255,10 +255,22 @@ class Scheduler:
             self.blocked += 1
         self._admitted += 1
         if len(self.busy) + self.blocked >= self._limit:
-            self.run_until(lambda: len(self.busy) + self.blocked < self._limit)
+            self._run_others(self._make_room)
         elif self._admitted % POLL_EVERY == 0:
-            self._turn()
+            self._run_others(self._turn)
         return holder is not None
+
+    def _make_room(self) -> None:
+        self.run_until(lambda: len(self.busy) + self.blocked < self._limit)
+
+    def _run_others(self, run: Callable[[], object]) -> None:
+        """Call ``run`` in the default namespace, where a timer's record is about to begin."""
+        namespace = self.context._namespace
+        if namespace is not None:
+            self.bind_namespace(None)
+        run()
+        if namespace is not None:
+            self.bind_namespace(namespace)
 
     # -- failures -----------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay_state_api.engine.namespaces import unpacked_namespace
-from forebay_state_api.engine.timers.cells import BY_KEY
+from forebay_state_api.engine.timers.cells import BY_KEY, Timer
 from forebay_state_api.job.descriptors import MapStateDescriptor
 from forebay_state_api.job.futures import StateFuture
 from forebay_state_api.job.iterators import to_iterable
@@ -49,21 +49,15 @@ class TimersByKey:
         """`times`, asynchronously."""
         return to_iterable(self._state.async_keys())
 
-    def fired(self, domain: int, at_us: int, key: Any, group: int, packed: bytes) -> None:
+    def remove(self, domain: int, timer: Timer) -> None:
         """Remove a timer that fires, of any key and namespace."""
-        self._of(key, group, packed, lambda: self.discard(domain, at_us))
+        self._of(timer, self.discard, domain)
 
-    def add_all(self, domain: int, timers: Iterable[tuple[int, Any, int, bytes]]) -> None:
-        """Add timers: time in µs, key, key group and packed namespace of each.
-
-        They stay added if the current record fails alone.
-        """
+    def add_all(self, domain: int, timers: Iterable[Timer]) -> None:
+        """Add timers of any keys and namespaces; they stay if the current record fails alone."""
         with self._without_journal():
-            self._add_all(domain, timers)
-
-    def _add_all(self, domain: int, timers: Iterable[tuple[int, Any, int, bytes]]) -> None:
-        for at_us, key, group, packed in timers:
-            self._of(key, group, packed, lambda at_us=at_us: self.add(domain, at_us))  # type: ignore[misc]
+            for timer in timers:
+                self._of(timer, self.add, domain)
 
     @contextlib.contextmanager
     def _without_journal(self) -> Iterator[None]:
@@ -77,13 +71,14 @@ class TimersByKey:
         finally:
             self._state._log = log
 
-    def _of(self, key: Any, group: int, packed: bytes, act: Callable[[], None]) -> None:
-        """Call ``act`` with ``key`` as the current key."""
+    def _of(self, timer: Timer, act: Callable[[int, int], None], domain: int) -> None:
+        """Call ``act`` for a timer, with its key and namespace as the current ones."""
+        at_us, key, group, entry = timer
         context = self._context
         before = context._key, context._group
         context._key, context._group = key, group
         try:
-            self._state._within(unpacked_namespace(packed), act)
+            self._state._within(unpacked_namespace(entry[2]), lambda: act(domain, at_us))
         finally:
             context._key, context._group = before
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.backend import Table
     from forebay_state_api.engine.host import StateHost
     from forebay_state_api.engine.journal import Log
+    from forebay_state_api.job.context import RuntimeContext
 
 
 class JournaledCells(TimerCells):
@@ -58,13 +59,13 @@ class JournaledTimers(DomainTimers):
         super().__init__(*arguments)
         self._log = log
 
-    def register(self, at_us: int, key: Any, group: int, packed: bytes) -> None:
-        self._note((at_us, key, packed))
-        super().register(at_us, key, group, packed)
+    def register(self, at_us: int, context: RuntimeContext) -> None:
+        self._note(self._entry(at_us, context))
+        super().register(at_us, context)
 
-    def delete(self, at_us: int, key: Any, group: int, packed: bytes) -> None:
-        self._note((at_us, key, packed))
-        super().delete(at_us, key, group, packed)
+    def delete(self, at_us: int, context: RuntimeContext) -> None:
+        self._note(self._entry(at_us, context))
+        super().delete(at_us, context)
 
     def _load(self, leaf: int, groups: Sequence[int]) -> tuple[Sequence[Timer], bool]:
         # An unfinished record may have deleted timers of this leaf.
@@ -72,8 +73,6 @@ class JournaledTimers(DomainTimers):
         return super()._load(leaf, groups)
 
     def _note(self, entry: Any) -> None:
-        if self._address is not None:
-            entry = self._address(entry)
         self._log(
             (
                 self._put_back,

@@ -20,7 +20,6 @@ from forebay_state_api.engine.namespaces import (
     packed_namespace,
     unpacked_namespace,
 )
-from forebay_state_api.engine.record import TimerInNamespace
 from forebay_state_api.engine.timers.by_key import TimersByKey, TimerTime
 from forebay_state_api.engine.timers.cells import (
     BY_KEY,
@@ -52,8 +51,8 @@ if TYPE_CHECKING:
     from forebay_state_api.job.context import RuntimeContext
     from forebay_state_api.job.descriptors import StateDescriptor
 
-Entry = tuple[datetime | TimerInNamespace, Any, int]
-"""An entry for `RecordMethod.run`: the timer as its row, its key and key group."""
+Entry = tuple[datetime, Any, int]
+"""An entry for `RecordMethod.run`: the timer's time as its row, its key and key group."""
 LAST_US: Final = (datetime.max.replace(tzinfo=EPOCH.tzinfo) - EPOCH) // MICROSECOND
 """The latest time that a ``datetime`` can be: the watermark at the end of event time."""
 
@@ -106,7 +105,7 @@ class DomainTimers:
         """The timers of the leaf that is firing."""
         self._stored: Final[set[Any]] = set()
         """The addresses of registered timers that were also stored."""
-        self._deferred: Final[dict[Any, tuple[int, Any, int, bytes]]] = {}
+        self._deferred: Final[dict[Any, Timer]] = {}
         """Timers registered by timers and due after the rows, by address."""
         self._defers = False
         self.numbers: Final = itertools.count()
@@ -117,65 +116,78 @@ class DomainTimers:
         self._earliest_us = NEVER
         """A lower bound for the other timers, including registered ones."""
         self._emptied: Final[set[tuple[int, int]]] = set()
-        self.on_fired: Callable[[int, int, Any, int, bytes], None] | None = None
-        """Called for each timer that fires: domain, time, key, key group, packed namespace."""
+        self.by_key: TimersByKey | None = None
+        """The same timers by key, once they are kept."""
 
     # -- registering --------------------------------------------------------------------------
 
-    def register(self, at_us: int, key: Any, group: int, packed: bytes) -> None:
-        """Register a timer; ``packed`` is its namespace."""
-        entry = (at_us, key, packed)
+    def register(self, at_us: int, context: RuntimeContext) -> None:
+        """Register a timer of the current key and namespace."""
+        # The same as `_entry`, without the call.
+        key, group, namespace = context._key, context._group, context._namespace
+        if key is NO_KEY:
+            hash(NO_KEY)
+        entry = (at_us, key, b"" if namespace is None else packed_namespace(namespace))
         if self._address is not None:
             entry = self._address(entry)
         if entry in self._live:
             return
-        cell = (group, self.number, at_us >> LEAF_BITS)
         if at_us > self._until_us or (self._firing and at_us <= self._last.get(key, ALWAYS)):
-            self._cells.put(cell, entry)
+            self._cells.put((group, self.number, at_us >> LEAF_BITS), entry)
             if at_us < self._earliest_us:  # noqa: PLR1730 - a call for each timer costs more
                 self._earliest_us = at_us
         elif self._defers:
-            self._deferred[entry] = (at_us, key, group, packed)
+            self._deferred[entry] = (at_us, key, group, entry)
         else:
-            self._cells.put(cell, entry)
-            self._live.add(entry)
-            self._stored.add(entry)
-            timer = (at_us, key, group, entry)
-            heapq.heappush(self._fresh, (at_us, next(self.numbers), timer))
+            self._add_due((at_us, key, group, entry))
+        if self.by_key is not None:
+            self.by_key.add(self.number, at_us)
 
-    def delete(self, at_us: int, key: Any, group: int, packed: bytes) -> None:
-        """Delete a timer, if it exists."""
-        entry = (at_us, key, packed)
-        if self._address is not None:
-            entry = self._address(entry)
-        self._cells.remove((group, self.number, at_us >> LEAF_BITS), entry)
+    def delete(self, at_us: int, context: RuntimeContext) -> None:
+        """Delete a timer of the current key and namespace, if it exists."""
+        entry = self._entry(at_us, context)
+        self._cells.remove((context._group, self.number, at_us >> LEAF_BITS), entry)
         self._live.discard(entry)
         if self._deferred:
             self._deferred.pop(entry, None)
+        if self.by_key is not None:
+            self.by_key.discard(self.number, at_us)
+
+    def _entry(self, at_us: int, context: RuntimeContext) -> Any:
+        """Return the address of a timer of the current key and namespace."""
+        key, namespace = context._key, context._namespace
+        if key is NO_KEY:
+            hash(NO_KEY)
+        entry = (at_us, key, packed_namespace(namespace))
+        return entry if self._address is None else self._address(entry)
+
+    def _add_due(self, timer: Timer) -> None:
+        """Store a timer that fires in this micro-batch."""
+        at_us, _, group, entry = timer
+        self._cells.put((group, self.number, at_us >> LEAF_BITS), entry)
+        self._live.add(entry)
+        self._stored.add(entry)
+        heapq.heappush(self._fresh, (at_us, next(self.numbers), timer))
 
     def defer(self) -> None:
         """Hold back timers that are registered and due, until `release`."""
         self._defers = True
 
     def release(self) -> None:
-        """Register the timers that were held back."""
+        """Let the timers that were held back fire."""
         self._defers = False
         for timer in self._deferred.values():
-            self.register(*timer)
+            self._add_due(timer)
         self._deferred.clear()
 
-    def all(self) -> Iterator[tuple[int, Any, int, bytes]]:
-        """Yield every timer that has yet to fire, perhaps more than once: as `register` takes it.
-
-        Reads all of them.
-        """
+    def all(self) -> list[Timer]:
+        """Read and return every timer that has yet to fire, perhaps more than once."""
         leaves = self.directory.due(NEVER)
         stored = {(group, self.number, leaf) for leaf, groups in leaves.items() for group in groups}
         stored.update(cell for cell in self._cells.touched if cell[1] == self.number)
         found = self._cells.load(sorted(stored), self._host.scheduler.executor)
         found += [timer for timer in self._loaded if timer[3] in self._live]
-        yield from ((at_us, key, group, entry[2]) for at_us, key, group, entry in found)
-        yield from self._deferred.values()
+        return [*found, *self._deferred.values()]
 
     # -- firing -------------------------------------------------------------------------------
 
@@ -250,24 +262,28 @@ class DomainTimers:
             if entry not in live:
                 continue
             live.remove(entry)
-            if not cleared or entry in stored:
-                stored.discard(entry)
-                self._cells.remove((group, self.number, at_us >> LEAF_BITS), entry)
+            if not cleared or deferred or self.by_key is not None or entry in stored:
+                self._take_out((at_us, key, group, entry), cleared=cleared)
             last[key] = at_us
             if at_us != known_us:
                 known_us, time = at_us, EPOCH + timedelta(microseconds=at_us)
             counters.timers_fired += 1
-            packed = entry[2]
-            if deferred or self.on_fired is not None:
-                self._take_out(at_us, key, group, entry)
-            row = TimerInNamespace(time, unpacked_namespace(packed)) if packed else time
-            yield row, key, group
+            if entry[2]:
+                scheduler.bind_namespace(unpacked_namespace(entry[2]))
+                yield time, key, group
+                scheduler.bind_namespace(None)
+            else:
+                yield time, key, group
 
-    def _take_out(self, at_us: int, key: Any, group: int, entry: Any) -> None:
-        """Remove a timer that fires from the deferred ones and from its key's."""
+    def _take_out(self, timer: Timer, *, cleared: bool) -> None:
+        """Remove a timer that fires; if ``cleared``, the timers of its leaf were removed."""
+        at_us, _, group, entry = timer
+        if not cleared or entry in self._stored:
+            self._stored.discard(entry)
+            self._cells.remove((group, self.number, at_us >> LEAF_BITS), entry)
         self._deferred.pop(entry, None)
-        if self.on_fired is not None:
-            self.on_fired(self.number, at_us, key, group, entry[2])
+        if self.by_key is not None:
+            self.by_key.remove(self.number, timer)
 
     def sorted_instants(self, times: Iterable[TimerTime]) -> list[datetime]:
         """Return the times of this domain's timers among ``times``, in order."""
@@ -373,24 +389,27 @@ class EngineTimers(Clocks, Timers):
     # -- for the function ---------------------------------------------------------------------
 
     def register_processing_time(self, at: datetime) -> None:
-        self._register(self._processing, us_of(at))
+        self._processing.register(us_of(at), self._context)
 
     def register_event_time(self, at: datetime) -> None:
-        self._check_event_time()
-        self._register(self._event, us_of(at))
+        if not self._has_event_time:
+            self._refuse_event_time()
+        self._event.register(us_of(at), self._context)
 
     def delete_processing_time(self, at: datetime) -> None:
-        self._delete(self._processing, us_of(at))
+        self._processing.delete(us_of(at), self._context)
 
     def delete_event_time(self, at: datetime) -> None:
-        self._check_event_time()
-        self._delete(self._event, us_of(at))
+        if not self._has_event_time:
+            self._refuse_event_time()
+        self._event.delete(us_of(at), self._context)
 
     def replace_processing_time(self, at: datetime) -> None:
         self._replace(self._processing, us_of(at), self._listing().times())
 
     def replace_event_time(self, at: datetime) -> None:
-        self._check_event_time()
+        if not self._has_event_time:
+            self._refuse_event_time()
         self._replace(self._event, us_of(at), self._listing().times())
 
     def list_processing_time(self) -> list[datetime]:
@@ -411,7 +430,8 @@ class EngineTimers(Clocks, Timers):
         return self._async_replace(self._processing, us_of(at))
 
     def async_replace_event_time(self, at: datetime) -> StateFuture[None]:
-        self._check_event_time()
+        if not self._has_event_time:
+            self._refuse_event_time()
         return self._async_replace(self._event, us_of(at))
 
     def async_list_processing_time(self) -> StateFuture[list[datetime]]:
@@ -434,33 +454,11 @@ class EngineTimers(Clocks, Timers):
 
     # -- changes ------------------------------------------------------------------------------
 
-    def _register(self, line: DomainTimers, at_us: int) -> None:
-        """Register a timer of the current key and namespace."""
-        context = self._context
-        key, namespace = context._key, context._namespace
-        if key is NO_KEY:
-            hash(NO_KEY)
-        packed = b"" if namespace is None else packed_namespace(namespace)
-        line.register(at_us, key, context._group, packed)
-        if self._by_key is not None:
-            self._by_key.add(line.number, at_us)
-
-    def _delete(self, line: DomainTimers, at_us: int) -> None:
-        """Delete a timer of the current key and namespace."""
-        context = self._context
-        key, namespace = context._key, context._namespace
-        if key is NO_KEY:
-            hash(NO_KEY)
-        packed = b"" if namespace is None else packed_namespace(namespace)
-        line.delete(at_us, key, context._group, packed)
-        if self._by_key is not None:
-            self._by_key.discard(line.number, at_us)
-
     def _replace(self, line: DomainTimers, at_us: int, times: Iterable[TimerTime]) -> None:
         for number, other_us in times:
             if number == line.number and other_us != at_us:
-                self._delete(line, other_us)
-        self._register(line, at_us)
+                line.delete(other_us, self._context)
+        line.register(at_us, self._context)
 
     def _async_replace(self, line: DomainTimers, at_us: int) -> StateFuture[None]:
         times = self._listing().async_times()
@@ -471,10 +469,10 @@ class EngineTimers(Clocks, Timers):
         for source, times in found:
             with self._namespace(source):
                 for number, at_us in times:
-                    self._delete(self._lines[number], at_us)
+                    self._lines[number].delete(at_us, self._context)
             with self._namespace(target):
                 for number, at_us in times:
-                    self._register(self._lines[number], at_us)
+                    self._lines[number].register(at_us, self._context)
 
     @contextlib.contextmanager
     def _namespace(self, namespace: object) -> Iterator[None]:
@@ -498,7 +496,7 @@ class EngineTimers(Clocks, Timers):
     def _keep_by_key(self) -> TimersByKey:
         self._by_key = kept = TimersByKey(self._declare, self._user_context)
         for line in self._lines:
-            line.on_fired = kept.fired
+            line.by_key = kept
         return kept
 
     def _complete_by_key(self) -> None:
@@ -508,9 +506,7 @@ class EngineTimers(Clocks, Timers):
             self._by_key.add_all(line.number, line.all())
         self._lists = True
 
-    def _check_event_time(self) -> None:
-        if self._has_event_time and self._context._key is not NO_KEY:
-            return
+    def _refuse_event_time(self) -> NoReturn:
         if self._context._key is NO_KEY:
             hash(NO_KEY)
         raise ConfigurationError(
@@ -528,17 +524,6 @@ class EngineTimers(Clocks, Timers):
     def due(self, at_most: int) -> Iterator[Entry]:
         """Yield the next timers to fire; call it again while `pending`."""
         return itertools.islice(self._due, at_most)
-
-    def firing(self, on_timer: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``on_timer`` for the rows of `due`: it begins in its timer's namespace."""
-
-        def fire(row: Any, context: RuntimeContext) -> Any:
-            if row.__class__ is TimerInNamespace:
-                row, namespace = row
-                context._set_namespace(namespace)
-            return on_timer(row, context)
-
-        return fire
 
     def end_event_time(self) -> None:
         """Let all event-time timers be due, after the last record; `due` yields them."""
