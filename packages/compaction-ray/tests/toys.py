@@ -124,8 +124,7 @@ class ScriptedWorker:
         return Pulse(
             boot=f"{self.id}-{self.life}",
             jobs={
-                j: self.progress.get(j, JobProgress(bytes_in=0, bytes_out=0, age_s=0.0))
-                for j in self.running
+                j: self.progress.get(j, JobProgress(bytes_in=0, age_s=0.0)) for j in self.running
             },
         )
 

@@ -64,12 +64,17 @@ class Submission:
 
 
 @attrs.frozen(kw_only=True)
-class _JobState:
-    """The fields that a gateway's view of a job and a worker's outcome share."""
+class JobView:
+    """The state of a job at a gateway."""
 
+    job_id: str
     phase: CompactionPhase
     fault: CompactionFault | None = None
     message: str = ""
+    worker: str = ""
+    """Identifies the worker's incarnation that has the job, or had it; empty before one has."""
+    code: str = ""
+    """A word for the cause of an end that is not the work of a worker."""
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain data for a message."""
@@ -94,33 +99,15 @@ class _JobState:
 
 
 @attrs.frozen(kw_only=True)
-class JobView(_JobState):
-    """The state of a job at a gateway."""
-
-    job_id: str
-    attempt: int = 0
-    started: bool = False
-    """Whether a worker was ever given the job; if not, nothing was written."""
-    worker: str = ""
-    """Identifies the worker's incarnation that has the job, or had it; empty before one has."""
-    bytes_in: int = 0
-    """Bytes read so far."""
-    bytes_out: int = 0
-    """Bytes written so far."""
-    age_s: float = 0.0
-    """Seconds since the last known step of the worker."""
-    code: str = ""
-    boot: str = ""
-    """Identifies the gateway's incarnation: another one knows none of its jobs."""
-
-
-@attrs.frozen(kw_only=True)
-class Outcome(_JobState):
+class Outcome:
     """The outcome of a job on a worker that survived to report it.
 
     Its phase is `DONE`, `FAILED` or `ABORTED`.
     """
 
+    phase: CompactionPhase
+    fault: CompactionFault | None = None
+    message: str = ""
     bytes_in: int = 0
     bytes_out: int = 0
     seconds: float = 0.0
@@ -154,7 +141,6 @@ class JobProgress:
     """A worker's progress with a job."""
 
     bytes_in: int
-    bytes_out: int
     age_s: float
     """Seconds since the compactor last asked whether to continue."""
 

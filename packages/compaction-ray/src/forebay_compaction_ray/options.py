@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,13 +47,12 @@ class ClientSecurity:
     """PEM; enables TLS."""
     certificate: bytes | None = attrs.field(default=None, repr=False)
     key: bytes | None = attrs.field(default=None, repr=False)
-    files: Mapping[str, str | None] = attrs.field(factory=dict)
+    files: Sequence[str | None] = ()
     """Where all of them were read, as parameters of `of`; empty if they were not."""
 
     @classmethod
     def of(
         cls,
-        *,
         token_file: str | None = None,
         ca: str | None = None,
         certificate: str | None = None,
@@ -69,12 +68,12 @@ class ClientSecurity:
             ca=read_bytes(ca),
             certificate=read_bytes(certificate),
             key=read_bytes(key),
-            files={"token_file": token_file, "ca": ca, "certificate": certificate, "key": key},
+            files=(token_file, ca, certificate, key),
         )
 
     def read_again(self) -> ClientSecurity:
         """Return what the files hold now; raises `ConfigurationError`."""
-        return ClientSecurity.of(**self.files) if self.files else self
+        return ClientSecurity.of(*self.files) if self.files else self
 
 
 @attrs.frozen(kw_only=True)
@@ -121,12 +120,7 @@ class RemoteOptions:
 
     @security.default
     def _read_files(self) -> ClientSecurity:
-        return ClientSecurity.of(
-            token_file=self.token_file,
-            ca=self.tls_ca,
-            certificate=self.tls_cert,
-            key=self.tls_key,
-        )
+        return ClientSecurity.of(self.token_file, self.tls_ca, self.tls_cert, self.tls_key)
 
     @property
     def fall_back(self) -> bool:

@@ -12,7 +12,6 @@ from typing import Any, Final, Self, cast
 
 import msgpack
 
-from forebay_state_api.contract.compaction_service import CompactionFault
 from forebay_state_api.errors import ForebayError
 
 SERVICE: Final = "forebay.compaction.v1.CompactionGateway"
@@ -25,20 +24,8 @@ MESSAGE_BYTES: Final = 4 * 1024 * 1024
 """Longer messages are refused unread."""
 REFUSAL_KEY: Final = "forebay-refusal-bin"
 """The trailing metadata with the reason for a refusal."""
-METHODS: Final = (
-    "Hello",
-    "Submit",
-    "Poll",
-    "Abort",
-    "Release",
-    "Describe",
-    "Check",
-    "Scale",
-    "Drain",
-    "Stop",
-)
-"""All methods; the last three require the administrator's token if there is one."""
 ADMIN_METHODS: Final = frozenset({"Scale", "Drain", "Stop"})
+"""These require the administrator's token if there is one."""
 
 _DEPTH_HINT: Final = 100_000
 """Most elements of one list or map."""
@@ -54,56 +41,28 @@ class MalformedMessageError(ForebayError):
 class RefusedError(ForebayError):
     """A gateway refused a request.
 
-    Who acts: see ``fault``; a transient refusal (a full queue, a drain) needs no action.
+    Operator action: see the message; a full queue or a drain needs none.
     """
 
-    def __init__(
-        self,
-        fault: CompactionFault,
-        code: str,
-        message: str,
-        *,
-        retry_after_s: float = 0.0,
-    ) -> None:
+    def __init__(self, code: str, message: str, *, retry_after_s: float = 0.0) -> None:
         """``code`` is a word for programs, ``message`` a sentence for people."""
         super().__init__(message)
-        self.fault = fault
         self.code = code
         self.message = message
         self.retry_after_s = retry_after_s
 
     def to_plain(self) -> dict[str, Any]:
         """Return the content of the trailing metadata."""
-        return {
-            "fault": self.fault.value,
-            "code": self.code,
-            "message": self.message,
-            "retry_after_s": self.retry_after_s,
-        }
+        return {"code": self.code, "message": self.message, "retry_after_s": self.retry_after_s}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
         """Return the refusal that `to_plain` described."""
         try:
-            fault = CompactionFault(plain["fault"])
-            return cls(
-                fault,
-                str(plain["code"]),
-                str(plain["message"]),
-                retry_after_s=float(plain.get("retry_after_s", 0.0)),
-            )
+            retry_after_s = float(plain.get("retry_after_s", 0.0))
+            return cls(str(plain["code"]), str(plain["message"]), retry_after_s=retry_after_s)
         except (KeyError, TypeError, ValueError) as error:
             raise MalformedMessageError(f"a malformed refusal: {error!r}") from error
-
-
-def permanent(code: str, message: str) -> RefusedError:
-    """Return a refusal that repeating the request cannot avoid."""
-    return RefusedError(CompactionFault.PERMANENT, code, message)
-
-
-def transient(code: str, message: str, *, retry_after_s: float = 0.0) -> RefusedError:
-    """Return a refusal that is only temporary."""
-    return RefusedError(CompactionFault.TRANSIENT, code, message, retry_after_s=retry_after_s)
 
 
 def pack(message: Mapping[str, Any]) -> bytes:
@@ -123,7 +82,7 @@ def unpack(data: bytes, *, limit: int = MESSAGE_BYTES) -> dict[str, Any]:
     if not isinstance(theirs, int) or not isinstance(their_oldest, int):
         raise MalformedMessageError("the message has no version")
     if theirs < OLDEST or their_oldest > VERSION:
-        raise permanent(
+        raise RefusedError(
             "version",
             f"the peer speaks versions {their_oldest} to {theirs} of the compaction protocol, "
             f"this side {OLDEST} to {VERSION}: upgrade the older side",

@@ -84,12 +84,15 @@ def test_another_process_finds_the_job_at_the_gateway(client_of, gateway, remote
     assert second.poll(given.id, PATIENCE_S).phase is CompactionPhase.DONE
 
 
-def test_a_gateway_forgets_a_job_once_its_owner_knows_that_it_is_done(client_of, gateway):
+def test_a_gateway_forgets_a_job_once_its_owner_releases_it(client_of, gateway):
     client, given = client_of(gateway.address), job(1)
     assert ended(client, given).phase is CompactionPhase.DONE
+    assert gateway.on_loop(gateway.core.describe)["remembered"] == 1
+    client.release(given.id)
+    released = threading.Event()
+    client._calls.do(released.set)
+    assert released.wait(PATIENCE_S)
     assert gateway.on_loop(gateway.core.describe)["remembered"] == 0
-    assert client.poll(given.id).phase is CompactionPhase.DONE
-    assert client_of(gateway.address).poll(given.id).phase is CompactionPhase.UNKNOWN
 
 
 def test_a_gateway_remembers_a_job_that_another_process_asks_for(client_of, gateway, remote):

@@ -112,7 +112,7 @@ async def test_a_killed_worker_that_still_answers_gets_no_job():
     (worker,) = await stage.up()
     worker.dies_at_once = False
     worker.progress[one := await stage.submit()] = JobProgress(
-        bytes_in=5, bytes_out=1, age_s=LIMITS.stall_timeout_s
+        bytes_in=5, age_s=LIMITS.stall_timeout_s
     )
     await stage.later(4)
     assert worker.killed == [True]
@@ -142,7 +142,7 @@ async def test_a_job_that_makes_no_step_is_lost_although_its_worker_answers():
     stage = Stage()
     (worker,) = await stage.up()
     one = await stage.submit()
-    worker.progress[one] = JobProgress(bytes_in=5, bytes_out=1, age_s=LIMITS.stall_timeout_s)
+    worker.progress[one] = JobProgress(bytes_in=5, age_s=LIMITS.stall_timeout_s)
     await stage.later(4)
     assert worker.killed == [True]
     assert await stage.phase(one) is CompactionPhase.LOST
@@ -156,7 +156,7 @@ async def test_what_a_killed_worker_tells_later_is_ignored():
     one = await stage.submit()
     kept = worker.running[one]
     worker.running = {}  # the process continues although it was killed: a zombie
-    worker.progress[one] = JobProgress(bytes_in=0, bytes_out=0, age_s=99.0)
+    worker.progress[one] = JobProgress(bytes_in=0, age_s=99.0)
     stage.core.worker_set.kill(stage.core.worker_set.workers["w0"], "stalled", "no step")
     await settle()
     assert await stage.phase(one) is CompactionPhase.LOST
@@ -207,7 +207,7 @@ async def test_the_least_occupied_worker_is_the_one_with_least_left_to_read():
     one = await stage.submit(1, size=5000)
     two = await stage.submit(2, size=4000)
     assert (one in first.ran, two in second.ran) == (True, True)
-    first.progress[one] = JobProgress(bytes_in=4900, bytes_out=0, age_s=0.0)
+    first.progress[one] = JobProgress(bytes_in=4900, age_s=0.0)
     await stage.later(3)
     three = await stage.submit(3)
     assert three in first.ran
@@ -272,7 +272,7 @@ async def test_no_job_waits_for_workers_none_of_which_has_the_storage():
     assert view.fault is CompactionFault.TRANSIENT
     with pytest.raises(RefusedError, match="not mounted") as refused:
         stage.core.submit(submission(2))
-    assert (refused.value.code, refused.value.fault) == ("no_storage", CompactionFault.TRANSIENT)
+    assert refused.value.code == "no_storage"
 
 
 @in_loop
@@ -375,9 +375,9 @@ async def test_one_answer_about_a_step_long_ago_is_not_enough():
     stage = Stage()
     (worker,) = await stage.up()
     one = await stage.submit()
-    worker.progress[one] = JobProgress(bytes_in=5, bytes_out=1, age_s=3600.0)
+    worker.progress[one] = JobProgress(bytes_in=5, age_s=3600.0)
     stage.core.tick()
     await settle()
-    worker.progress[one] = JobProgress(bytes_in=5, bytes_out=1, age_s=0.0)
+    worker.progress[one] = JobProgress(bytes_in=5, age_s=0.0)
     await stage.later(LIMITS.stall_timeout_s)
     assert worker.killed == []

@@ -101,10 +101,10 @@ def names(here: ObjectStorage) -> list[str]:
 
 def run(here: ObjectStorage, storage: ObjectStorage, compactor: Slow, until_s: float) -> list[str]:
     """Run the job, cancelled at ``until_s``; return the names below its prefix."""
-    done = perform(
+    result = perform(
         JOB, compactor, storage, lambda: compactor.time_s > until_s, clock=compactor.clock
     )
-    assert done is (JOB.result_name in [info.name for info in here.list()])
+    assert (result is not None) == (JOB.result_name in [info.name for info in here.list()])
     return names(here)
 
 
@@ -147,7 +147,7 @@ def test_of_two_runs_at_once_the_first_result_wins(
     here: ObjectStorage, storage: ObjectStorage, inner_is_first: bool
 ) -> None:
     """A zombie, and the fallback of the job's owner: one is done in the middle of the other."""
-    ran: list[bool] = []
+    ran: list[CompactionResult | None] = []
 
     def other() -> None:
         ran.append(perform(COPY, Copying(), storage, lambda: False))
@@ -156,7 +156,8 @@ def test_of_two_runs_at_once_the_first_result_wins(
     first: list[CompactionResult] = []
     compactor = Copying(before=other) if inner_is_first else Copying(after=other)
     assert perform(COPY, compactor, storage, lambda: False)
-    assert ran == [True]
+    assert len(ran) == 1
+    assert ran[0] is not None
     assert COPY.stored_result(here) == first[0]
     assert names(here) == ["claim", "result", "run-*/0000", "run-*/0000"]
     outputs = [info.name for info in here.list(COPY.output_prefix) if info.name.endswith("/0000")]

@@ -13,14 +13,12 @@ from forebay_compaction_ray.client.lifecycle import Call, Reach, next_reach
 from forebay_compaction_ray.messages import JobView, Submission
 from forebay_compaction_ray.options import ClientSecurity
 from forebay_compaction_ray.protocol import (
-    METHODS,
     REFUSAL_KEY,
     SERVICE,
     MalformedMessageError,
     RefusedError,
     decode,
     pack,
-    permanent,
     unpack,
 )
 from forebay_state_api.errors import ConfigurationError, StorageError
@@ -69,7 +67,6 @@ class Gateway:
         self._rest_s = _FIRST_REST_S
         self._rested_s = 0.0
         self._channel: grpc.Channel | None = None
-        self._methods: dict[str, Any] = {}
         self._closed = False
         self.complaint = ""
         """How the last call without an answer ended."""
@@ -93,19 +90,13 @@ class Gateway:
         """Return the gateway's description; it counts ``events``."""
         return self.call("Hello", {"events": dict(events)} if events else {})
 
-    def submit(
-        self, submission: Submission, wait_s: float = 0.0, *, forget: bool = False
-    ) -> JobView:
-        """Submit a job, and wait ``wait_s`` for its end, which saves polling a short one.
+    def submit(self, submission: Submission) -> JobView:
+        """Submit a job."""
+        return self._view("Submit", submission.to_plain(), self._timeout_s)
 
-        With ``forget`` the gateway releases the job if its answer is that the job is done.
-        """
-        message = {**submission.to_plain(), "wait_s": wait_s, "forget": forget}
-        return self._view("Submit", message, self._timeout_s + wait_s)
-
-    def poll(self, job_id: str, wait_s: float = 0.0, *, forget: bool = False) -> JobView:
-        """Return the state of a job; ``forget`` as for `submit`."""
-        asked = {"job_id": job_id, "wait_s": wait_s, "forget": forget}
+    def poll(self, job_id: str, wait_s: float = 0.0) -> JobView:
+        """Return the state of a job, when it has ended or after ``wait_s`` seconds."""
+        asked = {"job_id": job_id, "wait_s": wait_s}
         return self._view("Poll", asked, self._timeout_s + wait_s)
 
     def abort(self, job_id: str) -> JobView:
@@ -141,8 +132,9 @@ class Gateway:
         self._drop_channel()
 
     def _call(self, method: str, message: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-        channel, call = self._method(method)
+        channel = self._connected()
         try:
+            call = channel.unary_unary(f"/{SERVICE}/{method}")
             answer = unpack(call(pack(message), timeout=timeout_s, metadata=self._metadata()))
         except grpc.RpcError as error:
             raise self._call_error(error, channel) from error
@@ -185,29 +177,23 @@ class Gateway:
 
     def _drop_channel(self) -> None:
         with self._lock:
-            channel, self._channel, self._methods = self._channel, None, {}
+            channel, self._channel = self._channel, None
         if channel is not None:
             channel.close()
 
-    def _method(self, name: str) -> tuple[grpc.Channel, Any]:
+    def _connected(self) -> grpc.Channel:
         with self._lock:
             if self._closed:
                 raise UnreachableError(f"the connection to the gateway {self.address} was closed")
             if self._channel is None:
                 self._channel = self._open()
-                self._methods = {
-                    method: self._channel.unary_unary(f"/{SERVICE}/{method}") for method in METHODS
-                }
-            return self._channel, self._methods[name]
+            return self._channel
 
     def _open(self) -> grpc.Channel:
         security, attempt_ms = self._security, int(1000 * self._timeout_s)
         options = [
             ("grpc.enable_http_proxy", 0),  # an address is ip:port, with nothing to resolve
-            (
-                "grpc.use_local_subchannel_pool",
-                1,
-            ),  # else a new channel gets the old connection
+            ("grpc.use_local_subchannel_pool", 1),  # else a new channel gets the old connection
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.min_reconnect_backoff_ms", attempt_ms),  # limits an attempt to connect, too
             ("grpc.max_reconnect_backoff_ms", attempt_ms),
@@ -245,5 +231,5 @@ class Gateway:
         code, details = error.code(), error.details()
         if code in _UNKNOWN:
             self._note(Call.ANSWERED)
-            return permanent("protocol", f"it is not a gateway of Forebay: {details}")
+            return RefusedError("protocol", f"it is not a gateway of Forebay: {details}")
         return self._silent(channel, f"cannot be reached: {code.name}: {details}")

@@ -150,7 +150,7 @@ class RemoteCompactionService(CompactionService):
     def release(self, job_id: str) -> None:
         tracked = self._forget(job_id)
         self._local.release(job_id)
-        if tracked is None or tracked.state not in (State.LOCAL, State.DONE):
+        if tracked is None or tracked.address:
             self._tell(tracked, lambda gateway: gateway.release(job_id))
         if tracked is not None:
             tracked.advance(Event.UNWANTED)
@@ -196,10 +196,6 @@ class RemoteCompactionService(CompactionService):
         self.gateways.close()
         self._walks.close(_END_S)
         self._local.close()
-
-    def addresses(self) -> tuple[str, ...]:
-        """The effective gateways, as this process last read them."""
-        return self.gateways.endpoints.last_known()
 
     def _reason_to_stay(self, job: CompactionJob) -> Trouble | None:
         """Return why a job is not offered to any gateway, if it is not."""

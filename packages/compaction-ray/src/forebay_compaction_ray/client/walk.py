@@ -44,8 +44,6 @@ _POLL_S: Final = 10.0
 """Duration of a long poll."""
 _QUEUED_POLL_S: Final = 2.0
 """Duration of a poll in a queue, while other gateways might take the job."""
-_SHORT_S: Final = 0.2
-"""A job that is done within this time needs a single call."""
 _SILENCE_S: Final = 10.0
 """A gateway that has the job and does not answer for this long is given up."""
 _VERDICTS: Final = (CompactionFault.PERMANENT, CompactionFault.CORRUPTION)
@@ -178,7 +176,7 @@ class Walk:
 
     def _submit(self, gateway: Gateway, submission: Submission) -> Step | Trouble:
         try:
-            view = gateway.submit(submission, _SHORT_S, forget=True)
+            view = gateway.submit(submission)
         except (RefusedError, UnreachableError) as error:  # it may have arrived: see lifecycle
             return self._here.gateways.trouble(gateway, error)
         return self._seen(gateway, view)
@@ -201,7 +199,7 @@ class Walk:
             why = f"it {late or 'waits without a worker'} at {gateway.address}"
             return self._troubled(Trouble(Kind.LATE if late else Kind.BUSY, why, "queue"))
         try:
-            view = gateway.poll(tracked.id, self._wait_s(queued=queued), forget=self._is_own)
+            view = gateway.poll(tracked.id, self._wait_s(queued=queued))
         except RefusedError as refused:
             return self._failed(f"{gateway.address}: {refused}")
         except UnreachableError as error:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 
 from forebay_compaction_ray.client.endpoints import EndpointList, Endpoints
+from forebay_compaction_ray.client.gateway import Gateway
 from forebay_compaction_ray.commands import inspection
 from forebay_compaction_ray.commands.limits import limit_options
 from forebay_state_api.commands.conf_options import conf_options
@@ -97,7 +98,7 @@ def start(settings: Settings, ray: str, address_file: Path | None, **given: Any)
 @compaction.command("status")
 @inspection.gateway_options
 @click.option("--watch", is_flag=True, help="Refresh every second, until interrupted.")
-def status(gateway: inspection.GatewayTarget, *, watch: bool, as_json: bool) -> None:
+def status(gateway: Gateway, *, watch: bool, as_json: bool) -> None:
     """Show workers, queue and rates."""
     if watch and as_json:
         raise click.UsageError("--watch cannot print JSON: leave one of the two out")
@@ -107,7 +108,7 @@ def status(gateway: inspection.GatewayTarget, *, watch: bool, as_json: bool) -> 
 @compaction.command("scale")
 @click.argument("workers", type=click.IntRange(min=0))
 @inspection.gateway_options
-def scale(gateway: inspection.GatewayTarget, workers: int, *, as_json: bool) -> None:
+def scale(gateway: Gateway, workers: int, *, as_json: bool) -> None:
     """Change the number of WORKERS while jobs run."""
     gateway.call("Scale", {"workers": workers})
     inspection.show(gateway, as_json=as_json)
@@ -115,7 +116,7 @@ def scale(gateway: inspection.GatewayTarget, workers: int, *, as_json: bool) -> 
 
 @compaction.command("drain")
 @inspection.gateway_options
-def drain(gateway: inspection.GatewayTarget, *, as_json: bool) -> None:
+def drain(gateway: Gateway, *, as_json: bool) -> None:
     """Refuse new jobs, and let accepted jobs end."""
     gateway.call("Drain", {})
     inspection.show(gateway, as_json=as_json)
@@ -123,7 +124,7 @@ def drain(gateway: inspection.GatewayTarget, *, as_json: bool) -> None:
 
 @compaction.command("stop")
 @inspection.gateway_options
-def stop(gateway: inspection.GatewayTarget, *, as_json: bool) -> None:
+def stop(gateway: Gateway, *, as_json: bool) -> None:
     """Drain, then end gateway and workers, but not Ray (except with `--address local`)."""
     gateway.call("Stop", {})
     if as_json:
@@ -134,7 +135,7 @@ def stop(gateway: inspection.GatewayTarget, *, as_json: bool) -> None:
 
 @compaction.command("doctor")
 @inspection.gateway_options
-def doctor(gateway: inspection.GatewayTarget, *, as_json: bool) -> None:
+def doctor(gateway: Gateway, *, as_json: bool) -> None:
     """Check every worker, what each sees of every storage, and the round trip of a job."""
     if not inspection.report(gateway, as_json=as_json):
         raise click.exceptions.Exit(1)

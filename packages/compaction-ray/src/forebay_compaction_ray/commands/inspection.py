@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-import attrs
 import click
 from rich.console import Group
 from rich.live import Live
@@ -37,18 +36,6 @@ _START_S: Final = 15.0
 """Seconds that `examine` waits for the workers of a service that has just started."""
 
 
-@attrs.frozen
-class GatewayTarget:
-    """The gateway that a command addresses."""
-
-    address: str
-    gateway: Gateway
-
-    def call(self, method: str, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Call the gateway; raises the errors of `Gateway.call`."""
-        return self.gateway.call(method, message)
-
-
 def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the parameter ``gateway`` to a command, from ``--gateway`` and the credentials."""
 
@@ -67,12 +54,10 @@ def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
         tls_key: str | None,
         **given: Any,
     ) -> None:
-        security = ClientSecurity.of(
-            token_file=token_file, ca=tls_ca, certificate=tls_cert, key=tls_key
-        )
+        security = ClientSecurity.of(token_file, tls_ca, tls_cert, tls_key)
         gateway = Gateway(address_of(address), security, timeout_s=_TIMEOUT_S)
         try:
-            command(gateway=GatewayTarget(gateway.address, gateway), **given)
+            command(gateway=gateway, **given)
         finally:
             gateway.close()
 
@@ -84,12 +69,8 @@ def check_endpoint(address: str, remote: Mapping[str, Any], storage: ObjectStora
 
     ``remote`` are the client's settings, without their prefix.
     """
-    security = ClientSecurity.of(
-        token_file=remote["token-file"],
-        ca=remote["tls-ca"],
-        certificate=remote["tls-cert"],
-        key=remote["tls-key"],
-    )
+    files = (remote[name] for name in ("token-file", "tls-ca", "tls-cert", "tls-key"))
+    security = ClientSecurity.of(*files)
     gateway, name = Gateway(address_of(address), security, timeout_s=_TIMEOUT_S), remote["storage"]
     try:
         storages = gateway.hello()["storages"]
@@ -107,7 +88,7 @@ def check_endpoint(address: str, remote: Mapping[str, Any], storage: ObjectStora
         )
 
 
-def show(asked: GatewayTarget, *, watch: bool = False, as_json: bool) -> None:
+def show(asked: Gateway, *, watch: bool = False, as_json: bool) -> None:
     """Print workers, queue and rates; with ``watch`` repeatedly."""
     before = asked.call("Describe", {})
     if as_json:
@@ -190,34 +171,29 @@ def _bytes(size: float) -> str:
     return f"{size:.1f} TiB"
 
 
-@attrs.frozen
-class Finding:
-    """A promise of the service, and the problem with it; empty if there is no problem."""
+def examine(asked: Gateway) -> Iterator[tuple[str, str]]:
+    """Check all workers, what each of them sees of each storage, and the round trip of a job.
 
-    promise: str
-    problem: str
-
-
-def examine(asked: GatewayTarget) -> Iterator[Finding]:
-    """Check all workers, what each of them sees of each storage, and the round trip of a job."""
+    Yields promises of the service, each with the problem with it; empty if there is none.
+    """
     described = _described(asked)
     serving = described["state"] == "serving"
     workers = _staying(described)
     up = [worker for worker in workers if worker["state"] == "ready"]
-    yield Finding("the gateway takes jobs", _unless(serving, "it is draining"))
+    yield ("the gateway takes jobs", _unless(serving, "it is draining"))
     all_up = bool(workers) and len(up) == len(workers)
-    yield Finding("workers are up", _unless(all_up, f"{len(up)} of {len(workers)} are"))
+    yield ("workers are up", _unless(all_up, f"{len(up)} of {len(workers)} are"))
     for worker in workers:
-        yield Finding(f"worker {worker['id']} is up, with the release of this side", _wrong(worker))
+        yield (f"worker {worker['id']} is up, with the release of this side", _wrong(worker))
     for name, storage in described["storages"].items():
         what = f"storage {name} ({storage['root']})"
-        yield Finding(f"{what}: the gateway has it", storage["problem"])
+        yield (f"{what}: the gateway has it", storage["problem"])
         if serving:
-            yield Finding(f"{what}: a job comes back", _round_trip(asked, name))
+            yield (f"{what}: a job comes back", _round_trip(asked, name))
         for worker in workers:
             if worker["version"]:
                 for promise, problem in _promises(asked, name, worker["id"]).items():
-                    yield Finding(f"{what}, worker {worker['id']}: {promise}", problem)
+                    yield (f"{what}, worker {worker['id']}: {promise}", problem)
 
 
 def _staying(described: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -233,7 +209,7 @@ def _wrong(worker: Mapping[str, Any]) -> str:
     return _unless(worker["state"] == "ready", f"it is {worker['state']}. {worker['error']}")
 
 
-def _described(asked: GatewayTarget) -> dict[str, Any]:
+def _described(asked: Gateway) -> dict[str, Any]:
     """Wait for all workers to be up, at most `_START_S`; return the gateway's description."""
     deadline = time.monotonic() + _START_S
     described = asked.call("Describe", {})
@@ -243,7 +219,7 @@ def _described(asked: GatewayTarget) -> dict[str, Any]:
     return described
 
 
-def _round_trip(asked: GatewayTarget, storage: str) -> str:
+def _round_trip(asked: Gateway, storage: str) -> str:
     number = secrets.token_hex(12)
     job = CompactionJob(
         id=number,
@@ -258,18 +234,18 @@ def _round_trip(asked: GatewayTarget, storage: str) -> str:
     )
     submission = Submission(job=job, storage=storage, client="doctor")
     try:
-        view = asked.gateway.submit(submission)
+        view = asked.submit(submission)
     except RefusedError as refused:
         return str(refused)
     if not view.phase.ended:
-        view = asked.gateway.poll(number, _ROUND_TRIP_S)
-    asked.gateway.release(number)
+        view = asked.poll(number, _ROUND_TRIP_S)
+    asked.release(number)
     if not view.phase.ended:
         return f"it is {view.phase.value} after {_ROUND_TRIP_S:g} s"
     return "" if view.phase is CompactionPhase.DONE else f"{view.phase.value}: {view.message}"
 
 
-def _promises(asked: GatewayTarget, storage: str, worker: str) -> dict[str, str]:
+def _promises(asked: Gateway, storage: str, worker: str) -> dict[str, str]:
     """Return a worker's check of a storage: promise → the problem with it."""
     try:
         asked_for = {"storage": storage, "worker": worker}
@@ -283,19 +259,17 @@ def _unless(well: bool, problem: str) -> str:  # noqa: FBT001 - a plain value
     return "" if well else problem
 
 
-def report(asked: GatewayTarget, *, as_json: bool) -> bool:
+def report(asked: Gateway, *, as_json: bool) -> bool:
     """Print the findings of `examine`; return whether there is no problem."""
     findings = []
-    for finding in examine(asked):
-        findings.append(finding)
+    for promise, problem in examine(asked):
+        findings.append({"promise": promise, "problem": problem})
         if not as_json:
-            problem = finding.problem
-            line = f"{finding.promise}: {problem}" if problem else finding.promise
+            line = f"{promise}: {problem}" if problem else promise
             click.echo(f"{'BAD ' if problem else 'ok  '} {line}")
     formats = asked.call("Describe", {})["formats"]
     if as_json:
-        found = [attrs.asdict(finding) for finding in findings]
-        print_json({"address": asked.address, "formats": formats, "findings": found})
+        print_json({"address": asked.address, "formats": formats, "findings": findings})
     else:
         click.echo(f"     formats: {', '.join(formats) or '-'}")
-    return not any(finding.problem for finding in findings)
+    return not any(finding["problem"] for finding in findings)

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.messages import Submission
-from forebay_compaction_ray.protocol import permanent
+from forebay_compaction_ray.protocol import RefusedError
 from forebay_state_api.compaction.job_names import check_names
 
 _LONGEST_ID = 128
@@ -15,9 +15,9 @@ _LONGEST_ID = 128
 def check_submission(
     submission: Submission, limits: GatewayLimits, storages: Collection[str]
 ) -> None:
-    """Raise a permanent `RefusedError` for a job that can never run here."""
+    """Raise `RefusedError` for a job that can never run here."""
     if submission.storage not in storages:
-        raise permanent(
+        raise RefusedError(
             "unknown_storage",
             f"this gateway has no storage {submission.storage!r}, only "
             f"{', '.join(sorted(storages))}: start it with --storage {submission.storage}=URL, or "
@@ -30,20 +30,20 @@ def check_submission(
 def _check_names(submission: Submission) -> None:
     job = submission.job
     if not 0 < len(job.id) <= _LONGEST_ID:
-        raise permanent("malformed", f"a job's id has 1 to {_LONGEST_ID} characters")
+        raise RefusedError("malformed", f"a job's id has 1 to {_LONGEST_ID} characters")
     try:
         check_names(job)
     except ValueError as error:
-        raise permanent("names", str(error)) from error
+        raise RefusedError("names", str(error)) from error
 
 
 def _check_size(submission: Submission, limits: GatewayLimits) -> None:
     job = submission.job
     if len(job.inputs) > limits.inputs:
-        raise permanent("too_large", f"{len(job.inputs)} inputs, at most {limits.inputs}")
+        raise RefusedError("too_large", f"{len(job.inputs)} inputs, at most {limits.inputs}")
     if any(file.size < 0 for file in job.inputs):
-        raise permanent("malformed", "an input has a negative size")
+        raise RefusedError("malformed", "an input has a negative size")
     if submission.bytes_in > limits.job_bytes:
-        raise permanent(
+        raise RefusedError(
             "too_large", f"{submission.bytes_in} bytes of input, at most {limits.job_bytes}"
         )

@@ -28,7 +28,7 @@ from forebay_compaction_ray.gateway.storages import GatewayStorages
 from forebay_compaction_ray.gateway.worker_set import WorkerSet
 from forebay_compaction_ray.gateway.workers import GatewayJob, Policy, Worker, least_occupied
 from forebay_compaction_ray.messages import JobView, Outcome, Submission
-from forebay_compaction_ray.protocol import MESSAGE_BYTES, permanent, transient
+from forebay_compaction_ray.protocol import MESSAGE_BYTES, RefusedError
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
 
 _log = logging.getLogger(__name__)
@@ -131,22 +131,18 @@ class GatewayCore:
             known = self._jobs.get(submission.job.id)
             if known is not None and known.phase not in _AGAIN:
                 known.asked_s = self._clock()
-                return known.view(boot=self.boot)
-            return self._take(submission).view(boot=self.boot)
+                return known.view()
+            return self._take(submission).view()
         except Exception as refused:
             self.metrics.add("jobs_rejected_total", reason=getattr(refused, "code", "error"))
             raise
 
-    async def poll(self, job_id: str, wait_s: float = 0.0, *, own: bool = True) -> JobView:
-        """Return the state of a job; wait for its end, at most ``wait_s`` seconds.
-
-        ``own``: the caller submitted the job.
-        """
+    async def poll(self, job_id: str, wait_s: float = 0.0) -> JobView:
+        """Return the state of a job; wait for its end, at most ``wait_s`` seconds."""
         entry = self._jobs.get(job_id)
         if entry is None:
-            return JobView(job_id=job_id, phase=CompactionPhase.UNKNOWN, boot=self.boot)
+            return JobView(job_id=job_id, phase=CompactionPhase.UNKNOWN)
         entry.asked_s = self._clock()
-        entry.watched |= not own
         if wait_s > 0 and not entry.phase.ended:
             try:
                 async with asyncio.timeout(min(wait_s, self.limits.poll_wait_s)):
@@ -154,21 +150,15 @@ class GatewayCore:
             except TimeoutError:
                 pass  # the job continues: the answer holds its state
             entry.asked_s = self._clock()
-        return entry.view(boot=self.boot)
+        return entry.view()
 
     def abort(self, job_id: str, cause: str = "asked") -> JobView:
         """Ask a job to stop; an unknown job counts as stopped."""
         entry = self._jobs.get(job_id)
         if entry is None:
-            return JobView(job_id=job_id, phase=CompactionPhase.UNKNOWN, boot=self.boot)
+            return JobView(job_id=job_id, phase=CompactionPhase.UNKNOWN)
         self._abort(entry, cause)
-        return entry.view(boot=self.boot)
-
-    def acknowledge(self, job_id: str) -> None:
-        """Forget a job whose owner has learned that it is done, unless others ask about it too."""
-        entry = self._jobs.get(job_id)
-        if entry is not None and entry.phase is CompactionPhase.DONE and not entry.watched:
-            del self._jobs[job_id]
+        return entry.view()
 
     def release(self, job_id: str) -> None:
         """Forget a job, aborting it first if it has not ended. Deletes no object."""
@@ -194,10 +184,10 @@ class GatewayCore:
         Raises `RefusedError` if the worker is not up.
         """
         if storage not in self.storages.names:
-            raise permanent("unknown_storage", f"this gateway has no storage {storage!r}")
+            raise RefusedError("unknown_storage", f"this gateway has no storage {storage!r}")
         worker = self.worker_set.workers.get(worker_id)
         if worker is None or worker.info is None:
-            raise transient("no_worker", f"worker {worker_id!r} is not up")
+            raise RefusedError("no_worker", f"worker {worker_id!r} is not up")
         if problem := worker.info.problems.get(storage):
             return {"it is the gateway's storage": problem}
         try:
@@ -206,7 +196,7 @@ class GatewayCore:
         except TimeoutError:
             return {"it answers": f"no answer from it within {self.limits.check_s:g} s"}
         except WorkerLostError as lost:
-            raise transient("no_worker", str(lost)) from lost
+            raise RefusedError("no_worker", str(lost)) from lost
 
     # -- calls of the owner -------------------------------------------------------------------
 
@@ -257,7 +247,7 @@ class GatewayCore:
 
     def _take(self, submission: Submission) -> GatewayJob:
         if self._draining_s is not None:
-            raise transient("draining", "the gateway takes no more jobs", retry_after_s=0.0)
+            raise RefusedError("draining", "the gateway takes no more jobs")
         check_submission(submission, self.limits, self.storages.names)
         now = self._clock()
         entry = GatewayJob(
@@ -282,12 +272,14 @@ class GatewayCore:
 
     def _check_room(self, submission: Submission) -> None:
         if len(self._queue) >= self.limits.queue:
-            raise transient(
+            raise RefusedError(
                 "queue_full", f"{len(self._queue)} jobs wait", retry_after_s=_BUSY_RETRY_S
             )
         own = self._active[submission.client]
         if own >= self.limits.jobs_per_client:
-            raise transient("client_full", f"{own} of your jobs wait", retry_after_s=_BUSY_RETRY_S)
+            raise RefusedError(
+                "client_full", f"{own} of your jobs wait", retry_after_s=_BUSY_RETRY_S
+            )
 
     def _dispatch(self) -> None:
         """Give waiting jobs to workers, in order of arrival."""
@@ -310,12 +302,11 @@ class GatewayCore:
         return False
 
     def _start(self, entry: GatewayJob, worker: Worker) -> None:
-        now = self._clock()
-        entry.phase, entry.worker, entry.started_s = CompactionPhase.RUNNING, worker, now
+        entry.phase, entry.worker = CompactionPhase.RUNNING, worker
         entry.ran_on = worker.info
         worker.jobs[entry.id] = entry
         worker.turn = next(self._turns)
-        self.metrics.add("queue_seconds_total", now - entry.submitted_s)
+        self.metrics.add("queue_seconds_total", self._clock() - entry.submitted_s)
         self._spawn(self._run(entry, worker))
 
     async def _run(self, entry: GatewayJob, worker: Worker) -> None:

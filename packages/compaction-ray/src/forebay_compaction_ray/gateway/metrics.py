@@ -43,30 +43,31 @@ class Metrics:
     """The numbers of one gateway. Used from one thread."""
 
     def __init__(self) -> None:
-        self._values: dict[tuple[str, Labels], float] = {}
+        self.values: Final[dict[tuple[str, Labels], float]] = {}
+        """Name and labels → number."""
 
     def add(self, name: str, amount: float = 1.0, **labels: str) -> None:
         """Increase a counter."""
         key = self._key(name, labels)
-        self._values[key] = self._values.get(key, 0.0) + amount
+        self.values[key] = self.values.get(key, 0.0) + amount
 
     def set(self, name: str, value: float, **labels: str) -> None:
         """Set a gauge."""
-        self._values[self._key(name, labels)] = value
+        self.values[self._key(name, labels)] = value
 
     def value(self, name: str, **labels: str) -> float:
         """Return the current number; 0 if it is not set yet."""
-        return self._values.get(self._key(name, labels), 0.0)
+        return self.values.get(self._key(name, labels), 0.0)
 
     def to_plain(self) -> dict[str, float]:
         """Return name with labels, as Prometheus writes it → number."""
-        return {shown(name, labels): v for (name, labels), v in sorted(self._values.items())}
+        return {shown(name, labels): v for (name, labels), v in sorted(self.values.items())}
 
     def to_text(self) -> str:
         """Return the numbers in Prometheus' text format."""
         lines: list[str] = []
         described = ""
-        for (name, labels), value in sorted(self._values.items()):
+        for (name, labels), value in sorted(self.values.items()):
             if name != described:
                 kind = "counter" if name.endswith("_total") else "gauge"
                 lines += [f"# HELP {PREFIX}{name} {HELP[name]}", f"# TYPE {PREFIX}{name} {kind}"]

@@ -16,7 +16,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from forebay_compaction_ray.gateway.core import GatewayCore
 from forebay_compaction_ray.gateway.security import ServerSecurity, credentials
-from forebay_compaction_ray.messages import JobView, Submission
+from forebay_compaction_ray.messages import Submission
 from forebay_compaction_ray.protocol import (
     ADMIN_METHODS,
     MESSAGE_BYTES,
@@ -25,27 +25,11 @@ from forebay_compaction_ray.protocol import (
     MalformedMessageError,
     RefusedError,
     pack,
-    permanent,
-    transient,
     unpack,
 )
 from forebay_state_api.errors import ConfigurationError
 
 _log = logging.getLogger(__name__)
-
-_STATUS: Final = {
-    "version": grpc.StatusCode.FAILED_PRECONDITION,
-    "unknown_format": grpc.StatusCode.FAILED_PRECONDITION,
-    "unknown_storage": grpc.StatusCode.FAILED_PRECONDITION,
-    "queue_full": grpc.StatusCode.RESOURCE_EXHAUSTED,
-    "client_full": grpc.StatusCode.RESOURCE_EXHAUSTED,
-    "draining": grpc.StatusCode.UNAVAILABLE,
-    "no_worker": grpc.StatusCode.UNAVAILABLE,
-    "no_storage": grpc.StatusCode.UNAVAILABLE,
-    "no_other_worker": grpc.StatusCode.UNAVAILABLE,
-    "internal": grpc.StatusCode.INTERNAL,
-    "token": grpc.StatusCode.UNAUTHENTICATED,
-}
 
 Handler = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 
@@ -148,15 +132,14 @@ class GatewayServer:
             except RefusedError as refused:
                 refusal = refused
             except MalformedMessageError as malformed:
-                refusal = permanent("malformed", str(malformed))
+                refusal = RefusedError("malformed", str(malformed))
             except (KeyError, TypeError, ValueError) as fault:
-                refusal = permanent("malformed", f"{name}: {fault!r}")
+                refusal = RefusedError("malformed", f"{name}: {fault!r}")
             except Exception as fault:  # noqa: BLE001 - a caller must be answered
                 _log.exception("%s failed", name)
-                refusal = transient("internal", repr(fault))
-            status = _STATUS.get(refusal.code, grpc.StatusCode.INVALID_ARGUMENT)
+                refusal = RefusedError("internal", repr(fault))
             metadata = ((REFUSAL_KEY, pack(refusal.to_plain())),)
-            await context.abort(status, refusal.message, metadata)
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal.message, metadata)
             raise AssertionError  # abort raises
 
         return answer
@@ -170,28 +153,18 @@ class GatewayServer:
             return
         given = dict(context.invocation_metadata() or ()).get("authorization", "")
         if not any(_same(given, f"Bearer {token}") for token in allowed):
-            raise permanent("token", "the token is missing or wrong: see token-file")
+            raise RefusedError("token", "the token is missing or wrong: see token-file")
 
     async def _hello(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         self._core.hear(dict(request.get("events") or {}))
         return self._core.hello()
 
     async def _submit(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        view = self._core.submit(Submission.from_plain(request))
-        if (wait_s := float(request.get("wait_s", 0.0))) > 0 and not view.phase.ended:
-            view = await self._core.poll(view.job_id, wait_s)
-        return self._answer(request, view)
+        return self._core.submit(Submission.from_plain(request)).to_plain()
 
     async def _poll(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        job_id, wait_s = str(request["job_id"]), float(request.get("wait_s", 0.0))
-        view = await self._core.poll(job_id, wait_s, own=bool(request.get("forget")))
-        return self._answer(request, view)
-
-    def _answer(self, request: Mapping[str, Any], view: JobView) -> Mapping[str, Any]:
-        """Return the answer; forget a done job if the request, from its owner, has ``forget``."""
-        if request.get("forget"):
-            self._core.acknowledge(view.job_id)
-        return view.to_plain()
+        wait_s = float(request.get("wait_s", 0.0))
+        return (await self._core.poll(str(request["job_id"]), wait_s)).to_plain()
 
     async def _abort(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         return self._core.abort(str(request["job_id"])).to_plain()
@@ -211,7 +184,7 @@ class GatewayServer:
     async def _scale(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         workers = int(request["workers"])
         if workers < 0:
-            raise permanent("malformed", f"{workers} workers")
+            raise RefusedError("malformed", f"{workers} workers")
         await self._record(workers=workers)
         self._core.scale(workers)
         return self._core.describe()

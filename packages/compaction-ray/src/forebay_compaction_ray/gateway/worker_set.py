@@ -16,7 +16,7 @@ from forebay_compaction_ray.gateway.pool import Pool, WorkerLostError
 from forebay_compaction_ray.gateway.storages import GatewayStorages
 from forebay_compaction_ray.gateway.workers import Demand, GatewayJob, Worker, WorkerPhase
 from forebay_compaction_ray.messages import Pulse, WorkerInfo
-from forebay_compaction_ray.protocol import RefusedError, permanent, transient
+from forebay_compaction_ray.protocol import RefusedError
 
 _log = logging.getLogger(__name__)
 
@@ -72,19 +72,19 @@ class WorkerSet:
         if any(worker.suits(demand) for worker in self.workers.values()):
             return None
         if self.formats and demand.format not in self.formats:
-            return permanent(
+            return RefusedError(
                 "unknown_format",
                 f"no worker has a compactor for files of format {demand.format!r}; "
                 f"installed there: {', '.join(sorted(self.formats))}",
             )
         if demand.avoid:
-            return transient("no_other_worker", "no other worker can give a second opinion now")
+            return RefusedError("no_other_worker", "no other worker can give a second opinion now")
         problems = [
             "" if worker.info is None else worker.info.problems.get(demand.storage, "")
             for worker in self.workers.values()
         ]
         if problems and all(problems):
-            return transient(
+            return RefusedError(
                 "no_storage", f"no worker can use the storage {demand.storage!r}: {problems[0]}"
             )
         return None

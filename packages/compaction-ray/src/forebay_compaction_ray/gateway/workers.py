@@ -13,7 +13,7 @@ from forebay_compaction_ray.gateway.pool import WorkerHandle
 from forebay_compaction_ray.messages import JobProgress, JobView, Submission, WorkerInfo
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
 
-_NO_PROGRESS = JobProgress(bytes_in=0, bytes_out=0, age_s=0.0)
+_NO_PROGRESS = JobProgress(bytes_in=0, age_s=0.0)
 
 
 class WorkerPhase(enum.Enum):
@@ -105,13 +105,10 @@ class GatewayJob:
     submitted_s: float
     asked_s: float
     """When a client last asked about it: the lease begins here."""
-    watched: bool = False
-    """Whether a client that did not submit it has asked about it."""
     phase: CompactionPhase = CompactionPhase.QUEUED
     worker: Worker | None = None
     ran_on: WorkerInfo | None = None
     """The incarnation of the worker that got it."""
-    started_s: float | None = None
     abort_asked_s: float | None = None
     ended_s: float | None = None
     fault: CompactionFault | None = None
@@ -136,21 +133,15 @@ class GatewayJob:
         """Input bytes that are still to be read."""
         return max(0, self.submission.bytes_in - self.progress.bytes_in)
 
-    def view(self, *, boot: str) -> JobView:
+    def view(self) -> JobView:
         """Return the answer to a poll."""
         return JobView(
             job_id=self.id,
-            attempt=self.submission.job.attempt,
             phase=self.phase,
-            started=self.started_s is not None,
             worker="" if self.ran_on is None else self.ran_on.boot,
-            bytes_in=self.progress.bytes_in,
-            bytes_out=self.progress.bytes_out,
-            age_s=self.progress.age_s,
             fault=self.fault,
             code=self.code,
             message=self.message,
-            boot=boot,
         )
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any, Final
+from typing import Any
 
 import ray.util.metrics
 
 from forebay_compaction_ray.gateway.metrics import HELP, PREFIX, Metrics
-
-_LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 
 
 class RayMetrics:
@@ -20,10 +17,8 @@ class RayMetrics:
 
     def show(self, metrics: Metrics) -> None:
         """Export the current numbers; counters become gauges that only grow."""
-        for shown, value in metrics.to_plain().items():
-            name, _, inside = shown.partition("{")
-            labels = dict(_LABEL.findall(inside))
-            self._gauge(name, tuple(labels)).set(value, tags=labels)
+        for (name, labels), value in metrics.values.items():
+            self._gauge(name, tuple(key for key, _ in labels)).set(value, tags=dict(labels))
 
     def _gauge(self, name: str, keys: tuple[str, ...]) -> Any:
         if name not in self._gauges:

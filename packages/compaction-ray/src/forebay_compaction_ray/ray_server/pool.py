@@ -11,43 +11,21 @@ import ray
 import ray.exceptions
 
 from forebay_compaction_ray.gateway.pool import WorkerLostError
-from forebay_compaction_ray.messages import JobProgress, Outcome, Pulse, Submission, WorkerInfo
-from forebay_compaction_ray.protocol import decode, pack
+from forebay_compaction_ray.messages import Outcome, Pulse, Submission, WorkerInfo
 from forebay_compaction_ray.ray_server.spec import GatewaySpec
-from forebay_compaction_ray.worker.body import WorkerBody, WorkerStorage
+from forebay_compaction_ray.worker.body import WorkerBody
 
 CONTROL: Final = "control"
 _CONTROL_CALLS: Final = 4
 
 
-class WorkerActor:
-    """A `WorkerBody` in its own process. Its constructor never raises: Ray would not restart it."""
-
-    def __init__(self, storages: Mapping[str, WorkerStorage]) -> None:
-        self._body: Final = WorkerBody(storages)
+class WorkerActor(WorkerBody):
+    """A worker in its own process. Its constructor never raises: Ray would not restart it."""
 
     def describe(self, marks: Mapping[str, str]) -> WorkerInfo:
         """See `WorkerHandle.describe`."""
         node = ray.get_runtime_context().get_node_id()
-        return attrs.evolve(self._body.describe(marks), node_id=node)
-
-    def run(self, submission: bytes) -> bytes:
-        """See `WorkerHandle.run`; job and outcome travel as messages, without pickling."""
-        outcome = self._body.run(Submission.from_plain(decode(submission)))
-        return pack(outcome.to_plain())
-
-    def ping(self) -> tuple[str, dict[str, tuple[int, int, float]]]:
-        """See `WorkerHandle.ping`."""
-        pulse = self._body.ping()
-        return pulse.boot, {job: attrs.astuple(progress) for job, progress in pulse.jobs.items()}
-
-    def abort(self, job_id: str) -> None:
-        """See `WorkerHandle.abort`."""
-        self._body.abort(job_id)
-
-    def check(self, storage: str) -> dict[str, str]:
-        """See `WorkerHandle.check`."""
-        return self._body.check(storage)
+        return attrs.evolve(super().describe(marks), node_id=node)
 
 
 class RayWorker:
@@ -60,16 +38,10 @@ class RayWorker:
         return cast("WorkerInfo", await self._control("describe", dict(marks)))
 
     async def run(self, submission: Submission) -> Outcome:
-        answer = await _answer(self._actor.run.remote(pack(submission.to_plain())))
-        return Outcome.from_plain(decode(answer))
+        return cast("Outcome", await _answer(self._actor.run.remote(submission)))
 
     async def ping(self) -> Pulse:
-        boot, jobs = await self._control("ping")
-        progress = {
-            job: JobProgress(bytes_in=read, bytes_out=written, age_s=age_s)
-            for job, (read, written, age_s) in jobs.items()
-        }
-        return Pulse(boot=boot, jobs=progress)
+        return cast("Pulse", await self._control("ping"))
 
     async def abort(self, job_id: str) -> None:
         await self._control("abort", job_id)

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import attrs
 from cachetools import FIFOCache
@@ -20,7 +20,6 @@ from forebay_compaction_ray.messages import JobProgress, Outcome, Pulse, Submiss
 from forebay_compaction_ray.worker.guard import JobStorage, Traffic
 from forebay_state_api.compaction.local_service import fault_of
 from forebay_state_api.compaction.performing import perform
-from forebay_state_api.contract.compaction_job import CompactionJob, CompactionResult
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
 from forebay_state_api.contract.compactor import Compactor
 from forebay_state_api.contract.object_storage import ObjectStorage
@@ -61,31 +60,8 @@ class _ActiveJob:
 
     def progress(self) -> JobProgress:
         """Return the job's progress."""
-        return JobProgress(
-            bytes_in=self.traffic.bytes_in,
-            bytes_out=self.traffic.bytes_out,
-            age_s=time.monotonic() - self.step_s,
-        )
-
-
-class _Counting:
-    """A compactor that records the entry counts of its only job's result."""
-
-    def __init__(self, compactor: Compactor) -> None:
-        self.format: Final = compactor.format
-        self.entries_in = self.entries_dropped = 0
-        self.dropped: Mapping[str, int] = {}
-        self._compactor: Final = compactor
-
-    def compact(
-        self, job: CompactionJob, storage: ObjectStorage, cancelled: Callable[[], bool]
-    ) -> CompactionResult | None:
-        """See `Compactor.compact`."""
-        result = self._compactor.compact(job, storage, cancelled)
-        if result is not None:
-            self.entries_in, self.entries_dropped = result.entries_in, result.entries_dropped
-            self.dropped = {str(why): int(count) for why, count in result.dropped.items()}
-        return result
+        age_s = time.monotonic() - self.step_s
+        return JobProgress(bytes_in=self.traffic.bytes_in, age_s=age_s)
 
 
 class WorkerBody:
@@ -191,13 +167,14 @@ class WorkerBody:
             storage = JobStorage(self._storage(run.submission.storage), prefix, run.traffic)
         except Exception as fault:  # noqa: BLE001 - before the job begins, it is the worker's fault
             return _failed(fault, CompactionFault.TRANSIENT)
-        counting = _Counting(compactor)
-        done = perform(job, cast("Compactor", counting), storage, run.cancelled)
+        result = perform(job, compactor, storage, run.cancelled)
+        if result is None:
+            return Outcome(phase=CompactionPhase.ABORTED)
         return Outcome(
-            phase=CompactionPhase.DONE if done else CompactionPhase.ABORTED,
-            entries_in=counting.entries_in,
-            entries_dropped=counting.entries_dropped,
-            dropped=counting.dropped,
+            phase=CompactionPhase.DONE,
+            entries_in=result.entries_in,
+            entries_dropped=result.entries_dropped,
+            dropped={str(why): int(count) for why, count in result.dropped.items()},
         )
 
     def _problem(self, name: str, mark: str) -> str:

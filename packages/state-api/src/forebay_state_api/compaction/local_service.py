@@ -143,7 +143,7 @@ class LocalCompactionService(CompactionService):
                 return
             self._set(run, CompactionPhase.RUNNING)
         try:
-            done = perform(run.job, run.compactor, self._storage, run.cancelled.is_set)
+            result = perform(run.job, run.compactor, self._storage, run.cancelled.is_set)
         except Exception as fault:  # noqa: BLE001 - any error of a compactor is the job's outcome
             if isinstance(fault, RuntimeError) and _process_ends():
                 self._set(run, CompactionPhase.ABORTED)
@@ -151,7 +151,7 @@ class LocalCompactionService(CompactionService):
             _log.exception("compaction %s of %s failed", run.job.id, run.job.operator)
             self._set(run, CompactionPhase.FAILED, fault_of(fault), str(fault) or repr(fault))
         else:
-            self._set(run, CompactionPhase.DONE if done else CompactionPhase.ABORTED)
+            self._set(run, CompactionPhase.DONE if result else CompactionPhase.ABORTED)
 
     def _set(
         self,

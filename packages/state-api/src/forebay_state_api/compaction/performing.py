@@ -29,7 +29,7 @@ from forebay_state_api.versions.folder import OperatorStorage
 from forebay_state_api.versions.layout import compaction_run_prefix
 
 if TYPE_CHECKING:
-    from forebay_state_api.contract.compaction_job import CompactionJob
+    from forebay_state_api.contract.compaction_job import CompactionJob, CompactionResult
     from forebay_state_api.contract.compactor import Compactor
     from forebay_state_api.contract.object_storage import ObjectStorage
 
@@ -71,26 +71,26 @@ def perform(
     cancelled: Callable[[], bool],
     *,
     clock: Callable[[], float] = time.monotonic,
-) -> bool:
+) -> CompactionResult | None:
     """Run a job in the calling thread; every service uses this function.
 
-    ``storage`` is the state directory. Returns whether the job completed; if so, a result object of
-    this job, by this run or another one, is durable, and was written after all outputs. The
-    compactor gets the job with a fresh prefix below the job's own. While it runs, heartbeat objects
-    appear there, every ``job.heartbeat_s`` seconds of ``clock``. Raises `ValueError` for names that
-    leave their place, `StorageError` if the prefix belongs to another job (then the job's owner
-    submits it again, with another prefix), and what the compactor raises.
+    ``storage`` is the state directory. Returns the result of this run; then a result object of the
+    job, by this run or another one, is durable, and was written after all outputs. Returns ``None``
+    if the run was cancelled. The compactor gets the job with a fresh prefix below the job's own.
+    While it runs, heartbeat objects appear there, every ``job.heartbeat_s`` seconds of ``clock``.
+    Raises `ValueError` for names that leave their place, `StorageError` if the prefix belongs to
+    another job (then the job's owner submits it again, with another prefix), and what the compactor
+    raises.
     """
     check_names(job)
     here = OperatorStorage(storage, job.operator)
     _claim(job, here)
     run = attrs.evolve(job, output_prefix=compaction_run_prefix(job.output_prefix))
     result = compactor.compact(run, here, _Heartbeat(run, here, cancelled, clock))
-    if result is None:
-        return False
-    stored = attrs.evolve(result, job_digest=job.digest)
-    here.put_if_absent(job.result_name, seal(stored.to_plain()))
-    return True
+    if result is not None:
+        result = attrs.evolve(result, job_digest=job.digest)
+        here.put_if_absent(job.result_name, seal(result.to_plain()))
+    return result
 
 
 def _claim(job: CompactionJob, storage: ObjectStorage) -> None:
