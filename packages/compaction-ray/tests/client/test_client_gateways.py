@@ -29,7 +29,7 @@ from forebay_compaction_ray import storage_mark
 from forebay_compaction_ray.client.endpoints import Endpoints
 from forebay_compaction_ray.client.job import TrackedJob
 from forebay_compaction_ray.gateway.security import ServerSecurity
-from forebay_compaction_ray.protocol import SERVICE, decode, pack
+from forebay_compaction_ray.protocol import REFUSAL_KEY, SERVICE, decode, pack
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
 from forebay_state_api.contract.files import StateFile
 
@@ -344,6 +344,20 @@ def test_something_else_listens_there(client_of, own, garbage):
     with scripted(Hello=lambda request, context: garbage) as address:
         assert ended(client_of(address), job()).phase is CompactionPhase.DONE
     assert own.runs == 1
+
+
+def test_a_refusal_that_makes_no_sense_keeps_no_job_from_another_gateway(
+    client_of, gateway, remote, own
+):
+    def hello(request, context):
+        context.set_trailing_metadata(((REFUSAL_KEY, b"\xc1"),))
+        context.abort(grpc.StatusCode.UNAVAILABLE, "no")
+
+    with scripted(Hello=hello) as address:
+        client = client_of(address, gateway.address, request_retries=0)
+        for number in (1, 2):
+            assert ended(client, job(number)).phase is CompactionPhase.DONE
+    assert (remote.runs, own.runs) == (2, 0)
 
 
 def test_no_service_of_ours(client_of, own):

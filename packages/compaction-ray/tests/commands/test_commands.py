@@ -70,7 +70,7 @@ def test_status_fits_a_narrow_terminal():
     lines = console.export_text().splitlines()
     assert [line.split()[0] for line in lines[1:]] == ["read", "worker", "w10"]
     assert lines[0].endswith("64 waiting, 16 running")
-    assert lines[1].rstrip().endswith("1023 GiB/s")
+    assert lines[1].rstrip().endswith("1.1 TB/s")
 
 
 def test_scale(there, gateway):

@@ -226,8 +226,12 @@ class Gateway:
         """Return the error of a failed call: a gateway's refusal, or no answer from a gateway."""
         for key, value in error.trailing_metadata() or ():
             if key == REFUSAL_KEY:
+                try:
+                    refused = RefusedError.from_plain(decode(value))
+                except MalformedMessageError as malformed:
+                    return self._silent(channel, f"gave no answer: {malformed}")
                 self._note(Call.ANSWERED)
-                return RefusedError.from_plain(decode(value))
+                return refused
         code, details = error.code(), error.details()
         if code in _UNKNOWN:
             self._note(Call.ANSWERED)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import click
+from rich import filesize
 from rich.console import Group
 from rich.live import Live
 from rich.table import Table
@@ -138,7 +139,7 @@ def _table(now: Mapping[str, Any]) -> Table:
             str(worker["pid"] or "-"),
             str(len(worker["jobs"])),
             str(worker["done"]),
-            _bytes(worker["remaining"]),
+            filesize.decimal(worker["remaining"]),
         )
     return table
 
@@ -149,26 +150,21 @@ def _summary(
     """Yield lines that fit a narrow terminal."""
     numbers = now["metrics"]
     yield f"{address} {now['state']}   {now['queue']} waiting, {now['running']} running"
-    read, written = (_bytes(numbers.get(name, 0)) for name in ("bytes_in_total", "bytes_out_total"))
+    read, written = (
+        filesize.decimal(int(numbers.get(name, 0)))
+        for name in ("bytes_in_total", "bytes_out_total")
+    )
     rates = ""
     if seconds:
         rate = (_finished(now) - _finished(before)) / seconds
         since = numbers.get("bytes_in_total", 0) - before["metrics"].get("bytes_in_total", 0)
-        rates = f"   {rate:g} jobs/s, {_bytes(since / seconds)}/s"
+        rates = f"   {rate:g} jobs/s, {filesize.decimal(int(since / seconds))}/s"
     yield f"read {read}   written {written}{rates}"
 
 
 def _finished(described: Mapping[str, Any]) -> float:
     numbers: Mapping[str, float] = described["metrics"]
     return sum(v for name, v in numbers.items() if name.startswith("jobs_finished_total"))
-
-
-def _bytes(size: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:  # noqa: PLR2004 - a unit
-            return f"{size:.0f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
 
 
 def examine(asked: Gateway) -> Iterator[tuple[str, str]]:
@@ -180,9 +176,9 @@ def examine(asked: Gateway) -> Iterator[tuple[str, str]]:
     serving = described["state"] == "serving"
     workers = _staying(described)
     up = [worker for worker in workers if worker["state"] == "ready"]
-    yield ("the gateway takes jobs", _unless(serving, "it is draining"))
+    yield ("the gateway takes jobs", "" if serving else "it is draining")
     all_up = bool(workers) and len(up) == len(workers)
-    yield ("workers are up", _unless(all_up, f"{len(up)} of {len(workers)} are"))
+    yield ("workers are up", "" if all_up else f"{len(up)} of {len(workers)} are")
     for worker in workers:
         yield (f"worker {worker['id']} is up, with the release of this side", _wrong(worker))
     for name, storage in described["storages"].items():
@@ -206,7 +202,7 @@ def _wrong(worker: Mapping[str, Any]) -> str:
         return f"it has not answered yet. {worker['error']}".strip()
     if other != own:
         return f"it has {other}, this side {own}"
-    return _unless(worker["state"] == "ready", f"it is {worker['state']}. {worker['error']}")
+    return "" if worker["state"] == "ready" else f"it is {worker['state']}. {worker['error']}"
 
 
 def _described(asked: Gateway) -> dict[str, Any]:
@@ -253,10 +249,6 @@ def _promises(asked: Gateway, storage: str, worker: str) -> dict[str, str]:
     except RefusedError as refused:
         return {"it can be examined": str(refused)}
     return found
-
-
-def _unless(well: bool, problem: str) -> str:  # noqa: FBT001 - a plain value
-    return "" if well else problem
 
 
 def report(asked: Gateway, *, as_json: bool) -> bool:
