@@ -357,6 +357,24 @@ def test_the_end_of_a_bounded_input_fires_all_event_time_timers():
         assert {one[3] for one in h.process([])} == {TimeDomain.PROCESSING_TIME}
 
 
+class Repeating(KeyedProcessFunction):
+    """Registers a timer for each row, which registers itself once more."""
+
+    def process_element(self, row, ctx):
+        ctx.timers.register_event_time(row.at)
+
+    def on_timer(self, at, ctx):
+        ctx.timers.register_event_time(at)
+        yield ctx.current_key, at
+
+
+def test_what_a_timer_registers_for_its_own_time_at_the_end_waits_for_a_later_batch():
+    noon = datetime(2024, 1, 1, 12, tzinfo=UTC)
+    with FunctionHarness(Repeating(), "user", event_time="at") as h:
+        assert h.process([Visit("a", noon)], end=True) == [("a", noon)]
+        assert h.process([]) == [("a", noon)]
+
+
 def failing(row, ctx):
     raise RuntimeError("no")
 

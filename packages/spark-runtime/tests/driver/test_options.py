@@ -14,6 +14,7 @@ from forebay_spark_runtime.driver.options import (
     agreeing,
     checked_batch,
     checked_directory,
+    checked_end,
     checked_order,
     operator_options,
     ordered_alike,
@@ -71,6 +72,34 @@ def test_state_in_memory_is_refused_in_any_case(url):
 def test_names_that_no_path_can_hold_are_refused_on_the_driver(name):
     with pytest.raises(ConfigurationError, match="query="):
         checked_batch(SimpleNamespace(isStreaming=True), name, None, "u")
+
+
+@pytest.mark.parametrize(
+    ("batch", "is_streaming", "words"),
+    [
+        (MicroBatch(), True, "a stream has no end"),
+        (MicroBatch(query="q", batch_id=3, run_id="r"), False, "in foreachBatch"),
+    ],
+    ids=["stream", "foreachBatch"],
+)
+def test_the_end_of_a_micro_batch_of_a_stream_is_not_its_end(batch, is_streaming, words):
+    stream = attrs.evolve(options(), batch=batch, state_dir="/state")
+    df = SimpleNamespace(isStreaming=is_streaming)
+    with pytest.raises(ConfigurationError, match=words):
+        checked_end(True, df, stream)
+    assert not checked_end(None, df, stream)
+    assert not checked_end(False, df, stream)
+
+
+@pytest.mark.parametrize(("directory", "fires"), [(None, True), ("/state", False)])
+def test_a_bounded_dataframe_ends_with_its_state(directory, fires):
+    bounded = attrs.evolve(options(), state_dir=directory)
+    df = SimpleNamespace(isStreaming=False)
+    assert checked_end(None, df, bounded) is fires
+    assert checked_end(True, df, bounded)
+    assert not checked_end(False, df, bounded)
+    with pytest.raises(ConfigurationError, match="fire_at_end is True or False, not 'yes'"):
+        checked_end("yes", df, bounded)
 
 
 class Bounded:

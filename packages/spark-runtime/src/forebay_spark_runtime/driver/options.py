@@ -295,7 +295,8 @@ def ordered_alike(first: Any, second: Any, orders: Sequence[tuple[str, ...]], ui
 def checked_end(fire_at_end: object, df: Any, options: KeyedOptions) -> bool:
     """Return whether the end of the input fires all event-time timers; ``None`` is the default.
 
-    Raises `ConfigurationError` for anything else than a bool, and for a stream, which has no end.
+    Raises `ConfigurationError` for anything else than a bool, and for a stream and its
+    micro-batches in ``foreachBatch``, which are not its end.
     """
     if fire_at_end is None:
         return not df.isStreaming and options.state_dir is None
@@ -307,6 +308,11 @@ def checked_end(fire_at_end: object, df: Any, options: KeyedOptions) -> bool:
         raise ConfigurationError(
             f"operator {options.uid!r}: fire_at_end= is for bounded DataFrames; a stream has no "
             "end, also with trigger(availableNow=True): its next run goes on"
+        )
+    if fire_at_end and options.batch.run_id is not None:
+        raise ConfigurationError(
+            f"operator {options.uid!r}: fire_at_end= is for bounded DataFrames with state of their "
+            "own; in foreachBatch the state is the stream's, which goes on in its next micro-batch"
         )
     return fire_at_end
 

@@ -357,6 +357,7 @@ def keyed(
         timedelta or in seconds. Default: 0.
     :param fire_at_end: whether the end of a bounded DataFrame fires all event-time timers, after
         its last row. Default: only if the state is dropped at the end, as without ``query=``.
+        ``True`` is refused for a stream and in ``foreachBatch``.
     :param new_state: whether the operator is new, or comes back, in a query that is past its first
         micro-batch. Default: ``False``.
     :param restore_from: the operator whose state to begin with: a query's id or name, or a
