@@ -7,11 +7,18 @@ from typing import Any, Final
 
 import pytest
 
+from forebay_state_api.contract.backend import Capability, StateBackend
 from forebay_state_api.job.context import RuntimeContext
 from forebay_state_api.job.descriptors import ListStateDescriptor, ReducingStateDescriptor
 from forebay_state_api.job.functions import KeyedProcessFunction
 from forebay_state_api.job.timers import TimeDomain
-from forebay_state_api.testing.conformance.subject import SECOND, BackendSubject, Manner, NewJob
+from forebay_state_api.testing.conformance.subject import (
+    SECOND,
+    BackendSubject,
+    Manner,
+    NewJob,
+    skip_unless_claimed,
+)
 from forebay_state_api.testing.conformance.timers import (
     DOMAINS,
     EVENT,
@@ -22,6 +29,9 @@ from forebay_state_api.testing.conformance.timers import (
     seconds_of,
 )
 from forebay_state_api.testing.job import KeyedJob
+from forebay_state_api.testing.reference import ReferenceBackend
+from forebay_state_api.versions import RestoreFrom
+from forebay_state_api.versions.savepoints import create_savepoint
 
 WINDOWS: Final = (None, "w", 1, ("x", 2.5))
 
@@ -139,6 +149,46 @@ class NamespacedTimerTests(BackendSubject):
         job.restart()
         expected = [(key, window, 70, 70) for key in keys for window in ("v", "w")]
         assert sorted(do(job, function, 10)) == sorted(expected)
+
+    @pytest.mark.parametrize("parallelism", [1, 5])
+    @pytest.mark.parametrize("lists", [False, True], ids=["unlisted", "listed"])
+    @pytest.mark.parametrize("way", ["fork", "savepoint", "other backend"])
+    def test_state_that_begins_as_anothers_has_its_timers(
+        self,
+        new_job: NewJob,
+        backend_class: type[StateBackend],
+        way: str,
+        lists: bool,  # noqa: FBT001 - a parameter of the test
+        parallelism: int,
+    ) -> None:
+        if way == "other backend":
+            skip_unless_claimed(backend_class, Capability.EXPORT)
+        source, function, keys = new_job(parallelism=3, query="source"), Windowed(), "abcdef"
+        steps = step("register", "w", PROCESSING, 5, 7), step("register", None, PROCESSING, 5)
+        source.run(function, [(key, 0, [*steps, step("list", "w")][: 2 + lists]) for key in keys])
+        savepoint = "kept" if way == "savepoint" else None
+        if savepoint:
+            create_savepoint(source.storage, savepoint, uid=source.uid)
+        do(source, function, 0, step("delete", "w", PROCESSING, 5))
+        found_by = {one.name: one for one in (backend_class, ReferenceBackend)}
+        fork = new_job(
+            parallelism=parallelism,
+            query="fork",
+            restore=RestoreFrom("source", savepoint=savepoint),
+            clock=source.clock,
+            find_backend=found_by.__getitem__,
+        )
+        if way == "other backend":
+            fork.backend_class, fork.options = ReferenceBackend, {}
+        everyone = {(key, window, 5) for key in keys for window in (None, "w")}
+        left = everyone - {("a", "w", 5)}
+        assert do(fork, function, 0, step("list", "w")) == [[5, 7] if savepoint else [7]]
+        fired = {one[:3] for one in do(fork, function, 5)}
+        assert fired == (everyone if savepoint else left)
+        assert {one[:3] for one in do(source, function, 0)} == left
+        fork.restart(parallelism=2)
+        listed = fork.run(function, [(key, 0, [step("list", "w")]) for key in keys])
+        assert listed == [[7]] * len(keys)
 
     def test_what_on_timer_registers_is_in_its_timers_namespace(
         self, new_job: NewJob, some_manner: Manner
