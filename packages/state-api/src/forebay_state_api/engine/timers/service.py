@@ -60,7 +60,9 @@ LAST_US: Final = (datetime.max.replace(tzinfo=EPOCH.tzinfo) - EPOCH) // MICROSEC
 def us_of(at: datetime) -> int:
     """Return µs since the epoch; refuse a value that is not an instant."""
     try:
-        return (at - EPOCH) // MICROSECOND
+        since = at - EPOCH
+        # Faster than a division by `MICROSECOND`.
+        return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
     except TypeError:
         if not isinstance(at, datetime):
             raise TypeError(
