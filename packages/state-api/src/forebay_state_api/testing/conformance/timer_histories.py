@@ -1,6 +1,7 @@
 """Histories of timers and TTL against a plain model: batches, crashes, restarts, any parallelism.
 
 What a key sees, in its order, is what the model says, whatever style the function is written in.
+Where records fail alone, those that fail change nothing in the model.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay_state_api.contract.backend import StateBackend
+from forebay_state_api.engine.failed_record import FailedRecord
 from forebay_state_api.engine.states.ttl_cleanup import needed_by
 from forebay_state_api.job.context import RuntimeContext
 from forebay_state_api.job.descriptors import ValueStateDescriptor
@@ -28,6 +30,7 @@ from forebay_state_api.job.ttl import (
     StateTtlConfig,
 )
 from forebay_state_api.keys import key_group_of, key_group_range_of
+from forebay_state_api.testing.conformance.failing import UNLIMITED
 from forebay_state_api.testing.conformance.machine import ENGINES
 from forebay_state_api.testing.conformance.search import Search
 from forebay_state_api.testing.conformance.subject import (
@@ -37,7 +40,6 @@ from forebay_state_api.testing.conformance.subject import (
     memory_storage,
 )
 from forebay_state_api.testing.conformance.timers import DOMAINS, EVENT, PROCESSING, at, seconds_of
-from forebay_state_api.testing.job import KeyedJob
 
 KEYS: Final = ["a", "b", "c", "d", "e", "f"]
 TTL: Final = 5
@@ -46,12 +48,15 @@ NOTHING: Final = -(10**9)
 WINDOWS: Final = ("w", ("v", 1))
 
 Change = tuple[str, TimeDomain, int, Any]
-"""An action; kind, time and namespace of the timer. A merge moves all into that namespace."""
+"""An action; kind, time and namespace of the timer. A merge moves all into that namespace.
+
+``fail`` does nothing unless records fail alone.
+"""
 Timer = tuple[TimeDomain, int, str, Any]
 """Kind, time, key, namespace."""
 
 CHANGES: Final = st.tuples(
-    st.sampled_from(["register", "register", "register", "delete", "replace", "merge"]),
+    st.sampled_from([*["register"] * 4, "delete", "replace", "merge", "fail"]),
     st.sampled_from(DOMAINS),
     st.integers(0, 90),
     st.sampled_from([None, None, *WINDOWS]),
@@ -95,6 +100,8 @@ def follow_up(domain: TimeDomain, seconds: int, namespace: Any) -> Sequence[Chan
         found.append(("register", PROCESSING, seconds + 3))
     if seconds % 13 == 0:
         found.append(("register", EVENT, seconds + 2))
+    if seconds % 17 == 0:
+        found.append(("fail", domain, seconds))
     return [(*one, namespace) for one in found]
 
 
@@ -106,8 +113,9 @@ def others(namespace: Any) -> list[Any]:
 class EventCounts(KeyedProcessFunction[str, Any, Any]):
     """Counts a key's events, and its events within the TTL; emits both counts."""
 
-    def __init__(self, ttl: StateTtlConfig) -> None:
+    def __init__(self, ttl: StateTtlConfig, *, fails: bool) -> None:
         self.ttl = ttl
+        self.fails = fails
 
     def open(self, context: RuntimeContext) -> None:
         self.total = context.get_state(ValueStateDescriptor("total", int))
@@ -141,8 +149,15 @@ class EventCounts(KeyedProcessFunction[str, Any, Any]):
             ctx.set_current_namespace(namespace)
             if change == "merge":
                 ctx.timers.merge_namespaces(namespace, others(namespace))
+            elif change == "fail":
+                self.fail()
             else:
                 getattr(ctx.timers, f"{change}_{domain.value}")(at(when))
+
+    def fail(self) -> None:
+        """Fail the record or timer if it may."""
+        if self.fails:
+            raise ValueError("on request")
 
 
 class AwaitedEventCounts(EventCounts):
@@ -174,6 +189,8 @@ class AwaitedEventCounts(EventCounts):
                 await getattr(ctx.timers, f"async_replace_{domain.value}")(at(when))
                 listed = await getattr(ctx.timers, f"async_list_{domain.value}")()
                 assert listed == [at(when)]
+            elif change == "fail":
+                self.fail()
             else:
                 getattr(ctx.timers, f"{change}_{domain.value}")(at(when))
 
@@ -181,8 +198,11 @@ class AwaitedEventCounts(EventCounts):
 class TimerModel:
     """The expected behaviour; ``run`` is one micro-batch."""
 
-    def __init__(self, max_parallelism: int) -> None:
+    def __init__(self, max_parallelism: int, *, fails: bool) -> None:
         self.max_parallelism = max_parallelism
+        self.fails = fails
+        self.failed = 0
+        """The number of records and timers that have failed in the micro-batch."""
         self.timers: set[Timer] = set()
         self.totals: dict[Any, int] = defaultdict(int)
         """(Key, namespace) → the count; `recents` likewise."""
@@ -203,7 +223,7 @@ class TimerModel:
     def run(self, now: int, rows: Sequence[Any], parallelism: int) -> list[Any]:
         """The expected output rows."""
         self.watermark = max(self.watermark, min(self.seen_before, default=NOTHING) - LATENESS)
-        self.now, self.out, self.waiting = now, [], set()
+        self.now, self.out, self.waiting, self.failed = now, [], set(), 0
         self.before_rows = True
         self.fire()
         self.before_rows, self.deferred = False, set()
@@ -235,6 +255,9 @@ class TimerModel:
         self, where: Any, what: str, seconds: int, changes: Any, own: Any = (None, NOTHING)
     ) -> None:
         """Handle one record or timer of a key and namespace."""
+        if self.fails and any(change == "fail" for change, *_ in changes):
+            self.failed += 1
+            return
         self.totals[where] += 1
         time, recent = self.recents.get(where, (NOTHING, 0))
         recent = 1 if time + TTL <= self.now else recent + 1
@@ -243,6 +266,8 @@ class TimerModel:
         key = where[0]
         for change, domain, when, namespace in changes:
             timer = (domain, when, key, namespace)
+            if change == "fail":
+                continue
             if change == "delete":
                 self.delete(timer)
             elif change == "merge":
@@ -297,8 +322,8 @@ class TimerHistoryTests(BackendSubject):
     ) -> None:
         @search.limits(self.timer_examples)
         @search.seeded
-        @given(batches=BATCHES, cleanup=CLEANUPS)
-        def histories(batches: Any, cleanup: Any) -> None:
+        @given(batches=BATCHES, cleanup=CLEANUPS, fails=st.booleans())
+        def histories(batches: Any, cleanup: Any, fails: Any) -> None:
             forget()
             claimed = [one for one in cleanup if needed_by(one) in backend_class.capabilities]
             ttl = StateTtlConfig(TTL * SECOND, cleanup=claimed)
@@ -306,25 +331,25 @@ class TimerHistoryTests(BackendSubject):
                 storage=memory_storage(),
                 event_time=lambda row: at(row[1]),
                 lateness=timedelta(seconds=LATENESS),
+                error_rows=UNLIMITED if fails else None,
             )
-            model, now = TimerModel(job.max_parallelism), 0
+            model, now = TimerModel(job.max_parallelism, fails=fails), 0
             for seconds, rows, style, engine, parallelism, crashes in batches:
                 now += seconds
                 job.clock.advance(seconds * SECOND)
                 job.settings = engine
                 if parallelism is not None:
                     job.restart(parallelism=parallelism)
-                function = (EventCounts if style == "plain" else AwaitedEventCounts)(ttl)
+                kind = EventCounts if style == "plain" else AwaitedEventCounts
+                function = kind(ttl, fails=fails)
                 if crashes:
                     job.run(function, rows, crash=True)
-                found = _run(job, function, rows)
-                assert found == _by_key(model.run(now, rows, job.parallelism))
+                found = job.run(function, rows)
+                lived = [row for row in found if not isinstance(row, FailedRecord)]
+                assert _by_key(lived) == _by_key(model.run(now, rows, job.parallelism))
+                assert len(found) - len(lived) == model.failed
 
         histories()
-
-
-def _run(job: KeyedJob, function: Any, rows: Sequence[Any]) -> Mapping[str, list[Any]]:
-    return _by_key(job.run(function, rows))
 
 
 def _by_key(rows: Sequence[Any]) -> Mapping[str, list[Any]]:
