@@ -217,7 +217,9 @@ def test_inputs_that_are_not_what_was_written(storage, remote, damage, strategy,
         data[100] ^= 0x55
         here.put(name, bytes(data))
     given = prepared(files, options, 1 << 20)
-    asked = RemoteOptions(addresses=remote.addresses(), min_bytes=0, failure_strategy=strategy)
+    asked = RemoteOptions(
+        addresses=remote.gateways.endpoints.last_known(), min_bytes=0, failure_strategy=strategy
+    )
     with RemoteCompactionService(storage, asked, clock=Hurried()) as client:
         client.submit(given)
         status = client.poll(given.id, PATIENCE_S)
