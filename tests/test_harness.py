@@ -358,7 +358,7 @@ def test_the_end_of_a_bounded_input_fires_all_event_time_timers():
 
 
 class Repeating(KeyedProcessFunction):
-    """Registers a timer for each row, which registers itself once more."""
+    """Registers a timer for each row; a timer that fires registers itself again."""
 
     def process_element(self, row, ctx):
         ctx.timers.register_event_time(row.at)
