@@ -64,9 +64,9 @@ def submission(job: CompactionJob) -> Submission:
 
 def done(gateway: Gateway, job: CompactionJob) -> None:
     """Run one job as the client of a query does, until it is known to be done."""
-    view = gateway.submit(submission(job), 10.0, forget=True)
+    view = gateway.submit(submission(job))
     while not view.phase.ended:
-        view = gateway.poll(job.id, 10.0, forget=True)
+        view = gateway.poll(job.id, 10.0)
     if view.phase is not CompactionPhase.DONE:
         raise SystemExit(f"{view.phase}: {view.message}")
 
