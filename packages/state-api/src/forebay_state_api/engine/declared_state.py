@@ -45,7 +45,7 @@ class DeclaredState:
         self._sweep = sweep
         kind = KINDS[descriptor.kind]
         state = kind.state if descriptor.ttl is None else with_ttl(kind.state)
-        if host.log is not None:
+        if host.journal is not None:
             state = journaled(state)
         if sweep is not None and sweep.per_access:
             state = counting(state)

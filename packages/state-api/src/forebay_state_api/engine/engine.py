@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.backend import StateBackend, Table, TableSpec
     from forebay_state_api.contract.migration import Lineage
     from forebay_state_api.engine.failed_record import ErrorRows
-    from forebay_state_api.engine.journal import Log
+    from forebay_state_api.engine.journal import Journal
     from forebay_state_api.engine.operator_state.operator_state import OperatorState
     from forebay_state_api.engine.record_methods import RecordMethod
     from forebay_state_api.job.descriptors import StateDescriptor
@@ -123,7 +123,7 @@ class Engine:
         self.context = context
         self.now_us = now_us
         self.settings = settings or EngineSettings()
-        self.scheduler, log = self._make_scheduler(error_rows)
+        self.scheduler, journal = self._make_scheduler(error_rows)
         self._host = StateHost(
             context=context,
             scheduler=self.scheduler,
@@ -135,7 +135,7 @@ class Engine:
             now_us=now_us,
             waits=self.waits,
             fail=self.fail,
-            log=log,
+            journal=journal,
         )
         self.rows_out = self.scheduler.rows_out
         """Rows of ended records that `take_rows` has not taken yet."""
@@ -174,8 +174,8 @@ class Engine:
             function_name(function), self._times, self.counters
         )
 
-    def _make_scheduler(self, error_rows: ErrorRows | None) -> tuple[Scheduler, Log | None]:
-        """Return the scheduler, and what adds to its journal, if records fail alone."""
+    def _make_scheduler(self, error_rows: ErrorRows | None) -> tuple[Scheduler, Journal | None]:
+        """Return the scheduler, and its journal if records fail alone."""
         limits: dict[str, Any] = {
             "in_flight_limit": self.settings.in_flight_limit,
             "batch_size": self.settings.batch_size,
@@ -186,7 +186,7 @@ class Engine:
         scheduler = IsolatingScheduler(self.context, **limits, error_rows=error_rows)
         scheduler.method_of = lambda side: self._methods[side].name
         scheduler.forget_requests = self._forget_requests
-        return scheduler, scheduler.journal.append
+        return scheduler, scheduler.journal
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -198,7 +198,7 @@ class Engine:
         operator = self.operator_state
         watch(self.guard)
         if len(self._methods) > self._timer_side:
-            kind = EngineTimers if self._host.log is None else JournaledEngineTimers
+            kind = EngineTimers if self._host.journal is None else JournaledEngineTimers
             self.timers = self.context.timers = kind(
                 self._host,
                 self._times,
@@ -236,8 +236,7 @@ class Engine:
         self.counters.records += len(keys)
         self.scheduler.side = side
         with _UserCode(self, None):
-            entries = self.scheduler.records(zip(rows, keys, groups, strict=True))
-            self._methods[side].run(self, entries, side)
+            self._methods[side].run(self, zip(rows, keys, groups, strict=True), side)
             self.scheduler.advance()
         self.context._key = NO_KEY
         self._warn_of_dropped_reads()
@@ -280,7 +279,7 @@ class Engine:
         before, scheduler.side = scheduler.side, self._timer_side
         with _UserCode(self, None):
             method = self._methods[self._timer_side]
-            method.run(self, scheduler.records(timers.due(FIRED_AT_ONCE)), self._timer_side)
+            method.run(self, timers.due(FIRED_AT_ONCE), self._timer_side)
             self._bind_namespace(None)
             scheduler.advance()
         scheduler.side = before
@@ -428,8 +427,7 @@ class Engine:
     def _visit_pages(self, visited: DeclaredState, method: RecordMethod) -> None:
         scheduler, side = self.scheduler, self.scheduler.side
         for filled in visited.filled_pages(self._host):
-            entries = scheduler.records((key, key, group) for key, group in filled)
-            method.run(self, entries, side)
+            method.run(self, ((key, key, group) for key, group in filled), side)
             scheduler.drain()
             self.context._key = NO_KEY
             self._warn_of_dropped_reads()
@@ -564,7 +562,7 @@ class Engine:
         row, key, group, side = entry
         scheduler = self.scheduler
         before, scheduler.side = scheduler.side, side
-        self._methods[side].run(self, scheduler.records(iter(((row, key, group),))), side)
+        self._methods[side].run(self, iter(((row, key, group),)), side)
         scheduler.side = before
 
     def _warn_of_dropped_reads(self) -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec
     from forebay_state_api.contract.backend import StateBackend
     from forebay_state_api.contract.migration import Lineage
-    from forebay_state_api.engine.journal import Log
+    from forebay_state_api.engine.journal import Journal
     from forebay_state_api.engine.scheduler import Scheduler
     from forebay_state_api.job.context import RuntimeContext
     from forebay_state_api.settings import EngineSettings
@@ -37,8 +37,8 @@ class StateHost:
     fail: Callable[[Exception], None]
     """Fails the running record, or the micro-batch, even where the user's code catches the error.
     """
-    log: Log | None = None
-    """Adds an entry to the journal; ``None`` if records do not fail alone."""
+    journal: Journal | None = None
+    """The journal of changes; ``None`` if records do not fail alone."""
 
 
 class RecordHost(Protocol):

@@ -8,7 +8,7 @@ only row describes the failure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from forebay_state_api.engine.failed_record import (
@@ -18,7 +18,8 @@ from forebay_state_api.engine.failed_record import (
     fails_alone,
     too_many,
 )
-from forebay_state_api.engine.journal import Entry, undo
+from forebay_state_api.engine.isolating_loops import LOOPS
+from forebay_state_api.engine.journal import Journal, undo
 from forebay_state_api.engine.record import IsolatedRecord
 from forebay_state_api.engine.scheduler import FRESH, Scheduler, close_quietly
 from forebay_state_api.errors import OutputSchemaError, StateAccessError
@@ -26,6 +27,8 @@ from forebay_state_api.errors import OutputSchemaError, StateAccessError
 
 class IsolatingScheduler(Scheduler):
     """Puts back what a failed record changed, and lets the others go on."""
+
+    __slots__ = ("_error_rows", "_first", "forget_requests", "journal", "method_of")
 
     isolates = True
     record_class = IsolatedRecord
@@ -36,47 +39,43 @@ class IsolatingScheduler(Scheduler):
 
     def __init__(self, *arguments: Any, error_rows: ErrorRows, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self.journal: list[Entry] = []
-        """The changes of the running record since it was started or resumed."""
+        self.journal = Journal()
         self._error_rows = error_rows
         self._first: list[FailedRecord] = []
-        self.row = None
 
     # -- the ends of records ------------------------------------------------------------------
 
-    def records(self, entries: Iterator[Any]) -> Iterator[Any]:
-        rows_out, check, forget = self.rows_out, self._error_rows.check, self.journal.clear
-        for entry in entries:
-            forget()  # the record before has ended; a timer is consumed whatever becomes of it
-            self.row = entry[0]
-            yield entry
-            # The record has ended, unless it was set aside: then it took its rows and changes.
-            if check is not None and len(rows_out) > self.mark:
-                try:
-                    check(rows_out, self.mark)
-                except (OutputSchemaError, StateAccessError) as error:
-                    self.fail_record(error)
-        forget()
+    def loop_of(self, loop: Callable[..., None]) -> Callable[..., None]:
+        return LOOPS[loop]
 
-    def must_wait(self, row: Any, key: Any, group: int, side: int) -> bool:
-        if super().must_wait(row, key, group, side):
-            self.mark = len(self.rows_out)
-            return True
-        self.row = row  # other records may have run meanwhile
-        return False
+    @property
+    def checks_rows(self) -> bool:
+        """Whether the rows of a record are to be checked before it ends."""
+        return self._error_rows.check is not None
+
+    def check_rows(self) -> None:
+        """Check the rows of a record that was not set aside; it fails if one does not fit."""
+        check = self._error_rows.check
+        assert check is not None
+        try:
+            check(self.rows_out, self.mark)
+        except (OutputSchemaError, StateAccessError) as error:
+            self.fail_record(error)
+
+    def _resume(self, record: Any) -> None:
+        self.journal.last = None
+        super()._resume(record)
 
     def _hold_back(self, record: Any) -> None:
         super()._hold_back(record)
         self._keep_changes(record)
 
     def _keep_changes(self, record: Any) -> None:
-        if self.journal:
-            if record.log is None:
-                record.log = []
-            record.log += self.journal
-            self.journal.clear()
+        last, self.journal.last = self.journal.last, None
+        if last is not None:
+            record.log = last if record.log is None else (record.log, undo, last)
 
-    def _end(self, record: Any) -> None:
+    def _finish(self, record: Any) -> None:
         if not record.failed:
             error, check = record.error, self._error_rows.check
             if error is None and check is not None:
@@ -87,12 +86,7 @@ class IsolatingScheduler(Scheduler):
                     error = misfit
             if error is not None:
                 self._drop(record, error)
-        if self.journal:
-            self.journal.clear()
-        if record.rows:
-            self.rows_out[self.mark : self.mark] = record.rows
-            record.rows = None
-        self.mark = len(self.rows_out)
+        super()._finish(record)
 
     # -- failures -----------------------------------------------------------------------------
 
@@ -111,7 +105,7 @@ class IsolatingScheduler(Scheduler):
             self._finish(record)
             return
         row = self._failed_row(error, self.row, self.context._key, self.side)
-        undo(self.journal)
+        self.journal.undo()
         del self.rows_out[self.mark :]
         self.rows_out.append(row)
         self.mark = len(self.rows_out)
@@ -122,6 +116,7 @@ class IsolatingScheduler(Scheduler):
 
     def _take_answer(self, record: Any, request: Any, answer: Any) -> None:
         self.mark = len(self.rows_out)
+        self.journal.last = None
         try:
             super()._take_answer(record, request, answer)
             self._keep_changes(record)
@@ -150,9 +145,8 @@ class IsolatingScheduler(Scheduler):
         record.turns.clear()
         self.forget_requests(record.key)
         # Not before: a coroutine that is closed may run its `finally`.
-        undo(self.journal)
-        if record.log is not None:
-            undo(record.log)
+        self.journal.undo()
+        undo(record.log)
         del self.rows_out[self.mark :]
         record.rows = [row]
         record.open = 0

@@ -1,30 +1,46 @@
-"""A journal of the changes of running records, to put back those of a record that fails alone.
+"""A journal of the changes of a record, to put them back if it fails alone.
 
-An entry is a function that puts one change back, and its arguments. Whatever changes a record's
-state appends an entry *before* the change; the entries of a failed record run in reverse. Only one
-record of a key runs at a time, so an entry describes cells that no other record has changed since.
-There is a journal only where records fail alone (``on_error="column"``).
+An entry is a tuple: the entry before it, a function that puts one change back, and its arguments.
+Whatever changes a record's state adds an entry *before* the change; undoing follows the entries
+from the last to the first. Only one record of a key runs at a time, so an entry describes cells
+that no other record has changed since. There is a journal only where records fail alone
+(``on_error="column"``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 MISSING: Final[Any] = object()
 """Stands for the value of a key that a dictionary does not have."""
 
 Entry: TypeAlias = tuple[Any, ...]
-"""A function and its arguments."""
-
-Log: TypeAlias = Callable[[Entry], None]
-"""Appends an entry to the journal."""
+"""(entry before or ``None``, function, its arguments)."""
 
 
-def undo(entries: list[Entry]) -> None:
-    """Put back the changes that ``entries`` describe, the last one first, and empty the list."""
-    while entries:
-        put_back, *arguments = entries.pop()
+class Journal:
+    """The changes of the running record since it was started or resumed."""
+
+    __slots__ = ("last",)
+
+    def __init__(self) -> None:
+        self.last: Entry | None = None
+        """The last entry; whoever starts or resumes a record sets it to ``None`` first."""
+
+    def note(self, *change: Any) -> None:
+        """Add an entry: a function that puts a change back, and its arguments."""
+        self.last = (self.last, *change)
+
+    def undo(self) -> None:
+        """Put back all changes."""
+        last, self.last = self.last, None
+        undo(last)
+
+
+def undo(last: Entry | None) -> None:
+    """Put back the changes of ``last`` and of the entries before it."""
+    while last is not None:
+        last, put_back, *arguments = last
         put_back(*arguments)
 
 

@@ -56,7 +56,7 @@ class Record:
     failed = False
     """Whether it has failed alone: nothing of it runs any more."""
     driven: set[Any] | None = None
-    """The coroutines of its callbacks, where records fail alone."""
+    """The coroutines of its callbacks that have not ended, where records fail alone."""
 
     def __init__(self, scheduler: Waiter, key: Any, group: int, side: int) -> None:
         self.scheduler = scheduler
@@ -138,13 +138,14 @@ class Record:
 class IsolatedRecord(Record):
     """A record that fails alone."""
 
-    __slots__ = ("__dict__", "row")
+    __slots__ = ("driven", "error", "failed", "log", "row")
 
-    row: Any
-    """Its input row or its timer's time."""
-    # Defaults of the class, because most records need none of these.
-    driven: set[Any] = frozenset()  # type: ignore[assignment] # replaced by the first coroutine
-    log: list[Any] | None = None
-    """The entries of the journal about its changes."""
-    error: Exception | None = None
-    """An error with which it fails at its end, even if its code caught it."""
+    def begin(self, row: Any) -> None:
+        """Set what only such a record has; ``row`` is its input row or its timer's time."""
+        self.row = row
+        self.log: Any = None
+        """The last entry of the journal about its changes."""
+        self.driven = None
+        self.error: Exception | None = None
+        """An error with which it fails at its end, even if its code caught it."""
+        self.failed = False

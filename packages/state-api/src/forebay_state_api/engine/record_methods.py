@@ -54,7 +54,7 @@ class RecordMethod:
 
     def run(self, host: RecordHost, entries: Entries, side: int) -> None:
         """Run the records of input ``side``, in order."""
-        self.runner(host, self.fn, entries, side)
+        host.scheduler.loop_of(self.runner)(host, self.fn, entries, side)
 
 
 class Adapter:
@@ -220,16 +220,11 @@ def run_plain(host: RecordHost, fn: RecordFunction, entries: Entries, side: int)
         context._group = group
         scheduler.tail = FRESH
         scheduler.mark = len(rows_out)
-        try:
-            rows = fn(row, context)
-            if rows is not None:
-                if rows.__class__ is list or rows.__class__ is types.GeneratorType:
-                    extend(rows)
-                else:
-                    give_out(host, rows)
-        except Exception as error:  # noqa: BLE001 - this runs any user code
-            scheduler.fail_record(error)
-            continue
+        rows = fn(row, context)
+        if rows.__class__ is list or rows.__class__ is types.GeneratorType:
+            extend(rows)
+        elif rows is not None:
+            give_out(host, rows)
         if busy and scheduler.current is not None:
             scheduler.leave()
 
@@ -248,15 +243,11 @@ def run_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -
         context._group = group
         scheduler.tail = FRESH
         scheduler.mark = len(rows_out)
-        try:
-            result = fn(row, context)
-            if result.__class__ is tuple:
-                append(result)
-            else:
-                _give_out_one(host, result)
-        except Exception as error:  # noqa: BLE001 - this runs any user code
-            scheduler.fail_record(error)
-            continue
+        result = fn(row, context)
+        if result.__class__ is tuple:
+            append(result)
+        else:
+            give_out_one(host, result)
         if busy and scheduler.current is not None:
             scheduler.leave()
 
@@ -266,15 +257,15 @@ def run_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -
 
 def run_coroutines(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
     """Run coroutines that return rows."""
-    _run_async(lambda: _drive_coroutines(host, fn, entries, side), host)
+    run_drivers(lambda: _drive_coroutines(host, fn, entries, side), host)
 
 
 def run_async_generators(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
     """Run asynchronous generators of rows."""
-    _run_async(lambda: _drive_generators(host, fn, entries, side), host)
+    run_drivers(lambda: _drive_generators(host, fn, entries, side), host)
 
 
-def _run_async(drive_records: Callable[[], Coroutine[Any, None, None]], host: RecordHost) -> None:
+def run_drivers(drive_records: Callable[[], Coroutine[Any, None, None]], host: RecordHost) -> None:
     """Run all records.
 
     One driver coroutine awaits record after record. When a record has to wait, the driver is set
@@ -294,6 +285,11 @@ def _run_async(drive_records: Callable[[], Coroutine[Any, None, None]], host: Re
 
 def run_async_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
     """Run coroutines from one row to one row, and asynchronous generators of exactly one row."""
+    run_coroutines(host, one_row_in_list(fn), entries, side)
+
+
+def one_row_in_list(fn: RecordFunction) -> RecordFunction:
+    """Return a coroutine that returns the only row of ``fn`` in a list."""
     if form_of(fn) is _COROUTINE:
 
         async def one(row: Any, context: RuntimeContext) -> list[Any]:
@@ -303,7 +299,7 @@ def run_async_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: 
         async def one(row: Any, context: RuntimeContext) -> list[Any]:
             return [_only_row([out async for out in fn(row, context)])]
 
-    run_coroutines(host, one, entries, side)
+    return one
 
 
 async def _drive_coroutines(
@@ -321,17 +317,11 @@ async def _drive_coroutines(
         context._group = group
         scheduler.tail = FRESH
         scheduler.mark = len(rows_out)
-        try:
-            rows = await fn(row, context)
-            if rows.__class__ is list:
-                extend(rows)
-            elif rows is not None:
-                give_out(host, rows)
-        except Exception as error:
-            if scheduler.current is not None and scheduler.current.driver is not None:
-                raise  # it was suspended: this driver is a step of it
-            scheduler.fail_record(error)
-            continue
+        rows = await fn(row, context)
+        if rows.__class__ is list:
+            extend(rows)
+        elif rows is not None:
+            give_out(host, rows)
         if busy and scheduler.current is not None:
             if scheduler.current.driver is not None:
                 return
@@ -353,14 +343,8 @@ async def _drive_generators(
         context._group = group
         scheduler.tail = FRESH
         scheduler.mark = len(rows_out)
-        try:
-            async for out in fn(row, context):
-                append(out)
-        except Exception as error:
-            if scheduler.current is not None and scheduler.current.driver is not None:
-                raise  # it was suspended: this driver is a step of it
-            scheduler.fail_record(error)
-            continue
+        async for out in fn(row, context):
+            append(out)
         if busy and scheduler.current is not None:
             if scheduler.current.driver is not None:
                 return
@@ -414,7 +398,7 @@ def give_out(host: RecordHost, rows: Any) -> None:
         host.rows_out.extend(rows)
 
 
-def _give_out_one(host: RecordHost, result: Any) -> None:
+def give_out_one(host: RecordHost, result: Any) -> None:
     """Emit a map function's result: one row, or a coroutine or generator of it."""
     append = host.rows_out.append
     if isinstance(result, StateFuture):

@@ -14,7 +14,7 @@ import queue
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from typing import Any, ClassVar, Final, Protocol
@@ -103,11 +103,41 @@ class Scheduler:
     engine last.
     """
 
+    # Slots, because every record reads and writes some of them.
+    __slots__ = (
+        "_admitted",
+        "_batch_size",
+        "_drain_timeout_s",
+        "_executor",
+        "_inbox",
+        "_limit",
+        "_outstanding",
+        "_queued",
+        "_queued_count",
+        "_restarting",
+        "bind_namespace",
+        "blocked",
+        "busy",
+        "context",
+        "counters",
+        "current",
+        "describe",
+        "done",
+        "dropped_reads",
+        "fails_batch",
+        "mark",
+        "ready",
+        "row",
+        "rows_out",
+        "side",
+        "start",
+        "tail",
+        "task_thread",
+    )
+
     isolates: ClassVar[bool] = False
     """Whether records fail alone; see `IsolatingScheduler`."""
     record_class: ClassVar[type[Record]] = Record
-    row: Any
-    """The row of the record that a loop runs, where records fail alone."""
 
     def __init__(
         self,
@@ -132,6 +162,8 @@ class Scheduler:
         """Rows of records that have ended, followed by the running record's."""
         self.mark = 0
         """The position in `rows_out` where the rows of the running record begin."""
+        self.row: Any = None
+        """The row of the record that a loop runs, where records fail alone."""
         self.dropped_reads = 0
         """Reads that nobody awaited or chained."""
         self.side = 0
@@ -172,7 +204,7 @@ class Scheduler:
                 )
             record = self.current = self.record_class(self, key, self.context._group, self.side)
             if self.isolates:
-                record.row = self.row  # type: ignore[attr-defined] # it is an `IsolatedRecord`
+                record.begin(self.row)  # type: ignore[attr-defined] # it is an `IsolatedRecord`
             self.busy[key] = record
             in_flight = len(self.busy) + self.blocked
             self.counters.largest_in_flight = max(self.counters.largest_in_flight, in_flight)
@@ -212,6 +244,10 @@ class Scheduler:
         else:
             self._finish(record)
 
+    def _resume(self, record: Record) -> None:
+        self.mark = len(self.rows_out)
+        self._go_on(record)
+
     def _hold_back(self, record: Record) -> None:
         """Keep what an unfinished record emitted with it."""
         rows_out, mark = self.rows_out, self.mark
@@ -224,8 +260,6 @@ class Scheduler:
 
     def _finish(self, record: Record) -> None:
         """Emit the record's rows, free the key and start the records that waited for it."""
-        if self.isolates:
-            self._end(record)
         if record.rows:
             self.rows_out[self.mark : self.mark] = record.rows
         del self.busy[record.key]
@@ -274,16 +308,13 @@ class Scheduler:
 
     # -- failures -----------------------------------------------------------------------------
 
-    def records(self, entries: Iterator[Any]) -> Iterator[Any]:
-        """Return the entries of records, for a loop that runs them."""
-        return entries
+    def loop_of(self, loop: Callable[..., None]) -> Callable[..., None]:
+        """Return the loop that runs records in this scheduler's place of ``loop``."""
+        return loop
 
     def fail_record(self, error: Exception) -> None:
         """Handle an error of the record that a loop runs: it fails the micro-batch."""
         raise error
-
-    def _end(self, record: Record) -> None:
-        """Look at a record that has ended, where records fail alone."""
 
     def _fail_step(self, record: Record, error: Exception) -> None:  # noqa: ARG002 - see `IsolatingScheduler`
         """Handle an error of a step: it fails the micro-batch."""
@@ -600,8 +631,7 @@ class Scheduler:
             while self.ready:
                 record = self.ready.popleft()
                 if record.stack or record.turns:
-                    self.mark = len(self.rows_out)
-                    self._go_on(record)
+                    self._resume(record)
                 moved = True
             try:
                 arrival = self._inbox.get_nowait()

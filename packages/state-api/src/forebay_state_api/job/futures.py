@@ -14,7 +14,17 @@ import threading
 from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from functools import partial
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Protocol, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Final,
+    Generic,
+    NoReturn,
+    Protocol,
+    TypeVar,
+    overload,
+)
 
 from forebay_state_api.errors import StateAccessError, not_awaited
 from forebay_state_api.job.current_key import NO_KEY
@@ -42,7 +52,7 @@ class WaitingRecord(Protocol):
     open: int
     """Steps and requests to come, plus one while the record method runs."""
     driven: set[Any] | None
-    """The coroutines of callbacks that have not ended; ``None`` if nobody needs to close them."""
+    """The coroutines of callbacks that have not ended, where records fail alone."""
 
     @property
     def scheduler(self) -> Waiter:
@@ -74,6 +84,8 @@ class Waiter(Protocol):
 
     dropped_reads: int
     """Reads that nobody awaited or chained."""
+    isolates: ClassVar[bool]
+    """Whether records fail alone."""
 
     @property
     def context(self) -> _Current:
@@ -759,10 +771,9 @@ def drive(coroutine: Coroutine[Any, Any, U], result: StateFuture[U]) -> None:
             return
         check_awaited(awaited, coroutine)._attach(step)
 
-    driven = result._record.driven if isinstance(result, Promise) else None
-    if driven is not None:
-        if not driven:
-            driven = result._record.driven = set()
+    driven: set[Any] | None = None
+    if isinstance(result, Promise) and result._record.scheduler.isolates:
+        driven = result._record.driven = result._record.driven or set()
         driven.add(coroutine)
     step()
 

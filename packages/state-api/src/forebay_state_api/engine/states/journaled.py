@@ -8,11 +8,12 @@ through the methods of an existing kind needs nothing here.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay_state_api.contract.changes import ListChange, MapChange, Space
 from forebay_state_api.contract.key_range import KeyRange
-from forebay_state_api.engine.journal import MISSING, Log, put_back, put_back_both
+from forebay_state_api.engine.journal import MISSING, Journal, put_back, put_back_both
 from forebay_state_api.engine.states.base import BoundTable, KeyedState
 from forebay_state_api.engine.states.list import KeyedListState
 from forebay_state_api.engine.states.map import EntriesState
@@ -31,13 +32,13 @@ class _Journaled(KeyedState):
 
     __slots__ = ()
 
-    _log: Log
+    _journal: Journal
 
     def _note(self) -> None:
         """Note the current key's cell and its change, which are about to be replaced."""
         cells, dirty, key = self._cells, self._dirty, self._context._key
-        self._log(
-            (put_back_both, cells, dirty, key, cells.get(key, MISSING), dirty.get(key, MISSING))
+        self._journal.note(
+            put_back_both, cells, dirty, key, cells.get(key, MISSING), dirty.get(key, MISSING)
         )
 
 
@@ -50,30 +51,32 @@ class _Points(_Journaled, PointState):
 
 
 class _Values(_Points, KeyedValueState):
-    __slots__ = ()
+    __slots__ = ("_put_back",)
+
+    def bind(self, namespace: Any) -> None:
+        super().bind(namespace)
+        self._put_back = partial(_put_back_value, self._cells, self._dirty, self._complete)
 
     def update(self, value: Any) -> None:
         if value is None:
             self.clear()
             return
         # The same as in `_note` and `KeyedValueState`, without the calls.
-        context, cells, dirty = self._context, self._cells, self._dirty
+        context, cells, journal = self._context, self._cells, self._journal
         key = context._key
-        value = self._admit(value)
-        self._log((_put_back_point, cells, dirty, key, cells.get(key, MISSING), key in dirty))
-        cells[key] = value
-        dirty[key] = context._group
+        journal.last = (journal.last, self._put_back, key, cells.get(key))
+        cells[key] = self._admit(value)
+        self._dirty[key] = context._group
 
     def async_update(self, value: Any) -> StateFuture[None]:
         if value is None:
             self.clear()
         else:
-            context, cells, dirty = self._context, self._cells, self._dirty
+            context, cells, journal = self._context, self._cells, self._journal
             key = context._key
-            value = self._admit(value)
-            self._log((_put_back_point, cells, dirty, key, cells.get(key, MISSING), key in dirty))
-            cells[key] = value
-            dirty[key] = context._group
+            journal.last = (journal.last, self._put_back, key, cells.get(key))
+            cells[key] = self._admit(value)
+            self._dirty[key] = context._group
         scheduler = self._scheduler
         return scheduler.done if scheduler.tail._done else scheduler.write()
 
@@ -103,8 +106,8 @@ class _Merging(_Points, MergingState):
 
     def _note_in(self, space: Space, key: Any) -> None:
         cells, dirty = space.cells, space.dirty
-        self._log(
-            (put_back_both, cells, dirty, key, cells.get(key, MISSING), dirty.get(key, MISSING))
+        self._journal.note(
+            put_back_both, cells, dirty, key, cells.get(key, MISSING), dirty.get(key, MISSING)
         )
 
 
@@ -134,10 +137,10 @@ class _Lists(_Journaled, KeyedListState):
         change: ListChange | None = self._dirty.get(key)
         self._note()
         if known is not None:
-            self._log((_shorten, known, len(known)))
+            self._journal.note(_shorten, known, len(known))
         if change is not None:
-            self._log(
-                (_put_back_list, change, change.replaced, change.elements, len(change.elements))
+            self._journal.note(
+                _put_back_list, change, change.replaced, change.elements, len(change.elements)
             )
 
 
@@ -162,10 +165,10 @@ class _Entries(_Journaled, EntriesState):
         change: MapChange | None = self._dirty.get(key)
         self._note()
         if entries is not None:
-            self._log((put_back, entries, address, entries.get(address, MISSING)))
+            self._journal.note(put_back, entries, address, entries.get(address, MISSING))
         if change is not None:
             written = change.entries
-            self._log((put_back, written, address, written.get(address, MISSING)))
+            self._journal.note(put_back, written, address, written.get(address, MISSING))
 
 
 class _SortedMaps(_Entries, KeyedSortedMapState):
@@ -175,19 +178,27 @@ class _SortedMaps(_Entries, KeyedSortedMapState):
         change: SortedMapChange | None = self._dirty.get(self._context._key)
         self._note()
         if change is not None:
-            self._log((setattr, change, "removed", change.removed))
+            self._journal.note(setattr, change, "removed", change.removed)
         super()._hide(part)
 
 
-def _put_back_point(
+def _put_back_value(
     cells: dict[Any, Any],
     dirty: dict[Any, Any],
+    complete: bool,  # noqa: FBT001 - an entry of the journal
     key: Any,
-    cell: Any,
-    was_dirty: bool,  # noqa: FBT001 - an entry of the journal
+    before: Any,
 ) -> None:
-    put_back(cells, key, cell)
-    if not was_dirty:
+    """Put back a key's cell; ``before`` is ``None`` if it was not in memory.
+
+    The key stays changed, and its cell is handed over again as it was: asking for each write
+    whether it is the first would cost more. A cell that memory did not know had no change.
+    """
+    if before is not None:
+        cells[key] = before
+        return
+    cells.pop(key, None)
+    if not complete:
         dirty.pop(key, None)
 
 
@@ -226,9 +237,9 @@ def _class_with_journal(state: type[KeyedState]) -> type[KeyedState]:
     front = next(front for base, front in _IN_FRONT.items() if issubclass(state, base))
 
     def begin(self: Any, host: StateHost, bound: BoundTable) -> None:
-        assert host.log is not None
-        self._log = host.log
+        assert host.journal is not None
+        self._journal = host.journal
         state.__init__(self, host, bound)
 
-    members = {"__slots__": ("_log",), "__init__": begin}
+    members = {"__slots__": ("_journal",), "__init__": begin}
     return type(f"Journaled{state.__name__}", (front, state), members)

@@ -61,15 +61,13 @@ class TimersByKey:
 
     @contextlib.contextmanager
     def _without_journal(self) -> Iterator[None]:
-        log = getattr(self._state, "_log", None)
-        if log is None:
-            yield
-            return
-        self._state._log = _note_nothing
+        journal = getattr(self._state, "_journal", None)
+        last = None if journal is None else journal.last
         try:
             yield
         finally:
-            self._state._log = log
+            if journal is not None:
+                journal.last = last
 
     def _of(self, timer: Timer, act: Callable[[int, int], None], domain: int) -> None:
         """Call ``act`` for a timer, with its key and namespace as the current ones."""
@@ -81,7 +79,3 @@ class TimersByKey:
             self._state._within(unpacked_namespace(entry[2]), lambda: act(domain, at_us))
         finally:
             context._key, context._group = before
-
-
-def _note_nothing(entry: object) -> None:
-    """Replaces a journal."""

@@ -13,16 +13,16 @@ from forebay_state_api.engine.timers.service import DomainTimers, EngineTimers
 if TYPE_CHECKING:
     from forebay_state_api.contract.backend import Table
     from forebay_state_api.engine.host import StateHost
-    from forebay_state_api.engine.journal import Log
+    from forebay_state_api.engine.journal import Journal
     from forebay_state_api.job.context import RuntimeContext
 
 
 class JournaledCells(TimerCells):
     """Notes what a leaf says about a timer before that changes."""
 
-    def __init__(self, *arguments: Any, log: Log) -> None:
+    def __init__(self, *arguments: Any, journal: Journal) -> None:
         super().__init__(*arguments)
-        self._log = log
+        self._journal = journal
 
     def put(self, cell: LeafAddress, entry: Any) -> None:
         self._note(cell, entry)
@@ -36,7 +36,7 @@ class JournaledCells(TimerCells):
         change: MapChange | None = self._dirty.get(cell)
         written = MISSING if change is None else change.entries.get(entry, MISSING)
         stored = self._cells.get(cell, {}).get(entry, MISSING) if self._complete else MISSING
-        self._log((self._put_back, cell, entry, stored, written))
+        self._journal.note(self._put_back, cell, entry, stored, written)
 
     def _put_back(self, cell: LeafAddress, entry: Any, stored: Any, written: Any) -> None:
         # Leaves are shared: changes by others' records may have been handed over meanwhile.
@@ -55,9 +55,9 @@ class JournaledCells(TimerCells):
 class JournaledTimers(DomainTimers):
     """Notes whether a timer is to fire before that changes."""
 
-    def __init__(self, *arguments: Any, log: Log) -> None:
+    def __init__(self, *arguments: Any, journal: Journal) -> None:
         super().__init__(*arguments)
-        self._log = log
+        self._journal = journal
 
     def register(self, at_us: int, context: RuntimeContext) -> None:
         self._note(self._entry(at_us, context))
@@ -73,14 +73,12 @@ class JournaledTimers(DomainTimers):
         return super()._load(leaf, groups)
 
     def _note(self, entry: Any) -> None:
-        self._log(
-            (
-                self._put_back,
-                entry,
-                entry in self._live,
-                entry in self._stored,
-                self._deferred.get(entry, MISSING),
-            )
+        self._journal.note(
+            self._put_back,
+            entry,
+            entry in self._live,
+            entry in self._stored,
+            self._deferred.get(entry, MISSING),
         )
 
     def _put_back(self, entry: Any, is_live: bool, is_stored: bool, deferred: Any) -> None:  # noqa: FBT001 - an entry of the journal
@@ -93,9 +91,11 @@ class JournaledEngineTimers(EngineTimers):
     """The timers of a subtask with a journal."""
 
     def _make_cells(self, host: StateHost, table: Table) -> TimerCells:
-        assert host.log is not None
-        return JournaledCells(table, self.specs[0], log=host.log)
+        assert host.journal is not None
+        return JournaledCells(table, self.specs[0], journal=host.journal)
 
     def _make_line(self, host: StateHost, number: int, directory: Directory) -> DomainTimers:
-        assert host.log is not None
-        return JournaledTimers(host, number, self._cells, directory, self.times, log=host.log)
+        assert host.journal is not None
+        return JournaledTimers(
+            host, number, self._cells, directory, self.times, journal=host.journal
+        )

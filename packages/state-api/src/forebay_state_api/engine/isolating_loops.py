@@ -1,0 +1,190 @@
+"""Run the record methods of operators whose records fail alone.
+
+The loops of `record_methods`, with what only such operators need: the journal begins anew with each
+record, the scheduler knows its row, and an error or a row that does not fit fails the record.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from forebay_state_api.engine.record_methods import (
+    Entries,
+    RecordFunction,
+    give_out,
+    give_out_one,
+    one_row_in_list,
+    run_async_generators,
+    run_async_map,
+    run_coroutines,
+    run_drivers,
+    run_map,
+    run_plain,
+)
+from forebay_state_api.engine.scheduler import FRESH
+
+if TYPE_CHECKING:
+    from forebay_state_api.engine.host import RecordHost
+
+
+def _run_plain(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
+    scheduler: Any = host.scheduler
+    context = host.context
+    busy = scheduler.busy
+    journal = scheduler.journal
+    checks_rows = scheduler.checks_rows
+    rows_out = host.rows_out
+    extend = rows_out.extend
+    for row, key, group in entries:
+        if busy and scheduler.must_wait(row, key, group, side):
+            continue
+        context._key = key
+        context._group = group
+        scheduler.tail = FRESH
+        scheduler.mark = mark = len(rows_out)
+        scheduler.row = row
+        journal.last = None
+        try:
+            rows = fn(row, context)
+            if rows.__class__ is list or rows.__class__ is types.GeneratorType:
+                extend(rows)
+            elif rows is not None:
+                give_out(host, rows)
+        except Exception as error:  # noqa: BLE001 - this runs any user code
+            scheduler.fail_record(error)
+            continue
+        if busy and scheduler.current is not None:
+            scheduler.leave()
+        elif checks_rows and len(rows_out) > mark:
+            scheduler.check_rows()
+
+
+def _run_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
+    scheduler: Any = host.scheduler
+    context = host.context
+    busy = scheduler.busy
+    journal = scheduler.journal
+    checks_rows = scheduler.checks_rows
+    rows_out = host.rows_out
+    append = rows_out.append
+    for row, key, group in entries:
+        if busy and scheduler.must_wait(row, key, group, side):
+            continue
+        context._key = key
+        context._group = group
+        scheduler.tail = FRESH
+        scheduler.mark = len(rows_out)
+        scheduler.row = row
+        journal.last = None
+        try:
+            result = fn(row, context)
+            if result.__class__ is tuple:
+                append(result)
+            else:
+                give_out_one(host, result)
+        except Exception as error:  # noqa: BLE001 - this runs any user code
+            scheduler.fail_record(error)
+            continue
+        if busy and scheduler.current is not None:
+            scheduler.leave()
+        elif checks_rows:
+            scheduler.check_rows()
+
+
+def _run_coroutines(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
+    run_drivers(lambda: _drive_coroutines(host, fn, entries, side), host)
+
+
+def _run_async_generators(
+    host: RecordHost, fn: RecordFunction, entries: Entries, side: int
+) -> None:
+    run_drivers(lambda: _drive_generators(host, fn, entries, side), host)
+
+
+def _run_async_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
+    _run_coroutines(host, one_row_in_list(fn), entries, side)
+
+
+async def _drive_coroutines(
+    host: RecordHost, fn: RecordFunction, entries: Entries, side: int
+) -> None:
+    scheduler: Any = host.scheduler
+    context = host.context
+    busy = scheduler.busy
+    journal = scheduler.journal
+    checks_rows = scheduler.checks_rows
+    rows_out = host.rows_out
+    extend = rows_out.extend
+    for row, key, group in entries:
+        if busy and scheduler.must_wait(row, key, group, side):
+            continue
+        context._key = key
+        context._group = group
+        scheduler.tail = FRESH
+        scheduler.mark = mark = len(rows_out)
+        scheduler.row = row
+        journal.last = None
+        try:
+            rows = await fn(row, context)
+            if rows.__class__ is list:
+                extend(rows)
+            elif rows is not None:
+                give_out(host, rows)
+        except Exception as error:
+            if scheduler.current is not None and scheduler.current.driver is not None:
+                raise  # it was suspended: this driver is a step of it
+            scheduler.fail_record(error)
+            continue
+        if busy and scheduler.current is not None:
+            if scheduler.current.driver is not None:
+                return
+            scheduler.leave()
+        elif checks_rows and len(rows_out) > mark:
+            scheduler.check_rows()
+
+
+async def _drive_generators(
+    host: RecordHost, fn: RecordFunction, entries: Entries, side: int
+) -> None:
+    scheduler: Any = host.scheduler
+    context = host.context
+    busy = scheduler.busy
+    journal = scheduler.journal
+    checks_rows = scheduler.checks_rows
+    rows_out = host.rows_out
+    append = rows_out.append
+    for row, key, group in entries:
+        if busy and scheduler.must_wait(row, key, group, side):
+            continue
+        context._key = key
+        context._group = group
+        scheduler.tail = FRESH
+        scheduler.mark = mark = len(rows_out)
+        scheduler.row = row
+        journal.last = None
+        try:
+            async for out in fn(row, context):
+                append(out)
+        except Exception as error:
+            if scheduler.current is not None and scheduler.current.driver is not None:
+                raise  # it was suspended: this driver is a step of it
+            scheduler.fail_record(error)
+            continue
+        if busy and scheduler.current is not None:
+            if scheduler.current.driver is not None:
+                return
+            scheduler.leave()
+        elif checks_rows and len(rows_out) > mark:
+            scheduler.check_rows()
+
+
+LOOPS: Final[Mapping[Callable[..., None], Callable[..., None]]] = {
+    run_plain: _run_plain,
+    run_map: _run_map,
+    run_coroutines: _run_coroutines,
+    run_async_generators: _run_async_generators,
+    run_async_map: _run_async_map,
+}
+"""Loop of `record_methods` → the loop that takes its place."""
