@@ -1,7 +1,8 @@
 """Run the record methods of operators whose records fail alone.
 
-The loops of `record_methods`, with what only such operators need: the journal begins anew with each
-record, the scheduler knows its row, and an error or a row that does not fit fails the record.
+The loops of `record_methods`, with what only such operators need: the journal is empty when a
+record begins, the scheduler knows its row, and an error, or a row that does not fit, fails the
+record.
 """
 
 from __future__ import annotations
