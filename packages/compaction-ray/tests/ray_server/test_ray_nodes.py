@@ -124,6 +124,7 @@ def test_two_lost_nodes_do_not_ban_the_work_that_ran_there(cluster, service, tmp
     go_on(tmp_path, given)
     assert service.ended(given).phase is CompactionPhase.DONE
     cluster.remove_node(node, allow_graceful=False)
+    until(lambda: service.hello()["workers"] == 0)
 
 
 def test_a_zombie_that_finishes_late_never_goes_live(cluster, service, tmp_path):
