@@ -24,7 +24,8 @@ class Orders:
 
     def read(self) -> Mapping[str, Any]:
         """Return the last order of each name."""
-        if found := internal_kv._internal_kv_get(self._key, namespace=_NAMESPACE):  # noqa: SLF001
+        found = internal_kv._internal_kv_get(self._key, namespace=_NAMESPACE)  # noqa: SLF001 - see `write`
+        if found:
             self._given = decode(found)
         return self._given
 
@@ -41,4 +42,4 @@ class Orders:
 
     def clear(self) -> None:
         """Forget all orders."""
-        internal_kv._internal_kv_del(self._key, namespace=_NAMESPACE)  # noqa: SLF001
+        internal_kv._internal_kv_del(self._key, namespace=_NAMESPACE)  # noqa: SLF001 - see `write`
