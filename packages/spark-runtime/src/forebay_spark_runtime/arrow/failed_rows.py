@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import attrs
@@ -11,77 +12,66 @@ import pyarrow as pa
 from forebay_spark_runtime.arrow.rows_out import RowWriter
 from forebay_state_api.engine.failed_record import FailedRecord
 
-_MIDDLE: Final = range(2, 9_999)
-"""Years in which a time fits a timestamp in every time zone."""
+_MIDDLE: Final = "2 <= {0}.year < 9_999"
+"""True for times that fit a timestamp in every time zone."""
 
-_FITS: Final[tuple[tuple[Callable[[Any], bool], str], ...]] = (
-    (pa.types.is_string, "str"),
-    (pa.types.is_large_string, "str"),
-    (pa.types.is_boolean, "bool"),
-    (pa.types.is_float64, "float"),
-    (pa.types.is_binary, "bytes"),
-    (pa.types.is_timestamp, "datetime"),
+_FITS: Final[tuple[tuple[Callable[[Any], bool], Callable[[Any], str]], ...]] = (
+    (pa.types.is_string, lambda _: "{0}.__class__ is str"),
+    (pa.types.is_large_string, lambda _: "{0}.__class__ is str"),
+    (pa.types.is_boolean, lambda _: "{0}.__class__ is bool"),
+    (pa.types.is_float64, lambda _: "{0}.__class__ is float"),
+    (pa.types.is_binary, lambda _: "{0}.__class__ is bytes"),
+    (
+        pa.types.is_signed_integer,
+        lambda kind: (
+            f"{{0}}.__class__ is int and {-1 << kind.bit_width - 1} <= {{0}} "
+            f"< {1 << kind.bit_width - 1}"
+        ),
+    ),
+    (
+        pa.types.is_timestamp,
+        lambda kind: (
+            f"{{0}}.__class__ is datetime and {_MIDDLE}"
+            + ("" if kind.tz else " and {0}.tzinfo is None")
+        ),
+    ),
 )
-"""Arrow types, and the name of the Python class whose values fit; of times most do."""
+"""Arrow types, and for each the text of a test: true only for values that fit a column of it."""
 
 
 class RowCheck:
     """Raises `OutputSchemaError` for rows that `RowWriter` could not write.
 
-    A row is written once for each combination of its values' classes. Where that says enough, later
-    rows of the same classes are only looked at; all others are written to see whether they fit.
+    One expression, compiled for the schema, lets most rows pass. All others are written to see
+    whether they fit.
     """
 
     def __init__(self, writer: RowWriter, schema: Any) -> None:
         self._writer = writer
-        self._kinds = [field.type for field in schema]
-        self._known: dict[tuple[type, ...], _Limits] = {}
+        self._fits = _test_of(schema)
 
     def __call__(self, rows: Sequence[Any], start: int) -> None:
         """Check the rows from ``start`` on; failed records are passed over."""
-        known = self._known
+        fits = self._fits
         for position in range(start, len(rows)):
             row = rows[position]
-            if row.__class__ is tuple:
-                limits = known.get(tuple(map(type, row)))
-                if limits is not None:
-                    for place, smallest, largest in limits.numbers:
-                        if not smallest <= row[place] <= largest:
-                            break
-                    else:
-                        if not limits.times or limits.hold(row):
-                            continue
-            elif row.__class__ is FailedRecord:
-                continue
-            self._writer.batch([row])
-            if row.__class__ is tuple:
-                self._learn(row)
-
-    def _learn(self, row: tuple[Any, ...]) -> None:
-        numbers, times = [], []
-        for position, (kind, value) in enumerate(zip(self._kinds, row, strict=True)):
-            if type(value) is int and pa.types.is_signed_integer(kind):
-                largest = (1 << kind.bit_width - 1) - 1
-                numbers.append((position, -largest - 1, largest))
-            elif value is not None:
-                name = type(value).__name__
-                if not any(is_such(kind) and name == fits for is_such, fits in _FITS):
-                    return
-                if name == "datetime":
-                    times.append(position)
-        self._known[tuple(map(type, row))] = _Limits(tuple(numbers), tuple(times))
+            if not fits(row) and row.__class__ is not FailedRecord:
+                self._writer.batch([row])
 
 
-@attrs.frozen(slots=True)
-class _Limits:
-    numbers: tuple[tuple[int, int, int], ...]
-    """(position, smallest, largest) of whole numbers."""
-    times: tuple[int, ...]
-    """Positions of times."""
+def _test_of(schema: Any) -> Callable[[Any], bool]:
+    """Compile a test that is true only for tuples that fit; only numbers are put into its text."""
+    columns = [
+        f" and ({_value_test(field.type).format(f'row[{position}]')} or row[{position}] is None)"
+        for position, field in enumerate(schema)
+    ]
+    text = f"row.__class__ is tuple and len(row) == {len(schema)}{''.join(columns)}"
+    test: Callable[[Any], bool] = eval(f"lambda row: {text}", {"datetime": datetime})  # noqa: S307 - see above
+    return test
 
-    def hold(self, row: tuple[Any, ...]) -> bool:
-        """Return whether the row's times fit."""
-        return all(row[position].year in _MIDDLE for position in self.times)
+
+def _value_test(kind: Any) -> str:
+    return next((test(kind) for is_such, test in _FITS if is_such(kind)), "False")
 
 
 class FailedRowWriter:
@@ -96,7 +86,7 @@ class FailedRowWriter:
     def batch(self, rows: list[Any]) -> Any:
         """Return a ``pa.RecordBatch`` of rows and `FailedRecord`s."""
         errors: list[Any] = [None] * len(rows)
-        if any(row.__class__ is FailedRecord for row in rows):
+        if FailedRecord in set(map(type, rows)):
             rows = list(rows)
             for position, row in enumerate(rows):
                 if row.__class__ is FailedRecord:

@@ -1,0 +1,92 @@
+"""Rows are checked before their record ends: what passes can be written, and little is written."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from forebay_spark_runtime.arrow.failed_rows import RowCheck
+from forebay_spark_runtime.arrow.rows_out import RowWriter
+from forebay_state_api.errors import OutputSchemaError
+
+SCHEMA = pa.schema(
+    [
+        ("name", pa.string()),
+        ("count", pa.int16()),
+        ("share", pa.float64()),
+        ("seen", pa.timestamp("us", tz="UTC")),
+        ("wall", pa.timestamp("us")),
+        ("tags", pa.list_(pa.string())),
+    ]
+)
+FITTING = ("a", 1, 0.5, datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1), None)  # noqa: DTZ001 - wall-clock time
+
+
+class CountingWriter(RowWriter):
+    """Counts the rows that had to be written to see whether they fit."""
+
+    written = 0
+
+    def batch(self, rows: list[Any]) -> Any:
+        self.written += len(rows)
+        return super().batch(rows)
+
+
+@pytest.fixture
+def writer() -> CountingWriter:
+    return CountingWriter(SCHEMA, function="f", time_zone="UTC")
+
+
+def with_value(column: str, value: Any) -> tuple[Any, ...]:
+    row = list(FITTING)
+    row[SCHEMA.names.index(column)] = value
+    return tuple(row)
+
+
+def test_rows_of_plain_values_pass_without_being_written(writer: CountingWriter) -> None:
+    nothing = (None,) * len(SCHEMA)
+    RowCheck(writer, SCHEMA)([FITTING, nothing, with_value("count", -(2**15))], 0)
+    assert writer.written == 0
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("tags", ["x"]),
+        ("name", "\ud83d"),
+        ("share", 1),
+        ("seen", datetime(2026, 1, 1)),  # noqa: DTZ001 - wall-clock time
+    ],
+)
+def test_what_passes_can_be_written(writer: CountingWriter, column: str, value: Any) -> None:
+    row = with_value(column, value)
+    RowCheck(writer, SCHEMA)([row], 0)
+    assert writer.batch([row]).num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("count", 2**15),
+        ("count", True),
+        ("name", b"a"),
+        ("wall", datetime(2026, 1, 1, tzinfo=UTC)),
+        ("tags", "x"),
+    ],
+)
+def test_a_misfit_after_fitting_rows_is_found(
+    writer: CountingWriter, column: str, value: Any
+) -> None:
+    check = RowCheck(writer, SCHEMA)
+    check([FITTING], 0)
+    bad = with_value(column, value)
+    try:
+        writer.batch([bad])
+    except OutputSchemaError:
+        with pytest.raises(OutputSchemaError, match=column):
+            check([FITTING, bad], 1)
+    else:
+        pytest.fail(f"{value!r} is no misfit")
