@@ -25,6 +25,7 @@ LAYERS = {
         "storage",
         "versions",
         "compaction",
+        "calls",
         "engine",
         "commands",
         "testing builtin_plugin",

@@ -12,7 +12,6 @@ import pytest
 
 from forebay_spark_runtime.waiting.arguments import Batch, Rate, Retry
 from forebay_spark_runtime.waiting.current_call import current_call
-from forebay_spark_runtime.waiting.resources import KeptClient
 from forebay_spark_runtime.waiting.retry import (
     ClientBrokenError,
     RecordTries,
@@ -20,6 +19,7 @@ from forebay_spark_runtime.waiting.retry import (
     RetryPolicy,
     later,
 )
+from forebay_state_api.calls.operator_clients import KeptClient
 from forebay_state_api.errors import ConfigurationError, FunctionError
 
 # --- timeouts -----------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ can answer for the record: in any race it has one owner.
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -19,6 +18,7 @@ from forebay_spark_runtime.waiting.current_call import CURRENT
 from forebay_spark_runtime.waiting.rate import RateLimiter
 from forebay_spark_runtime.waiting.retry import ClientBrokenError, RecordTries, RetryPolicy, later
 from forebay_spark_runtime.waiting.worker_slots import NEVER, Sweeper, WorkerSlot
+from forebay_state_api.calls.operator_clients import is_closed
 from forebay_state_api.errors import FunctionError
 
 AsyncFunction: TypeAlias = Callable[[Any, Any], Awaitable[Any]]
@@ -397,11 +397,3 @@ def _take_back(slot: WorkerSlot) -> None:
     """Undo the sweeper's cancellation, unless the task was cancelled from outside as well."""
     if slot.task.uncancel():
         raise asyncio.CancelledError
-
-
-def is_closed(client: Any) -> bool:
-    """Return whether a client reports that it is closed, as the clients of aiohttp and httpx do."""
-    flags = (inspect.getattr_static(client, name, None) for name in ("closed", "is_closed"))
-    if all(one is None for one in flags):
-        return False
-    return any(getattr(client, name, False) is True for name in ("closed", "is_closed"))

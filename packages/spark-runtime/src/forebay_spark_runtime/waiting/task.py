@@ -34,10 +34,10 @@ from forebay_spark_runtime.waiting.engine import CallEngine
 from forebay_spark_runtime.waiting.input_reader import InputReader
 from forebay_spark_runtime.waiting.process_loop import process_loop
 from forebay_spark_runtime.waiting.reports import TaskReport
-from forebay_spark_runtime.waiting.resources import CLOSING_S, KeptClient, process_clients
 from forebay_spark_runtime.waiting.spec import WaitSpec
 from forebay_spark_runtime.waiting.threads import ThreadedFunction
 from forebay_spark_runtime.worker_process.task_errors import ready_for_spark
+from forebay_state_api.calls.operator_clients import CLOSING_S, KeptClient, clients_of
 from forebay_state_api.engine.arguments import COLUMN, FAIL
 from forebay_state_api.engine.pickling import unpickled
 
@@ -248,7 +248,7 @@ class TaskRun:
             self._out.put(None)
 
     async def _call_with_client(self) -> None:
-        clients = process_clients(self._process)
+        clients = clients_of(self._process.loop)
         spec = self._spec
         kept: KeptClient | None = None
         operator = f"{spec.name} of {self._naming.query}"

@@ -1,11 +1,10 @@
 """Clients that are opened once per worker process and used by its tasks, batch after batch.
 
 A client is the value of the context manager that ``resources()`` returns. The context manager is
-entered and left in the same dedicated task. A client is replaced when a function raises
-`ClientBrokenError`, or when the client reports that it is closed; no try begins until the new
-client is open. A client is closed when it has been unused for `IDLE_S`, when the operator's
-``resources`` change, after a failed task, and if possible when the process ends. A worker may be
-killed at any time, and then nothing is closed.
+entered and left in the same dedicated task. A client is replaced when the ordered wait finds it
+broken, and when it reports at the start of a task that it is closed. A client is closed when it has
+been unused for `IDLE_S`, when the operator's ``resources`` change, after a failed task, and if
+possible when the process ends. A worker may be killed at any time, and then nothing is closed.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ import traceback
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final, TypeAlias
 
-from forebay_spark_runtime.waiting.caller import is_closed
-from forebay_spark_runtime.waiting.process_loop import ProcessLoop
 from forebay_state_api.errors import ConfigurationError, FunctionError
 from forebay_state_api.user_frames import encodable
 
@@ -189,7 +186,7 @@ class KeptClient:
         self._opened = None
 
 
-class Clients:
+class OperatorClients:
     """The clients of a process, one for each operator."""
 
     def __init__(self, *, idle_s: float = IDLE_S) -> None:
@@ -255,20 +252,30 @@ class Clients:
             task.add_done_callback(self._closing.discard)
 
 
-_clients: dict[int, Clients] = {}
+_clients: dict[asyncio.AbstractEventLoop, OperatorClients] = {}
+"""The clients of each loop that turns as long as its process."""
 
 
-def process_clients(loop: ProcessLoop) -> Clients:
-    """Return the clients of this process, whose loop is ``loop``."""
-    found = _clients.get(os.getpid())
+def clients_of(loop: asyncio.AbstractEventLoop) -> OperatorClients:
+    """Return the clients of ``loop``, which another thread turns as long as the process lives."""
+    found = _clients.get(loop)
     if found is None:
-        _clients.clear()
-        found = _clients[os.getpid()] = Clients()
-        atexit.register(_at_exit, found, loop)
+        found = _clients[loop] = OperatorClients()
+        atexit.register(_at_exit, found, loop, os.getpid())
     return found
 
 
-def _at_exit(clients: Clients, loop: ProcessLoop) -> None:
+def _at_exit(clients: OperatorClients, loop: asyncio.AbstractEventLoop, pid: int) -> None:
+    if os.getpid() != pid:
+        return  # a forked process has the loop, but not its thread
     # The process ends: nothing can react to an error of closing a client.
     with contextlib.suppress(Exception):
-        loop.submit(clients.close()).result(CLOSING_S)
+        asyncio.run_coroutine_threadsafe(clients.close(), loop).result(CLOSING_S)
+
+
+def is_closed(client: Any) -> bool:
+    """Return whether a client reports that it is closed, as the clients of aiohttp and httpx do."""
+    flags = (inspect.getattr_static(client, name, None) for name in ("closed", "is_closed"))
+    if all(one is None for one in flags):
+        return False
+    return any(getattr(client, name, False) is True for name in ("closed", "is_closed"))

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager, contextmanager
 import pytest
 
 from forebay_spark_runtime.waiting.arguments import Batch, Retry
-from forebay_spark_runtime.waiting.resources import Clients, KeptClient
 from forebay_spark_runtime.waiting.retry import ClientBrokenError
+from forebay_state_api.calls.operator_clients import KeptClient, OperatorClients
 from forebay_state_api.errors import ConfigurationError, FunctionError
 
 
@@ -58,7 +58,7 @@ def test_one_client_for_task_after_task(run):
     opener = Opener()
 
     async def scenario():
-        clients = Clients(idle_s=50)
+        clients = OperatorClients(idle_s=50)
         for _ in range(3):
             kept = await clients.acquire("ask", "digest", opener)
             assert kept.current is opener.opened[0]
@@ -77,7 +77,7 @@ def test_a_client_in_use_does_not_idle(run):
     opener = Opener()
 
     async def scenario():
-        clients = Clients(idle_s=50)
+        clients = OperatorClients(idle_s=50)
         first = await clients.acquire("ask", "digest", opener)
         second = await clients.acquire("ask", "digest", opener)
         assert first is second
@@ -92,7 +92,7 @@ def test_other_resources_of_the_operator_close_the_former_ones(run):
     old, new = Opener(), Opener()
 
     async def scenario():
-        clients = Clients()
+        clients = OperatorClients()
         kept = await clients.acquire("ask", "old", old)
         await clients.release("ask", kept, keep=True)
         kept = await clients.acquire("ask", "new", new)
@@ -108,7 +108,7 @@ def test_the_client_of_a_failed_task_is_closed(run):
     opener = Opener()
 
     async def scenario():
-        clients = Clients()
+        clients = OperatorClients()
         kept = await clients.acquire("ask", "digest", opener)
         await clients.release("ask", kept, keep=False)
         assert opener.closed == [True]
@@ -122,7 +122,7 @@ def test_a_broken_client_is_replaced_once_and_closed_with_the_task(run):
     opener = Opener()
 
     async def scenario():
-        clients = Clients()
+        clients = OperatorClients()
         kept = await clients.acquire("ask", "digest", opener)
         broken = kept.current
         await asyncio.gather(*(kept.replace(broken) for _ in range(10)))
@@ -164,7 +164,7 @@ def test_calls_without_limits_have_the_former_client_until_the_new_one_is_open(r
     opener = Opener(takes_s=7)
 
     async def scenario():
-        kept = await Clients().acquire("ask", "digest", opener)
+        kept = await OperatorClients().acquire("ask", "digest", opener)
         broken = kept.current
         replacing = asyncio.create_task(kept.replace(broken))
         await asyncio.sleep(1)
@@ -216,7 +216,7 @@ def test_a_client_that_reports_that_it_is_closed_is_opened_again(run):
     opener = Opener()
 
     async def scenario():
-        clients = Clients()
+        clients = OperatorClients()
         kept = await clients.acquire("ask", "digest", opener)
         kept.current.closed = True
         await clients.release("ask", kept, keep=True)
@@ -236,7 +236,7 @@ def test_a_plain_context_manager_will_do(run):
         log.append("closed")
 
     async def scenario():
-        clients = Clients()
+        clients = OperatorClients()
         kept = await clients.acquire("ask", "digest", plain)
         assert kept.current == "client"
         await clients.close()
@@ -258,7 +258,7 @@ def test_what_cannot_be_opened_is_named_and_tried_again_by_the_next_task(run):
         yield object()
 
     async def scenario():
-        clients = Clients()
+        clients = OperatorClients()
         with pytest.raises(FunctionError, match="resources of ask raised OSError: no route"):
             await clients.acquire("ask", "digest", failing)
         with pytest.raises(ConfigurationError, match="which is not a context manager"):
@@ -283,7 +283,7 @@ def test_an_opening_that_ends_without_an_error_proper_is_named_too(run, ending):
         yield
 
     async def scenario():
-        clients = Clients()
+        clients = OperatorClients()
         says = f"resources of ask raised {type(ending).__name__}"
         with pytest.raises(FunctionError, match=says):
             await clients.acquire("ask", "digest", resources)
@@ -305,7 +305,7 @@ def test_an_opening_that_hangs_is_given_up(run):
     async def scenario():
         began = asyncio.get_running_loop().time()
         with pytest.raises(FunctionError, match="of ask did not open a client within 120 s"):
-            await Clients().acquire("ask", "digest", resources)
+            await OperatorClients().acquire("ask", "digest", resources)
         assert asyncio.get_running_loop().time() - began == 120
         assert log == ["left"]
 
@@ -335,7 +335,7 @@ def test_what_a_task_that_was_cancelled_began_to_open_is_closed(run):
     opener = Opener(takes_s=7)
 
     async def scenario():
-        clients = Clients()
+        clients = OperatorClients()
         acquiring = asyncio.create_task(clients.acquire("ask", "digest", opener))
         await asyncio.sleep(1)
         acquiring.cancel()
@@ -361,7 +361,7 @@ def test_a_client_that_fails_to_close_or_does_not_end_is_left(run, caplog):
         await asyncio.Event().wait()
 
     async def scenario():
-        clients = Clients()
+        clients = OperatorClients()
         for operator, resources in (("bad", bad), ("endless", endless)):
             kept = await clients.acquire(operator, "digest", resources)
             await clients.release(operator, kept, keep=False)

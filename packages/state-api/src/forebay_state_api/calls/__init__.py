@@ -1,0 +1,1 @@
+"""Clients of a worker process, for functions that call the world."""
