@@ -54,6 +54,7 @@ SIBLINGS = {
 FOR_RUNTIMES = {
     "arguments",
     "failed_record",
+    "loop_thread",
     "identity",
     "pickling",
     "prefetch",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from datetime import UTC, datetime
@@ -114,7 +113,6 @@ def test_of_a_future_that_it_was_not_awaited(job, use):
         (lambda f, row, ctx: combine_all(f.v.async_value(), 1), "combine_all([...])"),
         (lambda f, row, ctx: row["user"], "as in row.user"),
         (lambda f, row, ctx: row.usr, "its columns are user, n"),
-        (lambda f, row, ctx: asyncio.Queue()._get_loop().create_future(), "ordered_wait"),
         (lambda f, row, ctx: ctx.timers.register_processing_time(5), "processing_time + timedelta"),
         (lambda f, row, ctx: f.l.merge_namespaces("a", "bc"), "a list of namespaces"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import pytest
@@ -13,6 +14,7 @@ from forebay_state_api import (
     completed_future,
     completed_void_future,
 )
+from forebay_state_api.job.asyncio_future import AsyncioFuture
 
 
 @pytest.fixture(params=["pending", "completed"])
@@ -179,7 +181,9 @@ def test_an_exception_in_a_callback_reaches_whoever_completes():
 
 
 def test_there_is_no_error_callback_and_no_way_to_block():
-    names = {name for name in dir(StateFuture) if not name.startswith("_")}
+    asyncios = {name for name in vars(AsyncioFuture) if not name.startswith("_")}
+    assert asyncios <= set(dir(asyncio.Future))
+    names = {name for name in dir(StateFuture) if not name.startswith("_")} - asyncios
     assert names == {
         "complete",
         "fail",

@@ -7,7 +7,8 @@ without running the task to its end.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -24,7 +25,9 @@ from forebay_spark_runtime.worker_process.task_identity import TaskIdentity
 from forebay_state_api.codecs import codec_for
 from forebay_state_api.contract.backend import NO_TIME
 from forebay_state_api.engine.failed_record import ErrorRows
+from forebay_state_api.engine.loop_thread import loop_thread
 from forebay_state_api.engine.pickling import unpickled
+from forebay_state_api.engine.record_methods import awaits_anything
 
 if TYPE_CHECKING:
     from forebay_state_api.engine.subtask import Subtask
@@ -70,25 +73,28 @@ class SubtaskJob:
             error_rows = ErrorRows(self.options.error_limit, check)
             writer = FailedRowWriter(rows_writer, self.output_schema)
         now_us = NO_TIME if first is None else batch_input.now_us(first)
-        with loading(freeze) as loaded, self._subtask(operator, now_us, error_rows) as subtask:
+        function = unpickled(self.function, f"operator {self.options.uid!r}: {self.function_name}")
+        call = loop_thread().call if awaits_anything(function) else _call
+        subtask = self._subtask(operator, function, now_us, error_rows)
+        with loading(freeze) as loaded, _open(subtask, call):
             loaded()
             held: list[Any] = []
-            while subtask.fire_timers():
+            while call(subtask.fire_timers):
                 yield from held
-                held = writer.batches(subtask.take_rows(), OUTPUT_ROWS)
+                held = writer.batches(call(subtask.take_rows), OUTPUT_ROWS)
             for batch in batch_input.ordered(first, source):
-                batch_input.feed(batch, subtask)
+                call(batch_input.feed, batch, subtask)
                 if subtask.rows_ready >= OUTPUT_ROWS:
                     yield from held
-                    held = writer.batches(subtask.take_rows(), OUTPUT_ROWS)
+                    held = writer.batches(call(subtask.take_rows), OUTPUT_ROWS)
             if self.options.fire_at_end:
-                subtask.end_event_time()
-                while subtask.fire_timers():
+                call(subtask.end_event_time)
+                while call(subtask.fire_timers):
                     yield from held
-                    held = writer.batches(subtask.take_rows(), OUTPUT_ROWS)
-            subtask.drain()
-            last = writer.batches(subtask.take_rows(), OUTPUT_ROWS)
-            operator.commit(subtask)
+                    held = writer.batches(call(subtask.take_rows), OUTPUT_ROWS)
+            call(subtask.drain)
+            last = writer.batches(call(subtask.take_rows), OUTPUT_ROWS)
+            call(operator.commit, subtask)
         yield from held
         yield from last
 
@@ -103,11 +109,15 @@ class SubtaskJob:
         )
 
     def _subtask(
-        self, operator: OperatorTask, now_us: int, error_rows: ErrorRows | None
+        self,
+        operator: OperatorTask,
+        function: Any,
+        now_us: int,
+        error_rows: ErrorRows | None,
     ) -> Subtask:
         uid = self.options.uid
         return operator.subtask(
-            unpickled(self.function, f"operator {uid!r}: {self.function_name}"),
+            function,
             codec_for(
                 unpickled(self.key_type, f"operator {uid!r}: the type of its keys"),
                 what=f"key of operator {uid!r}",
@@ -116,6 +126,23 @@ class SubtaskJob:
             self.layout.lateness_us,
             error_rows,
         )
+
+
+def _call(fn: Callable[..., Any], *arguments: Any) -> Any:
+    """Call on this thread what awaits state only."""
+    return fn(*arguments)
+
+
+@contextlib.contextmanager
+def _open(subtask: Subtask, call: Callable[..., Any]) -> Iterator[None]:
+    """Begin a subtask and close it, by ``call``."""
+    call(subtask.begin)
+    try:
+        yield
+    except BaseException:
+        call(subtask.close, failed=True)
+        raise
+    call(subtask.close)
 
 
 def _non_empty(batches: Iterator[Any]) -> Iterator[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import warnings
@@ -13,6 +14,7 @@ import attrs
 
 from forebay_state_api.contract.backend import Capability
 from forebay_state_api.contract.migration import says_more
+from forebay_state_api.engine.awaits import loop_of_thread
 from forebay_state_api.engine.broadcast import BroadcastInput, undeclared
 from forebay_state_api.engine.declared_state import DeclaredState, TtlSwitchedError, declare
 from forebay_state_api.engine.descriptor_equality import disagreement
@@ -150,6 +152,8 @@ class Engine:
         self._waited_for: str | None = None
         self._failure: ForebayError | None = None
         """An error that fails the micro-batch even if the user's code caught it."""
+        self._late_error: BaseException | None = None
+        """An error of a record that went on between two calls."""
         self._phase: str | None = None
         """Name of the running method, if it is not a record method."""
         self.timers: EngineTimers | None = None
@@ -162,6 +166,8 @@ class Engine:
             self._methods.append(on_timer)
         self._broadcast = self._broadcast_input()
         self._asynchronous = any(method.is_asynchronous for method in self._methods)
+        if self._asynchronous and (loop := loop_of_thread()) is not None:
+            self.scheduler.await_anything(loop).go_on = self._go_on
         self.scheduler.start = self._start
         self.scheduler.bind_namespace = self._bind_namespace
         self.scheduler.describe = self.where
@@ -289,6 +295,7 @@ class Engine:
 
     def drain(self) -> None:
         """Run until every record has ended, and every due timer has fired."""
+        self._raise_late_error()
         while self.fire_timers():
             pass
         with _UserCode(self, None):
@@ -351,6 +358,7 @@ class Engine:
         self.context._key = NO_KEY
         self.context.collect = _collect_after_end
         self._warn_of_waits()
+        self._cancel_all()
         try:
             if self._opened and isinstance(self.function, Function):
                 with _UserCode(self, "close"):
@@ -362,6 +370,31 @@ class Engine:
         finally:
             unwatch(self.guard)
             self.scheduler.close()
+
+    def _go_on(self) -> None:
+        """Run the records that can go on, between two calls of this engine's methods."""
+        if not self.scheduler.busy or self._late_error is not None:
+            return
+        try:
+            with _UserCode(self, None):
+                self.scheduler.advance()
+        except BaseException as error:  # noqa: BLE001 - raised by the next call
+            self._late_error = error
+        self.context._key = NO_KEY
+
+    def _raise_late_error(self) -> None:
+        """Raise the error of a record that failed between two calls."""
+        error, self._late_error = self._late_error, None
+        if error is not None:
+            raise error
+
+    def _cancel_all(self) -> None:
+        """Cancel the records that are still in flight, after a failure."""
+        if self.scheduler.awaits is None or not self.scheduler.busy:
+            return
+        with contextlib.suppress(ForebayError), _UserCode(self, None):
+            self.scheduler.cancel_all()
+        self.context._key = NO_KEY
 
     @property
     def metrics(self) -> EngineMetrics:
@@ -493,6 +526,7 @@ class Engine:
 
     def _before_rows(self) -> None:
         """Look for threads of the user's, and fire the timers that are due."""
+        self._raise_late_error()
         if not self._guarded and others_live(threading.get_ident()):
             self.guard()
         if self.timers is not None:
@@ -626,7 +660,7 @@ class Engine:
 class _UserCode:
     """Wraps everything that may run user code: makes this the task thread, and reports errors."""
 
-    __slots__ = ("_before", "_engine", "_phase", "_phase_before")
+    __slots__ = ("_before", "_engine", "_entered", "_phase", "_phase_before")
 
     def __init__(self, engine: Engine, phase: str | None) -> None:
         self._engine = engine
@@ -637,6 +671,8 @@ class _UserCode:
         self._phase_before, engine._phase = engine._phase, self._phase
         engine.scheduler.enter()
         self._before = enter_scheduler(engine.scheduler)
+        awaits = engine.scheduler.awaits
+        self._entered = awaits is not None and awaits.enter()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         engine = self._engine
@@ -654,6 +690,8 @@ class _UserCode:
             elif isinstance(error, (Exception, SystemExit)):
                 engine.blame(error)
         finally:
+            if self._entered:
+                engine.scheduler.awaits.leave()  # type: ignore[union-attr] # it was entered
             engine._phase = self._phase_before
             enter_scheduler(self._before)
 

@@ -38,7 +38,7 @@ _BY_TEXT: Final = tuple(
         (r"combine_all\(\) takes|^object (list|tuple) can't be|^'(list|tuple)' object can't be aw",
          "combine_all([...]) is one future of several"),
         (r"object .*can't be (used in 'await'|awaited)",
-         "only futures of states are awaited; a method without async_ has answered already"),
+         "a method without async_ has answered already"),
         (r"MapState\.(async_)?get\(\) takes 2 pos",
          "get takes the key alone, and gives None where nothing is stored"),
         (r"get_\w*state\(\) takes 2 pos", _DESCRIBES),

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from forebay_state_api.engine.awaits import Child, raise_unread
 from forebay_state_api.engine.failed_record import (
     SHOWN_FAILURES,
     ErrorRows,
@@ -66,6 +67,17 @@ class IsolatingScheduler(Scheduler):
         self.journal.last = None
         super()._resume(record)
 
+    def step_of_child(self, child: Child, run: Callable[..., Any], *arguments: Any) -> Any:
+        self.journal.last = None
+        try:
+            return super().step_of_child(child, run, *arguments)
+        finally:
+            if child.record.failed:
+                # It was cancelled with its record, and leaves nothing behind either.
+                undo(child.record.log)
+                child.record.log = None
+                child.record.rows = child.record.rows[:1]
+
     def _hold_back(self, record: Any) -> None:
         super()._hold_back(record)
         self._keep_changes(record)
@@ -76,6 +88,11 @@ class IsolatingScheduler(Scheduler):
             record.log = last if record.log is None else (record.log, undo, last)
 
     def _finish(self, record: Any) -> None:
+        if not record.failed and record.unread:
+            try:
+                raise_unread(record)
+            except Exception as error:  # noqa: BLE001 - a child raised it
+                self._drop(record, error)
         if not record.failed:
             error, check = record.error, self._error_rows.check
             if error is None and check is not None:
@@ -132,6 +149,8 @@ class IsolatingScheduler(Scheduler):
         row = self._failed_row(record.error or error, record.row, record.key, record.side)
         record.failed = True
         turns, record.turns = record.turns, []
+        for child in tuple(record.children or ()):
+            child.cancel()
         for coroutine in (record.driver, *(record.driven or ())):
             if coroutine is not None:
                 close_quietly(coroutine)
@@ -147,6 +166,7 @@ class IsolatingScheduler(Scheduler):
         # Not before: a coroutine that is closed may run its `finally`.
         self.journal.undo()
         undo(record.log)
+        record.log = None
         del self.rows_out[self.mark :]
         record.rows = [row]
         record.open = 0

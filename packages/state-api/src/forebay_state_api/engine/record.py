@@ -37,6 +37,7 @@ class Record:
     """A record in flight."""
 
     __slots__ = (
+        "children",
         "completed",
         "driver",
         "group",
@@ -50,6 +51,7 @@ class Record:
         "side",
         "stack",
         "turns",
+        "unread",
         "waiting",
     )
 
@@ -69,7 +71,7 @@ class Record:
         self.waiting: deque[Entry] | None = None
         """Later records of the key, in order."""
         self.driver: Any = None
-        """The suspended coroutine in which the record method runs."""
+        """The suspended coroutine in which the record method runs, or its steps."""
         self.stack: list[Step] = []
         """Steps that depend on the request that completes now; the last runs next, before turns."""
         self.turns: list[Turn] = []
@@ -82,6 +84,10 @@ class Record:
         """The steps that depend on the last of them have run up to this position."""
         self.pushed = 0
         """The number of turns pushed so far; it breaks ties in the order of attachment."""
+        self.children: set[Any] | None = None
+        """Tasks that its code has made and that have not ended."""
+        self.unread: list[Any] | None = None
+        """Tasks that have failed, and whose errors nobody has looked at so far."""
         self.rows: list[Any] | None = None
         """Rows that it emitted; the scheduler emits them when it ends."""
 

@@ -7,6 +7,7 @@ assignment and one call per record; a record that has to wait is handed to the `
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import types
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
+from forebay_state_api.engine.record_steps import RecordSteps, cancelled
 from forebay_state_api.engine.scheduler import FRESH
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.job.aggregation import ReduceFunction, check_defined
@@ -93,6 +95,12 @@ def record_methods(function: Any) -> list[RecordMethod]:
         f"{function!r} is neither callable nor of a subclass of KeyedProcessFunction or another "
         "function class of forebay_state_api"
     )
+
+
+def awaits_anything(function: Any) -> bool:
+    """Return whether a function has an asynchronous method, and so may await foreign things."""
+    methods = [*record_methods(function), timer_method(function)]
+    return any(method is not None and method.is_asynchronous for method in methods)
 
 
 def broadcast_method(function: Any) -> RecordMethod | None:
@@ -277,6 +285,9 @@ def run_drivers(drive_records: Callable[[], Coroutine[Any, None, None]], host: R
             awaited = driver.send(None)
         except StopIteration:  # all records have been run
             return
+        except asyncio.CancelledError as error:
+            host.scheduler.fail_record(cancelled(error))
+            continue
         try:
             _suspend(host, driver, awaited)
         except Exception as error:  # noqa: BLE001 - it awaited what cannot be awaited
@@ -362,6 +373,11 @@ _RUNNERS: Final = {
 def _suspend(host: RecordHost, driver: Coroutine[Any, None, None], awaited: object) -> None:
     """Set the current record aside; its driver resumes when ``awaited`` is done."""
     record = host.scheduler.current_record()
+    if host.scheduler.awaits is not None:
+        record.driver = steps = RecordSteps(host.scheduler.awaits, record, driver)
+        steps.wait_for(awaited)
+        host.scheduler.suspend(steps)
+        return
 
     def step(_: object) -> None:
         try:

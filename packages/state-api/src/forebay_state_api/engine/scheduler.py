@@ -8,6 +8,7 @@ when nothing else can run: no access waits for a timer.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import logging
 import queue
@@ -21,6 +22,14 @@ from typing import Any, ClassVar, Final, Protocol
 
 import attrs
 
+from forebay_state_api.engine.awaits import (
+    Awaits,
+    Child,
+    ForeignWait,
+    WakingInbox,
+    foreign_wait,
+    raise_unread,
+)
 from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.engine.record import Entry, Record
 from forebay_state_api.engine.task_thread import others_live
@@ -115,6 +124,7 @@ class Scheduler:
         "_queued",
         "_queued_count",
         "_restarting",
+        "awaits",
         "bind_namespace",
         "blocked",
         "busy",
@@ -188,6 +198,14 @@ class Scheduler:
         self.task_thread = threading.get_ident()
         self._admitted = 0
         self._restarting = False
+        self.awaits: Awaits | None = None
+        """The foreign things that records await; ``None``: they await state only."""
+
+    def await_anything(self, loop: asyncio.AbstractEventLoop) -> Awaits:
+        """Let records await whatever ``loop`` can."""
+        self.awaits = Awaits(self, loop)
+        self._inbox = WakingInbox(self.awaits)
+        return self.awaits
 
     # -- records ------------------------------------------------------------------------------
 
@@ -260,6 +278,8 @@ class Scheduler:
 
     def _finish(self, record: Record) -> None:
         """Emit the record's rows, free the key and start the records that waited for it."""
+        if record.unread:
+            raise_unread(record)
         if record.rows:
             self.rows_out[self.mark : self.mark] = record.rows
         del self.busy[record.key]
@@ -323,6 +343,12 @@ class Scheduler:
     def note_failure(self, error: Exception) -> bool:  # noqa: ARG002 - see `IsolatingScheduler`
         """Let the running record fail with ``error``; return whether it can fail alone."""
         return False
+
+    # -- foreign things -----------------------------------------------------------------------
+
+    def foreign_wait(self, awaited: Any) -> ForeignWait | None:
+        """Return a wait for what is not a state future; ``None`` if it cannot be awaited."""
+        return None if self.awaits is None else foreign_wait(self.awaits, awaited)
 
     # -- the order of a record ----------------------------------------------------------------
 
@@ -627,6 +653,8 @@ class Scheduler:
     def _turn(self) -> bool:
         """Run everything that can run now; return whether there was anything."""
         moved = False
+        if self.awaits is not None and self.awaits.in_flight:
+            self.awaits.turn()
         while True:
             while self.ready:
                 record = self.ready.popleft()
@@ -648,7 +676,7 @@ class Scheduler:
             if self._queued_count:
                 self.send()
             elif self._outstanding:
-                self._inbox.get()()
+                self._await_answer()
             else:
                 self._await_foreign()
 
@@ -665,8 +693,20 @@ class Scheduler:
         """Run until no record is in flight and no request is pending."""
         self.run_until(lambda: self.idle and not self.waiting_requests)
 
+    def _await_answer(self) -> None:
+        """Wait for an answer of storage, or for something foreign."""
+        awaits = self.awaits
+        if awaits is not None and awaits.in_flight and isinstance(self._inbox, WakingInbox):
+            awaits.wait(self._inbox, None)
+        else:
+            self._inbox.get()()
+
     def _await_foreign(self) -> None:
-        """Wait for other threads, which alone can complete the futures that records wait for."""
+        """Wait for what is foreign: futures of the loop's, or completed by other threads."""
+        if self.awaits is not None and self.awaits.in_flight:
+            if not self.awaits.wait(self.waking_inbox, self._drain_timeout_s):
+                raise self._unanswered()
+            return
         if not others_live(self.task_thread):
             raise self._stuck("and no other thread lives that could")
         try:
@@ -685,6 +725,65 @@ class Scheduler:
             f"{self.describe()} waits for a StateFuture that nobody completed, {why}; "
             f"{waiting} record(s) wait in this subtask"
         )
+
+    def _unanswered(self) -> FunctionError:
+        """Return the error for foreign things that took longer than the drain timeout."""
+        record = next(iter(self.busy.values()))
+        self.current, self.context._key = record, record.key
+        driver = record.driver
+        awaited = "its tasks" if driver is None or driver.ended else f"{driver.awaited!r:.300}"
+        stack = "" if driver is None or driver.ended else f", at\n  {driver.stack()}"
+        return FunctionError(
+            f"{self.describe()} waits for {awaited}, which did not end within the drain timeout "
+            f"of {self._drain_timeout_s:g} s; {len(self.busy)} record(s) wait in this subtask"
+            f"{stack}"
+        )
+
+    @property
+    def waking_inbox(self) -> WakingInbox:
+        """The inbox of a subtask that awaits anything."""
+        assert isinstance(self._inbox, WakingInbox)
+        return self._inbox
+
+    def run_ready_quietly(self) -> bool:
+        """Run the steps of cancelled records; their errors come after the one that counts."""
+        moved = bool(self.ready)
+        while self.ready:
+            record = self.ready.popleft()
+            try:
+                if record.stack or record.turns:
+                    self._run_steps(record)
+            except Exception:  # noqa: BLE001 - this runs any user code
+                _log.debug("a cancelled record failed", exc_info=True)
+            self.current, self.tail = None, FRESH
+        return moved
+
+    def step_of_child(self, child: Child, run: Callable[..., Any], *arguments: Any) -> Any:
+        """Run a step of a record's child, between the steps of records."""
+        context, record = self.context, child.record
+        key, group, current = context._key, context._group, self.current
+        mark, namespace = self.mark, context._namespace
+        self.mark = len(self.rows_out)
+        self.current, self.tail = record, _ORDERED
+        context._key, context._group = record.key, record.group
+        if namespace != child.namespace:
+            self.bind_namespace(child.namespace)
+        try:
+            return run(*arguments)
+        finally:
+            child.namespace = context._namespace
+            self._hold_back(record)
+            if context._namespace != namespace:
+                self.bind_namespace(namespace)
+            self.current, self.tail, self.mark = current, FRESH, mark
+            context._key, context._group = key, group
+            if (record.stack or record.turns) and not record.failed:
+                self.ready.append(record)
+
+    def cancel_all(self) -> None:
+        """Cancel what is in flight, because the micro-batch has failed."""
+        if self.awaits is not None and self.busy:
+            self.awaits.cancel_all()
 
     def close(self) -> None:
         """Release the threads; results of pending requests are ignored, coroutines are closed."""

@@ -8,9 +8,10 @@ threads. These are detected by a look at the threads before each chunk of rows, 
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -72,10 +73,27 @@ class GuardedContext:
         return checked
 
 
+_waiting: Final[set[int]] = set()
+"""Threads that wait for a job of a task thread."""
+
+
+@contextlib.contextmanager
+def waits_for_task_thread() -> Iterator[None]:
+    """Note that this thread runs no user code: it waits for the task thread."""
+    ident = threading.get_ident()
+    _waiting.add(ident)
+    try:
+        yield
+    finally:
+        _waiting.discard(ident)
+
+
 def others_live(task_thread: int) -> bool:
     """Return whether there are threads that are neither the task thread nor Forebay's."""
     return any(
-        thread.ident != task_thread and not thread.name.startswith(OWN_THREADS)
+        thread.ident != task_thread
+        and thread.ident not in _waiting
+        and not thread.name.startswith(OWN_THREADS)
         for thread in threading.enumerate()
     )
 

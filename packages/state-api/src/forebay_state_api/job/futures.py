@@ -27,6 +27,7 @@ from typing import (
 )
 
 from forebay_state_api.errors import StateAccessError, not_awaited
+from forebay_state_api.job.asyncio_future import AsyncioFuture
 from forebay_state_api.job.current_key import NO_KEY
 
 T = TypeVar("T")
@@ -123,6 +124,9 @@ class Waiter(Protocol):
     def siblings(self) -> Callable[[], None] | None:
         """Begin calls that are steps next to each other; call the result between them."""
 
+    def foreign_wait(self, awaited: object) -> Any:
+        """Return a wait for ``awaited``; ``None`` if it cannot be awaited."""
+
     def is_task_thread(self) -> bool:
         """Return whether the caller runs on the task thread."""
 
@@ -148,7 +152,7 @@ def _scheduler_of_a_record() -> Waiter | None:
     return None if scheduler is None or scheduler.context._key is NO_KEY else scheduler
 
 
-class StateFuture(Generic[T]):
+class StateFuture(AsyncioFuture, Generic[T]):
     """The result of an asynchronous state access, available now or later.
 
     ``StateFuture()`` creates a pending future, which `complete` or `fail` ends, from any thread:
@@ -169,6 +173,7 @@ class StateFuture(Generic[T]):
         "_record",
         "_scheduler",
         "_value",
+        "_view",
     )
 
     _value: T
@@ -779,8 +784,8 @@ def drive(coroutine: Coroutine[Any, Any, U], result: StateFuture[U]) -> None:
 
 
 AWAIT_HELP: Final = (
-    "a keyed function can await state futures only. Use combine_all([...]) for several states at "
-    "once, and ordered_wait (of forebay-spark-runtime) for calls to the outside world"
+    "coroutines of a plain method can await state futures only. Make the record method an "
+    "`async def`, which can await whatever asyncio can"
 )
 
 
@@ -788,6 +793,10 @@ def check_awaited(awaited: object, coroutine: Any) -> StateFuture[Any]:
     """Return the future that a driven coroutine awaits; for others raise `TypeError` in it."""
     if isinstance(awaited, StateFuture):
         return awaited
+    scheduler = current_scheduler()
+    wait: StateFuture[Any] | None = None if scheduler is None else scheduler.foreign_wait(awaited)
+    if wait is not None:
+        return wait
     error = TypeError(f"awaited {awaited!r}: {AWAIT_HELP}")
     with contextlib.suppress(StopIteration):  # a coroutine may swallow the error and end
         coroutine.throw(error)

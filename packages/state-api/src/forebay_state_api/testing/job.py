@@ -26,10 +26,12 @@ from forebay_state_api.contract.changes import Changes, Shape
 from forebay_state_api.contract.compaction_service import CompactionService
 from forebay_state_api.contract.migration import continued
 from forebay_state_api.contract.object_storage import ObjectStorage
+from forebay_state_api.engine.awaits import loop_of_thread
 from forebay_state_api.engine.declared_state import spec_of
 from forebay_state_api.engine.failed_record import ErrorRows
 from forebay_state_api.engine.identity import SubtaskIdentity, SubtaskReport
-from forebay_state_api.engine.record_methods import broadcast_method
+from forebay_state_api.engine.loop_thread import loop_thread
+from forebay_state_api.engine.record_methods import awaits_anything, broadcast_method
 from forebay_state_api.engine.subtask import DEFAULT_CACHE_BYTES, Subtask
 from forebay_state_api.engine.timers.service import us_of
 from forebay_state_api.job.descriptors import StateDescriptor
@@ -179,6 +181,32 @@ class KeyedJob:
         with each subtask before its first timer and row; ``given_out`` checks the rows that a
         subtask emits. With ``end``, these rows are the last ones of a bounded input.
         """
+        named: dict[str, Any] = {
+            "broadcast": broadcast,
+            "given_out": given_out,
+            "begun": begun,
+            "crash": crash,
+            "end": end,
+        }
+        if loop_of_thread() is None and self._awaits_anything(function):
+            # A loop runs in this thread: in a notebook, or in an asynchronous test.
+            return loop_thread().call(self._process, function, records, **named)
+        return self._process(function, records, **named)
+
+    def _awaits_anything(self, function: Any) -> bool:
+        return awaits_anything(self._fresh(function))
+
+    def _process(
+        self,
+        function: Any,
+        records: Sequence[KeyedRow],
+        *,
+        broadcast: Sequence[Any],
+        given_out: Callable[[list[Any]], list[Any]],
+        begun: Callable[[Subtask], None],
+        crash: bool,
+        end: bool,
+    ) -> list[Any]:
         out, reports = [], []
         for number, mine in enumerate(self._routed(records)):
             with self.subtask(function, number) as running:

@@ -147,14 +147,14 @@ class FutureTests(BackendSubject):
         assert isinstance(failure.value.__cause__, ValueError)
 
     @pytest.mark.parametrize("seconds", [0, 1])
-    def test_awaiting_a_sleep(self, attempt: Try, seconds: int) -> None:
+    def test_awaiting_a_sleep_in_a_plain_method(self, attempt: Try, seconds: int) -> None:
         async def process(f: Any, row: Any, ctx: Any) -> None:
             await f.v.async_value()
             await asyncio.sleep(seconds)
 
         _assert_error_advises(attempt, process)
 
-    def test_awaiting_what_asyncio_gathers(self, attempt: Try) -> None:
+    def test_awaiting_a_gather_in_a_plain_method(self, attempt: Try) -> None:
         async def process(f: Any, row: Any, ctx: Any) -> None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)
@@ -225,7 +225,7 @@ class FutureTests(BackendSubject):
         assert stored_five.do("k", ("v.value",)) == [5], "nothing was committed"
 
     def test_there_is_no_way_to_block(self) -> None:
-        for name in ("get", "join", "result", "wait"):
+        for name in ("get", "join", "wait"):
             assert not hasattr(StateFuture, name)
 
 
@@ -234,6 +234,6 @@ def _opened(function: Any, context: Any) -> None:
 
 
 def _assert_error_advises(attempt: Try, process: Any) -> None:
-    with pytest.raises(ForebayError, match=r"combine_all.*ordered_wait") as failure:
+    with pytest.raises(ForebayError, match=r"plain method.*async def") as failure:
         attempt(process)
     assert isinstance(failure.value.__cause__, TypeError | RuntimeError)

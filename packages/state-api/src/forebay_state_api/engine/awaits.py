@@ -1,0 +1,350 @@
+"""The foreign things that the records of one subtask await: everything but state.
+
+The engine steps user code itself, outside ``run_forever``. While it does, the loop counts as
+running and a `RecordTask` as the current task, so asyncio's own tools work in a record's first step
+as in every other. The loop turns where the engine would wait, and now and then between records
+(docs/decisions/0022-awaiting-anything.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sys
+import threading
+import time
+from asyncio import tasks
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from forebay_state_api.engine.record_task import RecordTask
+from forebay_state_api.job.current_key import NO_KEY
+from forebay_state_api.job.futures import StateFuture, current_scheduler, enter_scheduler
+
+if TYPE_CHECKING:
+    from forebay_state_api.engine.record import Record
+    from forebay_state_api.job.context import RuntimeContext
+
+_LOOPS: Final = threading.local()
+
+CLOSING_S: Final = 10.0
+"""Seconds that cancelled records of a failed micro-batch have for their ``finally`` blocks."""
+
+
+class Steps(Protocol):
+    """The engine's scheduler, which runs the steps of records."""
+
+    current: Record | None
+    busy: dict[Any, Record]
+
+    @property
+    def context(self) -> RuntimeContext:
+        """The current key and namespace."""
+
+    @property
+    def waking_inbox(self) -> WakingInbox:
+        """The actions of other threads."""
+
+    def hold(self) -> Record:
+        """Return the current record, with one more step to come."""
+
+    def arrive(
+        self, record: Any, namespace: Any, callback: Callable[[Any], object], value: Any
+    ) -> None:
+        """Run a step of ``record`` that waited for others."""
+
+    def run_ready_quietly(self) -> bool:
+        """Run the steps of cancelled records; return whether there were any."""
+
+
+def loop_of_thread() -> asyncio.AbstractEventLoop | None:
+    """Return this thread's loop for records; ``None`` where another loop is running."""
+    if asyncio._get_running_loop() is not None:
+        return None
+    loop: asyncio.AbstractEventLoop | None = getattr(_LOOPS, "loop", None)
+    if loop is None or loop.is_closed():
+        loop = _LOOPS.loop = asyncio.new_event_loop()
+        loop.set_task_factory(_new_task)
+    return loop
+
+
+def serve_loop(post: Callable[[Callable[[], object]], None]) -> None:
+    """Let records on this thread's loop go on by ``post``, while their engine does nothing."""
+    _LOOPS.post = post
+
+
+class WakingInbox(queue.SimpleQueue[Callable[[], object]]):
+    """Actions for the task thread; each stops a loop in which that thread waits."""
+
+    def __init__(self, awaits: Awaits) -> None:
+        self._awaits = awaits
+
+    def put(self, item: Callable[[], object], *_: Any) -> None:
+        super().put(item)
+        if self._awaits.turning:
+            self._awaits.loop.call_soon_threadsafe(self._awaits.loop.stop)
+
+
+class Awaits:
+    """The loop of one subtask, and the calls in flight on it."""
+
+    def __init__(self, scheduler: Steps, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.scheduler = scheduler
+        self.in_flight = 0
+        """Foreign futures that records wait for, and children of records."""
+        self.turning = False
+        """Whether the engine lets the loop turn."""
+        self.go_on: Callable[[], object] | None = None
+        """Runs the records that can go on, as a job of a thread whose loop always turns."""
+        self._post: Callable[[Callable[[], object]], None] | None = getattr(_LOOPS, "post", None)
+        self._posted = False
+        self._entered: RecordTask | None = None
+        self._spare = RecordTask(loop)
+        self._unshared = sys.getrefcount(self._spare)
+        """The references to a spare task that no record has kept, without asyncio's own."""
+        self._hooks: Any = None
+
+    # -- user code ----------------------------------------------------------------------------
+
+    def enter(self) -> bool:
+        """Let the loop count as running; return false if it does already."""
+        if self._entered is not None:
+            return False
+        self._hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(finalizer=self._finalize)
+        self._begin(self._spare)
+        return True
+
+    def leave(self) -> None:
+        """End what `enter` began."""
+        self._end()
+        sys.set_asyncgen_hooks(*self._hooks)
+
+    def _begin(self, task: RecordTask) -> None:
+        asyncio._set_running_loop(self.loop)
+        tasks._enter_task(self.loop, task)  # type: ignore[arg-type] # asyncio takes any object
+        self._entered = task
+
+    def _end(self) -> None:
+        tasks._leave_task(self.loop, self._entered)  # type: ignore[arg-type] # as above
+        self._entered = None
+        asyncio._set_running_loop(None)
+
+    def step_as(self, task: RecordTask | None) -> None:
+        """Make ``task`` the current one; ``None``: the spare."""
+        if self._entered is not None:
+            self._end()
+        self._begin(self._spare if task is None else task)
+
+    def take_spare(self) -> RecordTask | None:
+        """Return the spare task if the running record has kept it; make another one then."""
+        # One more reference is `_entered`, and one asyncio's.
+        if self._entered is not self._spare or sys.getrefcount(self._spare) <= self._unshared + 2:
+            return None
+        task, self._spare = self._spare, RecordTask(self.loop)
+        self.step_as(None)
+        return task
+
+    def _finalize(self, generator: Any) -> None:
+        self.loop.call_soon_threadsafe(self.loop.create_task, generator.aclose())
+
+    # -- turns --------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """Run what the loop has ready, without waiting."""
+        self.loop.call_soon(self.loop.stop)
+        self._run()
+
+    def wait(self, inbox: WakingInbox, timeout_s: float | None) -> bool:
+        """Run the loop until a record can go on; return false after ``timeout_s`` seconds."""
+        started = time.monotonic()
+        limit = None if timeout_s is None else self.loop.call_later(timeout_s, self.loop.stop)
+        self.turning = True
+        if inbox.empty():
+            self._run()
+        self.turning = False
+        if limit is None:
+            return True
+        limit.cancel()
+        assert timeout_s is not None
+        return time.monotonic() - started < timeout_s
+
+    def _run(self) -> None:
+        """Run the loop until it is stopped; no record is current meanwhile."""
+        context, entered, turning = self.scheduler.context, self._entered, self.turning
+        before = context._key, context._group
+        context._key = NO_KEY
+        scope = enter_scheduler(None)
+        if entered is not None:
+            self._end()
+        self.turning = True
+        try:
+            self.loop.run_forever()
+        finally:
+            self.turning = turning
+            if entered is not None:
+                self._begin(entered)
+            enter_scheduler(scope)
+            context._key, context._group = before
+
+    def woke(self) -> None:
+        """Let the engine run a record that can go on; called on the loop."""
+        if self.turning:
+            self.loop.stop()
+        elif self._post is not None and not self._posted:
+            self._posted = True
+            self._post(self._go_on)
+
+    def _go_on(self) -> None:
+        self._posted = False
+        if self.go_on is not None:
+            self.go_on()
+
+    # -- cancelling ---------------------------------------------------------------------------
+
+    def cancel_all(self) -> None:
+        """Cancel the records of a failed micro-batch, and wait for their ``finally`` blocks."""
+        scheduler = self.scheduler
+        scheduler.current = None
+        records = list(scheduler.busy.values())
+        for record in records:
+            record.waiting = None
+            for child in tuple(record.children or ()):
+                child.cancel()
+            if record.driver is not None:
+                record.driver.cancel()
+        deadline = time.monotonic() + CLOSING_S
+        while (left := deadline - time.monotonic()) > 0:
+            if scheduler.run_ready_quietly():
+                continue
+            if not self.in_flight:
+                break
+            self.wait(scheduler.waking_inbox, left)
+
+
+class ForeignWait:
+    """A record's wait for a foreign future, or for the loop's next turn."""
+
+    __slots__ = ("_awaited", "_awaits")
+
+    def __init__(self, awaits: Awaits, awaited: Any) -> None:
+        self._awaits = awaits
+        self._awaited = awaited
+
+    def _attach(self, callback: Callable[[Any], object], after: Any = None) -> None:
+        """Run ``callback`` as a step of the current record once the wait has ended."""
+        del after
+        awaits = self._awaits
+        scheduler = awaits.scheduler
+        record, namespace = scheduler.hold(), scheduler.context._namespace
+
+        def wake(_: object = None) -> None:
+            awaits.in_flight -= 1
+            scheduler.arrive(record, namespace, callback, None)
+            awaits.woke()
+
+        awaits.in_flight += 1
+        if self._awaited is None:
+            awaits.loop.call_soon(wake)
+        else:
+            self._awaited._asyncio_future_blocking = False
+            self._awaited.add_done_callback(wake)
+
+
+def foreign_wait(awaits: Awaits, awaited: Any) -> ForeignWait | None:
+    """Return the wait for what a coroutine awaits; ``None`` if it cannot be awaited."""
+    if awaited is None:
+        return ForeignWait(awaits, None)
+    if not getattr(awaited, "_asyncio_future_blocking", None):
+        return None
+    if awaited.get_loop() is not awaits.loop:
+        raise RuntimeError(f"{awaited!r:.200} belongs to another event loop")
+    return ForeignWait(awaits, awaited)
+
+
+# -- children ---------------------------------------------------------------------------------
+
+
+def _new_task(loop: asyncio.AbstractEventLoop, coroutine: Any, **named: Any) -> asyncio.Task[Any]:
+    """Make a task; one that a record's code makes runs with the record's key and namespace."""
+    named.pop("eager_start", None)
+    scheduler: Any = current_scheduler()
+    if scheduler is None or scheduler.awaits is None or scheduler.context._key is NO_KEY:
+        return asyncio.Task(coroutine, loop=loop, **named)
+    record, namespace = scheduler.hold(), scheduler.context._namespace
+    child = Child(coroutine, record, namespace)
+    task: asyncio.Task[Any] = asyncio.Task(child, loop=loop, **named)
+    scheduler.awaits.in_flight += 1
+    if record.children is None:
+        record.children = set()
+    record.children.add(task)
+    task.add_done_callback(partial(_child_ended, record, namespace))
+    return task
+
+
+def _child_ended(record: Record, namespace: Any, task: asyncio.Task[Any]) -> None:
+    scheduler: Any = record.scheduler
+    assert record.children is not None
+    record.children.discard(task)
+    scheduler.awaits.in_flight -= 1
+    scheduler.arrive(record, namespace, partial(_keep_ended, record), task)
+    scheduler.awaits.woke()
+
+
+def _keep_ended(record: Record, task: asyncio.Task[Any]) -> None:
+    if not task.cancelled() and task._log_traceback:  # type: ignore[attr-defined] # of every task
+        record.unread = [*(record.unread or ()), task]
+    if record.driver is None or record.driver.ended:
+        raise_unread(record)
+
+
+def raise_unread(record: Record) -> None:
+    """Raise the exception of a child that failed and that nobody awaited."""
+    unread, record.unread = record.unread, None
+    for task in unread or ():
+        if task._log_traceback and (error := task.exception()) is not None:
+            raise error
+
+
+def _yielded(run: Callable[..., Any], *arguments: Any) -> Any:
+    """Run a step of a child; a state future that it awaits is attached while the step lasts."""
+    awaited = run(*arguments)
+    if isinstance(awaited, StateFuture):
+        awaited._asyncio_view()
+    return awaited
+
+
+class Child(Coroutine[Any, Any, Any]):
+    """A coroutine whose steps run with the key and the namespace of a record."""
+
+    def __init__(self, coroutine: Any, record: Record, namespace: Any) -> None:
+        self._coroutine = coroutine
+        self.record = record
+        self.namespace = namespace
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._coroutine, name)
+
+    def send(self, value: Any) -> Any:
+        return self._step(self._coroutine.send, value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._step(self._coroutine.throw, *error)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __await__(self) -> Any:
+        return self._coroutine.__await__()
+
+    def _step(self, run: Callable[..., Any], *arguments: Any) -> Any:
+        scheduler: Any = self.record.scheduler
+        scope = enter_scheduler(scheduler)
+        try:
+            return scheduler.step_of_child(self, _yielded, run, *arguments)
+        finally:
+            enter_scheduler(scope)
+            if self.record.stack or self.record.turns:
+                scheduler.awaits.woke()

@@ -1,0 +1,112 @@
+"""The task that asyncio sees while a record's code runs.
+
+``asyncio.timeout``, ``TaskGroup`` and most clients ask for the current task, keep it, and cancel it
+later. A `RecordTask` answers them for one record. It is made once and serves all records that never
+ask: a record that has kept it takes it along when it suspends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from contextvars import Context
+
+
+class Interruptible(Protocol):
+    """The steps of a suspended record."""
+
+    @property
+    def coroutine(self) -> Any:
+        """The coroutine that they run."""
+
+    def interrupt(self, message: Any) -> bool:
+        """End the wait with `asyncio.CancelledError`; return false if it has ended already."""
+
+
+class RecordTask:
+    """The task that a record's code gets from ``asyncio.current_task()``.
+
+    It has the methods of `asyncio.Task` that code outside of a task's own coroutine calls.
+    """
+
+    __slots__ = ("__weakref__", "_cancels", "_loop", "_message", "_must_cancel", "_steps")
+
+    _fut_waiter = None
+    """Read by anyio; what a record awaits is for its steps to cancel."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._steps: Interruptible | None = None
+        self._must_cancel = False
+        self._cancels = 0
+        self._message: Any = None
+
+    def __repr__(self) -> str:
+        return f"<RecordTask of {self.get_coro()!r}>"
+
+    def bind(self, steps: Interruptible) -> None:
+        """Become the task of one suspended record."""
+        self._steps = steps
+
+    def take_cancellation(self) -> asyncio.CancelledError | None:
+        """Return the error to raise in the record's next step, if it was cancelled; once."""
+        if not self._must_cancel:
+            return None
+        self._must_cancel = False
+        return asyncio.CancelledError(*(() if self._message is None else (self._message,)))
+
+    def interrupt_new_wait(self) -> None:
+        """End a wait that begins although the record was cancelled before."""
+        if self._must_cancel and self._steps is not None and self._steps.interrupt(self._message):
+            self._must_cancel = False
+
+    # -- asyncio.Task -------------------------------------------------------------------------
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Raise `asyncio.CancelledError` in the record where it waits, or where it waits next."""
+        self._cancels += 1
+        self._message = msg
+        if self._steps is None or not self._steps.interrupt(msg):
+            self._must_cancel = True
+        return True
+
+    def cancelling(self) -> int:
+        """Return the number of cancellations that were not taken back."""
+        return self._cancels
+
+    def uncancel(self) -> int:
+        """Take back one cancellation; return how many are left."""
+        self._cancels = max(self._cancels - 1, 0)
+        if not self._cancels:
+            self._must_cancel = False
+        return self._cancels
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the loop of the record's subtask."""
+        return self._loop
+
+    def get_coro(self) -> Any:
+        """Return the record's coroutine, once it has been suspended."""
+        return None if self._steps is None else self._steps.coroutine
+
+    def get_name(self) -> str:
+        """Return the name of all these tasks."""
+        return "forebay-record"
+
+    def get_context(self) -> Context | None:
+        """Return ``None``: records run in the context of their thread."""
+        return None
+
+    def done(self) -> bool:
+        """Return false: nobody can keep a record's task beyond the record."""
+        return False
+
+    def cancelled(self) -> bool:
+        """Return false, as `done` does."""
+        return False
+
+    def add_done_callback(self, *_: Any, **__: Any) -> None:
+        """Refuse: a record ends unnoticed by others."""
+        raise RuntimeError("a record's task has no callbacks: await in the record itself")
