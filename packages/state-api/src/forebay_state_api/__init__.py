@@ -23,6 +23,7 @@ from forebay_state_api.errors import (
     UnknownPluginError,
 )
 from forebay_state_api.job.aggregation import AggregateFunction, ReduceFunction
+from forebay_state_api.job.clients import Clients
 from forebay_state_api.job.context import RuntimeContext
 from forebay_state_api.job.descriptors import (
     AggregatingStateDescriptor,
@@ -93,6 +94,7 @@ __all__ = [
     "CleanupInCompaction",
     "CleanupIncrementally",
     "CleanupOnRead",
+    "Clients",
     "Codec",
     "ConfigurationError",
     "CorruptStateError",

@@ -40,8 +40,9 @@ Resources: TypeAlias = Callable[[], Any]
 class _Opened:
     """One client, and the task that entered its context manager and will leave it."""
 
-    def __init__(self, resources: Resources, name: str) -> None:
+    def __init__(self, resources: Resources, name: str, source: str) -> None:
         self._name = name
+        self._source = source
         self._closing = asyncio.Event()
         self._ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._keeper = asyncio.create_task(self._keep(resources))
@@ -54,9 +55,7 @@ class _Opened:
             if self._ready.cancel():
                 self._keeper.cancel()
         if self._ready.cancelled():
-            raise FunctionError(
-                f"resources of {self._name} did not open a client within {OPENING_S:g} s"
-            )
+            raise FunctionError(f"{self._source} did not open a client within {OPENING_S:g} s")
         return self._ready.result()
 
     async def close(self) -> None:
@@ -68,19 +67,19 @@ class _Opened:
 
     async def _keep(self, resources: Resources) -> None:
         try:
-            async with _entered(resources, self._name) as client:
+            async with _entered(resources, self._source) as client:
                 self._ready.set_result(client)
                 await self._closing.wait()
         except BaseException as error:  # noqa: BLE001 - the task that awaits the client gets it
             if not self._ready.done():
-                self._ready.set_exception(_failed(self._name, error))
+                self._ready.set_exception(_failed(self._source, error))
             elif not isinstance(error, asyncio.CancelledError):
                 trace = encodable("".join(traceback.format_exception(error)))
                 _log.warning("closing the client of %s failed: %s", self._name, trace)
 
 
 @contextlib.asynccontextmanager
-async def _entered(resources: Resources, name: str) -> AsyncIterator[Any]:
+async def _entered(resources: Resources, source: str) -> AsyncIterator[Any]:
     manager = resources()
     if hasattr(manager, "__aenter__"):
         async with manager as client:
@@ -95,15 +94,14 @@ async def _entered(resources: Resources, name: str) -> AsyncIterator[Any]:
         if inspect.iscoroutine(manager) or inspect.isasyncgen(manager):
             advice = ": decorate it with contextlib.asynccontextmanager, and yield the client"
         raise ConfigurationError(
-            f"resources of {name} returned {type(manager).__name__}, which is not a context manager"
-            f"{advice}"
+            f"{source} returned {type(manager).__name__}, which is not a context manager{advice}"
         )
 
 
-def _failed(name: str, error: BaseException) -> Exception:
+def _failed(source: str, error: BaseException) -> Exception:
     if isinstance(error, ConfigurationError):
         return error
-    failure = FunctionError(f"resources of {name} raised {type(error).__name__}: {error}")
+    failure = FunctionError(f"{source} raised {type(error).__name__}: {error}")
     failure.__cause__ = error
     return failure
 
@@ -111,7 +109,9 @@ def _failed(name: str, error: BaseException) -> Exception:
 class KeptClient:
     """The client of one operator. All methods are called on the loop's thread."""
 
-    def __init__(self, resources: Resources, digest: str, name: str) -> None:
+    def __init__(
+        self, resources: Resources, digest: str, name: str, source: str | None = None
+    ) -> None:
         self.digest = digest
         self.users = 0
         self.current: Any = None
@@ -120,6 +120,7 @@ class KeptClient:
         """Whether a replacement is being opened."""
         self._resources = resources
         self._name = name
+        self._source = source or f"resources of {name}"
         self._opened: _Opened | None = None
         self._failure: Exception | None = None
         self._retired: list[_Opened] = []
@@ -169,7 +170,7 @@ class KeptClient:
     async def _open(self) -> None:
         self._failure = None
         self.opening = True
-        opened = _Opened(self._resources, self._name)
+        opened = _Opened(self._resources, self._name, self._source)
         try:
             self.current = await opened.client()
         except BaseException as error:
@@ -195,7 +196,9 @@ class OperatorClients:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def acquire(self, operator: str, digest: str, resources: Resources) -> KeptClient:
+    async def acquire(
+        self, operator: str, digest: str, resources: Resources, source: str | None = None
+    ) -> KeptClient:
         """Return the open client of an operator, to be passed to `release` later.
 
         A client that other resources made is closed first, unless a task still uses it.
@@ -203,6 +206,7 @@ class OperatorClients:
         :param operator: the operator's name and query.
         :param digest: the hash of the pickled ``resources``.
         :param resources: returns the context manager of a client.
+        :param source: what errors call ``resources``; default: the resources of ``operator``.
         """
         timer = self._timers.pop(operator, None)
         if timer is not None:
@@ -213,7 +217,7 @@ class OperatorClients:
                 await kept.close()
             kept = None
         if kept is None:
-            kept = self._kept[operator] = KeptClient(resources, digest, operator)
+            kept = self._kept[operator] = KeptClient(resources, digest, operator, source)
         kept.users += 1
         try:
             await kept.open()

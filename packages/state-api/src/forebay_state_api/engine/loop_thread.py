@@ -59,6 +59,11 @@ class LoopThread:
                     break
                 job()
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs on this thread."""
+        return threading.current_thread() is self._thread
+
     def post(self, job: Callable[[], object]) -> None:
         """Run ``job`` on the thread soon; it must not raise."""
         self._jobs.put(job)
@@ -87,3 +92,9 @@ def loop_thread() -> LoopThread:
             _threads.clear()
             found = _threads[os.getpid()] = LoopThread()
         return found
+
+
+def on_loop_thread() -> bool:
+    """Return whether the caller runs on the thread of this process."""
+    found = _threads.get(os.getpid())
+    return found is not None and found.is_current

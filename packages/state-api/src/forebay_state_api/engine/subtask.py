@@ -42,6 +42,7 @@ from forebay_state_api.engine.restore import (
     convert,
     default_options,
 )
+from forebay_state_api.engine.task_clients import TaskClients, open_clients
 from forebay_state_api.engine.timers.watermark import ALWAYS, TimerClocks, times_of
 from forebay_state_api.errors import StateAccessError, StorageError
 from forebay_state_api.job.context import RuntimeContext
@@ -131,6 +132,7 @@ class Subtask:
         self._making: TaskVersion | None = None
         self._backend: StateBackend | None = None
         self._engine: Engine | None = None
+        self._clients: TaskClients | None = None
         self._rewrites = False
         """Whether the backend is opened empty, and gets a copy of what is stored."""
         self._opening_s = 0.0
@@ -249,6 +251,7 @@ class Subtask:
         With ``failed``, exceptions of the function's ``close`` are dropped in favour of it.
         """
         engine, self._engine = self._engine, None
+        clients, self._clients = self._clients, None
         backend, self._backend = self._backend, None
         try:
             if engine is not None:
@@ -256,6 +259,8 @@ class Subtask:
         finally:
             if backend is not None:
                 backend.close()
+            if clients is not None:
+                clients.release(failed=failed)
 
     def __enter__(self) -> Self:
         self.begin()
@@ -386,6 +391,9 @@ class Subtask:
             attempt_number=task.attempt_number,
             batch_id=task.batch_id,
         )
+        self._clients = open_clients(self._function, task.uid)
+        if self._clients is not None:
+            context.clients = self._clients
         times = self._clocks = self._times()
         return Engine(
             self._function,

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.job.clients import NoClients
 from forebay_state_api.job.current_key import NO_KEY
 from forebay_state_api.job.descriptors import (
     AggregatingStateDescriptor,
@@ -67,10 +68,13 @@ class RuntimeContext:
         "_parallelism",
         "_set_namespace",
         "_subtask_index",
+        "clients",
         "collect",
         "timers",
     )
 
+    clients: Any
+    """The open clients of the function's `Clients`, as attributes."""
     collect: Callable[[Any], None]
     """``ctx.collect(row)`` emits a row, from anywhere, including callbacks."""
     timers: Timers
@@ -92,6 +96,7 @@ class RuntimeContext:
         self._max_parallelism = max_parallelism
         self._attempt_number = attempt_number
         self._batch_id = batch_id
+        self.clients = NoClients(operator_uid)
         self._key: Any = NO_KEY
         self._group = -1
         self._namespace: Any = None
