@@ -178,6 +178,39 @@ def test_cancelling_a_wait_does_not_undo_the_access(backend: Any) -> None:
         assert h.state(M, "0") == {"x": 5}
 
 
+async def _cancels_its_task(f: Any, row: Any, ctx: Any) -> str:
+    if row["k"] == "0":
+        asyncio.current_task().cancel()  # and ends without waiting for anything
+        return "not interrupted"
+    async with asyncio.timeout(100):
+        await asyncio.sleep(0)
+    asyncio.current_task().cancel()
+    try:
+        await asyncio.sleep(0)
+    except asyncio.CancelledError:
+        return "interrupted"
+    return "not interrupted"
+
+
+def test_cancelling_its_own_task_ends_a_records_next_wait_and_no_others() -> None:
+    with harness(_cancels_its_task) as h:
+        assert [answer for _, _, answer in sorted(h.process(ROWS[:3]))] == [
+            "not interrupted",
+            "interrupted",
+            "interrupted",
+        ]
+
+
+async def _result_of_a_read(f: Any, row: Any, ctx: Any) -> Any:
+    return await asyncio.wait_for(f.n.async_value(), 0)  # done: its result is taken at once
+
+
+def test_a_read_whose_result_is_taken_is_no_dropped_read() -> None:
+    with harness(_result_of_a_read) as h:
+        h.process(ROWS[:10])
+        assert h.process(ROWS[:1]) == [("0", 2, 1)]  # a warning would be an error here
+
+
 async def _children(f: Any, row: Any, ctx: Any) -> Any:
     async def child(number: int) -> str:
         await asyncio.sleep(0)

@@ -46,6 +46,9 @@ class Steps(Protocol):
     def waking_inbox(self) -> WakingInbox:
         """The actions of other threads."""
 
+    def current_record(self) -> Record:
+        """Return the record whose code runs and put it on hold."""
+
     def hold(self) -> Record:
         """Return the current record, with one more step to come."""
 
@@ -101,7 +104,7 @@ class Awaits:
         self._post: Callable[[Callable[[], object]], None] | None = getattr(_LOOPS, "post", None)
         self._posted = False
         self._entered: RecordTask | None = None
-        self._spare = RecordTask(loop)
+        self._spare = RecordTask(loop, self._running_record)
         self._unshared = sys.getrefcount(self._spare)
         """The references to a spare task that no record has kept, without asyncio's own."""
         self._hooks: Any = None
@@ -139,13 +142,20 @@ class Awaits:
         self._begin(self._spare if task is None else task)
 
     def take_spare(self) -> RecordTask | None:
-        """Return the spare task if the running record has kept it; make another one then."""
+        """Return the spare task if the running record kept or cancelled it; make another one."""
+        self._spare.forget_ended(self.scheduler.current)
         # One more reference is `_entered`, and one asyncio's.
-        if self._entered is not self._spare or sys.getrefcount(self._spare) <= self._unshared + 2:
+        kept = sys.getrefcount(self._spare) > self._unshared + 2
+        if self._entered is not self._spare or not (kept or self._spare.cancelled_record):
             return None
-        task, self._spare = self._spare, RecordTask(self.loop)
+        task, self._spare = self._spare, RecordTask(self.loop, self._running_record)
         self.step_as(None)
         return task
+
+    def _running_record(self) -> Record | None:
+        """Return the record whose step runs; ``None`` while the loop turns."""
+        running = self.scheduler.context._key is not NO_KEY
+        return self.scheduler.current_record() if running else None
 
     def _finalize(self, generator: Any) -> None:
         self.loop.call_soon_threadsafe(self.loop.create_task, generator.aclose())

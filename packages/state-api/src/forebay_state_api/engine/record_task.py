@@ -8,6 +8,7 @@ ask: a record that has kept it takes it along when it suspends.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -31,13 +32,28 @@ class RecordTask:
     It has the methods of `asyncio.Task` that code outside of a task's own coroutine calls.
     """
 
-    __slots__ = ("__weakref__", "_cancels", "_loop", "_message", "_must_cancel", "_steps")
+    __slots__ = (
+        "__weakref__",
+        "_cancels",
+        "_loop",
+        "_message",
+        "_must_cancel",
+        "_running",
+        "_steps",
+        "cancelled_record",
+    )
 
     _fut_waiter = None
     """Read by anyio; what a record awaits is for its steps to cancel."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, running: Callable[[], Any | None] | None = None
+    ) -> None:
         self._loop = loop
+        self._running = running
+        """Returns the record whose code runs, if any; of a task that serves many records."""
+        self.cancelled_record: Any | None = None
+        """The record that cancelled itself before it suspended for the first time."""
         self._steps: Interruptible | None = None
         self._must_cancel = False
         self._cancels = 0
@@ -49,6 +65,12 @@ class RecordTask:
     def bind(self, steps: Interruptible) -> None:
         """Become the task of one suspended record."""
         self._steps = steps
+
+    def forget_ended(self, running: Any | None) -> None:
+        """Forget a cancellation of a record other than ``running``: that one has ended."""
+        if self.cancelled_record is not None and self.cancelled_record is not running:
+            self.cancelled_record = None
+            self._must_cancel = False
 
     def take_cancellation(self) -> asyncio.CancelledError | None:
         """Return the error to raise in the record's next step, if it was cancelled; once."""
@@ -65,7 +87,14 @@ class RecordTask:
     # -- asyncio.Task -------------------------------------------------------------------------
 
     def cancel(self, msg: Any = None) -> bool:
-        """Raise `asyncio.CancelledError` in the record where it waits, or where it waits next."""
+        """Raise `asyncio.CancelledError` in the record where it waits, or where it waits next.
+
+        Returns false if the record has ended without having waited.
+        """
+        if self._steps is None and self._running is not None:
+            self.cancelled_record = self._running()
+            if self.cancelled_record is None:
+                return False
         self._cancels += 1
         self._message = msg
         if self._steps is None or not self._steps.interrupt(msg):

@@ -107,6 +107,9 @@ class AsyncioFuture:
         error = self.exception()
         if error is not None:
             raise error
+        use = getattr(self, "_use", None)
+        if use is not None:
+            use()  # else it counts as a read that nobody awaited
         return self._value  # type: ignore[attr-defined] # of `StateFuture`
 
     def exception(self) -> BaseException | None:
