@@ -274,8 +274,6 @@ async def _broken_generator(f: Any, row: Any, ctx: Any) -> None:
 
     async for _ in numbers():
         break
-    gc.collect()
-    await asyncio.sleep(0.001)
 
 
 def test_a_generator_that_is_left_runs_its_finally() -> None:
@@ -364,6 +362,24 @@ async def _cancels_itself(f: Any, row: Any, ctx: Any) -> None:
 def test_a_cancellation_that_nobody_asked_for_is_an_error() -> None:
     with harness(_cancels_itself) as h, pytest.raises(FunctionError, match="was cancelled"):
         h.process(ROWS[:1])
+
+
+async def _cancels_its_task(f: Any, row: Any, ctx: Any) -> str:
+    asyncio.current_task().cancel()  # type: ignore[union-attr] # there is one
+    if row["k"] == "0":
+        return "ended before it was cancelled"
+    try:
+        await asyncio.sleep(0)
+    except asyncio.CancelledError:
+        asyncio.current_task().uncancel()  # type: ignore[union-attr] # there is one
+        return "cancelled"
+    return "not cancelled"
+
+
+def test_a_record_that_cancels_itself_cancels_no_other() -> None:
+    with harness(_cancels_its_task) as h:
+        got = h.process(ROWS[:3])
+    assert [result for _, _, result in got] == ["ended before it was cancelled"] + ["cancelled"] * 2
 
 
 async def _from_a_thread(f: Any, row: Any, ctx: Any) -> None:

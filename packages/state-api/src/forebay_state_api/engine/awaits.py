@@ -9,11 +9,13 @@ as in every other. The loop turns where the engine would wait, and now and then 
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import sys
 import threading
 import time
 from asyncio import tasks
+from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from forebay_state_api.engine.record import Record
     from forebay_state_api.job.context import RuntimeContext
 
+_log = logging.getLogger(__name__)
+
 _LOOPS: Final = threading.local()
 
 CLOSING_S: Final = 10.0
@@ -36,6 +40,7 @@ class Steps(Protocol):
     """The engine's scheduler, which runs the steps of records."""
 
     current: Record | None
+    ready: deque[Record]
     busy: dict[Any, Record]
 
     @property
@@ -96,7 +101,7 @@ class Awaits:
         self.loop = loop
         self.scheduler = scheduler
         self.in_flight = 0
-        """Foreign futures that records wait for, and children of records."""
+        """Foreign futures that records wait for, children of records, generators being closed."""
         self.turning = False
         """Whether the engine lets the loop turn."""
         self.go_on: Callable[[], object] | None = None
@@ -108,6 +113,7 @@ class Awaits:
         self._unshared = sys.getrefcount(self._spare)
         """The references to a spare task that no record has kept, without asyncio's own."""
         self._hooks: Any = None
+        self._thread = threading.get_ident()
 
     # -- user code ----------------------------------------------------------------------------
 
@@ -158,7 +164,25 @@ class Awaits:
         return self.scheduler.current_record() if running else None
 
     def _finalize(self, generator: Any) -> None:
-        self.loop.call_soon_threadsafe(self.loop.create_task, generator.aclose())
+        """Close an asynchronous generator that nobody iterates any more; from any thread."""
+        if self._entered is not None and threading.get_ident() == self._thread:
+            self._close(generator)
+        else:
+            self.loop.call_soon_threadsafe(self._close, generator)
+
+    def _close(self, generator: Any) -> None:
+        # As the task of no record: whose step runs now says nothing about the generator.
+        scope = enter_scheduler(None)
+        task = self.loop.create_task(generator.aclose())
+        enter_scheduler(scope)
+        self.in_flight += 1
+        task.add_done_callback(self._closed)
+
+    def _closed(self, task: asyncio.Task[Any]) -> None:
+        self.in_flight -= 1
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.warning("an abandoned generator failed when it was closed", exc_info=error)
+        self.woke()
 
     # -- turns --------------------------------------------------------------------------------
 
@@ -179,7 +203,8 @@ class Awaits:
             return True
         limit.cancel()
         assert timeout_s is not None
-        return time.monotonic() - started < timeout_s
+        late = time.monotonic() - started >= timeout_s
+        return not late or bool(self.scheduler.ready) or not inbox.empty()
 
     def _run(self) -> None:
         """Run the loop until it is stopped; no record is current meanwhile."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import threading
@@ -687,7 +688,7 @@ class _UserCode:
                 return
             if isinstance(error, ForebayError):
                 error.add_note(f"in {engine.where()}{users_frames(error)}")
-            elif isinstance(error, (Exception, SystemExit)):
+            elif isinstance(error, (Exception, SystemExit, asyncio.CancelledError)):
                 engine.blame(error)
         finally:
             if self._entered:

@@ -642,8 +642,9 @@ class Scheduler:
 
     @property
     def idle(self) -> bool:
-        """Whether no record is in flight."""
-        return not self.busy and not self.ready
+        """Whether nothing is in flight."""
+        foreign = self.awaits is not None and self.awaits.in_flight
+        return not self.busy and not self.ready and not foreign
 
     @property
     def waiting_requests(self) -> int:
@@ -728,9 +729,10 @@ class Scheduler:
 
     def _unanswered(self) -> FunctionError:
         """Return the error for foreign things that took longer than the drain timeout."""
-        record = next(iter(self.busy.values()))
-        self.current, self.context._key = record, record.key
-        driver = record.driver
+        record = next(iter(self.busy.values()), None)
+        if record is not None:
+            self.current, self.context._key = record, record.key
+        driver = None if record is None else record.driver
         awaited = "its tasks" if driver is None or driver.ended else f"{driver.awaited!r:.300}"
         stack = "" if driver is None or driver.ended else f", at\n  {driver.stack()}"
         return FunctionError(
