@@ -364,24 +364,6 @@ def test_a_cancellation_that_nobody_asked_for_is_an_error() -> None:
         h.process(ROWS[:1])
 
 
-async def _cancels_its_task(f: Any, row: Any, ctx: Any) -> str:
-    asyncio.current_task().cancel()  # type: ignore[union-attr] # there is one
-    if row["k"] == "0":
-        return "ended before it was cancelled"
-    try:
-        await asyncio.sleep(0)
-    except asyncio.CancelledError:
-        asyncio.current_task().uncancel()  # type: ignore[union-attr] # there is one
-        return "cancelled"
-    return "not cancelled"
-
-
-def test_a_record_that_cancels_itself_cancels_no_other() -> None:
-    with harness(_cancels_its_task) as h:
-        got = h.process(ROWS[:3])
-    assert [result for _, _, result in got] == ["ended before it was cancelled"] + ["cancelled"] * 2
-
-
 async def _from_a_thread(f: Any, row: Any, ctx: Any) -> None:
     await asyncio.to_thread(f.n.value)
 
