@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from forebay_spark_runtime import keyed
-from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
+from forebay_state_api import Clients, KeyedProcessFunction, ValueStateDescriptor
 
 aiohttp = pytest.importorskip("aiohttp", reason="the function asks by aiohttp")
 
@@ -26,6 +26,8 @@ TOTAL = ValueStateDescriptor("total", int, default=0)
 class TotalsWithAnswers(KeyedProcessFunction):
     """Adds up, and asks the server for each row."""
 
+    clients = Clients(http=aiohttp.ClientSession)
+
     def __init__(self, url):
         self.url = url
 
@@ -36,18 +38,11 @@ class TotalsWithAnswers(KeyedProcessFunction):
         async with asyncio.timeout(100):
             total, reply = await asyncio.gather(
                 self.total.async_value(),
-                session().post(self.url, data=f"{row.user}{row.n}"),
+                ctx.clients.http.post(self.url, data=f"{row.user}{row.n}"),
             )
             answer = await reply.text()
         await self.total.async_update(total + row.n)
         yield row.user, total + row.n, answer
-
-
-def session():
-    """Return the client of this worker process, kept where all tasks find it."""
-    if not hasattr(aiohttp, "session_of_the_test"):
-        aiohttp.session_of_the_test = aiohttp.ClientSession()
-    return aiohttp.session_of_the_test
 
 
 async def _echo(reader, writer):
