@@ -178,13 +178,19 @@ def test_cancelling_a_wait_does_not_undo_the_access(backend: Any) -> None:
         assert h.state(M, "0") == {"x": 5}
 
 
+def _current_task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
 async def _cancels_its_task(f: Any, row: Any, ctx: Any) -> str:
     if row["k"] == "0":
-        asyncio.current_task().cancel()  # and ends without waiting for anything
+        _current_task().cancel()  # and ends without waiting for anything
         return "not interrupted"
     async with asyncio.timeout(100):
         await asyncio.sleep(0)
-    asyncio.current_task().cancel()
+    _current_task().cancel()
     try:
         await asyncio.sleep(0)
     except asyncio.CancelledError:

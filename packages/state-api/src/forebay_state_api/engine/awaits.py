@@ -329,7 +329,7 @@ def _child_ended(record: Record, namespace: Any, task: asyncio.Task[Any]) -> Non
 
 
 def _keep_ended(record: Record, task: asyncio.Task[Any]) -> None:
-    if not task.cancelled() and task._log_traceback:  # type: ignore[attr-defined] # of every task
+    if not task.cancelled() and task._log_traceback:
         record.unread = [*(record.unread or ()), task]
     if record.driver is None or record.driver.ended:
         raise_unread(record)

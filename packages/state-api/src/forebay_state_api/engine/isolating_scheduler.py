@@ -72,11 +72,12 @@ class IsolatingScheduler(Scheduler):
         try:
             return super().step_of_child(child, run, *arguments)
         finally:
-            if child.record.failed:
+            record: Any = child.record
+            if record.failed:
                 # It was cancelled with its record, and leaves nothing behind either.
-                undo(child.record.log)
-                child.record.log = None
-                child.record.rows = child.record.rows[:1]
+                undo(record.log)
+                record.log = None
+                record.rows = record.rows[:1]
 
     def _hold_back(self, record: Any) -> None:
         super()._hold_back(record)
@@ -91,8 +92,8 @@ class IsolatingScheduler(Scheduler):
         if not record.failed and record.unread:
             try:
                 raise_unread(record)
-            except Exception as error:  # noqa: BLE001 - a child raised it
-                self._drop(record, error)
+            except Exception as raised:  # noqa: BLE001 - a child raised it
+                self._drop(record, raised)
         if not record.failed:
             error, check = record.error, self._error_rows.check
             if error is None and check is not None:

@@ -41,8 +41,17 @@ def _generator_awaited(inner: Any) -> Any:
 class RecordSteps:
     """Steps a suspended coroutine of a record until it ends."""
 
-    __slots__ = ("_awaits", "_closing", "_namespace", "_record", "_task", "_waits", "awaited")
-    __slots__ += ("coroutine", "ended")
+    __slots__ = (
+        "_awaits",
+        "_closing",
+        "_namespace",
+        "_record",
+        "_task",
+        "_waits",
+        "awaited",
+        "coroutine",
+        "ended",
+    )
 
     def __init__(self, awaits: Awaits, record: Record, coroutine: Any) -> None:
         self.coroutine = coroutine

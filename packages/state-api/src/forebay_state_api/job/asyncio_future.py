@@ -92,12 +92,12 @@ class AsyncioFuture:
 
     def cancelled(self) -> bool:
         """Return whether a wait for this future was cancelled."""
-        view = getattr(self, "_view", None)
+        view: AsyncioView | None = getattr(self, "_view", None)
         return view is not None and view.cancelled
 
     def done(self) -> bool:
         """Return whether the result is known, or a wait for it was cancelled."""
-        view = getattr(self, "_view", None)
+        view: AsyncioView | None = getattr(self, "_view", None)
         if view is None:
             return self._has_result()
         return view.ended or view.cancelled
