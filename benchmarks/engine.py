@@ -1,11 +1,14 @@
 """The engine alone, without Spark: one read and one write per record, compared with a bare loop.
 
+Records that also await a turn of asyncio's loop are compared with those that do not.
+
 ``python -m benchmarks.engine``. Rows are named tuples in memory, state is on the heap backend,
 nothing is committed.
 """
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +21,7 @@ import click
 
 from benchmarks.data import Event, rows_in_memory
 from benchmarks.engine_drive import EngineDrive
-from benchmarks.functions import CountChained, CountCoroutine, CountSync
+from benchmarks.functions import AwaitTurn, CountChained, CountCoroutine, CountSync
 from benchmarks.report import Line, benchmark
 from forebay_state_api.engine.failed_record import ErrorRows
 
@@ -31,6 +34,13 @@ BOUNDS: Final = {"sync": 2.5, "coroutine": 4.0, "chained": 12.0}
 
 ALONE: Final = 1.12
 """The largest allowed multiple of a form's own time with ``on_error="column"``."""
+FOREIGN_US: Final = 10.0
+"""The most µs of CPU that an await of something foreign may cost, with many records in flight."""
+FOREIGN_HOT_US: Final = 35.0
+"""The same with one record in flight: each has a turn of the loop to itself."""
+TOGETHER: Final = 1_000
+"""Records that wait for the loop together, on a key for each row."""
+FOREIGN_ROWS: Final = 20_000
 FUNCTIONS: Final = {"sync": CountSync, "coroutine": CountCoroutine, "chained": CountChained}
 
 
@@ -133,6 +143,36 @@ def _line(keys: int, form: str, took: Mapping[str, Sequence[float]], rows: int) 
     )
 
 
+def foreign_await(pairs: int, *, hot: bool) -> Line:
+    """Time an await of a future, on about as many keys as rows or on one key."""
+    rows = rows_in_memory(1_000_000, FOREIGN_ROWS)
+    if hot:
+        rows = [row._replace(user="hot") for row in rows]
+    more: list[float] = []
+    with (
+        EngineDrive(AwaitTurn(1 if hot else TOGETHER), "memory://bench-turn") as turn,
+        EngineDrive(CountCoroutine(), "memory://bench-none") as none,
+    ):
+        batch = RowBatch(rows, *none.columns_of(rows))
+        drives: dict[str, Drive] = {"turn": partial(_drive, turn), "bare": partial(_drive, none)}
+        if sorted(drives["turn"](batch)) != sorted(drives["bare"](batch)):
+            raise click.ClickException("awaiting the loop changes the output")
+        gc.freeze()  # as the Spark task does with the state that it has loaded
+        for _ in range(pairs):
+            took = {name: seconds(drive, [batch]) for name, drive in drives.items()}
+            more.append((took["turn"] - took["bare"]) / len(rows) * 1e6)
+        gc.unfreeze()
+    what = "one key" if hot else "a key for each row"
+    return Line(
+        what=f"engine alone, {what}: an await of a future that the loop completes, CPU µs more",
+        values=more,
+        bound=FOREIGN_HOT_US if hot else FOREIGN_US,
+        at_least=False,
+        unit="µs",
+        detail=f"{1 if hot else TOGETHER:,} waiting together",
+    )
+
+
 @benchmark("engine")
 @click.option("--pairs", default=5, show_default=True, help="Pairs of runs; each gives a ratio.")
 @click.option("--batches", default=6, show_default=True, help="Micro-batches of 83,334 rows each.")
@@ -141,7 +181,8 @@ def main(*, pairs: int, batches: int, quick: bool) -> list[Line]:
     """Measure the engine against the bare loop."""
     if quick:
         pairs, batches = 1, 1
-    return [line for keys in KEYS for line in compare(keys, pairs, batches)]
+    lines = [line for keys in KEYS for line in compare(keys, pairs, batches)]
+    return [*lines, *(foreign_await(pairs, hot=hot) for hot in (False, True))]
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
@@ -58,6 +59,38 @@ class CountCoroutine(KeyedProcessFunction[str, Event, CountRow]):
         total += row.amount
         await self.acc.async_update((count, total))
         return [(row.user, row.amount, count, total)]
+
+
+class AwaitTurn(CountCoroutine):
+    """Counts in a coroutine that awaits asyncio's loop, ``together`` records at a time.
+
+    The loop's next turn answers a record once that many wait for it.
+    """
+
+    def __init__(self, together: int) -> None:
+        self.together = together
+        self.waiting: list[asyncio.Future[None]] = []
+
+    async def process_element(self, row: Event, ctx: Any) -> Iterable[CountRow]:
+        """Count and add, with what was read before the wait."""
+        count, total = await self.acc.async_value() or (0, 0)
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        self.waiting.append(future)
+        if len(self.waiting) == self.together:
+            loop.call_soon(self.answer, self.waiting)
+            self.waiting = []
+        await future
+        count += 1
+        total += row.amount
+        await self.acc.async_update((count, total))
+        return [(row.user, row.amount, count, total)]
+
+    @staticmethod
+    def answer(waiting: list[asyncio.Future[None]]) -> None:
+        """Answer the records that wait."""
+        for future in waiting:
+            future.set_result(None)
 
 
 class CountChained(KeyedProcessFunction[str, Event, CountRow]):
