@@ -42,14 +42,11 @@ class Steps(Protocol):
     current: Record | None
     ready: deque[Record]
     busy: dict[Any, Record]
+    waking_inbox: WakingInbox
 
     @property
     def context(self) -> RuntimeContext:
         """The current key and namespace."""
-
-    @property
-    def waking_inbox(self) -> WakingInbox:
-        """The actions of other threads."""
 
     def current_record(self) -> Record:
         """Return the record whose code runs and put it on hold."""

@@ -143,6 +143,7 @@ class Scheduler:
         "start",
         "tail",
         "task_thread",
+        "waking_inbox",
     )
 
     isolates: ClassVar[bool] = False
@@ -198,13 +199,15 @@ class Scheduler:
         self.task_thread = threading.get_ident()
         self._admitted = 0
         self._restarting = False
+        self.waking_inbox: WakingInbox
+        """The inbox of a subtask whose records await anything, unless its reads have another."""
         self.awaits: Awaits | None = None
         """The foreign things that records await; ``None``: they await state only."""
 
     def await_anything(self, loop: asyncio.AbstractEventLoop) -> Awaits:
         """Let records await whatever ``loop`` can."""
         self.awaits = Awaits(self, loop)
-        self._inbox = WakingInbox(self.awaits)
+        self._inbox = self.waking_inbox = WakingInbox(self.awaits)
         return self.awaits
 
     # -- records ------------------------------------------------------------------------------
@@ -740,12 +743,6 @@ class Scheduler:
             f"of {self._drain_timeout_s:g} s; {len(self.busy)} record(s) wait in this subtask"
             f"{stack}"
         )
-
-    @property
-    def waking_inbox(self) -> WakingInbox:
-        """The inbox of a subtask that awaits anything."""
-        assert isinstance(self._inbox, WakingInbox)
-        return self._inbox
 
     def run_ready_quietly(self) -> bool:
         """Run the steps of cancelled records; their errors come after the one that counts."""
