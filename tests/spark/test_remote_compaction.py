@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -36,7 +37,7 @@ USERS = [f"user{n}" for n in range(12)]
 BATCHES = 15
 MOST_BATCHES = 400
 """After this many batches something that is waited for will never come."""
-PATIENCE_S = 60.0
+PATIENCE_S = 100.0
 
 
 class Kinds(KeyedProcessFunction):
@@ -289,8 +290,9 @@ def test_gateways_are_added_and_removed_while_a_query_runs(remote, service):
     """
     until(service.idle)
     remote.spark.conf.set("spark.forebay.compaction.remote.address", dead_address())
+    uid = f"changing-{secrets.token_hex(4)}"  # all tests share one state directory
     endpoints = Endpoints(open_storage(str(service.folder), {}))
-    counted = keyed(remote.source(), "user", uid="changing", parallelism=2)
+    counted = keyed(remote.source(), "user", uid=uid, parallelism=2)
     writer = counted.process(Kinds(), SCHEMA).writeStream.format("json")
     writer = writer.option("path", str(remote.output))
     query = writer.option("checkpointLocation", str(remote.checkpoint)).start()
@@ -298,7 +300,7 @@ def test_gateways_are_added_and_removed_while_a_query_runs(remote, service):
 
     def locally():
         """Return the number of results that the service did not write."""
-        operator = remote.operators()["changing"]
+        operator = remote.operators()[uid]
         return len(list(operator.glob("data/*/compaction-*/result"))) - (service.finished() - at)
 
     def feed_until(what):
