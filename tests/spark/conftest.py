@@ -47,7 +47,7 @@ class Service:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(100)
 
     def url(self, path="a"):
         """Return the URL to which a slash and the number of a row are appended."""
@@ -72,7 +72,7 @@ class Service:
 
     def close(self):
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(100)
 
     async def _answer(self, request):
         path, row = request.match_info["path"], int(request.match_info["row"])

@@ -83,7 +83,7 @@ def test_a_limit_that_cuts_a_subtask_is_found_at_the_next_batch(stage):
         """Ends its first batch only after the second one has begun."""
 
         def process_element(self, row, ctx):
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 100
             last = row.n == 1999 and ctx.batch_id == 0
             while last and len(list(state.glob("*/*/versions/*"))) < 2:
                 assert time.monotonic() < deadline

@@ -32,7 +32,7 @@ def run_until(stage, df, rows):
     """Run a query without end until a number of rows are in the sink."""
     writer = df.writeStream.format("json").option("path", str(stage.output))
     query = writer.option("checkpointLocation", str(stage.checkpoint)).start()
-    end = time.monotonic() + 60
+    end = time.monotonic() + 100
     try:
         while time.monotonic() < end and query.exception() is None:
             query.processAllAvailable()

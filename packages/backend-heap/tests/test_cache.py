@@ -259,7 +259,7 @@ def test_opening_waits_for_what_is_catching_up(behind, spec, monkeypatch):
 
     def slow(name):
         reading.set()
-        assert opening.wait(30)
+        assert opening.wait(100)
         return type(storage).get(storage, name)
 
     monkeypatch.setattr(storage, "get", slow)
@@ -272,7 +272,7 @@ def test_opening_waits_for_what_is_catching_up(behind, spec, monkeypatch):
     monkeypatch.setattr(backend.CACHE, "take", told)
     with ThreadPoolExecutor(1) as pool:
         caught_up = pool.submit(HeapBackend.catch_up, behind.opening(ALL))
-        assert reading.wait(30)
+        assert reading.wait(100)
         assert behind.begin([spec]).content("s")[None, 3] == 3
         caught_up.result()
     assert sorted(storage.reads) == sorted(deltas(behind))

@@ -7,7 +7,7 @@ import contextlib
 import os
 import threading
 
-PATIENCE_S = 30.0
+PATIENCE_S = 100.0
 _CHUNK = 65536
 
 

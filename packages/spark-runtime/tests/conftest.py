@@ -14,6 +14,6 @@ def done():
     def wait(pool):
         reached = threading.Event()
         pool.do(reached.set)
-        assert reached.wait(30)
+        assert reached.wait(100)
 
     return wait

@@ -86,7 +86,7 @@ def test_drain(there, gateway):
 
 def test_stop(there, gateway):
     assert forebay("stop", *there).exit_code == 0
-    assert gateway.stopped.wait(5)
+    assert gateway.stopped.wait(100)
 
 
 def test_doctor(there, gateway):

@@ -40,10 +40,10 @@ def serve(state_dir):
 
 
 def asking(address, **security):
-    return Gateway(address, ClientSecurity(**security), timeout_s=5.0)
+    return Gateway(address, ClientSecurity(**security), timeout_s=100.0)
 
 
-def raw(address, method, data, timeout=5.0):
+def raw(address, method, data, timeout=100):
     with grpc.insecure_channel(address) as channel:
         return channel.unary_unary(method)(data, timeout=timeout)
 
@@ -133,7 +133,7 @@ def test_the_administrators_token(serve):
         assert len(admin.call("Scale", {"workers": 2})["worker_list"]) == 2
         assert admin.hello()["state"] == "serving"
         admin.call("Stop", {})
-        assert gateway.stopped.wait(5)
+        assert gateway.stopped.wait(100)
 
 
 @pytest.mark.parametrize(
@@ -209,15 +209,15 @@ def test_the_health_check_of_kubernetes(serve, service):
     with serve() as gateway, grpc.insecure_channel(gateway.address) as channel:
         health = health_pb2_grpc.HealthStub(channel)
         asked = health_pb2.HealthCheckRequest(service=service)
-        assert health.Check(asked, timeout=5).status == health_pb2.HealthCheckResponse.SERVING
+        assert health.Check(asked, timeout=100).status == health_pb2.HealthCheckResponse.SERVING
         gateway.on_loop(gateway.core.drain)
-        assert health.Check(asked, timeout=5).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert health.Check(asked, timeout=100).status == health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 def test_a_health_watch_sees_the_drain(serve):
     with serve() as gateway, grpc.insecure_channel(gateway.address) as channel:
         watch = health_pb2_grpc.HealthStub(channel).Watch(
-            health_pb2.HealthCheckRequest(), timeout=5
+            health_pb2.HealthCheckRequest(), timeout=100
         )
         assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
         gateway.on_loop(gateway.core.drain)
@@ -229,7 +229,7 @@ def test_a_health_check_of_an_unknown_service(serve):
     with serve() as gateway, grpc.insecure_channel(gateway.address) as channel:
         with pytest.raises(grpc.RpcError) as refused:
             health_pb2_grpc.HealthStub(channel).Check(
-                health_pb2.HealthCheckRequest(service="of.another.Server"), timeout=5
+                health_pb2.HealthCheckRequest(service="of.another.Server"), timeout=100
             )
         assert refused.value.code() is grpc.StatusCode.NOT_FOUND
 

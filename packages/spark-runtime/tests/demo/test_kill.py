@@ -20,7 +20,7 @@ from forebay_state_api.versions.markers import list_version, put_marker
 def test_ending_a_worker_ends_it():
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         end([process.pid])
-        assert process.wait(60) == -signal.SIGKILL
+        assert process.wait(100) == -signal.SIGKILL
 
 
 def test_ending_what_has_ended_is_no_error():
@@ -76,7 +76,7 @@ def test_the_killer_takes_the_next_version_when_it_was_too_late(storage, monkeyp
     monkeypatch.setattr(module, "end", late)
     killer = Killer(storage, workers=list, versions=[1])
     killer.start()
-    killer.join(60)
+    killer.join(100)
     kills = killer.stop()
     assert [(kill.version, kill.attempts) for kill in kills] == [(2, frozenset({8}))]
 

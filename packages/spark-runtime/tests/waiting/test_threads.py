@@ -40,7 +40,7 @@ def run(fn, rows, *, patience=None, **policy):
 
 
 def test_so_many_calls_run_at_once():
-    barrier = threading.Barrier(4, timeout=10)
+    barrier = threading.Barrier(4, timeout=100)
     threads = set()
 
     def fn(row, client):
@@ -76,7 +76,7 @@ def test_a_call_out_of_time_keeps_its_thread_and_no_more():
 
     def fn(row, client):
         if row == 0:
-            gate.wait(30)
+            gate.wait(100)
             late.append(current_call().key)
         return row
 
@@ -92,7 +92,7 @@ def test_when_all_threads_are_kept_the_batch_fails():
     gate = threading.Event()
 
     def fn(row, client):
-        gate.wait(30)
+        gate.wait(100)
 
     with pytest.raises(FunctionError, match="all 2 threads are taken by calls that ran out of"):
         run(

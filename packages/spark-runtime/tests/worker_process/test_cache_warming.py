@@ -41,7 +41,7 @@ class Waiting(FakeSiblings):
     def catch_up(self):
         super().catch_up()
         self.reached.set()
-        assert self.go_on.wait(30)
+        assert self.go_on.wait(100)
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +88,7 @@ def test_the_subtasks_of_a_process_share_one_thread_and_the_last_one_counts(
     first, second, last = Waiting(99), FakeSiblings(99), FakeSiblings(1)
     other = FakeSiblings(1, path="another operator")
     keep_warm(first)
-    assert first.reached.wait(30)
+    assert first.reached.wait(100)
     for one in (second, last, other):
         keep_warm(one)
     assert len(warmer.pool._threads) == 1

@@ -39,13 +39,13 @@ def test_one_pass_at_a_time(clear, monkeypatch, done):
 
     def slow(self, version):
         began.set()
-        go_on.wait(30)
+        go_on.wait(100)
         message = "the store is away"
         raise OSError(message)
 
     monkeypatch.setattr(janitor_thread.Janitor, "sweep", slow)
     assert clear(5)
-    assert began.wait(30)
+    assert began.wait(100)
     assert not clear(10)
     go_on.set()
     done(janitor_thread._pool)

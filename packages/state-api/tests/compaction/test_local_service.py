@@ -29,7 +29,7 @@ from forebay_state_api.plugins import Plugins
 from forebay_state_api.storage.opening import open_storage
 
 ALL = KeyGroupRange(0, 127)
-PATIENCE_S = 30.0
+PATIENCE_S = 100.0
 
 
 class Concatenation:

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import attrs
 
-_PATIENCE_S = 30.0
+_PATIENCE_S = 100.0
 
 
 class ScheduleError(AssertionError):
