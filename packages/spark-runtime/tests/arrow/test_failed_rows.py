@@ -57,6 +57,7 @@ def test_rows_of_plain_values_pass_without_being_written(writer: CountingWriter)
     [
         ("tags", ["x"]),
         ("name", "\ud83d"),
+        ("tags", ["\ud83d"]),
         ("share", 1),
         ("seen", datetime(2026, 1, 1)),  # noqa: DTZ001 - wall-clock time
     ],

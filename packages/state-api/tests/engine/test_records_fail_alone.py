@@ -98,6 +98,29 @@ def test_a_flat_map_that_fails_emits_none_of_its_rows():
 
 
 @pytest.mark.parametrize("late_answers", [1, 2])
+def test_a_future_of_a_failed_record_fails_whoever_awaits_it_later(late_answers):
+    class Leaves(KeyedProcessFunction):
+        def open(self, context):
+            self.n = context.get_state(ValueStateDescriptor("n", int))
+
+        async def process_element(self, row, ctx):
+            if row.key == "fails":
+                self.left = self.n.async_value()
+                raise LookupError("gone")
+            for _ in range(row.value):
+                await self.n.async_value()
+            yield row.key, await self.left
+
+    rows = [Reading("fails", 1), Reading("later", 1), Reading("last", 3)]
+    with FunctionHarness(Leaves(), "key", on_error="column", late_answers=late_answers) as harness:
+        found = harness.process(rows)
+    messages = {one.key: one.message for one in found}
+    assert messages.pop("fails") == "gone"
+    assert sorted(messages) == ["last", "later"]
+    assert all("record of key 'fails', which has failed" in one for one in messages.values())
+
+
+@pytest.mark.parametrize("late_answers", [1, 2])
 def test_records_that_wait_for_a_future_of_a_failed_one_fail_too(late_answers):
     class Shares(KeyedProcessFunction):
         def open(self, context):

@@ -24,6 +24,7 @@ from forebay_state_api.engine.journal import Journal, undo
 from forebay_state_api.engine.record import IsolatedRecord
 from forebay_state_api.engine.scheduler import FRESH, Scheduler, close_quietly
 from forebay_state_api.errors import OutputSchemaError, StateAccessError
+from forebay_state_api.job.futures import Dropped, of_failed_record
 
 
 class IsolatingScheduler(Scheduler):
@@ -159,6 +160,7 @@ class IsolatingScheduler(Scheduler):
             if callback is None:
                 value._claimed = True
                 callbacks, value._callbacks = value._callbacks, None
+                value.__class__ = Dropped
                 self._fail_followers(record, callbacks or ())
         turns.clear()
         record.stack.clear()
@@ -195,6 +197,4 @@ class IsolatingScheduler(Scheduler):
 
 
 def _follow(key: Any) -> None:
-    raise StateAccessError(
-        f"it waits for a StateFuture of the record of key {key!r:.200}, which has failed"
-    )
+    raise of_failed_record(key)

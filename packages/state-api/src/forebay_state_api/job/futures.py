@@ -50,6 +50,7 @@ LAST: Final = 1 << 62
 class WaitingRecord(Protocol):
     """A record of an operator, for the futures of its requests."""
 
+    key: Any
     open: int
     """Steps and requests to come, plus one while the record method runs."""
     driven: set[Any] | None
@@ -661,7 +662,23 @@ class ReadPromise(Promise[T]):
             self._record.scheduler.dropped_reads += 1
 
 
-for _class in (Answered, AnsweredRead, Done, Ordered, OrderedRead, Promise, ReadPromise):
+class Dropped(Promise[T]):
+    """A request of a record that failed before it was answered: it has no result."""
+
+    __slots__ = ()
+
+    def _attach(
+        self,
+        callback: Callable[[T], object],  # noqa: ARG002 - nothing calls it
+        after: StateFuture[Any] | None = None,  # noqa: ARG002 - it never ends
+    ) -> None:
+        raise of_failed_record(self._record.key)
+
+    def __await__(self) -> Generator[Any, None, T]:
+        raise of_failed_record(self._record.key)
+
+
+for _class in (Answered, AnsweredRead, Done, Dropped, Ordered, OrderedRead, Promise, ReadPromise):
     # The name that users see, also in messages about types.
     _class.__name__ = _class.__qualname__ = "StateFuture"
 
@@ -846,6 +863,13 @@ def _raise(error: BaseException) -> NoReturn:
 def _completed_by_the_engine() -> StateAccessError:
     return StateAccessError(
         "this StateFuture is completed by the engine; complete only what you have made"
+    )
+
+
+def of_failed_record(key: Any) -> StateAccessError:
+    """Return the error for a future of a record that has failed alone."""
+    return StateAccessError(
+        f"it waits for a StateFuture of the record of key {key!r:.200}, which has failed"
     )
 
 
