@@ -128,9 +128,9 @@ class SubtaskJob:
         )
 
 
-def _call(fn: Callable[..., Any], *arguments: Any) -> Any:
+def _call(fn: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     """Call on this thread what awaits state only."""
-    return fn(*arguments)
+    return fn(*arguments, **named)
 
 
 @contextlib.contextmanager
