@@ -268,13 +268,6 @@ class Bare(Count):
         return row.user, 1
 
 
-class Sleeping(Count):
-    async def process_element(self, row, ctx):
-        import asyncio
-
-        await asyncio.sleep(0)
-
-
 IN_THE_WORKER = [
     (Disagreeing, "two descriptors disagree under the name 'n'"),
     (StateInOpen, "StateAccessError"),
@@ -285,7 +278,6 @@ IN_THE_WORKER = [
         "declared long; Misfit gave str 'many' in the row ('ann', 'many')",
     ),
     (Bare, "returned a bare tuple, ('ann', 1): return a list"),
-    (Sleeping, "ordered_wait"),
 ]
 
 
