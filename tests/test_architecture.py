@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS = {
     "forebay_state_api": [
         "errors user_frames",
-        "keys metrics daemon_pool settings",
+        "keys metrics daemon_pool threads settings",
         "codecs",
         "contract job",
         "plugins",

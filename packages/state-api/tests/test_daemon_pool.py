@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from forebay_state_api.daemon_pool import DaemonPool
+from forebay_state_api.errors import NoThreadError
 
 PATIENCE_S = 100.0
 
@@ -74,14 +75,18 @@ def no_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_any_thread_work_is_refused_and_later_work_is_done(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     pool, done = DaemonPool("refused"), []
     request.getfixturevalue("no_more_threads")
-    with pytest.raises(RuntimeError, match="new thread"):
+    with pytest.raises(NoThreadError, match=r"thread refused could not .*: can't start new thread"):
         pool.do(lambda: done.append(1))
+    assert not pool.do_if_possible(lambda: done.append(1))
+    assert "work of refused is left out for now" in caplog.text
     monkeypatch.undo()
-    pool.do(lambda: done.append(2))
+    assert pool.do_if_possible(lambda: done.append(2))
     settled(pool)
     assert done == [2]
     pool.close(PATIENCE_S)

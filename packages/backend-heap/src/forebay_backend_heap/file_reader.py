@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import attrs
@@ -15,6 +14,7 @@ from forebay_state_api.codecs import decoding
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.contract.object_storage import ObjectNotFoundError, ObjectStorage
 from forebay_state_api.errors import CorruptStateError
+from forebay_state_api.threads import ReadThreads
 
 _THREADS: Final = 8
 _WORTH_RANGES: Final = 256 * 1024
@@ -38,7 +38,7 @@ class Reader:
         """
         if len(files) < 2:  # noqa: PLR2004 - a pool pays off from two on
             return [self.read(file) for file in files]
-        with ThreadPoolExecutor(min(_THREADS, len(files)), "forebay-heap-read") as pool:
+        with ReadThreads(min(_THREADS, len(files)), "forebay-heap-read") as pool:
             return list(pool.map(self.read, files))
 
     def read(self, file: StateFile) -> list[Section]:

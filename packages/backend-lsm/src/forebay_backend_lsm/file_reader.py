@@ -10,7 +10,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from itertools import pairwise
 from typing import Any, Final, Self, TypeVar
 
@@ -29,6 +29,7 @@ from forebay_state_api.contract.files import StateFile
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.errors import CorruptStateError, StorageError
 from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.threads import ReadThreads
 
 RANGES_PER_CALL: Final = 8
 """Ranges of one file that one thread requests at once; storage fetches them concurrently."""
@@ -256,15 +257,13 @@ class _Threads:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process = 0
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: ReadThreads | None = None
 
-    def __call__(self) -> ThreadPoolExecutor:
+    def __call__(self) -> ReadThreads:
         with self._lock:
             if self._pool is None or self._process != os.getpid():
                 self._process = os.getpid()
-                self._pool = ThreadPoolExecutor(
-                    _REQUESTS // RANGES_PER_CALL, thread_name_prefix="forebay-lsm-read"
-                )
+                self._pool = ReadThreads(_REQUESTS // RANGES_PER_CALL, "forebay-lsm-read")
             return self._pool
 
 

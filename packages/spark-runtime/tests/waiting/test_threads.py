@@ -11,8 +11,10 @@ from forebay_spark_runtime.waiting.answer_window import RowSegment
 from forebay_spark_runtime.waiting.caller import CallPolicy
 from forebay_spark_runtime.waiting.current_call import current_call
 from forebay_spark_runtime.waiting.engine import CallEngine
+from forebay_spark_runtime.waiting.input_reader import InputReader
+from forebay_spark_runtime.waiting.process_loop import ProcessLoop
 from forebay_spark_runtime.waiting.threads import ThreadedFunction
-from forebay_state_api.errors import FunctionError
+from forebay_state_api.errors import FunctionError, NoThreadError
 
 
 def run(fn, rows, *, patience=None, **policy):
@@ -104,6 +106,25 @@ def test_when_all_threads_are_kept_the_batch_fails():
             patience=0.05,
         )
     gate.set()
+
+
+def test_a_process_that_can_start_no_thread_says_so_and_may_try_again(monkeypatch):
+    def refused(thread):
+        message = "can't start new thread"
+        raise RuntimeError(message)
+
+    reader = InputReader((), None, None, None, None)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        for start, name in [
+            (lambda: run(lambda row, client: row, [1]), "forebay-call"),
+            (ProcessLoop, "forebay-calls"),
+            (reader.start, "forebay-input"),
+        ]:
+            with pytest.raises(NoThreadError, match=f"thread {name} could not be started"):
+                start()
+    assert run(lambda row, client: row, [1]) == [1]
+    ProcessLoop().close()
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), StopIteration(), SystemExit(3)])

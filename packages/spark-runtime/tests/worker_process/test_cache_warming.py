@@ -67,6 +67,21 @@ def test_where_nothing_is_behind_no_thread_begins(warmer, keep_warm, siblings):
     assert not warmer.pool._threads
 
 
+def test_without_a_thread_the_next_commit_tries_again(warmer, keep_warm, done, monkeypatch):
+    def refused(thread):
+        message = "can't start new thread"
+        raise RuntimeError(message)
+
+    siblings = FakeSiblings(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        keep_warm(siblings)
+    assert siblings.looks == 0
+    keep_warm(siblings)
+    done(warmer.pool)
+    assert siblings.looks == 1
+
+
 def test_it_looks_until_all_have_committed(warmer, keep_warm, done):
     siblings = FakeSiblings(2)
     keep_warm(siblings)

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from forebay_spark_runtime.worker_process import janitor_thread
+from forebay_state_api.daemon_pool import DaemonPool
 from forebay_state_api.errors import StorageError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import resolve_settings
@@ -49,6 +50,19 @@ def test_one_pass_at_a_time(clear, monkeypatch, done):
     assert not clear(10)
     go_on.set()
     done(janitor_thread._pool)
+    assert clear(10)
+    done(janitor_thread._pool)
+
+
+def test_without_a_thread_the_pass_is_left_out_and_the_next_one_is_not(clear, monkeypatch, done):
+    def refused(thread):
+        message = "can't start new thread"
+        raise RuntimeError(message)
+
+    monkeypatch.setattr(janitor_thread, "_pool", DaemonPool("forebay-janitor"))
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        assert not clear(5)
     assert clear(10)
     done(janitor_thread._pool)
 

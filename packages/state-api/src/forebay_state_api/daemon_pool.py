@@ -8,6 +8,9 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Final
 
+from forebay_state_api.errors import NoThreadError
+from forebay_state_api.threads import start_thread
+
 __all__ = ["DaemonPool"]
 
 _log = logging.getLogger(__name__)
@@ -32,13 +35,22 @@ class DaemonPool:
     def do(self, work: Callable[[], object]) -> None:
         """Queue ``work``; its exceptions are logged. After `close` nothing is run.
 
-        Raises `RuntimeError`, and queues nothing, if the pool has no thread and cannot start one.
+        Raises `NoThreadError`, and queues nothing, if the pool has no thread and cannot start one.
         """
         with self._lock:
             if len(self._threads) < min(self._unfinished + 1, self._most) and not self._closed:
                 self._start_thread()
             self._unfinished += 1
             self._work.put(work)
+
+    def do_if_possible(self, work: Callable[[], object]) -> bool:
+        """Queue ``work`` that can be left out: return false, and log it, if no thread is there."""
+        try:
+            self.do(work)
+        except NoThreadError as error:
+            _log.warning("work of %s is left out for now: %s", self._name, error)
+            return False
+        return True
 
     def close(self, wait_s: float = 0.0) -> None:
         """Start no more work, and wait at most ``wait_s`` seconds for each busy thread."""
@@ -53,8 +65,8 @@ class DaemonPool:
     def _start_thread(self) -> None:
         thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         try:
-            thread.start()
-        except RuntimeError:  # a limit on threads
+            start_thread(thread)
+        except NoThreadError:
             if not self._threads:
                 raise
         else:

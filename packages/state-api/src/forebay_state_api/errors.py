@@ -2,8 +2,8 @@
 
 One root, `ForebayError`; below it the job's author (`ConfigurationError`, `StateAccessError`,
 `StateMigrationError`, `FunctionError`, `OutputSchemaError`), the operator of the job
-(`CorruptStateError`, `StorageError`, `FencedError`), and the author of a plugin (`PluginError`).
-Misuse for which Python has an exception stays a `ValueError` or a `TypeError`.
+(`CorruptStateError`, `StorageError`, `NoThreadError`, `FencedError`), and the author of a plugin
+(`PluginError`). Misuse for which Python has an exception stays a `ValueError` or a `TypeError`.
 """
 
 from __future__ import annotations
@@ -98,6 +98,13 @@ class StorageError(ForebayError):
         """``transient`` means that the same request may succeed a little later."""
         super().__init__(message)
         self.transient = transient
+
+
+class NoThreadError(ForebayError):
+    """The process could not start a thread that it needs. The same may succeed a little later.
+
+    Operator action: raise the limit that the message names. Nothing was committed by the attempt.
+    """
 
 
 class FencedError(ForebayError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import platform
 import secrets
@@ -35,8 +34,6 @@ from forebay_state_api.daemon_pool import DaemonPool
 from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import Setting
-
-_log = logging.getLogger(__name__)
 
 _THREADS: Final = "forebay-remote-compaction"
 _INFLIGHT: Final = 64
@@ -121,7 +118,7 @@ class RemoteCompactionService(CompactionService):
             Walk(tracked, self._here).run()  # the local service runs it on its own thread
             return
         self.counters.add("submitted")
-        if not self._begins(self._walks, Walk(tracked, self._here).run):
+        if not self._walks.do_if_possible(Walk(tracked, self._here).run):
             self.counters.add("lost")
             tracked.advance(Event.HAND_BACK, None, "no thread was left for it")
 
@@ -213,19 +210,9 @@ class RemoteCompactionService(CompactionService):
                 return tracked, False
             tracked = TrackedJob(job_id, None, State.ASKED, self._clock())
             self._remember(tracked)
-        if not self._begins(self._walks, Walk(tracked, self._here).run):
+        if not self._walks.do_if_possible(Walk(tracked, self._here).run):
             tracked.advance(Event.NOWHERE)
         return tracked, True
-
-    @staticmethod
-    def _begins(pool: DaemonPool, work: Callable[[], object]) -> bool:
-        """Queue ``work``; return false if this process cannot start a thread for it now."""
-        try:
-            pool.do(work)
-        except RuntimeError as error:
-            _log.warning("a call to the gateways is left out: %s", error)
-            return False
-        return True
 
     def _hear_local(self, tracked: TrackedJob, timeout_s: float) -> None:
         status = self._local.poll(tracked.id, timeout_s)
@@ -236,7 +223,7 @@ class RemoteCompactionService(CompactionService):
 
     def _tell(self, tracked: TrackedJob | None, what: Callable[[Gateway], object]) -> None:
         address = "" if tracked is None else tracked.address
-        self._begins(self._calls, functools.partial(self.gateways.tell, address, what))
+        self._calls.do_if_possible(functools.partial(self.gateways.tell, address, what))
 
     def _remember(self, tracked: TrackedJob) -> None:
         self._jobs[tracked.id] = tracked

@@ -84,7 +84,7 @@ def log_kept(query: str, plan: Callable[[], str], *, is_new: bool = False) -> No
         return
     uids = {uid for uid, made in observed if not (is_new and _is_chosen(made))}
     log = _warn_of_others if is_new else _log_kept
-    _pool.do(functools.partial(log, query, uids, [*homes.values()]))
+    _pool.do_if_possible(functools.partial(log, query, uids, [*homes.values()]))
 
 
 def warn_in_first_batch(options: KeyedOptions) -> None:
@@ -94,7 +94,7 @@ def warn_in_first_batch(options: KeyedOptions) -> None:
         return
     if options.state_dir is None or (home := _home_of(options.state_dir, options)).is_chosen:
         return
-    _pool.do(functools.partial(_warn_of_others, batch.query, {options.uid}, [home]))
+    _pool.do_if_possible(functools.partial(_warn_of_others, batch.query, {options.uid}, [home]))
 
 
 def _is_chosen(made: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from forebay_spark_runtime.waiting.arrow_in import Segmenter
 from forebay_spark_runtime.waiting.input_queue import InputQueue
+from forebay_state_api.threads import start_thread
 
 AHEAD_SEGMENTS: Final = 4
 """The number of segments, of about a thousand rows each, that are read ahead."""
@@ -36,8 +37,8 @@ class InputReader:
         self._thread = threading.Thread(target=self._run, name="forebay-input", daemon=True)
 
     def start(self) -> None:
-        """Start reading."""
-        self._thread.start()
+        """Start reading; raises `NoThreadError` if the process cannot have another thread now."""
+        start_thread(self._thread)
 
     def make_room(self) -> None:
         """Allow one more segment, because one was taken; called on the loop."""

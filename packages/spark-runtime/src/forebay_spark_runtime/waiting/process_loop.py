@@ -13,6 +13,9 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from forebay_state_api.errors import NoThreadError
+from forebay_state_api.threads import start_thread
+
 T = TypeVar("T")
 
 _lock = threading.Lock()
@@ -26,7 +29,11 @@ class ProcessLoop:
     def __init__(self) -> None:
         self.loop = _new_loop()
         self._thread = threading.Thread(target=self._run, name="forebay-calls", daemon=True)
-        self._thread.start()
+        try:
+            start_thread(self._thread)
+        except NoThreadError:
+            self.loop.close()
+            raise
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -44,7 +51,7 @@ class ProcessLoop:
 
 
 def process_loop() -> ProcessLoop:
-    """Return the loop of this process, starting it if necessary."""
+    """Return the loop of this process, starting it if necessary; may raise `NoThreadError`."""
     with _lock:
         found = _loops.get(os.getpid())
         if found is None:

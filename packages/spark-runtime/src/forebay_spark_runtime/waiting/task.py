@@ -288,11 +288,11 @@ class TaskRun:
             self._batches, segmenter, engine.input_queue, loop, self._input_failed(running)
         )
         engine.on_taken = self._reader.make_room
-        self._reader.start()
         watchers = [loop.create_task(self._log_progress(engine))]
         if self._carry_policy is not None:
             watchers.append(loop.create_task(self._leave(engine, self._carry_policy)))
         try:
+            self._reader.start()
             await running
         finally:
             for task in watchers:

@@ -37,12 +37,15 @@ class ThreadedFunction:
         :param capacity: the most threads.
         :param patience: seconds that a call waits for a thread if calls that ran out of time occupy
             all of them; ``None`` for no limit.
+
+        Raises `NoThreadError` if not one thread can be started.
         """
         self._fn = fn
         self._capacity = capacity
         self._patience = patience
         self._loop = asyncio.get_running_loop()
         self._pool = DaemonPool("forebay-call", capacity)
+        self._pool.do(bool)  # starts one thread, so that no call lacks all of them later
         self._settled: deque[_Settled] = deque()
         self._free: deque[asyncio.Future[None]] = deque()
         self._busy = 0

@@ -54,8 +54,7 @@ class CacheWarmer:
             self._commits += 1
             self._changed.notify_all()
             if self._latest and not self._running:
-                self._running = True
-                self.pool.do(self._run)
+                self._running = self.pool.do_if_possible(self._run)
 
     def _run(self) -> None:
         try:

@@ -66,8 +66,11 @@ def clear_if_due(
         settings.backend_options(),
         retry_budget_s=settings["storage.retry-budget"],
     )
-    _pool.do(functools.partial(_sweep, janitor, clear, storage.url, version))
-    return True
+    sweep = functools.partial(_sweep, janitor, clear, storage.url, version)
+    if not (begun := _pool.do_if_possible(sweep)):
+        with _lock:
+            _at_work.discard(storage.url)
+    return begun
 
 
 def _sweep(janitor: Janitor, clear: Callable[[], None], url: str, version: int) -> None:

@@ -22,8 +22,14 @@ from forebay_state_api.contract.compaction_service import (
 )
 from forebay_state_api.contract.compactor import Compactor
 from forebay_state_api.daemon_pool import DaemonPool
-from forebay_state_api.errors import ConfigurationError, CorruptStateError, StorageError
+from forebay_state_api.errors import (
+    ConfigurationError,
+    CorruptStateError,
+    NoThreadError,
+    StorageError,
+)
 from forebay_state_api.plugins import plugins
+from forebay_state_api.threads import NO_THREAD
 
 if TYPE_CHECKING:
     from forebay_state_api.contract.compaction_job import CompactionJob
@@ -35,8 +41,6 @@ FindCompactor = Callable[[str], Compactor]
 
 _KEPT: Final = 256
 """Ended jobs that a service remembers; the result object answers for older ones."""
-_NO_THREAD: Final = "can't start new thread"
-"""Python's message for a limit on threads, a `RuntimeError`."""
 _END_S: Final = 5.0
 """How long an exiting process waits for a compactor to notice that it was cancelled."""
 
@@ -93,7 +97,7 @@ class LocalCompactionService(CompactionService):
             self._runs[job.id] = run
             try:
                 self._pool.do(functools.partial(self._run, run))
-            except RuntimeError as fault:  # a limit on threads: the next commit submits it again
+            except NoThreadError as fault:  # the next commit submits it again
                 self._set(run, CompactionPhase.FAILED, fault_of(fault), str(fault))
 
     def poll(self, job_id: str, timeout_s: float = 0.0) -> CompactionStatus:
@@ -173,7 +177,7 @@ def fault_of(fault: Exception) -> CompactionFault:
     defect of the compactor and bad luck look alike. So the owner of a job stops the query only
     when a second attempt ends like the first; see `CompactionFault`.
     """
-    if isinstance(fault, StorageError | OSError | MemoryError) or _NO_THREAD in str(fault):
+    if isinstance(fault, StorageError | OSError | MemoryError) or NO_THREAD in str(fault):
         return CompactionFault.TRANSIENT
     if isinstance(fault, CorruptStateError):
         return CompactionFault.CORRUPTION

@@ -17,6 +17,7 @@ from typing import Final, ParamSpec, TypeVar
 
 from forebay_state_api.engine.awaits import loop_of_thread, serve_loop
 from forebay_state_api.engine.task_thread import OWN_THREADS, waits_for_task_thread
+from forebay_state_api.threads import start_thread
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,7 +39,7 @@ class LoopThread:
         self._thread = threading.Thread(
             target=self._run, args=(ready,), name=f"{OWN_THREADS}loop", daemon=True
         )
-        self._thread.start()
+        start_thread(self._thread)
         ready.result()
 
     def _run(self, ready: Future[None]) -> None:
@@ -85,7 +86,10 @@ class LoopThread:
 
 
 def loop_thread() -> LoopThread:
-    """Return the thread of this process, and start it if there is none."""
+    """Return the thread of this process, and start it if there is none.
+
+    Raises `NoThreadError` if the process cannot have another thread now.
+    """
     with _lock:
         found = _threads.get(os.getpid())
         if found is None:

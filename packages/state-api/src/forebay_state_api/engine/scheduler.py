@@ -16,7 +16,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from functools import partial
 from typing import Any, ClassVar, Final, Protocol
 
@@ -46,6 +46,7 @@ from forebay_state_api.job.futures import (
     ReadPromise,
     StateFuture,
 )
+from forebay_state_api.threads import ReadThreads
 
 _log = logging.getLogger(__name__)
 
@@ -592,7 +593,7 @@ class Scheduler:
     def executor(self) -> Executor:
         """The threads for reads, started on demand."""
         if self._executor is None:
-            self._executor = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="forebay-read")
+            self._executor = ReadThreads(READ_THREADS, "forebay-read")
         return self._executor
 
     def _execute(self, read_many: ReadMany, namespace: Any, requests: list[_Request]) -> None:

@@ -1,0 +1,85 @@
+"""Starts threads, also in a process that has reached its limit of them.
+
+One rule for the whole project. What a caller can do itself, such as a read, it does. What can wait,
+such as the janitor, is left out until the next time. Everything else is a `NoThreadError`.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import Final, Generic, ParamSpec, TypeVar
+
+from forebay_state_api.errors import NoThreadError
+
+__all__ = ["NO_THREAD", "ReadThreads", "start_thread"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+NO_THREAD: Final = "can't start new thread"
+"""Python's words for a process that has as many threads as it may have."""
+
+
+def start_thread(thread: threading.Thread) -> None:
+    """Start a thread; raises `NoThreadError` if the process cannot have another one now."""
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise NoThreadError(
+            f"the thread {thread.name} could not be started: {error}. Raise the limit on threads "
+            "(`ulimit -u`, or the process limit of the container), or run fewer tasks per process"
+        ) from error
+
+
+class ReadThreads(Executor):
+    """Up to ``most`` threads, started when needed. Without another one, the caller does the work.
+
+    For reads and the like: work that does not wait for its caller.
+    """
+
+    def __init__(self, most: int, name: str) -> None:
+        """``name`` begins the name of each thread. No thread is started yet."""
+        self._pool: Final = ThreadPoolExecutor(most, name)
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Queue a call, or make it now if no thread can be started for it."""
+        call = _Once(functools.partial(fn, *args, **kwargs))
+        try:
+            return self._pool.submit(call)
+        except RuntimeError as error:
+            if NO_THREAD not in str(error):  # it is shut down
+                raise
+        done: Future[T] = Future()
+        try:
+            done.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - raised where the result is used
+            done.set_exception(error)
+        return done
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 - as declared by `Executor`
+        """Take no more calls; see `concurrent.futures.Executor.shutdown`."""
+        self._pool.shutdown(wait, cancel_futures=cancel_futures)
+
+
+class _Once(Generic[T]):
+    """A call that is made once, although a pool that had no thread for it keeps it in its queue."""
+
+    def __init__(self, fn: Callable[[], T]) -> None:
+        self._fn: Callable[[], T] | None = fn
+        self._lock: Final = threading.Lock()
+        self._error: BaseException | None = None
+
+    def __call__(self) -> T:
+        with self._lock:
+            if self._fn is not None:
+                fn, self._fn = self._fn, None
+                try:
+                    self._result = fn()
+                except BaseException as error:  # noqa: BLE001 - raised below
+                    self._error = error
+            if self._error is not None:
+                raise self._error
+            return self._result
