@@ -13,7 +13,7 @@ from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.metrics import HELP
 from forebay_spark_runtime.waiting.counts import Counts
 from forebay_state_api.engine.metrics import EngineMetrics
-from forebay_state_api.metrics import described
+from forebay_state_api.metrics import KEYED, Level, Metric, Phase, described
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import CORE, PREFIX, Setting, settings_of
 
@@ -32,6 +32,11 @@ def tables() -> dict[str, list[list[str]]]:
             ["limit of `compaction start`", "default", "meaning"],
             *([f"`--{s.name}`", _default(s), s.doc] for s in settings_of(GatewayLimits).values()),
         ],
+        "keyed metrics": [
+            ["key", "name for Prometheus", "kind", "meaning"],
+            *map(_metric, KEYED),
+        ],
+        "phases": _named("phase", {phase.value: phase.meaning for phase in Phase}),
         "engine metrics": _named("number", described(EngineMetrics)),
         "counts": _named("count", described(Counts)),
         "gateway metrics": _named("number, after `forebay_compaction_`", HELP),
@@ -54,6 +59,17 @@ def filled(page: str) -> str:
     """Return a page with its tables filled from the code."""
     found = tables()
     return _TABLE.sub(lambda match: f"{match[1]}{_markdown(found[match[2]])}{match[3]}", page)
+
+
+def _metric(metric: Metric) -> list[str]:
+    labels = f"{{{', '.join(metric.labels)}}}" if metric.labels else ""
+    where = " In manifests alone." if metric.level is Level.DETAIL else ""
+    return [
+        f"`{metric.key}`",
+        f"`{metric.name}{labels}`",
+        metric.kind.value,
+        f"{metric.meaning}{where}",
+    ]
 
 
 def _default(setting: Setting) -> str:

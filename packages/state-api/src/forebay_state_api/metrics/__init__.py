@@ -1,0 +1,26 @@
+"""Metrics: their definitions, the phases of a micro-batch, and classes of numbers for people.
+
+`definitions` says what a metric is, `keyed` lists those of keyed operators, and `phases` divides a
+task's time. `fields` makes classes whose fields are metrics.
+"""
+
+from __future__ import annotations
+
+from forebay_state_api.metrics.definitions import Kind, Level, Metric, Unit
+from forebay_state_api.metrics.fields import described, metric, nonzero, shown, total
+from forebay_state_api.metrics.keyed import KEYED
+from forebay_state_api.metrics.phases import Phase
+
+__all__ = [
+    "KEYED",
+    "Kind",
+    "Level",
+    "Metric",
+    "Phase",
+    "Unit",
+    "described",
+    "metric",
+    "nonzero",
+    "shown",
+    "total",
+]

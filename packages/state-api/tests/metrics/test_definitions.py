@@ -1,0 +1,41 @@
+"""Names and keys of metrics."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from forebay_state_api.metrics import KEYED, Kind, Metric, Unit
+from forebay_state_api.metrics.definitions import AREAS
+
+NAME = re.compile(rf"forebay_({'|'.join(AREAS)})(_[a-z]+)+")
+
+
+@pytest.mark.parametrize("metric", KEYED, ids=lambda one: one.key)
+def test_names_have_one_form(metric: Metric) -> None:
+    assert NAME.fullmatch(metric.name)
+    assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
+    base = metric.name.removesuffix("_total")
+    assert base.endswith(metric.unit.value)
+    assert metric.meaning.endswith(".")
+
+
+def test_no_two_metrics_share_a_name_or_a_key() -> None:
+    keys = [key for metric in KEYED for key in metric.keys]
+    assert len(set(keys)) == len(keys)
+    assert len({metric.name for metric in KEYED}) == len(KEYED)
+
+
+def test_a_label_is_the_end_of_the_key_and_not_of_the_name() -> None:
+    phase = Metric(
+        area="keyed",
+        what="phase",
+        kind=Kind.COUNTER,
+        unit=Unit.SECONDS,
+        meaning="Time.",
+        labels=("phase",),
+        values=("input", "open"),
+    )
+    assert phase.name == "forebay_keyed_phase_seconds_total"
+    assert phase.keys == ("phase_seconds_input", "phase_seconds_open")
