@@ -32,7 +32,7 @@ from benchmarks.wait_engine import (
     semaphore_and_gather,
     ten_ms,
 )
-from forebay_spark_runtime.waiting.arguments import Retry
+from forebay_state_api.calls.policies import Retry
 
 HERE: Final = Path(__file__).parent
 ROWS: Final = 10_000

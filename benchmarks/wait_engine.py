@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from forebay_spark_runtime.waiting.answer_window import RowSegment
 from forebay_spark_runtime.waiting.arrow_in import InputLayout
-from forebay_spark_runtime.waiting.caller import CallPolicy
 from forebay_spark_runtime.waiting.engine import CallEngine
 from forebay_spark_runtime.waiting.spec import WaitSpec
 from forebay_spark_runtime.waiting.task import RowNaming, TaskRun
+from forebay_state_api.calls.caller import CallPolicy
 
 SEGMENT: Final = 1_024
 

@@ -11,7 +11,7 @@ import attrs
 from forebay_compaction_ray.events import EVENTS
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway.metrics import HELP
-from forebay_spark_runtime.waiting.counts import Counts
+from forebay_state_api.calls.counts import Counts
 from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.metrics import KEYED, Level, Metric, Phase, described
 from forebay_state_api.plugins import plugins

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
         broadcast,
         keyed,
     )
-    from forebay_spark_runtime.waiting.arguments import Batch, Rate, Retry
-    from forebay_spark_runtime.waiting.current_call import Call, current_call
     from forebay_spark_runtime.waiting.operators import ordered_wait, unordered_wait
     from forebay_spark_runtime.waiting.reports import BatchReport, WaitMetrics
-    from forebay_spark_runtime.waiting.retry import ClientBrokenError, RetryLaterError
+    from forebay_state_api.calls.current_call import Call, current_call
+    from forebay_state_api.calls.policies import Batch, Rate, Retry
+    from forebay_state_api.calls.retry import ClientBrokenError, RetryLaterError
     from forebay_state_api.versions import RestoreFrom
 
 __all__ = [
@@ -51,8 +51,8 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "driver.diagnosis": ("Diagnosis", "ProcessReport", "doctor"),
-    "keyed_operator.keyed_dataframe": (
+    "forebay_spark_runtime.driver.diagnosis": ("Diagnosis", "ProcessReport", "doctor"),
+    "forebay_spark_runtime.keyed_operator.keyed_dataframe": (
         "BroadcastConnectedDataFrame",
         "BroadcastDataFrame",
         "ConnectedDataFrame",
@@ -61,11 +61,11 @@ _HOMES: Final = {
         "broadcast",
         "keyed",
     ),
-    "waiting.arguments": ("Batch", "Rate", "Retry"),
-    "waiting.current_call": ("Call", "current_call"),
-    "waiting.operators": ("ordered_wait", "unordered_wait"),
-    "waiting.reports": ("BatchReport", "WaitMetrics"),
-    "waiting.retry": ("ClientBrokenError", "RetryLaterError"),
+    "forebay_spark_runtime.waiting.operators": ("ordered_wait", "unordered_wait"),
+    "forebay_spark_runtime.waiting.reports": ("BatchReport", "WaitMetrics"),
+    "forebay_state_api.calls.current_call": ("Call", "current_call"),
+    "forebay_state_api.calls.policies": ("Batch", "Rate", "Retry"),
+    "forebay_state_api.calls.retry": ("ClientBrokenError", "RetryLaterError"),
 }
 """Module → its public names. They are imported on first use, because the plugin layer imports this
 package to list its plugins, and no ``forebay`` command should wait for pyspark."""
@@ -75,7 +75,7 @@ def __getattr__(name: str) -> Any:
     """Import a public name on first use."""
     for home, names in _HOMES.items():
         if name in names:
-            return getattr(import_module(f"{__name__}.{home}"), name)
+            return getattr(import_module(home), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

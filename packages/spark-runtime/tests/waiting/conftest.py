@@ -8,9 +8,9 @@ import selectors
 import pytest
 
 from forebay_spark_runtime.waiting.answer_window import RowSegment
-from forebay_spark_runtime.waiting.caller import CallPolicy
-from forebay_spark_runtime.waiting.current_call import current_call
 from forebay_spark_runtime.waiting.engine import CallEngine
+from forebay_state_api.calls.caller import CallPolicy
+from forebay_state_api.calls.current_call import current_call
 from forebay_state_api.calls.operator_clients import KeptClient
 
 

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from forebay_spark_runtime.waiting.arguments import Batch, Retry
-from forebay_spark_runtime.waiting.current_call import current_call
-from forebay_spark_runtime.waiting.retry import RetryLaterError
+from forebay_state_api.calls.current_call import current_call
+from forebay_state_api.calls.policies import Batch, Retry
+from forebay_state_api.calls.retry import RetryLaterError
 from forebay_state_api.errors import ConfigurationError
 
 

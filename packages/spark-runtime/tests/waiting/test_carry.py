@@ -15,13 +15,13 @@ from forebay_spark_runtime.driver.options import KeyedOptions
 from forebay_spark_runtime.driver.session import MicroBatch
 from forebay_spark_runtime.waiting import carry_job
 from forebay_spark_runtime.waiting.answer_window import RowSegment
-from forebay_spark_runtime.waiting.arguments import Batch, Retry
 from forebay_spark_runtime.waiting.arrow_in import InputLayout
-from forebay_spark_runtime.waiting.caller import CallPolicy
 from forebay_spark_runtime.waiting.carry_job import CarryJob
 from forebay_spark_runtime.waiting.engine import CallEngine
 from forebay_spark_runtime.waiting.pending_rows import carried_batch, packed_row
 from forebay_spark_runtime.waiting.spec import WaitSpec, pickled
+from forebay_state_api.calls.caller import CallPolicy
+from forebay_state_api.calls.policies import Batch, Retry
 from forebay_state_api.errors import ConfigurationError, FunctionError, StateMigrationError
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import resolve_settings

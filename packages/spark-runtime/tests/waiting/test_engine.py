@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from forebay_spark_runtime.waiting.arguments import Retry
-from forebay_spark_runtime.waiting.current_call import current_call
+from forebay_state_api.calls.current_call import current_call
+from forebay_state_api.calls.policies import Retry
 from forebay_state_api.errors import FunctionError
 
 

@@ -7,8 +7,8 @@ import itertools
 
 import pytest
 
-from forebay_spark_runtime.waiting.arguments import Rate
-from forebay_spark_runtime.waiting.current_call import current_call
+from forebay_state_api.calls.current_call import current_call
+from forebay_state_api.calls.policies import Rate
 
 
 def test_a_second_call_that_answers_first_wins_and_the_first_is_cancelled(drive, server_of):

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from forebay_spark_runtime.waiting.arguments import Batch, Rate, Retry
-from forebay_spark_runtime.waiting.retry import RetryLaterError
+from forebay_state_api.calls.policies import Batch, Rate, Retry
+from forebay_state_api.calls.retry import RetryLaterError
 
 TRY_TIMEOUT = 5.0
 RETRIES = 2

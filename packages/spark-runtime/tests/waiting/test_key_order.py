@@ -8,9 +8,9 @@ import contextlib
 import pytest
 
 from forebay_spark_runtime.waiting.answer_window import RowSegment
-from forebay_spark_runtime.waiting.arguments import Retry
-from forebay_spark_runtime.waiting.caller import CallPolicy
 from forebay_spark_runtime.waiting.engine import CallEngine
+from forebay_state_api.calls.caller import CallPolicy
+from forebay_state_api.calls.policies import Retry
 
 DEFAULTS = (100, 10_000)
 RETRIES = {"retry": Retry(2, 0.001), "timeout": 600.0}

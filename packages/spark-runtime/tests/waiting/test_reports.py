@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 from forebay_spark_runtime.waiting import reports
-from forebay_spark_runtime.waiting.counts import Counts
 from forebay_spark_runtime.waiting.reports import TaskReport, WaitMetrics, add_newest
+from forebay_state_api.calls.counts import Counts
 
 
 def report(query, batch_id, partition="0", rows=1):

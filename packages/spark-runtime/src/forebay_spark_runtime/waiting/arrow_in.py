@@ -9,7 +9,7 @@ import attrs
 
 from forebay_spark_runtime.arrow.rows_in import SLICE_ROWS, RowReader, UnreadableValueError
 from forebay_spark_runtime.waiting.answer_window import RowSegment
-from forebay_spark_runtime.waiting.arguments import Rate
+from forebay_state_api.calls.policies import Rate
 from forebay_state_api.engine.rows import row_class
 from forebay_state_api.errors import ConfigurationError, FunctionError
 

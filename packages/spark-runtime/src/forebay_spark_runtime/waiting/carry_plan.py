@@ -12,8 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from forebay_spark_runtime.arrow.routing import route
 from forebay_spark_runtime.driver import session as sessions
 from forebay_spark_runtime.driver.options import KeyedOptions, operator_options
-from forebay_spark_runtime.waiting.arguments import seconds
 from forebay_spark_runtime.waiting.carry_job import CARRY, WAIT
+from forebay_state_api.calls.policies import seconds
 from forebay_state_api.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ from forebay_spark_runtime.waiting.answer_window import (
     UnorderedWindow,
 )
 from forebay_spark_runtime.waiting.batched_calls import BatchCollector, call_together
-from forebay_spark_runtime.waiting.caller import (
+from forebay_spark_runtime.waiting.input_queue import InputQueue
+from forebay_state_api.calls.caller import (
     MEASURED_TRIES,
     AsyncFunction,
     Caller,
@@ -29,10 +30,9 @@ from forebay_spark_runtime.waiting.caller import (
     NoClient,
     ReplaceableClient,
 )
-from forebay_spark_runtime.waiting.counts import Counts
-from forebay_spark_runtime.waiting.current_call import CURRENT
-from forebay_spark_runtime.waiting.input_queue import InputQueue
-from forebay_spark_runtime.waiting.worker_slots import Sweeper, WorkerSlot
+from forebay_state_api.calls.counts import Counts
+from forebay_state_api.calls.current_call import CURRENT
+from forebay_state_api.calls.worker_slots import Sweeper, WorkerSlot
 
 SAMPLED: Final = 8
 """After the first thousands of bare calls, every ``SAMPLED``-th is timed; a power of two."""

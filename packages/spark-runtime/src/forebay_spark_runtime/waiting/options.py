@@ -18,8 +18,8 @@ import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from forebay_spark_runtime.waiting.arguments import Batch, Duration, Rate, Retry
 from forebay_spark_runtime.waiting.reports import WaitMetrics
+from forebay_state_api.calls.policies import Batch, Duration, Rate, Retry
 from forebay_state_api.engine.arguments import ERROR_COLUMN
 
 P = ParamSpec("P")

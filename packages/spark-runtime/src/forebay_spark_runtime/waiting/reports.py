@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from forebay_spark_runtime.driver.session import is_connect
-from forebay_spark_runtime.waiting.counts import Counts
+from forebay_state_api.calls.counts import Counts
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.metrics import total
 from forebay_state_api.storage.opening import open_storage

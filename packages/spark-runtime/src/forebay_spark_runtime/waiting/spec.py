@@ -14,9 +14,9 @@ from typing import Any, Final
 import attrs
 from pyspark import cloudpickle
 
-from forebay_spark_runtime.waiting.arguments import Batch, Rate, Retry, seconds, whole
-from forebay_spark_runtime.waiting.caller import CallPolicy
 from forebay_spark_runtime.waiting.options import WaitOptions
+from forebay_state_api.calls.caller import CallPolicy
+from forebay_state_api.calls.policies import Batch, Rate, Retry, seconds, whole
 from forebay_state_api.engine import pickling
 from forebay_state_api.engine.arguments import COLUMN, FAIL
 from forebay_state_api.engine.record_methods import function_name

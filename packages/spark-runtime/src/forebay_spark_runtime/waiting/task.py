@@ -29,7 +29,6 @@ from forebay_spark_runtime.waiting.arrow_in import (
     partition_of,
 )
 from forebay_spark_runtime.waiting.arrow_out import AnswerWriter, FailedRow
-from forebay_spark_runtime.waiting.counts import Counts
 from forebay_spark_runtime.waiting.engine import CallEngine
 from forebay_spark_runtime.waiting.input_reader import InputReader
 from forebay_spark_runtime.waiting.process_loop import process_loop
@@ -37,6 +36,7 @@ from forebay_spark_runtime.waiting.reports import TaskReport
 from forebay_spark_runtime.waiting.spec import WaitSpec
 from forebay_spark_runtime.waiting.threads import ThreadedFunction
 from forebay_spark_runtime.worker_process.task_errors import ready_for_spark
+from forebay_state_api.calls.counts import Counts
 from forebay_state_api.calls.operator_clients import CLOSING_S, KeptClient, clients_of
 from forebay_state_api.engine.arguments import COLUMN, FAIL
 from forebay_state_api.engine.pickling import unpickled

@@ -1,1 +1,4 @@
-"""Clients of a worker process, for functions that call the world."""
+"""Calls of the world: clients of a worker process, limits, retries, time limits and counts.
+
+The ordered wait and keyed functions share them.
+"""

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from forebay_spark_runtime.waiting.arguments import Rate, Retry
+from forebay_state_api.calls.policies import Rate, Retry
 from forebay_state_api.errors import ConfigurationError
 
 

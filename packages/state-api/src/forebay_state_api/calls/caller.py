@@ -12,13 +12,13 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import attrs
 
-from forebay_spark_runtime.waiting.arguments import Batch, Rate, Retry, Verdict
-from forebay_spark_runtime.waiting.counts import Counts
-from forebay_spark_runtime.waiting.current_call import CURRENT
-from forebay_spark_runtime.waiting.rate import RateLimiter
-from forebay_spark_runtime.waiting.retry import ClientBrokenError, RecordTries, RetryPolicy, later
-from forebay_spark_runtime.waiting.worker_slots import NEVER, Sweeper, WorkerSlot
+from forebay_state_api.calls.counts import Counts
+from forebay_state_api.calls.current_call import CURRENT
 from forebay_state_api.calls.operator_clients import is_closed
+from forebay_state_api.calls.policies import Batch, Rate, Retry, Verdict
+from forebay_state_api.calls.rate import RateLimiter
+from forebay_state_api.calls.retry import ClientBrokenError, RecordTries, RetryPolicy, later
+from forebay_state_api.calls.worker_slots import NEVER, Sweeper, WorkerSlot
 from forebay_state_api.errors import FunctionError
 
 AsyncFunction: TypeAlias = Callable[[Any, Any], Awaitable[Any]]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from forebay_spark_runtime.waiting.current_call import Call
+from forebay_state_api.calls.current_call import Call
 
 NEVER: Final = float("inf")
 

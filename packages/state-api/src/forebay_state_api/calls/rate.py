@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from forebay_spark_runtime.waiting.arguments import Rate, seconds
+from forebay_state_api.calls.policies import Rate, seconds
 
 LATE_S: Final = 0.01
 """If turns are closer together than this (in seconds), a turn may be taken this late, but at most a

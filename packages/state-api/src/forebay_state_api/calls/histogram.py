@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-import numpy as np
-
 _STEP: Final = math.log(1.05)
 _SMALLEST_S: Final = 1e-6
 
@@ -21,11 +19,11 @@ class Histogram:
 
     def add(self, durations_s: Sequence[float]) -> None:
         """Count durations, in seconds."""
-        if durations_s:
-            above = np.maximum(np.array(durations_s) / _SMALLEST_S, 1.0)
-            counts = np.bincount((np.log(above) / _STEP).astype(int))
-            for bucket in counts.nonzero()[0].tolist():
-                self.counts[bucket] += int(counts[bucket])
+        log = math.log
+        self.counts.update(
+            int(log(duration / _SMALLEST_S) / _STEP) if duration > _SMALLEST_S else 0
+            for duration in durations_s
+        )
 
     def __add__(self, other: Histogram) -> Histogram:
         return Histogram(self.counts + other.counts)

@@ -1,4 +1,4 @@
-"""The policies of the waits: `Retry`, `Rate` and `Batch`. Each is checked when it is made."""
+"""The policies of calls: `Retry`, `Rate` and `Batch`. Each is checked when it is made."""
 
 from __future__ import annotations
 

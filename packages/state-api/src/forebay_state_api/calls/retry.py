@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import attrs
 
-from forebay_spark_runtime.waiting.arguments import Duration, Retry, Verdict, seconds
+from forebay_state_api.calls.policies import Duration, Retry, Verdict, seconds
 from forebay_state_api.errors import ConfigurationError, FunctionError
 
 _TOO_MANY: Final = 429

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import attrs
 
-from forebay_spark_runtime.waiting.histogram import Histogram
+from forebay_state_api.calls.histogram import Histogram
 from forebay_state_api.metrics import metric, shown
 
 
