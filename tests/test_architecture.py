@@ -27,6 +27,7 @@ LAYERS = {
         "compaction",
         "calls",
         "engine",
+        "importing",
         "commands",
         "testing builtin_plugin",
     ],

@@ -156,8 +156,7 @@ def hand_over(source: Table, target: Table, convert: Callable[[Any], Any] | None
     for changes in source.export(_KEYS):
         if convert is not None:
             _convert(changes, convert)
-        _fill_spaces(target, changes)
-        target.apply(changes)
+        fill(target, changes)
 
 
 def _convert(changes: Changes, convert: Callable[[Any], Any]) -> None:
@@ -171,8 +170,11 @@ def _convert(changes: Changes, convert: Callable[[Any], Any]) -> None:
             entries.entries = {key: convert(value) for key, value in entries.entries.items()}
 
 
-def _fill_spaces(target: Table, changes: Changes) -> None:
-    """Update a resident table's cells before it gets the changes; with copies: it keeps both."""
+def fill(target: Table, changes: Changes) -> None:
+    """Pass changes made by `Changes.whole` to a table that holds none of their keys.
+
+    The cells of a resident table are updated first; with copies: it keeps both.
+    """
     for namespace, points in changes.points.items():
         space = target.space(namespace)
         if space.complete:
@@ -185,6 +187,7 @@ def _fill_spaces(target: Table, changes: Changes) -> None:
         space = target.space(namespace)
         if space.complete:
             space.cells.update({key: dict(change.entries) for key, change in maps.items()})
+    target.apply(changes)
 
 
 def default_options(backend: type[StateBackend]) -> dict[str, Any]:

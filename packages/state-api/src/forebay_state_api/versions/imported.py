@@ -1,0 +1,257 @@
+"""Publish a version that was written outside a job, as the only version of a run of its own.
+
+The files are durable before `publish` is called. It mints an epoch above all others, puts the run's
+record, and then the markers and manifests of all parts. A version with some of its manifests is not
+complete, so a reader or a query sees all of an import or nothing of it. If one of the requests
+fails, the objects that were put are deleted again.
+
+Nothing repeats an import, so its version is final as soon as it is complete. The run's record shows
+it, under `IMPORTED`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import attrs
+
+from forebay_state_api.errors import ConfigurationError, FencedError
+from forebay_state_api.versions import layout, opening
+from forebay_state_api.versions.commit import metrics_of
+from forebay_state_api.versions.epochs import (
+    Epochs,
+    RunIdentity,
+    RunRecord,
+    RunVersion,
+    decide_record,
+    list_epochs,
+    mint,
+    read_record,
+)
+from forebay_state_api.versions.layout import Coordinates
+from forebay_state_api.versions.leftovers import delete_or_leave
+from forebay_state_api.versions.manifest import Manifest, put_manifest
+from forebay_state_api.versions.markers import list_version, put_marker
+from forebay_state_api.versions.reader import VersionReader, open_version
+
+if TYPE_CHECKING:
+    from forebay_state_api.contract.files import CommittedState
+    from forebay_state_api.contract.object_storage import ObjectStorage
+    from forebay_state_api.keys import KeyGroupRange
+    from forebay_state_api.versions.markers import VersionListing
+
+IMPORTED: Final = "imported"
+"""Key in `RunRecord.details` of a run that imported its version."""
+_NOTHING: Final = RunVersion(version=0, run_key=None)
+
+
+@attrs.frozen(kw_only=True)
+class ImportTarget:
+    """The version that an import makes, and its position in the query's history."""
+
+    version: int
+    max_parallelism: int
+    parallelism: int
+    continues: RunVersion = _NOTHING
+    """The version below it in its timeline."""
+    batch_ms: int = 0
+    """The time of the batch that the query's checkpoint knows for this version; 0: none."""
+    location: str | None = None
+    """The location of that checkpoint."""
+    replaces: str | None = None
+    """The run whose copy of the version it replaces."""
+
+    @classmethod
+    def replacing(cls, storage: ObjectStorage, reader: VersionReader) -> Self:
+        """Return the target of another copy of the version that ``reader`` holds."""
+        made = reader.manifests[0].made
+        run_key = reader.run_key or ""
+        record = read_record(storage, run_key)
+        if record is None:
+            raise ConfigurationError(
+                f"the record of run {run_key} in {storage.url}, which made version "
+                f"{reader.version}, is missing: that version cannot be replaced"
+            )
+        continues = record.origin
+        if reader.version > record.since + 1:
+            continues = RunVersion(version=reader.version - 1, run_key=run_key)
+        return cls(
+            version=reader.version,
+            max_parallelism=made.max_parallelism,
+            parallelism=made.parallelism,
+            continues=continues,
+            batch_ms=max(manifest.batch_ms for manifest in reader.manifests),
+            location=record.location,
+            replaces=run_key,
+        )
+
+
+@attrs.frozen(kw_only=True)
+class ImportedPart:
+    """One subtask's part of an imported version: durable files, and the rest of its manifest."""
+
+    subtask: int
+    range: KeyGroupRange
+    committed: CommittedState
+    descriptions: Mapping[str, Mapping[str, Any]]
+    generations: Mapping[str, Sequence[Mapping[str, Any]]] = attrs.field(factory=dict)
+    operator_state: Mapping[str, Any] = attrs.field(factory=dict)
+    operator_files: Sequence[str] = ()
+    metrics: Mapping[str, Any] = attrs.field(factory=dict)
+    times: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+def check_vacant(storage: ObjectStorage, target: ImportTarget, uid: str) -> None:
+    """Refuse to import into an operator that has versions, unless one of them is replaced."""
+    if target.replaces is not None:
+        return
+    epochs = list_epochs(storage)
+    for entry in epochs.entries:
+        record = read_record(storage, entry.run_key)
+        if record is None or IMPORTED not in record.details or _made(storage, entry.run_key):
+            raise ConfigurationError(
+                f"operator {uid!r} in {storage.url} has state already: import under another name "
+                "of the query, or replace the version that the stopped query opens next"
+            )
+
+
+def _made(storage: ObjectStorage, run_key: str) -> bool:
+    """Return whether an import is complete; one that was interrupted leaves nothing to keep."""
+    record = read_record(storage, run_key)
+    assert record is not None
+    listing = list_version(storage, record.since + 1).of_run(run_key)
+    return opening.is_complete(listing)
+
+
+def publish(
+    storage: ObjectStorage,
+    target: ImportTarget,
+    parts: Sequence[ImportedPart],
+    *,
+    uid: str,
+    backend: str,
+    now_us: int,
+) -> str:
+    """Make a version of ``parts``, which cover all key groups; return the key of its run.
+
+    Raises `FencedError` if a query or another import begins at the same time.
+    """
+    run = RunIdentity(keyed_uuid=str(uuid.uuid4()), app_id=None, run_id=None)
+    epochs = mint(storage, run, target.version - 1, list_epochs(storage))
+    _check_first(epochs, run, storage, uid)
+    _decide(storage, target, run)
+    entry = epochs.of_run(run.key)
+    assert entry is not None
+    put: list[str] = []
+    try:
+        made = [_coordinates(target, part, entry.number, run.key) for part in parts]
+        for one in made:
+            put.append(layout.marker_name(one))
+            put_marker(storage, one)
+        for one, part in zip(made, parts, strict=True):
+            manifest = _manifest(one, target, part, uid=uid, backend=backend, now_us=now_us)
+            put.append(put_manifest(storage, manifest))
+    except BaseException:
+        delete_or_leave(storage, put, "the objects belong to an incomplete version")
+        raise
+    return run.key
+
+
+def _check_first(epochs: Epochs, run: RunIdentity, storage: ObjectStorage, uid: str) -> None:
+    newest = epochs.newest()
+    if newest is None or newest.run_key != run.key:
+        raise FencedError(
+            f"the state of operator {uid!r} in {storage.url} was taken by another run while the "
+            "import was about to publish its version: stop the query, then import again"
+        )
+
+
+def _decide(storage: ObjectStorage, target: ImportTarget, run: RunIdentity) -> None:
+    record = RunRecord(
+        since=target.version - 1,
+        origin=target.continues,
+        keyed_uuid=run.keyed_uuid,
+        app_id=None,
+        run_id=None,
+        details={IMPORTED: {"replaces": target.replaces}},
+        location=target.location,
+    )
+    decide_record(storage, run.key, record)
+
+
+def _coordinates(target: ImportTarget, part: ImportedPart, epoch: int, run_key: str) -> Coordinates:
+    return Coordinates(
+        version=target.version,
+        max_parallelism=target.max_parallelism,
+        parallelism=target.parallelism,
+        subtask=part.subtask,
+        range=part.range,
+        epoch=epoch,
+        run_key=run_key,
+        attempt_id=0,
+        random_id=layout.random_id(),
+    )
+
+
+def _manifest(
+    made: Coordinates,
+    target: ImportTarget,
+    part: ImportedPart,
+    *,
+    uid: str,
+    backend: str,
+    now_us: int,
+) -> Manifest:
+    return Manifest(
+        made=made,
+        uid=uid,
+        backend=backend,
+        parents=[],
+        opened_version=target.continues.version,
+        now_us=now_us,
+        batch_ms=target.batch_ms,
+        files=part.committed.files,
+        meta=part.committed.meta,
+        protected=[*part.committed.protected, *part.operator_files],
+        descriptions=part.descriptions,
+        generations=part.generations,
+        operator_state=part.operator_state,
+        metrics={**part.metrics, **metrics_of(part.committed)},
+        times=part.times,
+    )
+
+
+def open_replaced(
+    storage: ObjectStorage, *, uid: str, version: int, location: str | None, batch_ms: int | None
+) -> VersionReader:
+    """Open the copy of ``version`` that a query with this checkpoint would open.
+
+    ``batch_ms`` is the time of the batch that made the version, as the checkpoint has it. Raises
+    `ConfigurationError` if no copy has that time.
+    """
+    listing = list_version(storage, version)
+    epochs = list_epochs(storage)
+    candidates = [
+        run_key
+        for run_key in opening.complete_runs(listing, epochs)
+        if batch_ms is None or _time(listing, run_key) in (0, batch_ms)
+    ]
+    here = [key for key in candidates if _location(storage, key) == location]
+    chosen = next(iter(here or candidates), None)
+    if chosen is None:
+        raise ConfigurationError(
+            f"version {version} of operator {uid!r} in {storage.url}, which the checkpoint's next "
+            "batch opens, is not stored, or belongs to another checkpoint"
+        )
+    return open_version(storage, uid=uid, version=version, run_key=chosen)
+
+
+def _time(listing: VersionListing, run_key: str) -> int:
+    return max((one.batch_ms for one in listing.of_run(run_key).manifests), default=0)
+
+
+def _location(storage: ObjectStorage, run_key: str) -> str | None:
+    record = read_record(storage, run_key)
+    return None if record is None else record.location

@@ -1,0 +1,266 @@
+"""Versions that were written outside a job: who opens them, and what is left of half of one."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from forebay_state_api import (
+    KeyedProcessFunction,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
+from forebay_state_api.contract.backend import Opening
+from forebay_state_api.contract.changes import Changes, Shape
+from forebay_state_api.engine.declared_state import spec_of
+from forebay_state_api.engine.restore import default_options
+from forebay_state_api.errors import ConfigurationError, FencedError, StorageError
+from forebay_state_api.importing.part import ImportedTimer, PartWriter
+from forebay_state_api.keys import key_group_of, key_group_range_of
+from forebay_state_api.plugins import plugins
+from forebay_state_api.storage.obstore import MemoryStorage
+from forebay_state_api.testing.clock import ManualClock
+from forebay_state_api.testing.job import KeyedJob
+from forebay_state_api.testing.storage import Fault, FaultyStorage
+from forebay_state_api.versions import OperatorStorage, RestoreFrom
+from forebay_state_api.versions.checkpoint import Checkpoint
+from forebay_state_api.versions.imported import (
+    ImportTarget,
+    check_vacant,
+    open_replaced,
+    publish,
+)
+from forebay_state_api.versions.reader import open_version
+
+HOME = "file:/production/checkpoint"
+GROUPS = 8
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+KEYS = ("a", "b", "c", "d", "e", "f")
+
+TOTAL = ValueStateDescriptor("total", int)
+SEEN = ListStateDescriptor("seen", str)
+BY_DAY = MapStateDescriptor("by day", str, int)
+LAST = ValueStateDescriptor("last", int, ttl=StateTtlConfig(timedelta(hours=1)))
+STATES = (TOTAL, SEEN, BY_DAY, LAST)
+
+
+class Keeper(KeyedProcessFunction):
+    """Adds to every state and returns all of them; a timer returns its time."""
+
+    def open(self, context):
+        self.total, self.seen, self.by_day, self.last = (context._declare(one) for one in STATES)
+
+    def process_element(self, row, ctx):
+        key, amount = row
+        self.total.update((self.total.value() or 0) + amount)
+        self.seen.add(key)
+        self.by_day.put("monday", amount)
+        last = self.last.value()
+        self.last.update(amount)
+        yield key, self.total.value(), [*self.seen.get()], dict(self.by_day.items()), last
+
+    def on_timer(self, at, ctx):
+        yield ctx.current_key, at
+
+
+@pytest.fixture(params=["heap", "lsm"])
+def backend(request):
+    return plugins().backend(request.param)
+
+
+@pytest.fixture
+def root():
+    return MemoryStorage(f"memory://{uuid.uuid4()}")
+
+
+def job_of(root, backend, *, query="query", parallelism=2, **how):
+    return KeyedJob(
+        backend,
+        root,
+        options=default_options(backend),
+        parallelism=parallelism,
+        max_parallelism=GROUPS,
+        key_type=str,
+        query=query,
+        **how,
+    )
+
+
+def parts(job, target, totals, *, timers=(), now_us=0):
+    """Write the parts of a version in which each key of ``totals`` has content."""
+    made = []
+    specs = [spec_of(one, job.key_codec, job.uid)[0] for one in STATES]
+    for subtask in range(target.parallelism):
+        groups = key_group_range_of(subtask, target.parallelism, GROUPS)
+        opening = Opening(
+            storage=job.storage,
+            path=f"{job.storage.url}#import",
+            uid=job.uid,
+            version=0,
+            range=groups,
+            parents=(),
+            options=job.options,
+            now_us=now_us,
+            cache_bytes=0,
+        )
+        mine = [(key, group, n) for key, n in totals.items() if (group := group_of(key)) in groups]
+        with PartWriter(job.backend_class, opening) as writer:
+            for spec in specs:
+                cells = [(key, group, content(spec, key, n, now_us)) for key, group, n in mine]
+                writer.apply(spec, Changes.whole(spec.shape, None, cells))
+            writer.add_timers(
+                job.key_codec,
+                [ImportedTimer(group_of(k), 1, at, k) for k, at in timers if group_of(k) in groups],
+            )
+            made.append(writer.commit(target.version, subtask, ttl_us={"last": 3_600_000_000}))
+    return made
+
+
+def group_of(key):
+    return key_group_of(key, GROUPS)
+
+
+def content(spec, key, n, now_us):
+    if spec.shape is Shape.LIST:
+        return [key] * 2
+    if spec.shape is Shape.MAP:
+        return {"sunday": n}
+    return (now_us, n) if spec.ttl else n
+
+
+def imported(job, target, totals, **how):
+    check_vacant(job.storage, target, job.uid)
+    return publish(
+        job.storage,
+        target,
+        parts(job, target, totals, **how),
+        uid=job.uid,
+        backend=job.backend_class.name,
+        now_us=0,
+    )
+
+
+FIRST = ImportTarget(version=1, max_parallelism=GROUPS, parallelism=2)
+
+
+def test_a_query_begins_with_an_imported_first_version(root, backend):
+    clock = ManualClock()
+    due = (clock.now_us // 60_000_000 + 5) * 60_000_000
+    made = job_of(root, backend, query="old", clock=clock)
+    imported(made, FIRST, {"a": 7, "b": 8}, timers=[("b", due)], now_us=clock.now_us)
+
+    job = job_of(root, backend, query="new", restore=RestoreFrom("old"), parallelism=3, clock=clock)
+    clock.advance(timedelta(minutes=10))
+    found = sorted(job.run(Keeper(), [("a", 1), ("z", 2)]), key=repr)
+    assert found == [
+        ("a", 8, ["a", "a", "a"], {"sunday": 7, "monday": 1}, 7),
+        ("b", EPOCH + timedelta(microseconds=due)),
+        ("z", 2, ["z"], {"monday": 2}, None),
+    ]
+    clock.advance(timedelta(hours=2))
+    (row,) = job.run(Keeper(), [("b", 1)])
+    assert row[4] is None  # the imported value has expired, an hour after it was written
+
+
+def streamed(job, batches, clock):
+    """Run batches as a stream with a checkpoint does."""
+    for rows in batches:
+        times = {} if job.checkpoint is None else dict(job.checkpoint.times_ms)
+        times[job.batch_id] = clock.now_us // 1_000
+        job.checkpoint = Checkpoint(location=HOME, times_ms=times)
+        job.run(Keeper(), rows)
+        clock.advance(timedelta(seconds=10))
+
+
+def replacing(job, version):
+    """The target that replaces a version as the checkpoint knows it."""
+    with open_replaced(
+        job.storage,
+        uid=job.uid,
+        version=version,
+        location=HOME,
+        batch_ms=job.checkpoint.time_of(version),
+    ) as reader:
+        return ImportTarget.replacing(job.storage, reader)
+
+
+def test_a_restart_takes_the_copy_that_replaced_its_version(root, backend):
+    clock = ManualClock()
+    job = job_of(root, backend, clock=clock)
+    streamed(job, [[(key, 1) for key in KEYS]] * 3, clock)
+    before = job.run_key
+    imported(job, replacing(job, 3), {"a": 100}, now_us=clock.now_us)
+    job.restart()
+    clock.advance(timedelta(minutes=1))
+    found = dict(row[:2] for row in job.run(Keeper(), [("a", 1), ("b", 1)]))
+    assert found == {"a": 101, "b": 1}
+    with open_version(job.storage, uid=job.uid, version=3, run_key=before) as reader:
+        assert reader.manifests  # the replaced copy stays until the janitor deletes it
+
+
+def test_a_batch_that_spark_did_not_commit_runs_again_on_the_replaced_version(root, backend):
+    clock = ManualClock()
+    job = job_of(root, backend, clock=clock)
+    streamed(job, [[(key, 1) for key in KEYS]] * 3, clock)
+    # The checkpoint has committed two batches: its next one is batch 2, which opens version 2.
+    imported(job, replacing(job, 2), {"a": 100}, now_us=clock.now_us)
+    job.restart(batch_id=2)
+    found = dict(row[:2] for row in job.run(Keeper(), [(key, 1) for key in KEYS]))
+    assert found == {"a": 101, **dict.fromkeys("bcdef", 1)}
+
+
+def test_a_query_that_still_runs_is_fenced(root, backend):
+    clock = ManualClock()
+    job = job_of(root, backend, clock=clock)
+    streamed(job, [[("a", 1)]] * 2, clock)
+    imported(job, replacing(job, 2), {"a": 100}, now_us=clock.now_us)
+    with pytest.raises(FencedError, match="belongs to a newer run"):
+        job.run(Keeper(), [("a", 1)])
+
+
+def test_state_that_is_there_is_not_overwritten(root, backend):
+    job = job_of(root, backend)
+    job.run(Keeper(), [("a", 1)])
+    with pytest.raises(ConfigurationError, match="has state already"):
+        imported(job, FIRST, {"a": 1})
+
+
+@pytest.mark.parametrize("before", range(6))
+def test_nothing_is_imported_if_a_request_fails(root, backend, before):
+    """One of the requests fails: epoch, record, two markers, two manifests."""
+    clock = ManualClock()
+    job = job_of(root, backend, clock=clock)
+    streamed(job, [[(key, 1) for key in KEYS]] * 2, clock)
+    target = replacing(job, 2)
+    made = parts(job, target, {"a": 100})
+    faulty = FaultyStorage(root, Fault(operation="put*", skip=before))
+    broken = OperatorStorage(faulty, job.operator)
+    how = {"uid": job.uid, "backend": backend.name, "now_us": 0}
+    with pytest.raises(StorageError):
+        publish(broken, target, made, **how)
+    job.restart()
+    (row,) = job.run(Keeper(), [("a", 1)])
+    assert row[1] == 3
+
+
+def test_an_import_that_failed_can_be_repeated(root, backend):
+    job = job_of(root, backend)
+    made = parts(job, FIRST, {"a": 1})
+    faulty = FaultyStorage(root, Fault(name="*/manifest-*", skip=1))
+    with pytest.raises(StorageError):
+        publish(
+            OperatorStorage(faulty, job.operator),
+            FIRST,
+            made,
+            uid=job.uid,
+            backend=backend.name,
+            now_us=0,
+        )
+    imported(job, FIRST, {"a": 5})
+    new = job_of(root, backend, query="new", restore=RestoreFrom("query"))
+    (row,) = new.run(Keeper(), [("a", 1)])
+    assert row[1] == 6
