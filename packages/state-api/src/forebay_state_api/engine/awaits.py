@@ -9,14 +9,14 @@ as in every other. The loop turns where the engine would wait, and now and then 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import queue
 import sys
 import threading
-import time
 from asyncio import tasks
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -72,6 +72,18 @@ def loop_of_thread() -> asyncio.AbstractEventLoop | None:
         loop = _LOOPS.loop = asyncio.new_event_loop()
         loop.set_task_factory(_new_task)
     return loop
+
+
+@contextlib.contextmanager
+def records_on(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Let records on this thread run on ``loop`` meanwhile."""
+    before: asyncio.AbstractEventLoop | None = getattr(_LOOPS, "loop", None)
+    loop.set_task_factory(_new_task)
+    _LOOPS.loop = loop
+    try:
+        yield
+    finally:
+        _LOOPS.loop = before
 
 
 def serve_loop(post: Callable[[Callable[[], object]], None]) -> None:
@@ -190,7 +202,7 @@ class Awaits:
 
     def wait(self, inbox: WakingInbox, timeout_s: float | None) -> bool:
         """Run the loop until a record can go on; return false after ``timeout_s`` seconds."""
-        started = time.monotonic()
+        started = self.loop.time()
         limit = None if timeout_s is None else self.loop.call_later(timeout_s, self.loop.stop)
         self.turning = True
         if inbox.empty():
@@ -200,7 +212,7 @@ class Awaits:
             return True
         limit.cancel()
         assert timeout_s is not None
-        late = time.monotonic() - started >= timeout_s
+        late = self.loop.time() - started >= timeout_s
         return not late or bool(self.scheduler.ready) or not inbox.empty()
 
     def _run(self) -> None:
@@ -247,8 +259,8 @@ class Awaits:
                 child.cancel()
             if record.driver is not None:
                 record.driver.cancel()
-        deadline = time.monotonic() + CLOSING_S
-        while (left := deadline - time.monotonic()) > 0:
+        deadline = self.loop.time() + CLOSING_S
+        while (left := deadline - self.loop.time()) > 0:
             if scheduler.run_ready_quietly():
                 continue
             if not self.in_flight:

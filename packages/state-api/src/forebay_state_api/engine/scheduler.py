@@ -590,6 +590,11 @@ class Scheduler:
         """Let ``reads`` execute all reads from now on, instead of threads; for tests."""
         self._executor = self._inbox = reads
 
+    def execute_reads_in(self, executor: Executor) -> None:
+        """Let ``executor`` execute reads from now on, unless `read_through` was called."""
+        if self._executor is None:
+            self._executor = executor
+
     def executor(self) -> Executor:
         """The threads for reads, started on demand."""
         if self._executor is None:

@@ -40,6 +40,7 @@ from forebay_state_api.testing.storage import (
     FaultyStorage,
     WrappedStorage,
 )
+from forebay_state_api.testing.virtual_clock import VirtualClock
 
 if TYPE_CHECKING:
     from forebay_state_api.testing.conformance import StateBackendTests
@@ -61,6 +62,7 @@ __all__ = [
     "Sequencer",
     "StateBackendTests",
     "Style",
+    "VirtualClock",
     "WrappedStorage",
     "late_backend",
 ]

@@ -48,11 +48,13 @@ from forebay_state_api.metrics import total
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import EngineSettings, Settings, options_from, resolve_settings
 from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.testing.fake_clients import with_clients
 from forebay_state_api.testing.input_rows import InputRows, column_names, extractor
 from forebay_state_api.testing.job import KeyedJob, KeyedRow
 from forebay_state_api.testing.late_backend import late_backend
 from forebay_state_api.testing.pending_writes import PendingWrites
 from forebay_state_api.testing.stored import Stored
+from forebay_state_api.testing.virtual_clock import VirtualClock
 from forebay_state_api.versions import OperatorStorage, RestoreFrom
 from forebay_state_api.versions.epochs import list_epochs
 from forebay_state_api.versions.timeline import newest_complete
@@ -61,6 +63,8 @@ QUERY: Final = "harness"
 """The query id under which a harness keeps its state."""
 _INPUTS: Final = 2
 """The most inputs of a function."""
+_A_YEAR_S: Final = 365 * 86_400.0
+"""The time that a wait under a `VirtualClock` may take."""
 
 
 class Clock(Protocol):
@@ -96,7 +100,11 @@ class FunctionHarness:
         keep its name: ``{"server.dsn": ...}``.
     :param compaction: name of the compaction service, for a backend that compacts.
     :param clock: the source of micro-batch times; default: a `ManualClock`. All subtasks get the
-        time, even without rows. Operators in a chain should share one clock.
+        time, even without rows. Operators in a chain should share one clock. With a `VirtualClock`
+        the waits of asynchronous functions take no time, and the default of ``drain_timeout`` is a
+        year.
+    :param clients: for each name, what ``ctx.clients`` has instead of the client that the function
+        declares: an object that answers, fails or waits as the test wants. It is not copied.
     :param order_by: columns by which each subtask sorts the rows of a micro-batch, of both inputs
         together, before it processes them.
     :param broadcast_order_by: columns by which the rows of a broadcast input are sorted, as
@@ -135,6 +143,7 @@ class FunctionHarness:
         parallelism: int = 1,
         max_parallelism: int = 128,
         clock: Clock | None = None,
+        clients: Mapping[str, Any] | None = None,
         order_by: str | Sequence[str] | None = None,
         broadcast_order_by: str | Sequence[str] | None = None,
         event_time: str | Callable[[Any], datetime] | None = None,
@@ -151,6 +160,7 @@ class FunctionHarness:
     ) -> None:
         self._uid = uid = checked_uid(uid)
         self._schema = schema
+        self._fakes = clients
         self._error_limit = checked_error_limit(on_error, error_limit, uid)
         self._error_column = checked_error_column(error_column, on_error, f"operator {uid!r}")
         if error_column != ERROR_COLUMN and schema is None:
@@ -159,6 +169,8 @@ class FunctionHarness:
         if late_answers is not None:
             found = late_backend(found, late_answers)
             batch_size, read_ahead = 1, False
+        if drain_timeout is None and isinstance(clock, VirtualClock):
+            drain_timeout = _A_YEAR_S
         settings = _settings(
             found,
             backend_options or {},
@@ -190,7 +202,7 @@ class FunctionHarness:
             restore=checked_restore(restore_from, allow_non_restored=allow_non_restored, uid=uid),
             event_time=event_time_of,
             lateness=_lateness(event_time, allowed_lateness, uid),
-            fresh=pickle.loads,
+            fresh=lambda pickled: with_clients(pickle.loads(pickled), self._fakes, uid),  # noqa: S301 - our own
         )
         if not hasattr(self._job.clock, "now_us"):
             raise ConfigurationError(
@@ -300,7 +312,7 @@ class FunctionHarness:
     def close(self) -> None:
         """Close the harness; ``state_dir`` keeps its state."""
         self._closed = True
-        self._job.compaction.close()
+        self._job.close()
 
     def __enter__(self) -> Self:
         return self

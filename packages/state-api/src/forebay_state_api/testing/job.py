@@ -46,6 +46,7 @@ from forebay_state_api.settings import EngineSettings
 from forebay_state_api.testing.clock import ManualClock
 from forebay_state_api.testing.compaction import ImmediateCompaction
 from forebay_state_api.testing.scripts import Access, Script, Style, script_function
+from forebay_state_api.testing.virtual_clock import ReadsAtOnce, VirtualClock, VirtualTime
 from forebay_state_api.versions import (
     Checkpoint,
     OperatorStorage,
@@ -128,6 +129,7 @@ class KeyedJob:
         self.max_parallelism = max_parallelism
         self.key_codec = codec_for(key_type, what=f"key of operator {uid!r}")
         self.clock = clock or ManualClock()
+        self._virtual = VirtualTime(self.clock) if isinstance(self.clock, VirtualClock) else None
         self.uid = uid
         self.restore = restore
         self.find_backend = find_backend
@@ -188,6 +190,8 @@ class KeyedJob:
             "crash": crash,
             "end": end,
         }
+        if self._virtual is not None:
+            return self._virtual.run(lambda: self._process(function, records, **named))
         if loop_of_thread() is None and self._awaits_anything(function):
             # A loop runs in this thread: in a notebook, or in an asynchronous test.
             return loop_thread().call(self._process, function, records, **named)
@@ -210,6 +214,8 @@ class KeyedJob:
         out, reports = [], []
         for number, mine in enumerate(self._routed(records)):
             with self.subtask(function, number) as running:
+                if self._virtual is not None:
+                    running.engine.scheduler.execute_reads_in(ReadsAtOnce())
                 begun(running)
                 if broadcast:
                     running.process_broadcast(broadcast)
@@ -296,6 +302,12 @@ class KeyedJob:
             self.batch_id = batch_id
         if not same_process:
             self._forget()
+
+    def close(self) -> None:
+        """Close the compaction service, and the loop of a `VirtualClock`."""
+        self.compaction.close()
+        if self._virtual is not None:
+            self._virtual.close()
 
     # -- scripts ------------------------------------------------------------------------------
 
