@@ -2,10 +2,10 @@
 
 In one pass the floor is the caller's own committed version minus the retention, and the *base* is
 the version of the caller's timeline at the floor. The pass first deletes markers and manifests of
-versions below the base, then files that no manifest named when the pass began; so a file outlives
-the manifests that named it by at least one pass. Pinned files stay, as does every object that is
-younger than the minimum age by the store's clock. Before each batch of deletes the janitor lists
-epochs and pins again: a newer run ends the pass at once.
+versions below the base, whose figures it puts into the history, then files that no manifest named
+when the pass began; so a file outlives the manifests that named it by at least one pass. Pinned files
+stay, as does every object that is younger than the minimum age by the store's clock. Before each
+batch of deletes the janitor lists epochs and pins again: a newer run ends the pass at once.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.epochs import UNKNOWN_SPARK_RUN, EpochEntry, list_epochs
 from forebay_state_api.versions.forks import release_unused
+from forebay_state_api.versions.history import forgotten, remember
 from forebay_state_api.versions.manifest import is_named, read_manifest
 from forebay_state_api.versions.markers import Made
 from forebay_state_api.versions.pins import PinEntry, list_pins, newest_renewals, pinned_files
@@ -108,6 +109,7 @@ class Janitor:
             base = self._base(committed_version - self._retention)
             if base:
                 self._clear(base)
+                self._forget(committed_version)
         except _OvertakenError:
             overtaken = True
             _log.info("janitor of %s: a newer run exists, stopping", self._storage.url)
@@ -126,6 +128,7 @@ class Janitor:
         named = self._named_files(versions)
         data = self._storage.list(layout.DATA)
         doomed = [info for info in versions if _below(info, base) and info.modified <= oldest]
+        self._remember(doomed)
         self._delete(doomed, _keeps_version)
         unnamed = [i for i in data if i.modified <= oldest and not is_named(i.name, named)]
         self._delete([info for info in unnamed if _file_below(info, base)], _keeps_file)
@@ -133,6 +136,18 @@ class Janitor:
         self._clear_pins(oldest)
         if not self._dry_run:
             self._deleted += release_unused(self._storage, named, oldest)
+
+    def _remember(self, doomed: Sequence[ObjectInfo]) -> None:
+        """Put the figures of manifests that will be deleted into the history."""
+        if self._dry_run:
+            return
+        keeps = _keeps_version(self._storage, self._active_pins())
+        found = (Made.parse(info) for info in doomed if not keeps(info.name))
+        remember(self._storage, [made for made in found if made is not None and made.manifest])
+
+    def _forget(self, committed_version: int) -> None:
+        """Delete the history of versions that are too old to be remembered."""
+        self._delete(forgotten(self._storage, committed_version), _keeps_nothing)
 
     def _named_files(self, versions: Sequence[ObjectInfo]) -> frozenset[str]:
         """Return every file and folder named by any stored manifest, of any run or attempt."""

@@ -7,13 +7,14 @@
         epochs/recovery-<number>
         runs/<run key>
         versions/<inverted version>/<pair>/marker-<coordinates>
-        versions/<inverted version>/<pair>/manifest-<coordinates>-<random>-<time>-<size>
+        versions/<inverted version>/<pair>/manifest-<coordinates>-<random>-<time>-<figures>-<size>
         data/<inverted version>/<kind>-<random>
         data/<inverted version>/compaction-<random>/claim
         data/<inverted version>/compaction-<random>/run-<random>/<what one run writes>
         data/<inverted version>/compaction-<random>/result
         pins/<version>-<id>-<lease>-<renewal>
         savepoints/<name>
+        history/<inverted newest version>-<inverted oldest version>-<digest>
         sources/<id>
         probes/<random>
 
@@ -35,6 +36,7 @@ import attrs
 
 from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.versions.figures import MOST_CHARACTERS, NONE, Figures
 
 EPOCHS: Final = "epochs"
 RECOVERY: Final = "recovery-"
@@ -44,6 +46,7 @@ VERSIONS: Final = "versions"
 DATA: Final = "data"
 PINS: Final = "pins"
 SAVEPOINTS: Final = "savepoints"
+HISTORY: Final = "history"
 SOURCES: Final = "sources"
 PROBES: Final = "probes"
 
@@ -218,10 +221,13 @@ def marker_name(made: Coordinates) -> str:
     return f"{made.folder}/marker-{made.attempt()}"
 
 
-def manifest_name(made: Coordinates, batch_ms: int, size: int) -> str:
+def manifest_name(made: Coordinates, batch_ms: int, size: int, figures: Figures = NONE) -> str:
     """Return the name of a manifest.
 
-    It contains the size, so that a listing distinguishes a torn manifest from a whole one, and the
-    batch's time, so that a listing shows whether the query's checkpoint knows this batch.
+    It contains the size, so that a listing distinguishes a torn manifest from a whole one, the
+    batch's time, so that a listing shows whether the query's checkpoint knows this batch, and
+    figures, so that it shows what the batch took and made.
     """
-    return f"{made.folder}/manifest-{made.text()}-{batch_ms}-{size}"
+    begin, end = f"manifest-{made.text()}-{batch_ms}", f"-{size}"
+    text = figures.text(MOST_CHARACTERS - len(begin) - len(end) - 1)
+    return f"{made.folder}/{begin}{text and '-'}{text}{end}"

@@ -13,6 +13,7 @@ from forebay_state_api.contract.migration import Lineage, only_generation
 from forebay_state_api.errors import CorruptStateError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.versions import layout
+from forebay_state_api.versions.figures import Figures, figures_of
 from forebay_state_api.versions.layout import Coordinates
 
 if TYPE_CHECKING:
@@ -76,6 +77,11 @@ class Manifest:
         """The bytes that the version occupies beyond its files, as in a server."""
         total: int = self.metrics.get("bytes_total", 0)
         return max(0, total - sum(file.size for file in self.files))
+
+    @property
+    def figures(self) -> Figures:
+        """The figures that the manifest's name carries."""
+        return figures_of(self.metrics, self.files, self.protected)
 
     @property
     def names(self) -> frozenset[str]:
@@ -150,7 +156,7 @@ def read_manifest(storage: ObjectStorage, name: str) -> Manifest:
 def put_manifest(storage: ObjectStorage, manifest: Manifest) -> str:
     """Make a manifest durable (one request); return its name."""
     data = manifest.sealed()
-    name = layout.manifest_name(manifest.made, manifest.batch_ms, len(data))
+    name = layout.manifest_name(manifest.made, manifest.batch_ms, len(data), manifest.figures)
     storage.put(name, data)
     return name
 

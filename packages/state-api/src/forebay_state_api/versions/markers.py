@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Self
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, Self
 
 import attrs
 
 from forebay_state_api.contract.checksummed import seal
+from forebay_state_api.contract.object_storage import ObjectInfo
 from forebay_state_api.versions import layout
+from forebay_state_api.versions.figures import Figures
 from forebay_state_api.versions.layout import Coordinates
 
 if TYPE_CHECKING:
-    from forebay_state_api.contract.object_storage import ObjectInfo, ObjectStorage
+    from forebay_state_api.contract.object_storage import ObjectStorage
+
+_AFTER_COORDINATES: Final = re.compile(r"(.*)-(\d+)(?:-([A-Z][A-Za-z0-9]*))?-(\d+)")
+"""The end of a manifest's name: its batch's time, figures if there are any, and its size."""
 
 
 @attrs.frozen(kw_only=True)
@@ -25,6 +32,15 @@ class Made:
     """Whether it is a whole manifest; otherwise a marker, or the remains of a torn manifest."""
     batch_ms: int = 0
     """`Manifest.batch_ms`; 0 for a marker."""
+    modified: datetime
+    """When it was written, by the store's clock."""
+    encoded: str = ""
+    """The text of `figures`."""
+
+    @property
+    def figures(self) -> Figures:
+        """The figures of the commit; a marker has no figures."""
+        return Figures.parse(self.encoded)
 
     @classmethod
     def parse(cls, info: ObjectInfo) -> Self | None:
@@ -37,14 +53,28 @@ class Made:
         kind, _, text = parts[3].partition("-")
         if kind == "marker":
             by = Coordinates.parse(version, text)
-            return None if by is None else cls(name=info.name, by=by, manifest=False)
-        text, *numbers = text.rsplit("-", 2)
-        by = Coordinates.parse(version, text)
-        if kind != "manifest" or by is None or not all(map(str.isdecimal, numbers)):
+            return by and cls(name=info.name, by=by, manifest=False, modified=info.modified)
+        ending = _AFTER_COORDINATES.fullmatch(text) if kind == "manifest" else None
+        by = None if ending is None else Coordinates.parse(version, ending[1])
+        if ending is None or by is None:
             return None
-        batch_ms, size = map(int, numbers)
         # A torn manifest still shows, as a marker does, that an attempt began this version.
-        return cls(name=info.name, by=by, manifest=size == info.size, batch_ms=batch_ms)
+        return cls(
+            name=info.name,
+            by=by,
+            manifest=int(ending[4]) == info.size,
+            batch_ms=int(ending[2]),
+            modified=info.modified,
+            encoded=ending[3] or "",
+        )
+
+    @classmethod
+    def of_whole(cls, name: str, modified: datetime) -> Self | None:
+        """Read the name of a manifest that is known to be whole; ``None`` for any other name."""
+        ending = _AFTER_COORDINATES.fullmatch(name)
+        if ending is None:
+            return None
+        return cls.parse(ObjectInfo(name=name, size=int(ending[4]), modified=modified))
 
 
 @attrs.frozen(kw_only=True)

@@ -1,0 +1,127 @@
+"""Figures: the numbers about one commit that its manifest's name carries, so that a list shows them.
+
+A name has 255 characters, so figures are short: an upper-case code and a number in base 36 for each,
+as in ``RI2sRO2sSB1h4w``. Phases are in milliseconds. A number that is not known has no code; 0 is a
+number. Readers ignore codes that they do not know.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import attrs
+
+if TYPE_CHECKING:
+    from forebay_state_api.contract.files import StateFile
+
+PHASES: Final[Mapping[str, str]] = {
+    "input": "I",
+    "open": "O",
+    "decode": "D",
+    "read_ahead": "A",
+    "state_wait": "S",
+    "call_wait": "C",
+    "function": "F",
+    "output": "U",
+    "output_wait": "T",
+    "commit_snapshot": "N",
+    "commit_files": "W",
+    "commit_check": "V",
+    "commit_manifest": "M",
+    "commit_install": "L",
+    "rest": "R",
+}
+"""Phase of a micro-batch → code of its milliseconds."""
+
+COUNTS: Final[Mapping[str, str]] = {
+    "rows_in": "RI",
+    "rows_out": "RO",
+    "state_bytes": "SB",
+    "keys": "KY",
+    "written_bytes": "WB",
+    "files": "FI",
+    "runs_max": "RU",
+    "compactions_pending": "CP",
+    "restored_bytes": "RB",
+    "failed_records": "FR",
+    "late_rows": "LR",
+    "timers_fired": "TF",
+}
+"""Key of a metric → code. A code is stored, so it never changes its meaning."""
+
+MOST_CHARACTERS: Final = 240
+"""The longest name of an object below its folder; some stores write under a longer name first."""
+
+_BY_CODE: Final = {code: name for name, code in (PHASES | COUNTS).items()}
+_DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+_FIGURE: Final = re.compile(r"([A-Z]+)([0-9a-z]+)")
+
+
+@attrs.frozen
+class Figures:
+    """The figures of one commit, by name; those that are not known are missing."""
+
+    counts: Mapping[str, int] = attrs.field(factory=dict)
+    """Key of a metric → number."""
+    phase_ms: Mapping[str, int] = attrs.field(factory=dict)
+    """Phase → milliseconds, of phases that took any."""
+
+    def text(self, room: int) -> str:
+        """Return the figures as in a manifest's name: those that ``room`` characters hold."""
+        text = ""
+        codes = {name: COUNTS[name] for name in COUNTS if name in self.counts}
+        found = [f"{code}{_base_36(self.counts[name])}" for name, code in codes.items()]
+        times = [f"{PHASES[phase]}{_base_36(ms)}" for phase, ms in self.phase_ms.items() if ms]
+        for figure in (*times, *found):
+            if len(text) + len(figure) > room:
+                break
+            text += figure
+        return text
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Inverse of `text`."""
+        found = {_BY_CODE.get(code): int(n, 36) for code, n in _FIGURE.findall(text)}
+        return cls(
+            counts={name: found[name] for name in COUNTS if name in found},
+            phase_ms={name: found[name] for name in PHASES if name in found},
+        )
+
+    @property
+    def total_ms(self) -> int | None:
+        """The time of the task in all phases; ``None`` if it was not measured."""
+        return sum(self.phase_ms.values()) if self.phase_ms else None
+
+
+NONE: Final = Figures()
+"""No figures, as of a manifest that an older release wrote."""
+
+
+def _base_36(number: int) -> str:
+    text = ""
+    while number or not text:
+        number, digit = divmod(number, 36)
+        text = _DIGITS[digit] + text
+    return text
+
+
+def figures_of(
+    metrics: Mapping[str, Any], files: Sequence[StateFile], protected: Sequence[str]
+) -> Figures:
+    """Return the figures of a commit: its manifest's metrics, files and protected names."""
+    engine = metrics.get("engine", {})
+    known: dict[str, int | None] = {
+        "rows_in": engine.get("records", 0),
+        "rows_out": engine.get("rows_out", 0),
+        "state_bytes": metrics.get("bytes_total"),
+        "keys": metrics.get("keys"),
+        "written_bytes": metrics.get("bytes_written"),
+        "files": len(files),
+        "compactions_pending": sum(name.endswith("/") for name in protected),
+        "failed_records": engine.get("failed", 0),
+        "late_rows": engine.get("late_rows", 0),
+        "timers_fired": engine.get("timers_fired", 0),
+    }
+    return Figures({name: int(number) for name, number in known.items() if number is not None})
