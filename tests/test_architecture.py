@@ -24,7 +24,7 @@ LAYERS = {
         "plugins",
         "storage",
         "versions",
-        "compaction",
+        "observing compaction",
         "calls",
         "engine",
         "importing",

@@ -7,6 +7,7 @@ import pytest
 
 from forebay_state_api.contract.object_storage import ObjectInfo
 from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.metrics import KEYED, Phase
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.figures import COUNTS, PHASES, Figures
 from forebay_state_api.versions.layout import Coordinates
@@ -88,3 +89,9 @@ def test_codes_are_unique_and_unknown_ones_are_ignored():
     codes = [*PHASES.values(), *COUNTS.values()]
     assert len(set(codes)) == len(codes)
     assert Figures.parse("RI10ZZ5F2") == Figures({"rows_in": 36}, {"function": 2})
+
+
+def test_every_phase_and_every_count_is_a_metric():
+    assert list(PHASES) == [phase.value for phase in Phase]
+    metrics = {metric.key for metric in KEYED}
+    assert COUNTS.keys() - metrics == {"files"}

@@ -19,21 +19,21 @@ _SHOWN: Final = 10
 
 def stored_uids(root: ObjectStorage, query_folder: str) -> Sequence[str]:
     """Return the uids of the operators that a query has state of, sorted."""
-    return sorted(map(_name, root.list_folders(query_folder)))
+    return sorted(map(name_of, root.list_folders(query_folder)))
 
 
 def stored_queries(root: ObjectStorage) -> Mapping[str, Sequence[str]]:
     """Return query → its uids, for the first queries of a state directory."""
     # A folder with a dot in its name does not belong to a query.
     folders = [folder for folder in root.list_folders() if "." not in folder]
-    uids = ((_name(folder), stored_uids(root, folder)) for folder in islice(folders, _MOST))
+    uids = ((name_of(folder), stored_uids(root, folder)) for folder in islice(folders, _MOST))
     return {query: found for query, found in uids if found}
 
 
 def what_is_there(storage: OperatorStorage) -> str:
     """Describe what is stored where an operator was looked for and not found, for a message."""
     query_folder, _, _ = storage.folder.rpartition("/")
-    query, uids = _name(query_folder), stored_uids(storage.root, query_folder)
+    query, uids = name_of(query_folder), stored_uids(storage.root, query_folder)
     if uids:
         return f"query {query!r} has state of {listed(uids)}"
     queries = stored_queries(storage.root)
@@ -50,7 +50,8 @@ def listed(names: Sequence[str]) -> str:
     return f"{', '.join(map(repr, names[:_SHOWN]))}{more}"
 
 
-def _name(folder: str) -> str:
+def name_of(folder: str) -> str:
+    """Return the name of the query or operator whose folder this is."""
     try:
         return unescaped(folder)
     except UnicodeDecodeError:  # not one of ours

@@ -1,8 +1,8 @@
-"""Figures: the numbers about one commit that its manifest's name carries, so that a list shows them.
+"""Figures: the numbers about a commit that its manifest's name carries, so that a list shows them.
 
-A name has 255 characters, so figures are short: an upper-case code and a number in base 36 for each,
-as in ``RI2sRO2sSB1h4w``. Phases are in milliseconds. A number that is not known has no code; 0 is a
-number. Readers ignore codes that they do not know.
+A name has 255 characters, so figures are short: an upper-case code and a number in base 36 for
+each, as in ``RI2sRO2sSB1h4w``. Phases are in milliseconds. A number that is not known has no code;
+0 is a number. Readers ignore codes that they do not know.
 """
 
 from __future__ import annotations
@@ -111,17 +111,15 @@ def figures_of(
     metrics: Mapping[str, Any], files: Sequence[StateFile], protected: Sequence[str]
 ) -> Figures:
     """Return the figures of a commit: its manifest's metrics, files and protected names."""
-    engine = metrics.get("engine", {})
-    known: dict[str, int | None] = {
-        "rows_in": engine.get("records", 0),
-        "rows_out": engine.get("rows_out", 0),
+    known: dict[str, Any] = {
         "state_bytes": metrics.get("bytes_total"),
-        "keys": metrics.get("keys"),
         "written_bytes": metrics.get("bytes_written"),
         "files": len(files),
         "compactions_pending": sum(name.endswith("/") for name in protected),
-        "failed_records": engine.get("failed", 0),
-        "late_rows": engine.get("late_rows", 0),
-        "timers_fired": engine.get("timers_fired", 0),
+        **{key: metrics[key] for key in COUNTS if key in metrics},
     }
-    return Figures({name: int(number) for name, number in known.items() if number is not None})
+    seconds: Mapping[str, float] = metrics.get("phase_seconds", {})
+    return Figures(
+        counts={key: int(known[key]) for key in COUNTS if known.get(key) is not None},
+        phase_ms={phase: round(seconds[phase] * 1_000) for phase in PHASES if phase in seconds},
+    )

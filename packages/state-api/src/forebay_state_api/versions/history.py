@@ -1,9 +1,10 @@
-"""History: the names of manifests that the janitor deletes, so that their figures can still be read.
+"""History: the names of manifests that the janitor deletes, so that their figures stay readable.
 
 Before a pass deletes manifests, it puts their names and times as one object
-``history/<newest>-<oldest>-<digest>`` (versions inverted, as everywhere). The digest is of the names,
-so that a pass that is repeated after a failure writes the same object again. Objects of two passes may
-name one manifest: readers count it once. A version is remembered for `KEPT_VERSIONS` versions.
+``history/<newest>-<oldest>-<digest>`` (versions inverted, as everywhere). The digest is of the
+names, so that a pass that is repeated after a failure writes the same object again. Objects of two
+passes may name one manifest: readers count it once. A version is remembered for `KEPT_VERSIONS`
+versions.
 """
 
 from __future__ import annotations

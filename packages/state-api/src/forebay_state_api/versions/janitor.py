@@ -3,9 +3,9 @@
 In one pass the floor is the caller's own committed version minus the retention, and the *base* is
 the version of the caller's timeline at the floor. The pass first deletes markers and manifests of
 versions below the base, whose figures it puts into the history, then files that no manifest named
-when the pass began; so a file outlives the manifests that named it by at least one pass. Pinned files
-stay, as does every object that is younger than the minimum age by the store's clock. Before each
-batch of deletes the janitor lists epochs and pins again: a newer run ends the pass at once.
+when the pass began; so a file outlives the manifests that named it by at least one pass. Pinned
+files stay, as does every object that is younger than the minimum age by the store's clock. Before
+each batch of deletes the janitor lists epochs and pins again: a newer run ends the pass at once.
 """
 
 from __future__ import annotations

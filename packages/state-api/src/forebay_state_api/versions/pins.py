@@ -55,7 +55,12 @@ class PinEntry:
 
 def list_pins(storage: ObjectStorage) -> Sequence[PinEntry]:
     """List all renewals of all pins (one request)."""
-    found = (_parse(info) for info in storage.list(layout.PINS))
+    return pins_among(storage.list(layout.PINS))
+
+
+def pins_among(objects: Iterable[ObjectInfo]) -> Sequence[PinEntry]:
+    """Return the renewals of pins among listed objects."""
+    found = map(_parse, objects)
     return [pin for pin in found if pin]
 
 

@@ -1,0 +1,28 @@
+"""A running job, as storage shows it: versions with their figures, sizes, pins, compaction.
+
+Nothing here writes, pins or needs the job. `list_operator` makes one list request for an operator;
+all other requests are for objects that its listing names.
+"""
+
+from forebay_state_api.observing.compactions import CompactionFolder
+from forebay_state_api.observing.figures_of_versions import SubtaskFigures, VersionFigures
+from forebay_state_api.observing.history import HistoryReader
+from forebay_state_api.observing.key_groups import KeyGroups, key_groups_of
+from forebay_state_api.observing.listing import OperatorListing, list_operator
+from forebay_state_api.observing.operators import StoredOperator, stored_operators
+from forebay_state_api.observing.timeline import Timeline, timeline_of
+
+__all__ = [
+    "CompactionFolder",
+    "HistoryReader",
+    "KeyGroups",
+    "OperatorListing",
+    "StoredOperator",
+    "SubtaskFigures",
+    "Timeline",
+    "VersionFigures",
+    "key_groups_of",
+    "list_operator",
+    "stored_operators",
+    "timeline_of",
+]

@@ -1,0 +1,58 @@
+"""Reads the history of an operator: figures of versions that are not stored any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+from forebay_state_api.observing.timeline import Timeline, timeline_of
+from forebay_state_api.versions.history import HistoryBlock, read_block
+
+if TYPE_CHECKING:
+    from forebay_state_api.contract.object_storage import ObjectStorage
+    from forebay_state_api.observing.listing import OperatorListing
+    from forebay_state_api.versions.markers import Made
+
+_THREADS: Final = 8
+
+
+class HistoryReader:
+    """Reads the objects of an operator's history, each once: they never change."""
+
+    def __init__(self, storage: ObjectStorage) -> None:
+        """``storage`` is the operator's folder."""
+        self._storage = storage
+        self._read: dict[str, Sequence[Made]] = {}
+
+    def timeline(self, listing: OperatorListing, versions: int) -> Timeline:
+        """Return the timeline with at least its ``versions`` newest versions, if it has them.
+
+        Makes one request for each object of the history that is needed and was not read before.
+        """
+        needed = _needed(listing, versions)
+        self._fetch([block for block in needed if block.name not in self._read])
+        stored = {block.name for block in listing.history}
+        self._read = {name: made for name, made in self._read.items() if name in stored}
+        remembered = [made for block in needed for made in self._read[block.name]]
+        return timeline_of([*listing.made, *remembered])
+
+    def _fetch(self, blocks: Sequence[HistoryBlock]) -> None:
+        for block, made in zip(blocks, self._contents(blocks), strict=True):
+            self._read[block.name] = made
+
+    def _contents(self, blocks: Sequence[HistoryBlock]) -> Iterable[Sequence[Made]]:
+        if len(blocks) < 2 or not self._storage.waits:  # noqa: PLR2004 - threads only cost then
+            return [read_block(self._storage, block) for block in blocks]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            return list(pool.map(lambda block: read_block(self._storage, block), blocks))
+
+
+def _needed(listing: OperatorListing, versions: int) -> Sequence[HistoryBlock]:
+    """Return the objects that hold the newest versions, beyond those that are stored."""
+    newest = listing.timeline.newest
+    if newest is None:
+        return listing.history[:1] if versions else ()
+    oldest = newest.version - versions + 1
+    stored = listing.timeline.versions[-1].version
+    return [b for b in listing.history if b.newest >= oldest] if stored > oldest else ()

@@ -1,0 +1,112 @@
+"""One operator, as one list of its folder shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import attrs
+
+from forebay_state_api.observing.compactions import CompactionFolder, compactions_of
+from forebay_state_api.observing.timeline import Timeline, timeline_of
+from forebay_state_api.versions import layout
+from forebay_state_api.versions.history import HistoryBlock
+from forebay_state_api.versions.markers import Made
+from forebay_state_api.versions.pins import FOREVER, PinEntry, newest_renewals, pins_among
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from forebay_state_api.contract.object_storage import ObjectInfo, ObjectStorage
+
+
+@attrs.frozen(kw_only=True, slots=False)
+class OperatorListing:
+    """All objects of an operator's folder, sorted by what they are. Nothing was read."""
+
+    objects: Mapping[str, Sequence[ObjectInfo]]
+    """Folder below the operator's → its objects: ``versions``, ``data``, ``pins`` …"""
+
+    @cached_property
+    def made(self) -> Sequence[Made]:
+        """Manifests of all stored versions, and markers of the newest one."""
+        stored = self.below(layout.VERSIONS)
+        newest = "/".join(stored[0].name.split("/")[:2]) + "/" if stored else ""
+        looked_at = (i for i in stored if "/manifest-" in i.name or i.name.startswith(newest))
+        return [made for made in map(Made.parse, looked_at) if made is not None]
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """The stored versions."""
+        return timeline_of(self.made)
+
+    @cached_property
+    def history(self) -> Sequence[HistoryBlock]:
+        """The objects of the history, the newest first."""
+        found = (HistoryBlock.parse(info.name) for info in self.below(layout.HISTORY))
+        blocks = [block for block in found if block is not None]
+        return sorted(blocks, key=lambda block: (-block.newest, -block.oldest, block.name))
+
+    @cached_property
+    def compactions(self) -> Sequence[CompactionFolder]:
+        """The compaction jobs that have begun, the newest version first."""
+        return compactions_of(self.below(layout.DATA))
+
+    @property
+    def pins(self) -> Sequence[PinEntry]:
+        """The newest renewal of each pin: readers from outside, savepoints and forks."""
+        return newest_renewals(pins_among(self.below(layout.PINS)))
+
+    def reader_pins(self, now: datetime) -> Sequence[PinEntry]:
+        """Return the pins of readers that hold a version at ``now``."""
+        return [pin for pin in self.pins if pin.lease != FOREVER and not pin.expired(now)]
+
+    @property
+    def savepoints(self) -> Sequence[str]:
+        """The names of savepoints."""
+        found = (info.name.rpartition("/")[2] for info in self.below(layout.SAVEPOINTS))
+        return sorted(map(layout.unescaped, found))
+
+    @property
+    def is_fork(self) -> bool:
+        """Whether it needs files of the operator that it was restored from."""
+        return bool(self.below(layout.SOURCES))
+
+    @property
+    def data_files(self) -> int:
+        """Number of files of the backend, of versions that are stored or not deleted yet."""
+        return len(self.below(layout.DATA))
+
+    @property
+    def data_bytes(self) -> int:
+        """Size of these files."""
+        return sum(info.size for info in self.below(layout.DATA))
+
+    def begun(self) -> Mapping[int, datetime]:
+        """Return when each subtask began the version that is being made.
+
+        Empty unless a version newer than the newest complete one was begun.
+        """
+        newest = self.timeline.newest
+        version = max((made.by.version for made in self.made), default=0)
+        if newest is not None and version <= newest.version:
+            return {}
+        now_made = [made for made in self.made if made.by.version == version]
+        found: dict[int, datetime] = {}
+        for made in sorted(now_made, key=lambda made: made.modified, reverse=True):
+            if not made.manifest:
+                found[made.by.subtask] = made.modified
+        return found
+
+    def below(self, folder: str) -> Sequence[ObjectInfo]:
+        """Return the objects of one folder."""
+        return self.objects.get(folder, ())
+
+
+def list_operator(storage: ObjectStorage) -> OperatorListing:
+    """List an operator's folder (one request)."""
+    found: dict[str, list[ObjectInfo]] = {}
+    for info in storage.list():
+        found.setdefault(info.name.partition("/")[0], []).append(info)
+    return OperatorListing(objects=found)

@@ -1,0 +1,56 @@
+"""Reading what an operator did stays fast when there is a lot of it."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+
+from forebay_state_api.contract.object_storage import ObjectInfo
+from forebay_state_api.keys import key_group_range_of
+from forebay_state_api.observing import OperatorListing
+from forebay_state_api.versions import layout
+from forebay_state_api.versions.figures import Figures
+from forebay_state_api.versions.layout import Coordinates
+
+STARTED = datetime(2026, 1, 1, tzinfo=UTC)
+FIGURES = Figures({"rows_in": 10**6, "rows_out": 10**6}, {"input": 3_000, "function": 2_000})
+MOST_CPU_S = 1.0
+
+
+def stored(versions: int, parallelism: int, max_parallelism: int) -> list[ObjectInfo]:
+    """The markers and manifests of many versions, as a list returns them."""
+    found = []
+    for version in range(versions, 0, -1):
+        for subtask in range(parallelism):
+            made = Coordinates(
+                version=version,
+                max_parallelism=max_parallelism,
+                parallelism=parallelism,
+                subtask=subtask,
+                range=key_group_range_of(subtask, parallelism, max_parallelism),
+                epoch=1,
+                run_key="0123456789abcdef",
+                attempt_id=version,
+                random_id=f"{version:024x}",
+            )
+            modified = STARTED + timedelta(seconds=version)
+            names = [layout.marker_name(made), layout.manifest_name(made, 1, 7, FIGURES)]
+            found += [ObjectInfo(name=name, size=7, modified=modified) for name in names]
+    return sorted(found, key=lambda info: info.name)
+
+
+def cpu_of(objects: list[ObjectInfo]) -> float:
+    began = time.process_time()
+    timeline = OperatorListing(objects={"versions": objects}).timeline
+    assert timeline.rate("rows_in", last=100)
+    assert timeline.newest is not None
+    assert timeline.newest.count("rows_in")
+    return time.process_time() - began
+
+
+def test_ten_thousand_versions_take_less_than_a_second() -> None:
+    assert cpu_of(stored(10_000, 1, 10_000)) < MOST_CPU_S
+
+
+def test_ten_thousand_key_groups_take_less_than_a_second() -> None:
+    assert cpu_of(stored(10, 500, 10_000)) < MOST_CPU_S
