@@ -25,6 +25,9 @@ Address = tuple[str, KeyGroupRange]
 _SAMPLE: Final = 64
 """Cells of a dictionary, and parts of a value, that are measured to estimate the whole."""
 
+_WITHOUT_PARTS: Final = frozenset({bool, bytes, float, int, str, type(None)})
+"""The classes of most values; none of them has attributes or slots to look for."""
+
 
 @attrs.frozen
 class Copy:
@@ -144,6 +147,8 @@ def size_of(resident: Resident) -> int:
 
 def _size(value: Any, depth: int = 0) -> int:
     own = sys.getsizeof(value, 64)
+    if type(value) in _WITHOUT_PARTS:
+        return own
     if isinstance(value, dict):
         return own + _sampled(itertools.chain.from_iterable(value.items()), 2 * len(value), depth)
     if isinstance(value, list | tuple | set | frozenset):

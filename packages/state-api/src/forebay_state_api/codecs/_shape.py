@@ -7,7 +7,9 @@ values. Shapes nest as types do; `ValueCodec.of` compiles a whole tree of them i
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Callable, Mapping, Sequence
+from types import CodeType
 from typing import Any, TypeAlias
 
 from forebay_state_api.codecs.describe import describe_type
@@ -142,15 +144,21 @@ class Code:
 
     def function(self, expression: str) -> Function:
         """Compile ``lambda v: <expression>``."""
-        compiled: Function = eval(f"lambda v: {expression}", self.names)  # noqa: S307 - see class
-        return compiled
+        function: Function = eval(_parsed(f"lambda v: {expression}", "eval"), self.names)  # noqa: S307 - see class
+        return function
 
     def block(self, lines: Sequence[str]) -> Function:
         """Compile a function of ``v`` with these lines as its body."""
         body = "".join(f"    {line}\n" for line in lines)
-        exec(f"def function(v):\n{body}", self.names)  # noqa: S102 - see class
-        compiled: Function = self.names["function"]
-        return compiled
+        exec(_parsed(f"def function(v):\n{body}", "exec"), self.names)  # noqa: S102 - see class
+        function: Function = self.names["function"]
+        return function
+
+
+@functools.lru_cache(maxsize=4096)
+def _parsed(text: str, mode: str) -> CodeType:
+    """Compile a text once: every micro-batch declares the same states again."""
+    return compile(text, "<codec>", mode)
 
 
 def tuple_function(functions: Sequence[Function | None], subjects: Sequence[str]) -> Function:

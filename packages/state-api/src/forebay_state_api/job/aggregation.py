@@ -49,8 +49,14 @@ def check_defined(function: object) -> None:
     """
     cls = type(function)
     own = getattr(function, "__dict__", {})
-    methods = [inspect.getattr_static(cls, name, None) for name in dir(cls) if name not in own]
-    missing = [method for method in methods if getattr(method, "__isabstractmethod__", False)]
+    methods = {
+        name: method for base in reversed(cls.__mro__) for name, method in vars(base).items()
+    }
+    missing = [
+        methods[name]
+        for name in sorted(methods)
+        if getattr(methods[name], "__isabstractmethod__", False) and name not in own
+    ]
     if missing:
         raise ConfigurationError(
             f"{cls.__qualname__} does not define {' and '.join(map(_spelled, missing))}"
