@@ -27,6 +27,7 @@ LAYERS = {
         "observing compaction",
         "calls",
         "engine",
+        "reading",
         "importing",
         "commands",
         "testing builtin_plugin",

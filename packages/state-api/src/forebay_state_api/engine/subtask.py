@@ -51,7 +51,7 @@ from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import RETRY_BUDGET, EngineSettings
 from forebay_state_api.storage.obstore import ObstoreStorage
 from forebay_state_api.versions.layout import random_id
-from forebay_state_api.versions.manifest import lineages_of
+from forebay_state_api.versions.manifest import TTL_US, lineages_of
 from forebay_state_api.versions.operator_state import OperatorStateContent
 
 if TYPE_CHECKING:
@@ -68,9 +68,6 @@ DEFAULT_CACHE_BYTES: Final = 1 << 30
 """The default budget for data that a process's backends keep between batches."""
 
 DEFAULT_RETRY_BUDGET_S: Final[float] = RETRY_BUDGET.default_value()
-
-TTL_US: Final = "ttl_us"
-"""Key in the manifest's metrics: state name → time to live in µs."""
 
 
 class Subtask:

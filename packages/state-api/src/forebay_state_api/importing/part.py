@@ -9,7 +9,6 @@ import attrs
 
 from forebay_state_api.contract.migration import continued, says_more
 from forebay_state_api.engine.restore import fill
-from forebay_state_api.engine.subtask import TTL_US
 from forebay_state_api.engine.timers.cells import (
     LEAF_BITS,
     Directory,
@@ -19,6 +18,7 @@ from forebay_state_api.engine.timers.cells import (
 )
 from forebay_state_api.engine.timers.watermark import ALWAYS, DOMAINS, NEVER, TimerClocks
 from forebay_state_api.versions.imported import ImportedPart
+from forebay_state_api.versions.manifest import TTL_US
 
 if TYPE_CHECKING:
     from forebay_state_api.codecs import ValueCodec

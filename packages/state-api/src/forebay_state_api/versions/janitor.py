@@ -133,6 +133,7 @@ class Janitor:
         unnamed = [i for i in data if i.modified <= oldest and not is_named(i.name, named)]
         self._delete([info for info in unnamed if _file_below(info, base)], _keeps_file)
         self._clear_runs(versions, oldest)
+        self._clear_marks(base, oldest)
         self._clear_pins(oldest)
         if not self._dry_run:
             self._deleted += release_unused(self._storage, named, oldest)
@@ -186,6 +187,16 @@ class Janitor:
             if name not in keep and info.modified <= oldest - RECORD_AGE
         ]
         self._delete([*old, *stale], _keeps_nothing)
+
+    def _clear_marks(self, base: int, oldest: datetime) -> None:
+        """Delete the marks of final versions below ``base``."""
+        marks = self._storage.list(layout.FINAL)
+        old = [
+            info
+            for info in marks
+            if info.modified <= oldest and (layout.final_version(info.name) or base) < base
+        ]
+        self._delete(old, _keeps_nothing)
 
     def _clear_pins(self, oldest: datetime) -> None:
         now = oldest + self._min_age

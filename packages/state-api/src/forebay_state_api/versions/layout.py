@@ -16,6 +16,7 @@
         savepoints/<name>
         history/<inverted newest version>-<inverted oldest version>-<digest>
         sources/<id>
+        final/<version>-<run key>
         probes/<random>
 
 Version numbers are inverted and written in fixed-width hex, so that the newest version comes first
@@ -48,12 +49,14 @@ PINS: Final = "pins"
 SAVEPOINTS: Final = "savepoints"
 HISTORY: Final = "history"
 SOURCES: Final = "sources"
+FINAL: Final = "final"
 PROBES: Final = "probes"
 
 LAST_VERSION: Final = (1 << 48) - 1
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_\-]")
 _ESCAPED: Final = re.compile(r"=([0-9a-f]{2})")
 _MOST_NAME_BYTES: Final = 200
+_FINAL: Final = re.compile(rf"{FINAL}/(\d+)-[0-9a-f]{{16}}")
 _COMPACTION: Final = re.compile(rf"{DATA}/[0-9a-f]{{12}}/compaction-[0-9a-f]{{24}}/")
 
 
@@ -231,3 +234,14 @@ def manifest_name(made: Coordinates, batch_ms: int, size: int, figures: Figures 
     begin, end = f"manifest-{made.text()}-{batch_ms}", f"-{size}"
     text = figures.text(MOST_CHARACTERS - len(begin) - len(end) - 1)
     return f"{made.folder}/{begin}{text and '-'}{text}{end}"
+
+
+def final_name(version: int, run_key: str) -> str:
+    """Return the name of the mark that a version is final."""
+    return f"{FINAL}/{version}-{run_key}"
+
+
+def final_version(name: str) -> int | None:
+    """Return the version of a mark; ``None`` when the name is something else."""
+    match = _FINAL.fullmatch(name)
+    return match and int(match[1])

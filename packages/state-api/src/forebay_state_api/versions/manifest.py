@@ -27,6 +27,10 @@ increments it.
 """
 
 
+TTL_US: Final = "ttl_us"
+"""Key in `Manifest.metrics`: state → its declared time to live in µs."""
+
+
 @attrs.frozen(kw_only=True)
 class Manifest:
     """The commit of one task attempt: self-contained and immutable."""

@@ -43,6 +43,11 @@ class VersionReader:
         """Each part of the opened range, with the manifest from which it is read."""
         self.manifests: Sequence[Manifest] = list({m.id: m for _, m in found}.values())
 
+    def parents_for(self, groups: KeyGroupRange) -> Sequence[ParentState]:
+        """Return the parts of the version that a backend needs to open ``groups``."""
+        parts = ((found.intersection(groups), manifest) for found, manifest in self.clipped)
+        return [opening.clipped(manifest, part, groups) for part, manifest in parts if part]
+
     def close(self) -> None:
         """Delete the pin on the version. Safe to call twice."""
         self.pin.close()

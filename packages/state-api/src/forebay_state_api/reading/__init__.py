@@ -1,0 +1,22 @@
+"""Committed state as tables, for anyone: without Spark and without the job's classes.
+
+`open_state` pins one final version of one operator and returns a `Snapshot`: look-ups, scans,
+timers, operator state, and the same as Arrow.
+"""
+
+from __future__ import annotations
+
+from forebay_state_api.reading.operator_state import OperatorStateInfo
+from forebay_state_api.reading.rows import ALL, StateRow, Timer
+from forebay_state_api.reading.snapshot import Snapshot, open_state
+from forebay_state_api.reading.stored_states import StateInfo
+
+__all__ = [
+    "ALL",
+    "OperatorStateInfo",
+    "Snapshot",
+    "StateInfo",
+    "StateRow",
+    "Timer",
+    "open_state",
+]

@@ -1,0 +1,108 @@
+"""Find the operator's folder and the version that a reader shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Self
+
+import attrs
+
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.plugins import plugins
+from forebay_state_api.settings import Settings, resolve_settings
+from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.versions.contents import what_is_there
+from forebay_state_api.versions.epochs import RunVersion, list_epochs
+from forebay_state_api.versions.finality import Shown, is_final, newest_shown, shown_at
+from forebay_state_api.versions.folder import OperatorStorage
+from forebay_state_api.versions.layout import operator_folder
+from forebay_state_api.versions.reader import VersionReader, open_version
+from forebay_state_api.versions.savepoints import read_savepoint
+from forebay_state_api.versions.timeline import newest_complete
+
+if TYPE_CHECKING:
+    from forebay_state_api.contract.object_storage import ObjectStorage
+
+
+@attrs.frozen(kw_only=True)
+class ReadFrom:
+    """One operator's folder, and the settings to read it with."""
+
+    storage: OperatorStorage
+    query: str
+    uid: str
+    settings: Settings = attrs.field(repr=False)
+
+    @classmethod
+    def of(
+        cls, state_dir: str | ObjectStorage, *, query: str, uid: str, conf: Mapping[str, str]
+    ) -> Self:
+        """Resolve ``conf``, the settings ``spark.forebay.*``, and open the state directory."""
+        known = plugins()
+        configurable = {**known.compaction_services(), **known.backends()}
+        settings = resolve_settings(conf, backends=configurable)
+        return cls.with_settings(state_dir, query=query, uid=uid, settings=settings)
+
+    @classmethod
+    def with_settings(
+        cls, state_dir: str | ObjectStorage, *, query: str, uid: str, settings: Settings
+    ) -> Self:
+        """Open the state directory with resolved settings."""
+        root = (
+            open_storage(state_dir, settings.storage_options())
+            if isinstance(state_dir, str)
+            else state_dir
+        )
+        storage = OperatorStorage(root, operator_folder(query, uid))
+        return cls(storage=storage, query=query, uid=uid, settings=settings)
+
+    def choose(
+        self,
+        version: int | str | None = None,
+        *,
+        run: str | None = None,
+        provisional: bool = False,
+    ) -> Shown:
+        """Return the version to show; the parameters are those of `open_state`.
+
+        Raises `ConfigurationError` that says what there is.
+        """
+        if isinstance(version, str):
+            saved = read_savepoint(self.storage, version, uid=self.uid)
+            at = RunVersion(version=saved.version, run_key=saved.run_key)
+            return Shown(at, is_final(self.storage, at))
+        if run is not None:
+            if version is None:
+                raise ConfigurationError("run= names a version together with its number: pass both")
+            at = RunVersion(version=version, run_key=run)
+            return Shown(at, is_final(self.storage, at))
+        shown = (
+            newest_shown(self.storage, provisional=provisional)
+            if version is None
+            else shown_at(self.storage, version, provisional=provisional)
+        )
+        if shown is None:
+            raise self._not_shown(version, provisional=provisional)
+        return shown
+
+    def open(self, at: RunVersion, lease: timedelta) -> VersionReader:
+        """Pin a version and read its manifests."""
+        return open_version(
+            self.storage, uid=self.uid, version=at.version, run_key=at.run_key, lease=lease
+        )
+
+    def _not_shown(self, version: int | None, *, provisional: bool) -> ConfigurationError:
+        newest = newest_complete(self.storage, list_epochs(self.storage))
+        where = f"operator {self.uid!r} in {self.storage.url}"
+        if newest is None:
+            return ConfigurationError(
+                f"no state of {where} is stored: {what_is_there(self.storage)}"
+            )
+        asked = "no final version" if version is None else f"no final version {version}"
+        if provisional:
+            asked = f"no version {version}"
+        return ConfigurationError(
+            f"{where} has {asked}; the newest complete one is {newest.version}. A version is final "
+            "when the query has gone on from it; provisional=True (--provisional) shows it before"
+        )

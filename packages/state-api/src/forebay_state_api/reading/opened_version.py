@@ -1,0 +1,133 @@
+"""A pinned version, opened range by range with the backend that made it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from forebay_state_api.contract.backend import Capability, Opening
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.keys import KeyGroupRange
+
+if TYPE_CHECKING:
+    from forebay_state_api.contract.backend import StateBackend, Table, TableSpec
+    from forebay_state_api.contract.object_storage import ObjectStorage
+    from forebay_state_api.versions.reader import VersionReader
+
+_KEPT: Final = 32
+"""The most ranges that stay open for look-ups."""
+
+
+class OpenedVersion:
+    """Opens a version's key groups for look-ups and scans, and keeps its pin alive.
+
+    Look-ups may come from several threads.
+    """
+
+    def __init__(
+        self,
+        reader: VersionReader,
+        storage: ObjectStorage,
+        backend: type[StateBackend],
+        options: Mapping[str, Any],
+        *,
+        cache_bytes: int,
+        renew_every_s: float,
+    ) -> None:
+        """``reader`` holds the whole version; it is closed with this object."""
+        self.reader: Final = reader
+        self.backend: Final = backend
+        self._storage: Final = storage
+        self._options: Final = options
+        self._cache_bytes: Final = cache_bytes
+        self._kept: Final[OrderedDict[KeyGroupRange, _OpenRange]] = OrderedDict()
+        self._lock: Final = threading.Lock()
+        self._renew_every_s: Final = renew_every_s
+        self._renewed = time.monotonic()
+        self._closed = False
+
+    def table(self, spec: TableSpec, groups: KeyGroupRange) -> Table:
+        """Return a table over ``groups`` for look-ups; the range stays open for the next ones."""
+        self.check_open()
+        with self._lock:
+            opened = self._kept.pop(groups, None)
+            if opened is None:
+                opened = _OpenRange(self._opened(groups))
+            self._kept[groups] = opened
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)[1].backend.close()
+            return opened.table(spec)
+
+    @contextmanager
+    def scanning(self, groups: KeyGroupRange) -> Iterator[StateBackend]:
+        """Open ``groups`` for as long as the context lasts; the backend must be able to export.
+
+        Raises `ConfigurationError` if it is not.
+        """
+        self.check_open()
+        if Capability.EXPORT not in self.backend.capabilities:
+            raise ConfigurationError(
+                f"the backend {self.backend.name!r} does not claim Capability.EXPORT, so its state "
+                "can only be looked up by key: use get() or get_many()"
+            )
+        backend = self._opened(groups)
+        try:
+            yield backend
+        finally:
+            backend.close()
+
+    def parts(self, groups: KeyGroupRange) -> list[KeyGroupRange]:
+        """Return ``groups``, split at the bounds of the subtasks that made the version."""
+        parts = (found.intersection(groups) for found, _ in self.reader.clipped)
+        return [part for part in parts if part]
+
+    def check_open(self) -> None:
+        """Raise if the snapshot is closed; renew its pin if that is due."""
+        if self._closed:
+            raise ConfigurationError(
+                f"the snapshot of version {self.reader.version} in {self._storage.url} is closed; "
+                "open it again with open_state"
+            )
+        if time.monotonic() - self._renewed > self._renew_every_s:
+            self._renewed = time.monotonic()
+            self.reader.pin.renew()
+
+    def close(self) -> None:
+        """Close what is open and delete the pin. Safe to call twice."""
+        self._closed = True
+        with self._lock:
+            while self._kept:
+                self._kept.popitem()[1].backend.close()
+        self.reader.close()
+
+    def _opened(self, groups: KeyGroupRange) -> StateBackend:
+        return self.backend.open(
+            Opening(
+                storage=self._storage,
+                path=f"{self._storage.url}#reader",
+                uid=self.reader.manifests[0].uid,
+                version=self.reader.version,
+                range=groups,
+                parents=self.reader.parents_for(groups),
+                options=self._options,
+                now_us=0,
+                cache_bytes=self._cache_bytes,
+            )
+        )
+
+
+class _OpenRange:
+    """An opened range and its tables."""
+
+    def __init__(self, backend: StateBackend) -> None:
+        self.backend: Final = backend
+        self._tables: Final[dict[str, Table]] = {}
+
+    def table(self, spec: TableSpec) -> Table:
+        if spec.name not in self._tables:
+            self._tables[spec.name] = self.backend.table(spec)
+        return self._tables[spec.name]

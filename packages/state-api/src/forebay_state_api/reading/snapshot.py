@@ -1,0 +1,295 @@
+"""`open_state` and `Snapshot`: one pinned version of one operator's state, read from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from forebay_state_api.codecs import describe_type
+from forebay_state_api.contract.changes import Shape
+from forebay_state_api.engine.namespaces import canonical_namespace, unpacked_namespace
+from forebay_state_api.engine.timers.watermark import DOMAINS
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.keys import KeyGroupRange, canonical_key, key_group_of
+from forebay_state_api.plugins import plugins
+from forebay_state_api.reading.arrow_tables import JOIN_BYTES, operator_reader, state_reader
+from forebay_state_api.reading.choosing import ReadFrom
+from forebay_state_api.reading.opened_version import OpenedVersion
+from forebay_state_api.reading.operator_state import operator_state_parts
+from forebay_state_api.reading.rows import ALL, Cell, StateRow, Timer, cells_of, time_of
+from forebay_state_api.reading.stored_states import StateInfo, timer_spec
+from forebay_state_api.reading.version_content import KEYS, VersionContent
+from forebay_state_api.versions.pins import LEASE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from forebay_state_api.contract.backend import Scan, StateBackend, Table
+    from forebay_state_api.versions.finality import Shown
+
+CACHE_BYTES: Final = 64 << 20
+"""The default budget for what the backend keeps between look-ups."""
+_THREADS: Final = 16
+
+
+def open_state(
+    state_dir: str,
+    *,
+    query: str,
+    uid: str,
+    version: int | str | None = None,
+    run: str | None = None,
+    provisional: bool = False,
+    show_expired: bool = False,
+    conf: Mapping[str, str] | None = None,
+    cache_bytes: int = CACHE_BYTES,
+    lease: timedelta = LEASE,
+) -> Snapshot:
+    """Open one version of an operator's committed state; nothing of the job is disturbed.
+
+    :param state_dir: the state directory: a path or a URL.
+    :param query: the query's id, or the name that was passed as ``query=``.
+    :param uid: the operator's uid.
+    :param version: a number, the name of a savepoint, or ``None`` for the newest version. A number
+        counts in the current timeline; if it was skipped, the version below it is opened.
+    :param run: with a number: the key of the run that made it, also in an abandoned timeline.
+    :param provisional: accept a version that a replay of its batch may replace.
+    :param show_expired: show data that have expired at the version's time, too.
+    :param conf: settings ``spark.forebay.*``, such as those of the storage.
+    :param cache_bytes: the budget for what the backend keeps between look-ups.
+    :param lease: how long the pin outlives this process if it ends without `Snapshot.close`.
+
+    Raises `ConfigurationError` where there is no such version, `CorruptStateError` for damage.
+    """
+    source = ReadFrom.of(state_dir, query=query, uid=uid, conf=conf or {})
+    chosen = source.choose(version, run=run, provisional=provisional)
+    return snapshot_of(
+        source, chosen, cache_bytes=cache_bytes, lease=lease, show_expired=show_expired
+    )
+
+
+def snapshot_of(
+    source: ReadFrom,
+    chosen: Shown,
+    *,
+    backend: type[StateBackend] | None = None,
+    cache_bytes: int = CACHE_BYTES,
+    lease: timedelta = LEASE,
+    show_expired: bool = False,
+) -> Snapshot:
+    """Open a version that was chosen; ``backend`` defaults to the installed one that made it."""
+    reader = source.open(chosen.at, lease)
+    try:
+        name = reader.manifests[0].backend
+        made_by = backend or plugins().backend(name)
+        opened = OpenedVersion(
+            reader,
+            source.storage,
+            made_by,
+            source.settings.options_of(name),
+            cache_bytes=cache_bytes,
+            renew_every_s=lease.total_seconds() / 3,
+        )
+        return Snapshot(opened, source, final=chosen.final, show_expired=show_expired)
+    except BaseException:
+        reader.close()
+        raise
+
+
+class Snapshot(VersionContent):
+    """One version of an operator's state, which does not change and stays until `close`.
+
+    Records of the job's classes are shown as NamedTuples, members of enumerations by name, values
+    of a job's own `Codec` as bytes, and aggregating state by its accumulators. Look-ups may come
+    from several threads. Also a context manager.
+    """
+
+    def __init__(
+        self, opened: OpenedVersion, source: ReadFrom, *, final: bool, show_expired: bool = False
+    ) -> None:
+        """Created by `open_state`."""
+        super().__init__(opened, show_expired=show_expired)
+        self.source: Final = source
+        self.final: Final = final
+        """Whether the version can no longer be replaced by a replay of its batch."""
+        self.backend: Final = opened.backend.name
+
+    @property
+    def batch_time(self) -> datetime | None:
+        """The time of the batch that made the version; ``None`` if no subtask knew it."""
+        batch_ms = max((manifest.batch_ms for manifest in self.manifests), default=0)
+        if batch_ms:
+            return time_of(batch_ms * 1_000)
+        return None if self.now_us is None else time_of(self.now_us)
+
+    @property
+    def key_type(self) -> str | None:
+        """The type of keys as text; ``None`` if no keyed state is stored."""
+        return None if self.key_codec is None else describe_type(self.key_codec.description)
+
+    def key_group_of(self, key: Any) -> int:
+        """Return the key group of a key."""
+        return self._placed(key)[0]
+
+    def get(self, state: str, key: Any, namespace: Any = None) -> Any:
+        """Return the value, list or dict of a state under one key; as `get_many`."""
+        return self.get_many(state, [key], namespace)[0]
+
+    def get_many(self, state: str, keys: Sequence[Any], namespace: Any = None) -> list[Any]:
+        """Return what a state holds under each of ``keys``, in order.
+
+        Absent content is ``None``, for lists ``[]``, for maps ``{}``. A key of several columns is a
+        tuple. Only the files of the keys' groups are read.
+        """
+        info = self.state(state)
+        empty: Any = {Shape.POINT: None, Shape.LIST: [], Shape.MAP: {}}[info.shape]
+        found = self.rows_of(state, keys, namespace)
+        return [empty if row is None else row.value for row in found]
+
+    def rows_of(
+        self, state: str, keys: Sequence[Any], namespace: Any = None
+    ) -> list[StateRow | None]:
+        """Return the row of each of ``keys`` in one namespace; ``None`` for absent content."""
+        info = self.state(state)
+        maker = self.row_maker(info)
+        where = canonical_namespace(namespace)
+        asked = [self._placed(key) for key in keys]
+        by_group = sorted(range(len(asked)), key=lambda at: asked[at][0])
+        batches = [[*same] for _, same in groupby(by_group, key=lambda at: asked[at][0])]
+        rows: list[StateRow | None] = [None] * len(asked)
+
+        def look_up(batch: list[int]) -> None:
+            group = asked[batch[0]][0]
+            table = self.opened.table(info.spec, KeyGroupRange(group, group))
+            contents = _contents(info, table, where, [asked[at] for at in batch])
+            for at, content in zip(batch, contents, strict=True):
+                rows[at] = maker.row(Cell(asked[at][1], where, group, content))
+
+        if len(batches) < 2:  # noqa: PLR2004 - nothing to do side by side
+            for batch in batches:
+                look_up(batch)
+        else:
+            with ThreadPoolExecutor(_THREADS, "forebay-reader") as threads:
+                list(threads.map(look_up, batches))
+        return rows
+
+    def scan(
+        self, state: str, *, key_groups: KeyGroupRange | None = None, namespace: Any = ALL
+    ) -> Iterator[StateRow]:
+        """Yield the rows of a state in no order, a page at a time.
+
+        Holds what the backend holds for the key groups of one subtask. ``namespace`` is one
+        namespace, or `ALL`.
+        """
+        info = self.state(state)
+        maker = self.row_maker(info)
+        for changes in self.exported(info, key_groups):
+            for row in maker.rows(changes):
+                if namespace is ALL or row.namespace == namespace:
+                    yield row
+
+    def timers(self, *, key_groups: KeyGroupRange | None = None) -> Iterator[Timer]:
+        """Yield the registered timers, in no order."""
+        spec = timer_spec(self.manifests)
+        if spec is None:
+            return
+        assert spec.user_key is not None
+        original = spec.user_key.original or (lambda address: address)
+        for part in self.opened.parts(key_groups or self.key_groups):
+            with self.opened.scanning(part) as backend:
+                for changes in backend.table(spec).export(KEYS):
+                    for cell in cells_of(changes):
+                        for at_us, key, packed in map(original, cell.content):
+                            yield Timer(
+                                time=time_of(at_us),
+                                domain=DOMAINS[cell.key[1]].value,
+                                key=key,
+                                namespace=unpacked_namespace(packed),
+                                key_group=cell.group,
+                            )
+
+    def to_arrow(
+        self, state: str, *, flat: bool = False, key_groups: KeyGroupRange | None = None
+    ) -> pa.RecordBatchReader:
+        """Return one state as Arrow record batches; `arrow_tables` defines the columns.
+
+        With ``flat`` lists and maps have a row per element or entry. Needs pyarrow.
+        """
+        return state_reader(self, state, flat=flat, key_groups=key_groups)
+
+    def table(
+        self,
+        states: Sequence[str] | None = None,
+        *,
+        key_groups: KeyGroupRange | None = None,
+        join_bytes: int = JOIN_BYTES,
+    ) -> pa.RecordBatchReader:
+        """Return the whole operator as Arrow: a row per key and namespace, a column per state.
+
+        ``states`` are the columns, by default all. Key groups are joined in memory, as many at a
+        time as have ``join_bytes`` stored. Needs pyarrow.
+        """
+        return operator_reader(self, states=states, key_groups=key_groups, join_bytes=join_bytes)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Hand `table` to whatever reads Arrow's C stream: DuckDB, Polars, pandas."""
+        return self.table().__arrow_c_stream__(requested_schema)
+
+    def operator_state(self, name: str) -> list[Any]:
+        """Return each subtask's part of an operator state: a list, or a dict of broadcast state."""
+        if name not in self.operator_states:
+            known = ", ".join(map(repr, self.operator_states)) or "none"
+            raise ConfigurationError(
+                f"version {self.version} of operator {self.uid!r} has no operator state "
+                f"{name!r}; its operator states: {known}"
+            )
+        return operator_state_parts(self.source.storage, self.manifests, name)
+
+    def close(self) -> None:
+        """Release the version. Safe to call twice."""
+        self.opened.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Release the version, also after a failure."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Show the position, and whether it is final."""
+        shown = "final" if self.final else "provisional"
+        return f"<Snapshot of {self.uid!r}, version {self.version}, run {self.run}, {shown}>"
+
+    def _placed(self, key: Any) -> tuple[int, Any]:
+        """Return the key group and the stored form of a key; `ConfigurationError` for a misfit."""
+        if self.key_codec is None:
+            raise ConfigurationError(
+                f"version {self.version} of operator {self.uid!r} has no keyed state"
+            )
+        try:
+            admitted = canonical_key(self.key_codec.admit(key))
+            return key_group_of(admitted, self.max_parallelism), admitted
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(
+                f"operator {self.uid!r} has keys of type {self.key_type}: {error}"
+            ) from error
+
+
+def _contents(
+    info: StateInfo, table: Table, namespace: Any, cells: Sequence[tuple[int, Any]]
+) -> Iterable[Any]:
+    """Return the stored content of each cell, as `Cell.content`."""
+    if info.shape is Shape.POINT:
+        return table.get_many(namespace, cells)
+    scans = [table.scan(namespace, group, key) for group, key in cells]
+    if info.shape is Shape.LIST:
+        return [_elements(scan) for scan in scans]
+    return [dict(_elements(scan)) for scan in scans]
+
+
+def _elements(scan: Scan) -> list[Any]:
+    return [one for page in scan.pages(KEYS) for one in page]

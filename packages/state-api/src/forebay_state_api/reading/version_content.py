@@ -1,0 +1,85 @@
+"""The content of one pinned version: its states, their types, and their stored cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from forebay_state_api.codecs import ValueCodec, stored_codec
+from forebay_state_api.contract.backend import NO_TIME
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.reading.operator_state import OperatorStateInfo, operator_states_of
+from forebay_state_api.reading.rows import RowMaker
+from forebay_state_api.reading.stored_states import StateInfo, key_type_of, states_of
+
+if TYPE_CHECKING:
+    from forebay_state_api.contract.changes import Changes
+    from forebay_state_api.reading.opened_version import OpenedVersion
+
+KEYS: Final = 4_096
+"""Number of keys in a page of a scan."""
+
+
+class VersionContent:
+    """The states of one pinned version, and the cells of each."""
+
+    def __init__(self, opened: OpenedVersion, *, show_expired: bool) -> None:
+        """``show_expired``: whether data that have expired are content, too."""
+        self.opened: Final = opened
+        manifests = self.manifests = opened.reader.manifests
+        self.uid: Final = manifests[0].uid
+        self.version: Final = opened.reader.version
+        self.run: Final = opened.reader.run_key or ""
+        """The key of the run that made the version: with `version` it names one position."""
+        self.max_parallelism: Final = manifests[0].made.max_parallelism
+        """The number of key groups."""
+        self.states: Final[Mapping[str, StateInfo]] = states_of(manifests)
+        """The keyed states by name."""
+        self.operator_states: Final[Mapping[str, OperatorStateInfo]] = operator_states_of(manifests)
+        self.now_us: Final = max((m.now_us for m in manifests if m.now_us != NO_TIME), default=None)
+        """The time of the version's batch, in µs, by which data expire; ``None`` if unknown."""
+        key = key_type_of(manifests)
+        self.key_codec: Final[ValueCodec | None] = (
+            None if key is None else stored_codec(key, what="the key")
+        )
+        """The codec of keys; ``None`` if no keyed state is stored."""
+        self.key_groups: Final = KeyGroupRange(0, self.max_parallelism - 1)
+        """All key groups."""
+        self._show_expired: Final = show_expired
+
+    @property
+    def bytes(self) -> int:
+        """The bytes that the version occupies."""
+        files = {file.name: file.size for one in self.manifests for file in one.files}
+        return sum(files.values()) + sum(one.bytes_elsewhere for one in self.manifests)
+
+    def state(self, name: str) -> StateInfo:
+        """Return a keyed state; the `ConfigurationError` for an unknown one lists the others."""
+        if name not in self.states:
+            known = ", ".join(map(repr, self.states)) or "none"
+            raise ConfigurationError(
+                f"version {self.version} of operator {self.uid!r} has no state {name!r}; its "
+                f"states: {known}"
+            )
+        return self.states[name]
+
+    def exported(
+        self, info: StateInfo, key_groups: KeyGroupRange | None = None
+    ) -> Iterator[Changes]:
+        """Yield the stored cells of a state, as `Table.export` does, with what has expired."""
+        for part in self.opened.parts(key_groups or self.key_groups):
+            with self.opened.scanning(part) as backend:
+                for changes in backend.table(info.spec).export(KEYS):
+                    self.opened.check_open()
+                    yield changes
+
+    def row_maker(self, info: StateInfo) -> RowMaker:
+        """Return what makes rows of a state's cells."""
+        return RowMaker(info, self.expired_until(info))
+
+    def expired_until(self, info: StateInfo) -> int | None:
+        """Return the newest time of last access, in µs, that has expired; ``None``: none has."""
+        if self._show_expired or self.now_us is None or info.ttl_us is None:
+            return None
+        return self.now_us - info.ttl_us

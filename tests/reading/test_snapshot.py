@@ -1,0 +1,211 @@
+"""Look-ups, scans and timers of a version, without the classes of the job."""
+
+from __future__ import annotations
+
+import enum
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import NamedTuple
+
+import attrs
+import pytest
+
+from forebay_state_api import (
+    AggregateFunction,
+    AggregatingStateDescriptor,
+    Codec,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    SortedMapStateDescriptor,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.reading import ALL
+from forebay_state_api.testing import ManualClock
+
+
+class Colour(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+@attrs.frozen
+class Account:
+    """A record of the job's own."""
+
+    owner: str
+    colour: Colour
+    opened: date
+    limits: list[Decimal]
+
+
+class Tag(NamedTuple):
+    text: str
+
+
+class TagCodec(Codec[Tag]):
+    id = "tag"
+    version = 1
+    immutable = True
+
+    def encode(self, value):
+        return value.text.encode()
+
+    def decode(self, data):
+        return Tag(data.decode())
+
+    def describe(self):
+        return "Tag"
+
+    def compatible_with(self, stored_description):
+        return stored_description == "Tag"
+
+
+class Mean(AggregateFunction):
+    def create_accumulator(self):
+        return (0, 0)
+
+    def add(self, value, accumulator):
+        return (accumulator[0] + value, accumulator[1] + 1)
+
+    def get_result(self, accumulator):
+        return accumulator[0] / accumulator[1]
+
+    def merge(self, one, other):
+        return (one[0] + other[0], one[1] + other[1])
+
+
+ACCOUNT = ValueStateDescriptor("account", Account)
+TAG = ValueStateDescriptor("tag", TagCodec())
+SEEN = ListStateDescriptor("seen", int)
+BY_DAY = MapStateDescriptor("by_day", date, float)
+SORTED = SortedMapStateDescriptor("sorted", int, str)
+MEAN = AggregatingStateDescriptor("mean", Mean(), tuple[int, int])
+ANN = Account("ann", Colour.RED, date(2026, 1, 2), [Decimal("1.50")])
+
+
+@pytest.fixture
+def job(make_job):
+    job = make_job(
+        ACCOUNT, TAG, SEEN, BY_DAY, SORTED, MEAN, key_type=tuple[str, int], parallelism=2
+    )
+    job.do(
+        ("ann", 1),
+        ("account.update", ANN),
+        ("tag.update", Tag("x")),
+        ("seen.add", 3),
+        ("seen.add", 4),
+        ("by_day.put", date(2026, 1, 3), 1.5),
+        ("sorted.put", 2, "two"),
+        ("sorted.put", 1, "one"),
+        ("mean.add", 5),
+    )
+    job.do(("bob", 2), ("seen.add", 9))
+    job.do(("cid", 3), ("seen.add", 1))  # the version before it is final
+    return job
+
+
+def test_what_the_classes_of_the_job_become(job, read):
+    snapshot = read()
+    assert (snapshot.version, snapshot.final) == (2, True)
+    account = snapshot.get("account", ("ann", 1))
+    assert account == ("ann", "RED", date(2026, 1, 2), [Decimal("1.50")])
+    assert account.colour == "RED"
+    assert snapshot.get("tag", ("ann", 1)) == b"x"
+    assert snapshot.get("mean", ("ann", 1)) == (5, 1)
+    assert snapshot.get_many("seen", [("ann", 1), ("bob", 2), ("cid", 3)]) == [[3, 4], [9], []]
+    assert snapshot.get("by_day", ("ann", 1)) == {date(2026, 1, 3): 1.5}
+    assert snapshot.get("sorted", ("ann", 1)) == {1: "one", 2: "two"}
+    assert snapshot.get("account", ("bob", 2)) is None
+    assert snapshot.key_type == "tuple[str, int]"
+    assert snapshot.states["by_day"].type == "date → float | None"
+
+
+def test_a_scan_yields_what_look_ups_find(job, read):
+    snapshot = read()
+    for name in snapshot.states:
+        for row in snapshot.scan(name):
+            assert snapshot.get(name, row.key) == row.value
+            assert snapshot.key_group_of(row.key) == row.key_group
+    assert {row.key for row in snapshot.scan("seen")} == {("ann", 1), ("bob", 2)}
+
+
+def test_a_complete_version_is_shown_only_where_asked_for(job, read):
+    assert read(provisional=True).version == 3
+    assert not read(provisional=True).final
+    with pytest.raises(ConfigurationError, match="no final version 3; the newest complete"):
+        read(version=3)
+    assert read(version=1).get("seen", ("bob", 2)) == []
+
+
+def test_a_restart_makes_the_version_that_it_continues_final(job, read):
+    job.restart()
+    job.do(("ann", 1), ("seen.add", 5))
+    assert read().version == 3
+
+
+def test_after_going_back_the_new_timeline_is_shown(job, read):
+    abandoned = read(provisional=True)
+    job.restart(batch_id=1)
+    job.do(("ann", 1), ("seen.add", 77))
+    job.do(("ann", 1), ("seen.add", 78))
+    assert read(version=2).get("seen", ("ann", 1)) == [3, 4, 77]
+    assert read(version=2).run == job.run_key != abandoned.run
+    old = read(version=3, run=abandoned.run)
+    assert old.get("seen", ("cid", 3)) == [1]
+    assert not old.final
+
+
+def test_namespaces(make_job, read):
+    job = make_job(SEEN)
+    job.do("k", ("namespace", "w1"), ("seen.add", 1), ("namespace", None), ("seen.add", 2))
+    snapshot = read(provisional=True)
+    assert snapshot.get("seen", "k", "w1") == [1]
+    assert snapshot.get("seen", "k") == [2]
+    assert {row.namespace for row in snapshot.scan("seen")} == {None, "w1"}
+    assert [row.value for row in snapshot.scan("seen", namespace="w1")] == [[1]]
+    assert len([*snapshot.scan("seen", namespace=ALL)]) == 2
+
+
+def test_what_has_expired_is_left_out(make_job, read):
+    ttl = StateTtlConfig(timedelta(minutes=10), cleanup=())
+    clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
+    value = ValueStateDescriptor("value", int, ttl=ttl)
+    entries = MapStateDescriptor("entries", str, int, ttl=ttl)
+    job = make_job(value, entries, clock=clock)
+    job.do("k", ("value.update", 1), ("entries.put", "old", 1))
+    clock.advance(timedelta(minutes=6))
+    job.do("k", ("entries.put", "new", 2))
+    clock.advance(timedelta(minutes=6))
+    job.do("other", ("value.update", 3))
+    snapshot = read(provisional=True)
+    assert snapshot.get("value", "k") is None
+    assert snapshot.get("entries", "k") == {"new": 2}
+    assert [row.key for row in snapshot.scan("value")] == ["other"]
+    written = datetime(2026, 1, 1, 0, 6, tzinfo=UTC)
+    assert [row.written for row in snapshot.scan("entries")] == [{"new": written}]
+    assert read(provisional=True, show_expired=True).get("entries", "k") == {"old": 1, "new": 2}
+    assert snapshot.states["value"].ttl == timedelta(minutes=10)
+
+
+def test_a_closed_snapshot_says_so_and_leaves_no_pin(job, read, tmp_path):
+    snapshot = read()
+    assert [*tmp_path.rglob("pins/*")]
+    snapshot.close()
+    assert not [*tmp_path.rglob("pins/*")]
+    with pytest.raises(ConfigurationError, match="is closed"):
+        snapshot.get("seen", ("ann", 1))
+
+
+@pytest.mark.parametrize("key", [1, ("ann",), ("ann", "1"), None])
+def test_a_key_of_another_type_is_named(job, read, key):
+    with pytest.raises(ConfigurationError, match=r"has keys of type tuple\[str, int\]"):
+        read().get("seen", key)
+
+
+def test_unknown_names_list_the_known_ones(job, read):
+    with pytest.raises(ConfigurationError, match=r"no state .sen.; its states: .account., ."):
+        read().get("sen", ("ann", 1))
+    with pytest.raises(ConfigurationError, match=r"no operator state .x.; .* none"):
+        read().operator_state("x")
