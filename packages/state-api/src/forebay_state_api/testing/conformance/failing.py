@@ -48,7 +48,7 @@ from forebay_state_api.testing.conformance.subject import (
 )
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.late_backend import late_backend
-from forebay_state_api.testing.programs import fails, no_cells
+from forebay_state_api.testing.program_model import fails, no_cells
 from forebay_state_api.testing.scripts import Script, Style, script_function
 
 START: Final = ManualClock().now

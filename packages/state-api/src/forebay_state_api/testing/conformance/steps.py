@@ -34,7 +34,8 @@ from forebay_state_api.testing.conformance.subject import (
 )
 from forebay_state_api.testing.job import KeyedJob
 from forebay_state_api.testing.late_backend import late_backend
-from forebay_state_api.testing.programs import Performer, expected, no_cells
+from forebay_state_api.testing.program_model import expected, no_cells
+from forebay_state_api.testing.programs import Performer
 
 STATES: Final = (
     ValueStateDescriptor("v", int),
