@@ -83,6 +83,7 @@ class RecordModel:
         self.late: deque[tuple[Any, Callable[[Any], Any], Any]] = deque()
         self.stack: list[tuple[Any, Callable[[Any], Any], Any]] = []
         self.v, self.w, self.r, self.l = (ModelState(self, name) for name in "vwrl")
+        self.s = ModelSortedMap(self, "s")
 
     def set_current_namespace(self, namespace: Any) -> None:
         """As `RuntimeContext.set_current_namespace`."""
@@ -212,8 +213,42 @@ class ModelState:
         return self.model.request(None)
 
 
+class ModelSortedMap(ModelState):
+    """The sorted map of a `RecordModel`."""
+
+    def range(self, start: int | None, stop: int | None) -> list[tuple[int, int]]:
+        """Return the entries in a range."""
+        low = float("-inf") if start is None else start
+        high = float("inf") if stop is None else stop
+        return [entry for entry in sorted((self.value() or {}).items()) if low <= entry[0] < high]
+
+    def async_put(self, key: int, value: int) -> ModelFuture:
+        """Write an entry."""
+        self.model.cells[self._cell] = {**(self.value() or {}), key: value}
+        return self.model.write()
+
+    def async_remove_range(self, start: int | None, stop: int | None) -> ModelFuture:
+        """Remove the entries in a range."""
+        gone = dict(self.range(start, stop))
+        kept = {key: value for key, value in (self.value() or {}).items() if key not in gone}
+        self.model.cells[self._cell] = kept
+        return self.model.write()
+
+    def async_first(self, start: int | None) -> ModelFuture:
+        """Return a future of the first entry from ``start`` on."""
+        return self.model.request(next(iter(self.range(start, None)), None))
+
+    def async_last(self, stop: int | None) -> ModelFuture:
+        """Return a future of the last entry before ``stop``."""
+        return self.model.request(next(reversed(self.range(None, stop)), None))
+
+    def async_range(self, start: int | None, stop: int | None) -> ModelFuture:
+        """Return a future of an iterator over the entries in a range."""
+        return self.model.request(ModelIterator(self.model, self.range(start, stop)))
+
+
 class ModelIterator:
-    """The elements of a list."""
+    """The elements of a list, or the entries of a map."""
 
     def __init__(self, model: RecordModel, elements: list[Any]) -> None:
         self.model = model

@@ -7,11 +7,13 @@ both; this is the life of a record (docs/decisions/0008-the-life-of-a-record.md)
 ``("read", state)``, ``("write", state)``, ``("add",)``, ``("sum",)``, ``("append",)`` and
 ``("completed",)`` each make a future; ``("combine", positions)`` combines futures made before.
 ``("then", position, body)`` and ``("compose", position, body)`` chain a program to one;
-``("each", body)`` runs one for each element of the list. ``("await", position)`` is for coroutines:
-a program is one behind ``"async"``.
-``("namespace", name)`` makes a namespace current; ``("look", state)`` and ``("total",)`` read
-synchronously; ``("fail",)`` raises `ProgramFailed`. The states are ``v`` and ``w``, which hold a
-value, ``r``, which adds, and ``l``, a list.
+``("each", body)`` runs one for each element of the list. ``("put", key)`` and
+``("cut", start, stop)`` write to the sorted map, ``("first", start)`` and ``("last", stop)`` make
+futures of an entry, and ``("walk", start, stop, body)`` runs a program for each entry of a range.
+``("await", position)`` is for coroutines: a program is one behind ``"async"``.
+``("namespace", name)`` makes a namespace current; ``("look", state)``, ``("total",)`` and
+``("range", start, stop)`` read synchronously; ``("fail",)`` raises `ProgramFailed`. The states are
+``v`` and ``w``, which hold a value, ``r``, which adds, ``l``, a list, and ``s``, a sorted map.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ class ProgramFailed(Exception):  # noqa: N818 - what a program does, not a mista
     """A program has come to its ``("fail",)``."""
 
 
-_REQUESTS: Final = frozenset({"read", "write", "add", "sum", "append", "completed"})
+_REQUESTS: Final = frozenset(
+    {"read", "write", "add", "sum", "append", "put", "cut", "first", "last", "completed"}
+)
 
 
 class Performer:
@@ -102,6 +106,19 @@ class Performer:
         self.steps += 1
         return self.states.l.async_add(self.steps)
 
+    def _put(self, key: int) -> Any:
+        self.steps += 1
+        return self.states.s.async_put(key, self.steps)
+
+    def _cut(self, start: int | None, stop: int | None) -> Any:
+        return self.states.s.async_remove_range(start, stop)
+
+    def _first(self, start: int | None) -> Any:
+        return self.states.s.async_first(start)
+
+    def _last(self, stop: int | None) -> Any:
+        return self.states.s.async_last(stop=stop)
+
     def _completed(self) -> Any:
         self.steps += 1
         return self.states.completed(self.steps)
@@ -111,6 +128,9 @@ class Performer:
 
     def _total(self) -> None:
         self._note("total", self.states.r.get())
+
+    def _range(self, start: int | None, stop: int | None) -> None:
+        self._note("range", self.states.s.range(start, stop))
 
     def _fail(self) -> None:
         raise ProgramFailed
@@ -148,6 +168,11 @@ class Performer:
             lambda iterator: iterator.on_next(partial(self._element, body))
         )
 
+    def _walk(self, start: int | None, stop: int | None, body: Program) -> Any:
+        return self.states.s.async_range(start, stop).then_compose(
+            lambda iterator: iterator.on_next(partial(self._element, body))
+        )
+
     def _element(self, body: Program, element: Any) -> Any:
         self._note("each", element)
         return self.perform(body, in_callback=True)
@@ -157,4 +182,4 @@ def _shown(value: Any) -> Any:
     """Return the comparable part of a result."""
     if isinstance(value, list):
         return [_shown(one) for one in value]
-    return value if isinstance(value, int | None) else "?"
+    return value if isinstance(value, int | tuple | None) else "?"

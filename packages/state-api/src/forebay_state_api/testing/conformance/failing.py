@@ -30,11 +30,13 @@ from forebay_state_api.testing.clock import ManualClock
 from forebay_state_api.testing.conformance.kinds import add
 from forebay_state_api.testing.conformance.search import Search
 from forebay_state_api.testing.conformance.steps import (
+    CONTENTS,
     KEYS,
     NAMESPACES,
     STATES,
     ProgramFunction,
     batches_of,
+    contents,
 )
 from forebay_state_api.testing.conformance.subject import (
     ENGINES,
@@ -170,10 +172,8 @@ class FailureTests(BackendSubject):
                 assert len(emitted) == len(rows)
                 job.restart()
             for key, namespace in itertools.product(KEYS, NAMESPACES):
-                reads = (("v.value",), ("w.value",), ("r.get",), ("l.get",))
-                seen = job.do(key, ("namespace", namespace), *reads)[1:]
-                wanted = [cells[key][name, namespace] for name in "vwrl"]
-                assert seen == [*wanted[:3], wanted[3] or []]
+                seen = job.do(key, ("namespace", namespace), *CONTENTS)[1:]
+                assert seen == contents(cells[key], namespace)
 
         histories()
 
@@ -253,7 +253,7 @@ class FailureTests(BackendSubject):
                 f.v.update(300)
 
         def opened(f: Any, context: Any) -> None:
-            v, _, m, elements, r = STATES
+            v, _, m, elements, r, _ = STATES
             f.v, f.m = context.get_state(v), context.get_map_state(m)
             f.l, f.r = context.get_list_state(elements), context.get_reducing_state(r)
 

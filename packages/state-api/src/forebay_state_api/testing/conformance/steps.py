@@ -18,6 +18,7 @@ from forebay_state_api.job.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    SortedMapStateDescriptor,
     ValueStateDescriptor,
 )
 from forebay_state_api.job.functions import KeyedProcessFunction
@@ -43,6 +44,7 @@ STATES: Final = (
     MapStateDescriptor("m", int, int),
     ListStateDescriptor("l", int),
     ReducingStateDescriptor("r", add, int),
+    SortedMapStateDescriptor("s", int, int),
 )
 NAMESPACES: Final = (None, "a", "b")
 LATE: Final = "late"
@@ -52,9 +54,10 @@ Try = Callable[..., list[Any]]
 
 
 def _opened(f: Any, context: Any) -> None:
-    v, w, m, elements, r = STATES
+    v, w, m, elements, r, s = STATES
     f.v, f.w, f.m = context.get_state(v), context.get_state(w), context.get_map_state(m)
     f.l, f.r = context.get_list_state(elements), context.get_reducing_state(r)
+    f.s = context.get_sorted_map_state(s)
 
 
 class StepTests(BackendSubject):
@@ -390,10 +393,8 @@ class ProgramTests(BackendSubject):
                     assert logs[number] == wanted, (key, program)
                 job.restart()
             for key, namespace in itertools.product(KEYS, NAMESPACES):
-                reads = (("v.value",), ("w.value",), ("r.get",), ("l.get",))
-                found = job.do(key, ("namespace", namespace), *reads)[1:]
-                wanted = [cells[key][name, namespace] for name in "vwrl"]
-                assert found == [*wanted[:3], wanted[3] or []]
+                found = job.do(key, ("namespace", namespace), *CONTENTS)[1:]
+                assert found == contents(cells[key], namespace)
 
         histories()
 
@@ -401,13 +402,27 @@ class ProgramTests(BackendSubject):
 # -- programs ---------------------------------------------------------------------------------
 
 KEYS: Final = ("x", "y")
+CONTENTS: Final = (("v.value",), ("w.value",), ("r.get",), ("l.get",), ("s.range",))
+"""Accesses that read all that programs write."""
+
+
+def contents(cells: dict[Any, Any], namespace: Any) -> list[Any]:
+    """Return what `CONTENTS` read in a namespace of a model's cells."""
+    v, w, r, elements, entries = (cells[name, namespace] for name in "vwrls")
+    return [v, w, r, elements or [], sorted((entries or {}).items())]
+
+
 _POSITIONS: Final = st.integers(0, 20)
 _STATES: Final = st.sampled_from(["v", "w"])
+_PLACES: Final = st.none() | st.integers(0, 5)
 _LEAVES: Final = st.one_of(
     st.tuples(st.just("read"), _STATES),
     st.tuples(st.just("write"), _STATES),
     st.tuples(st.sampled_from(["add", "sum", "append", "completed", "total"])),
     st.tuples(st.just("look"), _STATES),
+    st.tuples(st.just("put"), st.integers(0, 5)),
+    st.tuples(st.sampled_from(["first", "last"]), _PLACES),
+    st.tuples(st.sampled_from(["cut", "range"]), _PLACES, _PLACES),
     st.tuples(st.just("namespace"), st.sampled_from(NAMESPACES)),
     st.tuples(st.just("await"), _POSITIONS),
     st.tuples(st.just("combine"), st.lists(_POSITIONS, min_size=1, max_size=3)),
@@ -429,6 +444,7 @@ def batches_of(*more: Any) -> Any:
         lambda inner: st.one_of(
             st.tuples(st.sampled_from(["then", "compose"]), _POSITIONS, _bodies(inner)),
             st.tuples(st.just("each"), _bodies(inner)),
+            st.tuples(st.just("walk"), _PLACES, _PLACES, _bodies(inner)),
         ),
         max_leaves=12,
     )
