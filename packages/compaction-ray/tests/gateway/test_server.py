@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import urllib.request
 
 import grpc
@@ -12,6 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
 from forebay_compaction_ray.gateway.limits import GatewayLimits
+from forebay_compaction_ray.gateway import server
 from forebay_compaction_ray.gateway.prometheus import serve_metrics
 from forebay_compaction_ray.gateway.security import (
     REREAD_S,
@@ -115,6 +118,23 @@ def test_orders_of_operators_are_recorded_before_they_are_carried_out(serve):
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_the_address_of_all_interfaces_is_one_that_clients_can_use(host):
+def test_an_order_that_cannot_be_recorded_is_refused_in_time(serve, monkeypatch):
+    """As while the head of the cluster is away."""
+
+    async def never(**order):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(server, "_RECORD_S", 0.05)
+    with serve() as gateway:
+        gateway.server._record = never
+        for method in ("Scale", "Drain", "Stop"):
+            with pytest.raises(RefusedError, match="the head of the cluster does not answer"):
+                asking(gateway.address).call(method, {"workers": 3})
+        assert len(gateway.core.worker_set.workers) == 1
+        assert asking(gateway.address).hello().state == "serving"
+        assert not gateway.stopped.is_set()
+
+
     assert reachable(host) not in ("", host)
 
 
@@ -247,55 +267,43 @@ def test_a_port_is_listened_on_once(serve, state_dir):
             with pytest.raises(ConfigurationError, match="listen"):
                 await server.start("127.0.0.1", port)
 
-        import asyncio
-
         asyncio.run(second())
 
 
-def test_numbers_for_prometheus(serve):
-    import asyncio
-
-    from forebay_compaction_ray.gateway.metrics import Metrics
-
-    async def read():
-        metrics = Metrics()
-        metrics.add("jobs_submitted_total", 3)
-        server = await serve_metrics(metrics, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        url = f"http://127.0.0.1:{port}"
-        text = await asyncio.to_thread(lambda: urllib.request.urlopen(f"{url}/metrics").read())
-        with pytest.raises(urllib.request.HTTPError) as missing:
-            await asyncio.to_thread(urllib.request.urlopen, f"{url}/other")
-        missing.value.close()
-        server.close()
-        return text.decode(), missing.value.code
-
-    text, code = asyncio.run(read())
-    assert "forebay_compaction_jobs_submitted_total 3" in text
-    assert code == 404
+@pytest.fixture
+def metrics_page():
+    """Serve some metrics; return them and their address."""
+    metrics = Metrics()
+    with serve_metrics(metrics, "127.0.0.1", 0) as server:
+        yield metrics, server.server_address
+        server.shutdown()
 
 
-def test_a_scraper_that_sends_too_much_is_cut_off():
-    import asyncio
+def test_numbers_for_prometheus(metrics_page):
+    metrics, (host, port) = metrics_page
+    metrics.add("jobs_submitted", 3)
+    metrics.add("jobs_lost", cause='a "quoted" cause,\n of two lines')
+    with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=100) as answer:
+        text = answer.read().decode()
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    (submitted,) = families["forebay_compaction_jobs_submitted"].samples
+    assert (submitted.value, families["forebay_compaction_run_seconds"].type) == (3, "histogram")
+    (lost,) = families["forebay_compaction_jobs_lost"].samples
+    assert lost.labels == {"cause": 'a "quoted" cause,\n of two lines'}
 
-    from forebay_compaction_ray.gateway.metrics import Metrics
 
-    faults = []
+def test_a_port_for_metrics_that_is_taken_is_named(metrics_page):
+    _, (host, port) = metrics_page
+    with pytest.raises(ConfigurationError, match=f"cannot listen on {host}:{port}"):
+        serve_metrics(Metrics(), host, port)
 
-    async def read():
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, fault: faults.append(fault))
-        server = await serve_metrics(Metrics(), "127.0.0.1", 0)
-        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        # One byte too many: nothing is left unread when the server closes.
-        writer.write(b"x" * (16 * 1024 + 4))
-        answer = await reader.read()
-        writer.close()
-        server.close()
-        return answer
 
-    assert asyncio.run(read()) == b""
-    assert not faults
+def test_a_scraper_that_is_silent_is_cut_off(monkeypatch):
+    with serve_metrics(Metrics(), "127.0.0.1", 0) as server:
+        monkeypatch.setattr(server.RequestHandlerClass, "timeout", 0.05)
+        with socket.create_connection(server.server_address, 100) as silent:
+            assert silent.recv(1) == b""
+        server.shutdown()
 
 
 # -- TLS ----------------------------------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from typing import Final
 
 from forebay_compaction_ray.gateway.metrics import Metrics

@@ -31,6 +31,9 @@ from forebay_state_api.errors import ConfigurationError
 
 _log = logging.getLogger(__name__)
 
+_RECORD_S: Final = 5.0
+"""Longest wait for the record of an order."""
+
 Handler = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 
 
@@ -185,21 +188,34 @@ class GatewayServer:
         workers = int(request["workers"])
         if workers < 0:
             raise RefusedError("malformed", f"{workers} workers")
-        await self._record(workers=workers)
+        await self._order(workers=workers)
         self._core.scale(workers)
         return self._core.describe()
 
     async def _drain(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         del request
-        await self._record(draining=True)
+        await self._order(draining=True)
         self._core.drain()
         return self._core.describe()
 
     async def _stop_all(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         del request
-        await self._record(stopping=True)
+        await self._order(stopping=True)
         self._stop()
         return {}
+
+    async def _order(self, **orders: Any) -> None:
+        """Record orders, so that they outlast the gateway's process, before they are followed."""
+        try:
+            async with asyncio.timeout(_RECORD_S):
+                await self._record(**orders)
+        except TimeoutError as error:
+            raise RefusedError(
+                "not_recorded",
+                f"the order is not followed: it could not be recorded within {_RECORD_S:g} s, as "
+                "the head of the cluster does not answer. Repeat it when the head is back, or "
+                "order the opposite: a gateway that restarts may find it",
+            ) from error
 
 
 def _same(given: Any, wanted: str) -> bool:
