@@ -207,7 +207,7 @@ def measure(state_dir: str, *, trips: int, jobs: int, cells: int, merges: int) -
     spec = GatewaySpec(host="127.0.0.1", port=0, workers=2, storages=storages, limits=limits)
     actor, address = start_gateway(spec, name="benchmark", detached=False)
     gateway = Gateway(address, ClientSecurity(), timeout_s=10.0)
-    while gateway.hello()["workers"] < 2:
+    while gateway.hello().workers < 2:
         time.sleep(0.1)
     pid = ray.get(actor.pid.remote())
     idle = mebibytes_of(pid)

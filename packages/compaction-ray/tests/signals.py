@@ -113,7 +113,7 @@ class Service:
 
     def workers_up(self, count):
         """Wait until ``count`` workers are up."""
-        until(lambda: self.hello()["workers"] == count)
+        until(lambda: self.hello().workers == count)
 
     def hello(self):
         return self.gateway.hello()

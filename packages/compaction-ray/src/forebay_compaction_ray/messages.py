@@ -15,6 +15,55 @@ from forebay_state_api.contract.compaction_service import CompactionFault, Compa
 
 
 @attrs.frozen(kw_only=True)
+class Greeting:
+    """A gateway's description of itself, for clients: the answer to `Hello`."""
+
+    boot: str
+    """Differs for each process of the gateway."""
+    state: str
+    """``serving``, or ``draining`` if it takes no more jobs."""
+    workers: int
+    """Workers that are able to work."""
+    formats: tuple[str, ...] = ()
+    storages: Mapping[str, Mapping[str, str]] = attrs.field(factory=dict)
+    """Name → ``root``, where it is, for people; its ``mark``; the ``problem`` with it, if any."""
+    limits: Mapping[str, int] = attrs.field(factory=dict)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return plain data for a message."""
+        return attrs.asdict(self)
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
+        """Return the description in a message; raises `MalformedMessageError`."""
+        try:
+            storages = dict(plain.get("storages", {}))
+            return cls(
+                boot=str(plain["boot"]),
+                state=str(plain["state"]),
+                workers=int(plain["workers"]),
+                formats=tuple(map(str, plain.get("formats", ()))),
+                storages={name: dict(storage) for name, storage in storages.items()},
+                limits={name: int(most) for name, most in dict(plain.get("limits", {})).items()},
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise MalformedMessageError(f"a malformed description: {error!r}") from error
+
+
+def events_from_plain(plain: object) -> dict[str, int]:
+    """Return the events that a `Hello` reports, each with its count.
+
+    Raises `MalformedMessageError` for anything but whole numbers of events.
+    """
+    if not isinstance(plain, dict):
+        raise MalformedMessageError(f"malformed events: a map of counts, not {plain!r}")
+    for event, count in plain.items():
+        if type(count) is not int or count < 0:
+            raise MalformedMessageError(f"malformed events: {event} was counted {count!r} times")
+    return plain
+
+
+@attrs.frozen(kw_only=True)
 class Submission:
     """A job and its owner."""
 

@@ -81,7 +81,7 @@ def test_scale(there, gateway):
 def test_drain(there, gateway):
     result = forebay("drain", *there)
     assert "draining" in result.output
-    assert gateway.core.hello()["state"] == "draining"
+    assert gateway.core.hello().state == "draining"
 
 
 def test_stop(there, gateway):

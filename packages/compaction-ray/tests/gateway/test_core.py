@@ -275,10 +275,10 @@ async def test_clients_learn_limits_and_storages_before_they_submit():
     stage = Stage()
     await stage.up()
     hello = stage.core.hello()
-    assert hello["limits"] == {"inputs": 4, "job_bytes": 10_000, "message_bytes": 4 << 20}
-    assert hello["storages"]["default"]["root"] == "/default"
-    assert hello["storages"]["default"]["mark"] == "mark"
-    assert hello["workers"] == 1
+    assert hello.limits == {"inputs": 4, "job_bytes": 10_000, "message_bytes": 4 << 20}
+    assert hello.storages["default"]["root"] == "/default"
+    assert hello.storages["default"]["mark"] == "mark"
+    assert hello.workers == 1
 
 
 @in_loop
@@ -314,7 +314,7 @@ async def test_draining_refuses_and_ends_with_the_last_job():
     with pytest.raises(RefusedError) as refused:
         stage.core.submit(submission(2))
     assert refused.value.code == "draining"
-    assert stage.core.hello()["state"] == "draining"
+    assert stage.core.hello().state == "draining"
     assert not stage.core.drained.is_set()
     worker.end(one)
     await settle()

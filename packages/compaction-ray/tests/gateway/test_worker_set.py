@@ -134,7 +134,7 @@ async def test_a_worker_that_answers_again_is_trusted_again():
     worker.answers = True
     await stage.later(2)
     assert worker.killed == []
-    assert stage.core.hello()["workers"] == 1
+    assert stage.core.hello().workers == 1
 
 
 @in_loop
@@ -164,7 +164,7 @@ async def test_what_a_killed_worker_tells_later_is_ignored():
     worker.end(one)
     await settle()
     assert await stage.phase(one) is CompactionPhase.LOST
-    assert stage.core.hello()["workers"] == 1
+    assert stage.core.hello().workers == 1
 
 
 @in_loop
@@ -194,7 +194,7 @@ async def test_a_worker_that_never_comes_up_gets_no_jobs():
     stage.core.scale(2)
     stage.pool.workers[0].up = False
     await settle()
-    assert stage.core.hello()["workers"] == 1
+    assert stage.core.hello().workers == 1
     await stage.submit(1)
     await stage.submit(2)
     assert stage.pool.workers[0].ran == []
@@ -248,7 +248,7 @@ async def test_a_worker_without_the_storage_takes_no_jobs_and_says_why():
     blind, sees = stage.pool.workers
     blind.marks = {}
     await settle()
-    assert stage.core.hello()["workers"] == 1
+    assert stage.core.hello().workers == 1
     for number in range(3):
         await stage.submit(number)
     assert (blind.ran, len(sees.ran)) == ([], 1)
@@ -281,10 +281,10 @@ async def test_a_storage_that_the_gateway_cannot_read_is_read_again():
     stage.storages.troubles["default"] = "throttled"
     (worker,) = await stage.up()
     hello = stage.core.hello()
-    assert (hello["workers"], hello["storages"]["default"]["problem"]) == (0, "throttled")
+    assert (hello.workers, hello.storages["default"]["problem"]) == (0, "throttled")
     stage.storages.troubles.clear()
     await stage.later(LIMITS.ping_every_s)
-    assert stage.core.hello()["workers"] == 1
+    assert stage.core.hello().workers == 1
     await stage.submit()
     assert len(worker.ran) == 1
 

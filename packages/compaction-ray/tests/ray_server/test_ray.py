@@ -80,7 +80,7 @@ def started(cluster, tmp_path_factory):
 
 @pytest.fixture
 def service(started):
-    until(lambda: started.hello()["workers"] >= 1 and started.hello()["state"] == "serving")
+    until(lambda: started.hello().workers >= 1 and started.hello().state == "serving")
     return started
 
 
@@ -106,7 +106,7 @@ def test_a_third_partys_format_is_compacted(service, signals):
     service.submit(given)
     assert service.ended(given).phase is CompactionPhase.DONE
     assert has_result(service, given)
-    assert {"toy", "nothing-1"} <= set(service.hello()["formats"])
+    assert {"toy", "nothing-1"} <= set(service.hello().formats)
 
 
 def test_corruption_is_told_as_what_it_is(service, signals):
@@ -205,7 +205,7 @@ def test_more_workers_than_there_is_room_for(service, signals):
     assert service.ended(given).phase is CompactionPhase.DONE
     service.gateway.call("Scale", {"workers": 1})
     until(lambda: len(service.workers()) == 1)
-    until(lambda: service.hello()["workers"] == 1)
+    until(lambda: service.hello().workers == 1)
 
 
 def test_a_ray_of_its_own_has_room_for_any_number_of_workers(service):
@@ -214,7 +214,7 @@ def test_a_ray_of_its_own_has_room_for_any_number_of_workers(service):
     actor, address = start_gateway(without_demands(demanding), name="roomy", detached=False)
     gateway = Gateway(address, ClientSecurity(), timeout_s=5.0)
     gateway.call("Scale", {"workers": 2})  # of two CPUs each, where there are three
-    until(lambda: gateway.hello()["workers"] == 2)
+    until(lambda: gateway.hello().workers == 2)
     orders_outlast_the_process(gateway, actor)
     gateway.call("Stop", {})
     assert ray.get(actor.stopped.remote(), timeout=PATIENCE_S)
@@ -226,16 +226,16 @@ def orders_outlast_the_process(gateway, actor):
     """Kill the gateway's process, once after `scale` and once after `drain`."""
 
     def killed():
-        boot = gateway.hello()["boot"]
+        boot = gateway.hello().boot
         os.kill(ray.get(actor.pid.remote()), signal.SIGKILL)
-        until(lambda: gateway.hello()["boot"] != boot)
+        until(lambda: gateway.hello().boot != boot)
 
     killed()
     assert len(gateway.call("Describe", {})["worker_list"]) == 2
-    assert gateway.hello()["state"] == "serving"
+    assert gateway.hello().state == "serving"
     gateway.call("Drain", {})
     killed()
-    assert gateway.hello()["state"] == "draining"
+    assert gateway.hello().state == "draining"
 
 
 @pytest.mark.slow
@@ -265,7 +265,7 @@ def test_a_private_ray_listens_on_loopback_only(tmp_path):
             with contextlib.closing(
                 Gateway(address.read_text().strip(), ClientSecurity(), timeout_s=5.0)
             ) as gateway:
-                until(lambda: gateway.hello()["workers"] == 1)
+                until(lambda: gateway.hello().workers == 1)
             found = listening(started.pid)
         finally:
             started.send_signal(signal.SIGINT)
@@ -333,11 +333,11 @@ def test_a_gateway_that_is_killed_comes_back_where_it_was(service, signals):
     given = job_doing(1, "wait", signals)
     service.submit(given)
     begun(signals, given)
-    boot = service.hello()["boot"]
+    boot = service.hello().boot
     os.kill(gateway_pid(service), signal.SIGKILL)
     assert service.ended(given).phase is CompactionPhase.UNKNOWN
-    until(lambda: service.hello()["workers"] == 1)
-    assert service.hello()["boot"] != boot
+    until(lambda: service.hello().workers == 1)
+    assert service.hello().boot != boot
     assert tried_again(service, signals) is CompactionPhase.DONE
 
 
@@ -351,7 +351,7 @@ def test_stopping_waits_for_jobs(service, signals):
     service.submit(given)
     begun(signals, given)
     service.gateway.call("Stop", {})
-    until(lambda: service.hello()["state"] == "draining")
+    until(lambda: service.hello().state == "draining")
     go_on(signals, given)
     until(lambda: has_result(service, given))
     assert ray.get(service.actor.stopped.remote(), timeout=PATIENCE_S)

@@ -92,7 +92,7 @@ def result_of(service, given):
 
 def test_a_node_that_is_lost_and_another_that_comes(cluster, service, tmp_path):
     node = added(cluster)
-    until(lambda: service.hello()["workers"] == 1)
+    until(lambda: service.hello().workers == 1)
     given = job_doing(1, "wait", tmp_path)
     service.submit(given)
     begun(tmp_path, given)
@@ -104,7 +104,7 @@ def test_a_node_that_is_lost_and_another_that_comes(cluster, service, tmp_path):
     node = added(cluster)
     assert service.ended(again, 60.0).phase is CompactionPhase.DONE
     cluster.remove_node(node, allow_graceful=False)
-    until(lambda: service.hello()["workers"] == 0)
+    until(lambda: service.hello().workers == 0)
 
 
 def test_two_lost_nodes_do_not_ban_the_work_that_ran_there(cluster, service, tmp_path):
@@ -112,7 +112,7 @@ def test_two_lost_nodes_do_not_ban_the_work_that_ran_there(cluster, service, tmp
     first = job_doing(2, "wait", tmp_path)
     for attempt in (1, 2, 3):
         node = added(cluster)
-        until(lambda: service.hello()["workers"] == 1, 60.0)
+        until(lambda: service.hello().workers == 1, 60.0)
         fresh = job_doing(2, "", tmp_path, attempt=attempt)
         given = attrs.evolve(first, id=fresh.id, output_prefix=fresh.output_prefix, attempt=attempt)
         service.submit(given)
@@ -124,12 +124,12 @@ def test_two_lost_nodes_do_not_ban_the_work_that_ran_there(cluster, service, tmp
     go_on(tmp_path, given)
     assert service.ended(given).phase is CompactionPhase.DONE
     cluster.remove_node(node, allow_graceful=False)
-    until(lambda: service.hello()["workers"] == 0)
+    until(lambda: service.hello().workers == 0)
 
 
 def test_a_zombie_that_finishes_late_never_goes_live(cluster, service, tmp_path):
     node = added(cluster)
-    until(lambda: service.hello()["workers"] == 1, 60.0)
+    until(lambda: service.hello().workers == 1, 60.0)
     given = job_doing(1, "wait", tmp_path)
     service.submit(given)
     zombie = begun(tmp_path, given)

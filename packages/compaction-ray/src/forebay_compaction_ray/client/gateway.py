@@ -10,7 +10,7 @@ from typing import Any, Final
 import grpc
 
 from forebay_compaction_ray.client.lifecycle import Call, Reach, next_reach
-from forebay_compaction_ray.messages import JobView, Submission
+from forebay_compaction_ray.messages import Greeting, JobView, Submission
 from forebay_compaction_ray.options import ClientSecurity
 from forebay_compaction_ray.protocol import (
     REFUSAL_KEY,
@@ -22,6 +22,8 @@ from forebay_compaction_ray.protocol import (
     unpack,
 )
 from forebay_state_api.errors import ConfigurationError, StorageError
+
+T = TypeVar("T")
 
 ANSWER_S: Final = 10.0
 """Longest wait for a connection and an answer."""
@@ -86,22 +88,22 @@ class Gateway:
             self._reach = next_reach(self._reach, Call.RESTED)
             return True
 
-    def hello(self, events: Mapping[str, int] | None = None) -> dict[str, Any]:
+    def hello(self, events: Mapping[str, int] | None = None) -> Greeting:
         """Return the gateway's description; it counts ``events``."""
-        return self.call("Hello", {"events": dict(events)} if events else {})
+        return self._read(Greeting.from_plain, "Hello", {"events": dict(events or {})})
 
     def submit(self, submission: Submission) -> JobView:
         """Submit a job."""
-        return self._view("Submit", submission.to_plain(), self._timeout_s)
+        return self._read(JobView.from_plain, "Submit", submission.to_plain())
 
     def poll(self, job_id: str, wait_s: float = 0.0) -> JobView:
         """Return the state of a job, when it has ended or after ``wait_s`` seconds."""
         asked = {"job_id": job_id, "wait_s": wait_s}
-        return self._view("Poll", asked, self._timeout_s + wait_s)
+        return self._read(JobView.from_plain, "Poll", asked, self._timeout_s + wait_s)
 
     def abort(self, job_id: str) -> JobView:
         """Ask a job to stop."""
-        return self._view("Abort", {"job_id": job_id}, self._timeout_s)
+        return self._read(JobView.from_plain, "Abort", {"job_id": job_id})
 
     def release(self, job_id: str) -> None:
         """Let the gateway forget a job."""
@@ -145,7 +147,13 @@ class Gateway:
         self._note(Call.ANSWERED)
         return answer
 
-    def _view(self, method: str, message: Mapping[str, Any], timeout_s: float) -> JobView:
+    def _read(
+        self,
+        read: Callable[[Mapping[str, Any]], T],
+        method: str,
+        message: Mapping[str, Any],
+        timeout_s: float | None = None,
+    ) -> T:
         try:
             return JobView.from_plain(self.call(method, message, timeout_s))
         except MalformedMessageError as error:

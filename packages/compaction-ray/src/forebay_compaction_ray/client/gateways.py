@@ -14,7 +14,7 @@ from forebay_compaction_ray.client.counts import Counts
 from forebay_compaction_ray.client.endpoints import Endpoints, KnownEndpoints
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
 from forebay_compaction_ray.client.lifecycle import Kind, Trouble
-from forebay_compaction_ray.messages import Submission
+from forebay_compaction_ray.messages import Greeting, Submission
 from forebay_compaction_ray.options import RemoteOptions
 from forebay_compaction_ray.protocol import MESSAGE_BYTES, RefusedError, pack
 from forebay_state_api.contract.object_storage import ObjectStorage
@@ -26,34 +26,6 @@ _QUIET_S: Final = 60.0
 """Seconds between two lines of the log about one gateway."""
 _HOPELESS: Final = {"too_large": "limits", "unknown_storage": "storage"}
 """Refusals that last as long as the gateway → the cause of a fallback."""
-
-
-@attrs.frozen
-class Greeting:
-    """A gateway, as it describes itself."""
-
-    boot: str
-    state: str
-    workers: int
-    limits: Mapping[str, int]
-    root: str
-    """Where the gateway's storage is, for people."""
-    mark: str
-    """The mark of the gateway's storage; empty if it says none."""
-
-    @classmethod
-    def of(cls, plain: Mapping[str, Any], storage: str) -> Greeting:
-        """Read a gateway's description; ``storage`` is the gateway's name of the directory."""
-        storages = plain.get("storages")
-        place = storages.get(storage, {}) if isinstance(storages, dict) else {}
-        return cls(
-            boot=str(plain.get("boot", "")),
-            state=str(plain.get("state", "")),
-            workers=int(plain.get("workers", 0)),
-            limits={str(name): int(most) for name, most in dict(plain.get("limits", {})).items()},
-            root=str(place.get("root", "")),
-            mark=str(place.get("mark") or ""),
-        )
 
 
 class Gateways:
@@ -120,7 +92,7 @@ class Gateways:
             return Trouble(Kind.AWAY, gateway.complaint, "unreachable", where=where)
         unsent = self._counts.take()
         try:
-            greeting = Greeting.of(gateway.hello(unsent), self._options.storage)
+            greeting = gateway.hello(unsent)
         except (UnreachableError, RefusedError) as error:
             self._counts.give_back(unsent)
             self._counts.add("refused" if isinstance(error, RefusedError) else "unreachable")
@@ -172,19 +144,20 @@ class Gateways:
 
     def _of_another_directory(self, gateway: Gateway, greeting: Greeting) -> Trouble | None:
         """Return the trouble if the gateway's directory is another; ask once per incarnation."""
-        if not greeting.mark or self._same.get(gateway.address) == greeting.boot:
+        theirs = greeting.storages.get(self._options.storage, {})
+        if not theirs.get("mark") or self._same.get(gateway.address) == greeting.boot:
             return None
         where = (gateway.address,)
         try:
             ours = storage_mark.read(self._storage)
         except (StorageError, CorruptStateError) as error:
             return Trouble(Kind.AWAY, f"the mark of the state directory: {error}", "storage")
-        if ours == greeting.mark:
+        if ours == theirs["mark"]:
             self._same[gateway.address] = greeting.boot
             return None
         why = (
             f"the gateway {gateway.address} has another directory than this query: its storage "
-            f"{self._options.storage!r} is {greeting.root}, and the state is in "
+            f"{self._options.storage!r} is {theirs['root']}, and the state is in "
             f"{self._storage.url}; mount the same directory there, or start it with the right one"
         )
         return Trouble(Kind.NEVER, why, "storage", where=where)

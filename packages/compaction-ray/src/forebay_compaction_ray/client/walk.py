@@ -15,7 +15,7 @@ import attrs
 
 from forebay_compaction_ray.client.counts import Counts
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
-from forebay_compaction_ray.client.gateways import Gateways, Greeting, excess
+from forebay_compaction_ray.client.gateways import Gateways, excess
 from forebay_compaction_ray.client.job import TrackedJob
 from forebay_compaction_ray.client.lifecycle import (
     Event,
@@ -25,7 +25,7 @@ from forebay_compaction_ray.client.lifecycle import (
     Trouble,
     combined,
 )
-from forebay_compaction_ray.messages import JobView, Submission
+from forebay_compaction_ray.messages import Greeting, JobView, Submission
 from forebay_compaction_ray.options import RemoteOptions
 from forebay_compaction_ray.protocol import RefusedError
 from forebay_state_api.compaction.local_service import LocalCompactionService

@@ -74,7 +74,7 @@ def check_endpoint(address: str, remote: Mapping[str, Any], storage: ObjectStora
     security = ClientSecurity.of(*files)
     gateway, name = Gateway(address_of(address), security, timeout_s=_TIMEOUT_S), remote["storage"]
     try:
-        storages = gateway.hello()["storages"]
+        storages = gateway.hello().storages
     finally:
         gateway.close()
     if (found := storages.get(name)) is None:

@@ -27,7 +27,7 @@ from forebay_compaction_ray.gateway.pool import Pool, WorkerLostError
 from forebay_compaction_ray.gateway.storages import GatewayStorages
 from forebay_compaction_ray.gateway.worker_set import WorkerSet
 from forebay_compaction_ray.gateway.workers import GatewayJob, Policy, Worker, least_occupied
-from forebay_compaction_ray.messages import JobView, Outcome, Submission
+from forebay_compaction_ray.messages import Greeting, JobView, Outcome, Submission
 from forebay_compaction_ray.protocol import MESSAGE_BYTES, RefusedError
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
 
@@ -98,15 +98,15 @@ class GatewayCore:
 
     # -- requests of clients ------------------------------------------------------------------
 
-    def hello(self) -> dict[str, Any]:
+    def hello(self) -> Greeting:
         """Return the description that a client needs before it submits."""
-        return {
-            "boot": self.boot,
-            "state": "serving" if self._draining_s is None else "draining",
-            "formats": sorted(self.worker_set.formats),
-            "storages": self.storages.to_plain(),
-            "workers": self.worker_set.ready,
-            "limits": {
+        return Greeting(
+            boot=self.boot,
+            state="serving" if self._draining_s is None else "draining",
+            formats=tuple(sorted(self.worker_set.formats)),
+            storages=self.storages.to_plain(),
+            workers=self.worker_set.ready,
+            limits={
                 "inputs": self.limits.inputs,
                 "job_bytes": self.limits.job_bytes,
                 "message_bytes": MESSAGE_BYTES,
@@ -170,7 +170,7 @@ class GatewayCore:
         """Return everything there is to know about the gateway, its jobs and workers."""
         self._gauge()
         return {
-            **self.hello(),
+            **self.hello().to_plain(),
             "queue": len(self._queue),
             "running": sum(e.phase is CompactionPhase.RUNNING for e in self._jobs.values()),
             "remembered": len(self._jobs),
