@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import attrs
 
 from forebay_compaction_ray.events import EVENTS
 from forebay_compaction_ray.gateway.limits import GatewayLimits
-from forebay_compaction_ray.gateway.metrics import HELP
+from forebay_compaction_ray.gateway.metrics import GATEWAY
 from forebay_state_api.calls.counts import Counts
 from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.metrics import KEYED, Level, Metric, Phase, described
@@ -32,14 +32,11 @@ def tables() -> dict[str, list[list[str]]]:
             ["limit of `compaction start`", "default", "meaning"],
             *([f"`--{s.name}`", _default(s), s.doc] for s in settings_of(GatewayLimits).values()),
         ],
-        "keyed metrics": [
-            ["key", "name for Prometheus", "kind", "meaning"],
-            *map(_metric, KEYED),
-        ],
+        "keyed metrics": _metrics(KEYED),
         "phases": _named("phase", {phase.value: phase.meaning for phase in Phase}),
         "engine metrics": _named("number", described(EngineMetrics)),
         "counts": _named("count", described(Counts)),
-        "gateway metrics": _named("number, after `forebay_compaction_`", HELP),
+        "gateway metrics": _metrics(GATEWAY),
         "events": _named("event", EVENTS),
     }
 
@@ -59,6 +56,10 @@ def filled(page: str) -> str:
     """Return a page with its tables filled from the code."""
     found = tables()
     return _TABLE.sub(lambda match: f"{match[1]}{_markdown(found[match[2]])}{match[3]}", page)
+
+
+def _metrics(metrics: Iterable[Metric]) -> list[list[str]]:
+    return [["key", "name for Prometheus", "kind", "meaning"], *map(_metric, metrics)]
 
 
 def _metric(metric: Metric) -> list[str]:

@@ -38,6 +38,7 @@ BATCHES = 15
 MOST_BATCHES = 400
 """After this many batches something that is waited for will never come."""
 PATIENCE_S = 100.0
+DONE = 'forebay_compaction_jobs_finished_total{outcome="done"}'
 
 
 class Kinds(KeyedProcessFunction):
@@ -80,10 +81,10 @@ class Service:
         return self.gateway.call("Describe", {})
 
     def submitted(self):
-        return self.described()["metrics"].get("jobs_submitted_total", 0)
+        return self.described()["metrics"]["forebay_compaction_jobs_submitted_total"]
 
     def finished(self):
-        return self.described()["metrics"].get('jobs_finished_total{outcome="done"}', 0)
+        return self.described()["metrics"].get(DONE, 0)
 
     def pids(self):
         """Return the process ids of the running workers."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from compaction_ray_query import BATCHES, RETENTION, run, speak
-from compaction_ray_toys import PATIENCE_S, black_hole, dead_address
+from compaction_ray_toys import PATIENCE_S, black_hole, counted, dead_address
 
 from forebay_compaction_ray.gateway import server as gateway_side
 from forebay_state_api.contract.compaction_service import CompactionPhase
@@ -160,7 +160,7 @@ def test_a_worker_that_always_dies_leads_to_compaction_in_the_job(query):
         query.body.deaths = BATCHES
         query.batch()
     assert query.count("fallbacks") > 0
-    assert query.gateway.core.metrics.value("jobs_finished_total", outcome="done") == 0
+    assert counted(query.gateway.core, "jobs_finished", outcome="done") == 0
     query.check()
 
 

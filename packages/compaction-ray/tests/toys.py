@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from forebay_compaction_ray.gateway.core import GatewayCore
 from forebay_compaction_ray.gateway.limits import GatewayLimits
+from forebay_compaction_ray.gateway.metrics import GATEWAY
 from forebay_compaction_ray.gateway.pool import WorkerLostError
 from forebay_compaction_ray.gateway.security import ServerSecurity
 from forebay_compaction_ray.gateway.server import GatewayServer
@@ -184,6 +185,12 @@ class ScriptedStorages(GatewayStorages):
         names = [name for name in self.names if name not in self.troubles]
         self.marks.clear()
         self.marks.update(dict.fromkeys(names, "mark"))
+
+
+def counted(core, key, **labels):
+    """Return a number of a gateway; 0 if it has not been counted."""
+    metric = {metric.key: metric for metric in GATEWAY}[key]
+    return core.metrics.registry.get_sample_value(metric.name, labels) or 0
 
 
 async def settle():

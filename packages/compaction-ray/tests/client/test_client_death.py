@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import partial
 
 import pytest
-from compaction_ray_toys import PATIENCE_S, RunningGateway, ThreadPool
+from compaction_ray_toys import PATIENCE_S, RunningGateway, ThreadPool, counted
 
 from forebay_backend_lsm.backend import LsmBackend
 from forebay_backend_lsm.compactor import LsmCompactor
@@ -133,7 +133,7 @@ def names_below(job, prefix):
 
 
 def until_ended(gateway, outcome):
-    finished = partial(gateway.core.metrics.value, "jobs_finished_total", outcome=outcome)
+    finished = partial(counted, gateway.core, "jobs_finished", outcome=outcome)
     while gateway.on_loop(finished) < 1:
         pass
 

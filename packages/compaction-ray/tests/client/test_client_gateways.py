@@ -19,6 +19,7 @@ from compaction_ray_toys import (
     ThreadPool,
     begun,
     black_hole,
+    counted,
     dead_address,
     ended,
     job,
@@ -137,15 +138,13 @@ def test_a_gateway_that_is_back_is_told_what_happened_meanwhile(client_of, gatew
         assert ended(client, job(number)).phase is CompactionPhase.DONE
     metrics = gateway.on_loop(gateway.core.describe)["metrics"]
     events = {
-        name[len('client_events_total{event="') : -2]: n
-        for name, n in metrics.items()
-        if name.startswith("client_events")
+        name.partition('"')[2][:-2]: n for name, n in metrics.items() if "client_events" in name
     }
-    assert metrics['client_fallbacks_total{cause="unreachable"}'] == 1
+    assert metrics['forebay_compaction_client_fallbacks_total{cause="unreachable"}'] == 1
     assert events["submitted"] == 3
     assert events["unreachable"] >= 1
-    assert metrics["entries_in_total"] == 2
-    assert metrics['entries_dropped_total{why="expired"}'] == 0
+    assert metrics["forebay_compaction_entries_read_total"] == 2
+    assert metrics['forebay_compaction_entries_dropped_total{cause="expired"}'] == 0
 
 
 def test_what_is_counted_is_declared(client_of):
@@ -176,7 +175,7 @@ def test_a_stale_result_is_counted_and_told(client_of, gateway):
     client.discard(given.id)  # the gateway learns of it from a thread
     assert ended(client, job(2)).phase is CompactionPhase.DONE
     metrics = gateway.on_loop(gateway.core.describe)["metrics"]
-    assert metrics['client_events_total{event="stale"}'] == 1
+    assert metrics['forebay_compaction_client_events_total{event="stale"}'] == 1
 
 
 # -- a gateway that refuses ---------------------------------------------------------------------
@@ -271,7 +270,7 @@ def test_a_full_queue_is_waited_for_and_then_left(state_dir, storage, remote, cl
     with running(pool, storages=["default"], limits=limits, workers=0) as gateway:
         client = client_of(gateway.address, queue_timeout_s=0.5)
         assert ended(client, job()).phase is CompactionPhase.DONE
-        assert gateway.core.metrics.value("jobs_rejected_total", reason="queue_full") >= 1
+        assert counted(gateway.core, "jobs_rejected", reason="queue_full") >= 1
         assert client.counters.all()["fallbacks:refused"] == 1
     assert (remote.runs, own.runs) == (0, 1)
 
@@ -483,7 +482,7 @@ def test_a_gateway_without_workers_keeps_no_job_while_another_works(
         client = client_of(empty.address, gateway.address, failure_strategy="fail")
         for number in range(1, 5):
             assert ended(client, job(number)).phase is CompactionPhase.DONE
-        assert empty.core.metrics.value("jobs_submitted_total") == 0
+        assert counted(empty.core, "jobs_submitted") == 0
     assert (remote.runs, own.runs) == (4, 0)
 
 
@@ -495,7 +494,7 @@ def test_a_job_leaves_a_queue_without_workers_when_another_gateway_is_back(
         client = client_of(empty.address, failure_strategy="fail")
         given = job()
         client.submit(given)
-        while empty.core.metrics.value("jobs_submitted_total") == 0:
+        while counted(empty.core, "jobs_submitted") == 0:
             client.poll(given.id, 0.01)
         Endpoints(storage).add(gateway.address)
         client.gateways.endpoints._read_s = None

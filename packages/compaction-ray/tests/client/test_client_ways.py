@@ -13,6 +13,7 @@ from compaction_ray_toys import (
     Clock,
     RunningGateway,
     ThreadPool,
+    counted,
     dead_address,
     ended,
     job,
@@ -120,7 +121,7 @@ def test_the_time_in_the_queue_of_the_client_counts(
         clock.now += 31.0
         held.set()
         status = client.poll(given.id, PATIENCE_S)
-        assert gateway.core.metrics.value("jobs_submitted_total") == 0
+        assert counted(gateway.core, "jobs_submitted") == 0
     if strategy == "fail":
         assert status.fault is CompactionFault.UNAVAILABLE
     else:
@@ -135,7 +136,7 @@ def test_many_jobs_of_a_process_wait_together(client_of, state_dir, storage, rem
         jobs = [job(1 + n % 9, now_us=n) for n in range(12)]
         for given in jobs:
             client.submit(given)
-        while gateway.core.metrics.value("jobs_submitted_total") < len(jobs):
+        while counted(gateway.core, "jobs_submitted") < len(jobs):
             client.poll(jobs[-1].id, 0.01)
 
 

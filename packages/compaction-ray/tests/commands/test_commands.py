@@ -63,8 +63,8 @@ def test_status_fits_a_narrow_terminal():
         | {"done": 12345, "remaining": 5 << 40, "error": ""}
     ]
     now = {"state": "draining", "queue": 64, "running": 16, "worker_list": workers, "storages": {}}
-    now["metrics"] = {"bytes_in_total": 1023 << 30, "bytes_out_total": 1023 << 30}
-    before = {**now, "metrics": {"bytes_in_total": 0}}
+    now["metrics"] = dict.fromkeys((inspection._READ, inspection._WRITTEN), 1023 << 30)
+    before = {**now, "metrics": {inspection._READ: 0}}
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(inspection._shown("[fd00:1234:5678::9abc]:19461", now, before, 1.0))
     lines = console.export_text().splitlines()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 import pytest
-from compaction_ray_toys import LIMITS, Stage, in_loop, submission
+from compaction_ray_toys import LIMITS, Stage, counted, in_loop, submission
 
 from forebay_compaction_ray.protocol import RefusedError
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
@@ -22,7 +22,7 @@ async def test_a_full_queue_is_a_refusal_that_passes():
         stage.core.submit(submission(9))
     assert refused.value.code == "queue_full"
     assert refused.value.retry_after_s > 0
-    assert stage.core.metrics.value("jobs_rejected_total", reason="queue_full") == 1
+    assert counted(stage.core, "jobs_rejected", reason="queue_full") == 1
 
 
 @in_loop

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import attrs
 import pytest
-from compaction_ray_toys import LIMITS, Stage, in_loop, settle, submission
+from compaction_ray_toys import LIMITS, Stage, counted, in_loop, settle, submission
+from prometheus_client import generate_latest
 
+from forebay_compaction_ray.gateway.metrics import GATEWAY, Metrics
+from forebay_compaction_ray.messages import Outcome
 from forebay_compaction_ray.protocol import RefusedError
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
 
@@ -22,8 +26,8 @@ async def test_a_job_goes_to_a_worker_and_ends():
     await settle()
     view = await stage.core.poll(one)
     assert view.phase is CompactionPhase.DONE
-    assert stage.core.metrics.value("jobs_finished_total", outcome="done") == 1
-    assert stage.core.metrics.value("bytes_in_total") == 7
+    assert counted(stage.core, "jobs_finished", outcome="done") == 1
+    assert counted(stage.core, "read_bytes") == 7
 
 
 @in_loop
@@ -76,7 +80,7 @@ async def test_a_waiting_job_is_aborted_without_having_begun():
 
 
 @in_loop
-async def test_entries_that_jobs_dropped_are_counted_by_why():
+async def test_entries_that_jobs_dropped_are_counted_by_cause():
     stage = Stage()
     (worker,) = await stage.up()
     for dropped in ({"overwritten": 3, "expired": 2, "of a later release": 1}, {"deleted": 1}):
@@ -84,12 +88,12 @@ async def test_entries_that_jobs_dropped_are_counted_by_why():
         worker.end(one, entries_in=9, entries_dropped=7, dropped=dropped)
         await settle()
     metrics = stage.core.describe()["metrics"]
-    found = {name: n for name, n in metrics.items() if name.startswith("entries_dropped")}
+    found = {name: n for name, n in metrics.items() if "entries_dropped" in name}
     assert found == {
-        'entries_dropped_total{why="deleted"}': 1,
-        'entries_dropped_total{why="expired"}': 2,
-        'entries_dropped_total{why="overwritten"}': 3,
-        'entries_dropped_total{why="untold"}': 2 + 6,
+        'forebay_compaction_entries_dropped_total{cause="deleted"}': 1,
+        'forebay_compaction_entries_dropped_total{cause="expired"}': 2,
+        'forebay_compaction_entries_dropped_total{cause="overwritten"}': 3,
+        'forebay_compaction_entries_dropped_total{cause="untold"}': 2 + 6,
     }
 
 
@@ -378,7 +382,31 @@ async def test_metrics_can_be_read_by_prometheus():
     worker.end(await stage.submit())
     await settle()
     stage.core.tick()
-    lines = stage.core.metrics.to_text().splitlines()
+    lines = generate_latest(stage.core.metrics.registry).decode().splitlines()
     assert "# TYPE forebay_compaction_jobs_submitted_total counter" in lines
-    assert 'forebay_compaction_workers{state="ready"} 1' in lines
-    assert 'forebay_compaction_jobs_finished_total{outcome="done"} 1' in lines
+    assert 'forebay_compaction_workers{state="ready"} 1.0' in lines
+    assert 'forebay_compaction_jobs_finished_total{outcome="done"} 1.0' in lines
+    assert 'forebay_compaction_queue_seconds_bucket{le="0.01"} 1.0' in lines
+    assert not [line for line in lines if "_created" in line]
+
+
+def test_metrics_are_declared_with_their_labels():
+    metrics = Metrics()
+    with pytest.raises(KeyError, match="hiccups"):
+        metrics.add("hiccups")
+    with pytest.raises(ValueError, match="label"):
+        metrics.add("jobs_lost", reason="died")
+    for metric in GATEWAY:
+        assert re.fullmatch("forebay_compaction(_[a-z]+)+", metric.name)
+
+
+def test_a_compactor_that_counts_wrongly_ends_its_job_nevertheless():
+    metrics = Metrics()
+    dropped = {"expired": -3, "deleted": 2, "of a later release": 9}
+    outcome = Outcome(phase=CompactionPhase.DONE, entries_in=-1, entries_dropped=1, dropped=dropped)
+    metrics.add_outcome(outcome)
+    found = metrics.to_plain()
+    assert found["forebay_compaction_entries_read_total"] == 0
+    assert found['forebay_compaction_entries_dropped_total{cause="deleted"}'] == 2
+    assert found['forebay_compaction_entries_dropped_total{cause="expired"}'] == 0
+    assert found['forebay_compaction_entries_dropped_total{cause="untold"}'] == 0

@@ -11,10 +11,12 @@ import pytest
 import trustme
 from compaction_ray_toys import Concatenation, ScriptedStorages, ThreadPool, running
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from prometheus_client.parser import text_string_to_metric_families
 
 from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
-from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.gateway import server
+from forebay_compaction_ray.gateway.limits import GatewayLimits
+from forebay_compaction_ray.gateway.metrics import Metrics
 from forebay_compaction_ray.gateway.prometheus import serve_metrics
 from forebay_compaction_ray.gateway.security import (
     REREAD_S,
@@ -116,8 +118,6 @@ def test_orders_of_operators_are_recorded_before_they_are_carried_out(serve):
     ]
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-def test_the_address_of_all_interfaces_is_one_that_clients_can_use(host):
 def test_an_order_that_cannot_be_recorded_is_refused_in_time(serve, monkeypatch):
     """As while the head of the cluster is away."""
 
@@ -135,6 +135,8 @@ def test_an_order_that_cannot_be_recorded_is_refused_in_time(serve, monkeypatch)
         assert not gateway.stopped.is_set()
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_the_address_of_all_interfaces_is_one_that_clients_can_use(host):
     assert reachable(host) not in ("", host)
 
 
@@ -215,12 +217,18 @@ def test_what_clients_tell_is_counted_if_it_is_known(serve):
         asked = asking(gateway.address)
         asked.hello({"retries": 2, "of_a_later_release": 7})
         asked.hello({"retries": 1, "fallbacks:queue": 2, "fallbacks:of_a_later_release": 1})
-        with pytest.raises(RefusedError):
-            asked.call("Hello", {"events": {"lost": "many"}})
+        for wrong in (
+            *({"retries": 5, "lost": count} for count in ("many", 1.5, -1, True, None)),
+            ["lost"],
+            7,
+        ):
+            with pytest.raises(RefusedError, match="malformed events: ") as refused:
+                asked.call("Hello", {"events": wrong})
+            assert refused.value.code == "malformed"
         metrics = gateway.on_loop(gateway.core.describe)["metrics"]
-    assert {n: v for n, v in metrics.items() if n.startswith("client")} == {
-        'client_events_total{event="retries"}': 3,
-        'client_fallbacks_total{cause="queue"}': 2,
+    assert {n: v for n, v in metrics.items() if "_client_" in n} == {
+        'forebay_compaction_client_events_total{event="retries"}': 3,
+        'forebay_compaction_client_fallbacks_total{cause="queue"}': 2,
     }
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import attrs
 import pytest
-from compaction_ray_toys import LIMITS, Stage, in_loop, settle, submission
+from compaction_ray_toys import LIMITS, Stage, counted, in_loop, settle, submission
 
 from forebay_compaction_ray.gateway.workers import least_occupied, round_robin
 from forebay_compaction_ray.messages import JobProgress
@@ -39,7 +39,7 @@ async def test_a_job_that_was_given_to_the_next_life_of_a_worker_is_not_lost_wit
     worker.end(one)
     await settle()
     assert await stage.phase(one) is CompactionPhase.DONE
-    assert stage.core.metrics.value("jobs_lost_total", cause="died") == 0
+    assert counted(stage.core, "jobs_lost", cause="died") == 0
 
 
 @in_loop
@@ -146,7 +146,7 @@ async def test_a_job_that_makes_no_step_is_lost_although_its_worker_answers():
     await stage.later(4)
     assert worker.killed == [True]
     assert await stage.phase(one) is CompactionPhase.LOST
-    assert stage.core.metrics.value("jobs_lost_total", cause="stalled") == 1
+    assert counted(stage.core, "jobs_lost", cause="stalled") == 1
 
 
 @in_loop

@@ -21,7 +21,7 @@ from forebay_compaction_ray.client.gateway import Gateway, UnreachableError
 from forebay_compaction_ray.commands.start import without_demands
 from forebay_compaction_ray.gateway.limits import GatewayLimits
 from forebay_compaction_ray.options import ClientSecurity
-from forebay_compaction_ray.ray_server.cluster import connected, start_gateway
+from forebay_compaction_ray.ray_server.cluster import connected, free_port, start_gateway
 from forebay_compaction_ray.ray_server.spec import GatewaySpec
 from forebay_compaction_ray.worker.body import WorkerStorage
 from forebay_state_api.contract.compaction_service import CompactionFault, CompactionPhase
@@ -70,6 +70,7 @@ def started(cluster, tmp_path_factory):
         workers=1,
         storages={"default": WorkerStorage(state_dir)},
         limits=LIMITS,
+        metrics_port=free_port("127.0.0.1"),
     )
     actor, address = start_gateway(spec, name="tests", detached=False)
     found = Service(actor, address)
@@ -303,6 +304,12 @@ def test_the_storages_can_be_checked(service):
     found = service.gateway.call("Check", asked)["found"]
     assert found
     assert not any(found.values())
+
+
+def test_prometheus_reads_the_gateway_on_the_port_of_its_own(service):
+    url = f"http://127.0.0.1:{service.spec.metrics_port}/metrics"
+    with urllib.request.urlopen(url, timeout=100) as answer:
+        assert b"\nforebay_compaction_jobs_submitted_total " in answer.read()
 
 
 def test_rays_own_metrics_have_the_numbers(service, signals):

@@ -36,27 +36,29 @@ def gauges(monkeypatch):
 @pytest.fixture
 def metrics():
     made = Metrics()
-    made.set("queue_depth", 3)
-    made.add("jobs_finished_total", outcome="done")
-    made.add("jobs_finished_total", 2, outcome="failed")
+    made.set("jobs_queued", 3)
+    made.add("jobs_finished", outcome="done")
+    made.add("jobs_finished", 2, outcome="failed")
+    made.observe("run_seconds", 0.02)
     return made
 
 
 def test_all_numbers_are_shown_with_their_labels(gauges, metrics):
     sink = RayMetrics()
     sink.show(metrics)
-    metrics.add("jobs_finished_total", outcome="done")
-    metrics.set("queue_depth", 0)
+    metrics.add("jobs_finished", outcome="done")
+    metrics.set("jobs_queued", 0)
     sink.show(metrics)
-    assert {name: gauge.values for name, gauge in gauges.items()} == {
-        "forebay_compaction_queue_depth": {(): 0},
-        "forebay_compaction_jobs_finished_total": {("done",): 2, ("failed",): 2},
-    }
-    assert gauges["forebay_compaction_queue_depth"].description == "Waiting jobs."
-    assert gauges["forebay_compaction_jobs_finished_total"].tag_keys == ("outcome",)
+    finished = gauges["forebay_compaction_jobs_finished_total"]
+    assert finished.values == {("done",): 2, ("failed",): 2}
+    assert finished.tag_keys == ("outcome",)
+    queued = gauges["forebay_compaction_jobs_queued"]
+    assert (queued.values, queued.description) == ({(): 0}, "Waiting jobs.")
+    run = gauges["forebay_compaction_run_seconds_bucket"].values
+    assert (run["0.01",], run["0.03",], run["+Inf",]) == (0, 1, 1)
+    assert gauges["forebay_compaction_run_seconds_sum"].values == {(): 0.02}
 
 
 def test_where_nothing_exports_them_nothing_happens(metrics):
     """As with plain Ray, without ``ray[default]``: its gauges export nothing."""
     RayMetrics().show(metrics)
-    assert metrics.value("queue_depth") == 3

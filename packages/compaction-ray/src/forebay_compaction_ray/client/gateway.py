@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import grpc
 
@@ -155,7 +155,7 @@ class Gateway:
         timeout_s: float | None = None,
     ) -> T:
         try:
-            return JobView.from_plain(self.call(method, message, timeout_s))
+            return read(self.call(method, message, timeout_s))
         except MalformedMessageError as error:
             raise self._silent(self._channel, f"gave no answer: {error}") from error
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
-
-import attrs
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from forebay_compaction_ray import storage_mark
 from forebay_compaction_ray.client.counts import Counts
@@ -97,9 +95,6 @@ class Gateways:
             self._counts.give_back(unsent)
             self._counts.add("refused" if isinstance(error, RefusedError) else "unreachable")
             return self.trouble(gateway, error)
-        except (AttributeError, TypeError, ValueError) as error:
-            why = f"{gateway.address} is not a gateway of Forebay: {error!r}"
-            return Trouble(Kind.AWAY, why, "refused", where=where)
         if greeting.state != "serving":
             why = f"{gateway.address} takes no more jobs: it is {greeting.state!r}"
             return Trouble(Kind.AWAY, why, "refused", where=where)

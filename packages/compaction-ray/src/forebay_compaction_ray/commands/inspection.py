@@ -31,6 +31,9 @@ from forebay_state_api.errors import ConfigurationError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.versions.layout import compaction_prefix
 
+_READ: Final = "forebay_compaction_read_bytes_total"
+_WRITTEN: Final = "forebay_compaction_written_bytes_total"
+_FINISHED: Final = "forebay_compaction_jobs_finished_total"
 _TIMEOUT_S: Final = 10.0
 _ROUND_TRIP_S: Final = 10.0
 _START_S: Final = 15.0
@@ -150,21 +153,18 @@ def _summary(
     """Yield lines that fit a narrow terminal."""
     numbers = now["metrics"]
     yield f"{address} {now['state']}   {now['queue']} waiting, {now['running']} running"
-    read, written = (
-        filesize.decimal(int(numbers.get(name, 0)))
-        for name in ("bytes_in_total", "bytes_out_total")
-    )
+    read, written = (filesize.decimal(int(numbers.get(name, 0))) for name in (_READ, _WRITTEN))
     rates = ""
     if seconds:
         rate = (_finished(now) - _finished(before)) / seconds
-        since = numbers.get("bytes_in_total", 0) - before["metrics"].get("bytes_in_total", 0)
+        since = numbers.get(_READ, 0) - before["metrics"].get(_READ, 0)
         rates = f"   {rate:g} jobs/s, {filesize.decimal(int(since / seconds))}/s"
     yield f"read {read}   written {written}{rates}"
 
 
 def _finished(described: Mapping[str, Any]) -> float:
     numbers: Mapping[str, float] = described["metrics"]
-    return sum(v for name, v in numbers.items() if name.startswith("jobs_finished_total"))
+    return sum(v for name, v in numbers.items() if name.startswith(_FINISHED))
 
 
 def examine(asked: Gateway) -> Iterator[tuple[str, str]]:

@@ -22,7 +22,7 @@ from forebay_compaction_ray.gateway.admission import check_submission
 from forebay_compaction_ray.gateway.clock import WakingClock
 from forebay_compaction_ray.gateway.job_queue import JobQueue
 from forebay_compaction_ray.gateway.limits import GatewayLimits
-from forebay_compaction_ray.gateway.metrics import DROPPED, Metrics
+from forebay_compaction_ray.gateway.metrics import Metrics
 from forebay_compaction_ray.gateway.pool import Pool, WorkerLostError
 from forebay_compaction_ray.gateway.storages import GatewayStorages
 from forebay_compaction_ray.gateway.worker_set import WorkerSet
@@ -111,16 +111,16 @@ class GatewayCore:
                 "job_bytes": self.limits.job_bytes,
                 "message_bytes": MESSAGE_BYTES,
             },
-        }
+        )
 
-    def hear(self, events: Mapping[str, Any]) -> None:
+    def hear(self, events: Mapping[str, int]) -> None:
         """Count the events that a client reports; ignore events that this release does not know."""
         for key in EVENTS.keys() & events.keys():
             event, _, cause = key.partition(":")
-            if (count := int(events[key])) > 0:
-                name = f"client_{event}_total" if cause else "client_events_total"
-                labels = {"cause": cause} if cause else {"event": event}
-                self.metrics.add(name, count, **labels)
+            if cause:
+                self.metrics.add(f"client_{event}", events[key], cause=cause)
+            else:
+                self.metrics.add("client_events", events[key], event=event)
 
     def submit(self, submission: Submission) -> JobView:
         """Take a job; if it waits, runs or is done here, only return its state.
@@ -134,7 +134,7 @@ class GatewayCore:
                 return known.view()
             return self._take(submission).view()
         except Exception as refused:
-            self.metrics.add("jobs_rejected_total", reason=getattr(refused, "code", "error"))
+            self.metrics.add("jobs_rejected", reason=getattr(refused, "code", "error"))
             raise
 
     async def poll(self, job_id: str, wait_s: float = 0.0) -> JobView:
@@ -262,7 +262,7 @@ class GatewayCore:
         self._check_room(submission)
         self._jobs[entry.id] = entry
         self._active[submission.client] += 1
-        self.metrics.add("jobs_submitted_total")
+        self.metrics.add("jobs_submitted")
         if self._is_banned(entry.work):
             self._fail_crashed(entry)
         else:
@@ -306,7 +306,7 @@ class GatewayCore:
         entry.ran_on = worker.info
         worker.jobs[entry.id] = entry
         worker.turn = next(self._turns)
-        self.metrics.add("queue_seconds_total", self._clock() - entry.submitted_s)
+        self.metrics.observe("queue_seconds", self._clock() - entry.submitted_s)
         self._spawn(self._run(entry, worker))
 
     async def _run(self, entry: GatewayJob, worker: Worker) -> None:
@@ -335,18 +335,7 @@ class GatewayCore:
         worker.done += outcome.phase is CompactionPhase.DONE
         if outcome.phase is CompactionPhase.FAILED:
             self.worker_set.note(worker, f"a job failed: {outcome.message}")
-        self.metrics.add("run_seconds_total", outcome.seconds)
-        self.metrics.add("cpu_seconds_total", outcome.cpu_seconds)
-        self.metrics.add("bytes_in_total", outcome.bytes_in)
-        self.metrics.add("bytes_out_total", outcome.bytes_out)
-        self.metrics.add("entries_in_total", outcome.entries_in)
-        unexplained = outcome.entries_dropped
-        for why in DROPPED:
-            count = outcome.dropped.get(why, 0)
-            self.metrics.add("entries_dropped_total", count, why=why)
-            unexplained -= count
-        if unexplained > 0:
-            self.metrics.add("entries_dropped_total", unexplained, why="untold")
+        self.metrics.add_outcome(outcome)
 
     def _lose(self, entry: GatewayJob, cause: str, message: str) -> None:
         """Mark a job as lost with its worker; whether it continues or is done is unknown."""
@@ -355,7 +344,7 @@ class GatewayCore:
         if entry.abort_asked_s is not None:
             self._end(entry, CompactionPhase.ABORTED, None, "", message)
             return
-        self.metrics.add("jobs_lost_total", cause=cause)
+        self.metrics.add("jobs_lost", cause=cause)
         if cause in _FATAL and entry.ran_on is not None:
             self._deaths[entry.work] = (*self._deaths.get(entry.work, ()), entry.ran_on.node_id)
         if self._is_banned(entry.work):
@@ -386,7 +375,7 @@ class GatewayCore:
     def _abort(self, entry: GatewayJob, cause: str) -> None:
         if entry.phase.ended or entry.abort_asked_s is not None:
             return
-        self.metrics.add("aborts_total", cause=cause)
+        self.metrics.add("jobs_aborted", cause=cause)
         entry.code = cause
         if entry.phase is CompactionPhase.QUEUED:
             self._queue.remove(entry)
@@ -424,7 +413,7 @@ class GatewayCore:
         if not self._active[client]:
             del self._active[client]
         entry.ended.set()
-        self.metrics.add("jobs_finished_total", outcome=phase.value)
+        self.metrics.add("jobs_finished", outcome=phase.value)
         _log.info("job %s attempt %d: %s %s", entry.id, entry.submission.job.attempt, phase, code)
         self._check_drained()
 
@@ -452,7 +441,7 @@ class GatewayCore:
             self.drained.set()
 
     def _gauge(self) -> None:
-        self.metrics.set("queue_depth", len(self._queue))
+        self.metrics.set("jobs_queued", len(self._queue))
         for phase, count in self.worker_set.counts().items():
             self.metrics.set("workers", count, state=phase)
 

@@ -1,82 +1,130 @@
-"""Counters and gauges, and their text format for Prometheus."""
+"""The numbers of a gateway: their definitions, and the registry that Prometheus reads."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
-from forebay_compaction_ray.events import Labels, shown
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+)
 
-PREFIX: Final = "forebay_compaction_"
+from forebay_compaction_ray.events import shown
+from forebay_compaction_ray.messages import Outcome
+from forebay_state_api.metrics import Kind, Metric, Unit
 
-HELP: Final = {
-    "jobs_submitted_total": "Jobs taken.",
-    "jobs_finished_total": "Jobs ended, by outcome.",
-    "jobs_rejected_total": "Jobs refused, by reason: `queue_full`, `client_full`, `draining`, "
-    "`no_storage` and `no_other_worker` are temporary; other reasons mean that the client is "
-    "incompatible or misconfigured.",
-    "jobs_lost_total": "Jobs whose worker is gone, by cause: it `died`, was `silent`, `stalled`, "
-    "did not `abort`, or was `removed`.",
-    "aborts_total": "Jobs that were asked to stop, by cause.",
-    "queue_depth": "Waiting jobs.",
-    "queue_seconds_total": "Seconds that jobs have waited.",
-    "run_seconds_total": "Seconds that jobs have run.",
-    "cpu_seconds_total": "CPU seconds of jobs.",
-    "bytes_in_total": "Bytes that jobs have read.",
-    "bytes_out_total": "Bytes that jobs have written.",
-    "entries_in_total": "Entries that jobs have read.",
-    "entries_dropped_total": "Entries that jobs have dropped, by cause: `overwritten`, also by a "
-    "deletion, or joined to others; deletions with nothing older to hide (`deleted`); `expired`; "
-    "`untold` if the format's compactor does not report causes.",
-    "client_events_total": "Events that clients report of their jobs, by event.",
-    "client_fallbacks_total": "Jobs that clients compacted in their own process, by cause.",
-    "workers": "Workers, by state.",
-    "worker_restarts_total": "Workers that died or were killed.",
-}
-"""Name without prefix → meaning."""
+disable_created_metrics()  # type: ignore[no-untyped-call] # they double the number of series
+
+
+def _metric(what: str, kind: Kind, meaning: str, *labels: str, unit: Unit = Unit.COUNT) -> Metric:
+    return Metric(
+        area="compaction", what=what, kind=kind, meaning=meaning, unit=unit, labels=labels
+    )
+
+
+def _counter(what: str, meaning: str, *labels: str, unit: Unit = Unit.COUNT) -> Metric:
+    return _metric(what, Kind.COUNTER, meaning, *labels, unit=unit)
+
+
+GATEWAY: Final = (
+    _counter("jobs_submitted", "Jobs taken."),
+    _counter("jobs_finished", "Jobs ended, by outcome.", "outcome"),
+    _counter(
+        "jobs_rejected",
+        "Jobs refused, by reason: `queue_full`, `client_full`, `draining`, `no_storage` and "
+        "`no_other_worker` are temporary; other reasons mean that the client is incompatible or "
+        "misconfigured.",
+        "reason",
+    ),
+    _counter(
+        "jobs_lost",
+        "Jobs whose worker is gone, by cause: it `died`, was `silent`, `stalled`, did not `abort`, "
+        "or was `removed`.",
+        "cause",
+    ),
+    _counter("jobs_aborted", "Jobs that were asked to stop, by cause.", "cause"),
+    _metric("jobs_queued", Kind.GAUGE, "Waiting jobs."),
+    _metric("queue", Kind.HISTOGRAM, "Time that jobs waited for a worker.", unit=Unit.SECONDS),
+    _metric("run", Kind.HISTOGRAM, "Time that jobs ran.", unit=Unit.SECONDS),
+    _counter("cpu", "CPU time of jobs.", unit=Unit.SECONDS),
+    _counter("read", "Bytes that jobs have read.", unit=Unit.BYTES),
+    _counter("written", "Bytes that jobs have written.", unit=Unit.BYTES),
+    _counter("entries_read", "Entries that jobs have read."),
+    _counter(
+        "entries_dropped",
+        "Entries that jobs have dropped, by cause: `overwritten`, also by a deletion, or joined to "
+        "others; deletions with nothing older to hide (`deleted`); `expired`; `untold` if the "
+        "format's compactor does not report causes.",
+        "cause",
+    ),
+    _counter("client_events", "Events that clients report of their jobs, by event.", "event"),
+    _counter(
+        "client_fallbacks", "Jobs that clients compacted in their own process, by cause.", "cause"
+    ),
+    _metric("workers", Kind.GAUGE, "Workers, by state.", "state"),
+    _counter("worker_restarts", "Workers that died or were killed."),
+)
+"""All metrics of a gateway."""
 
 DROPPED: Final = ("overwritten", "deleted", "expired")
 """Causes for which compactors drop entries; ``untold`` counts those without a reported cause."""
 
+_BUCKETS_S: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+"""Upper bounds of the buckets of durations, in seconds."""
+
 
 class Metrics:
-    """The numbers of one gateway. Used from one thread."""
+    """The numbers of one gateway, by `Metric.key`. Thread-safe."""
 
     def __init__(self) -> None:
-        self.values: Final[dict[tuple[str, Labels], float]] = {}
-        """Name and labels → number."""
+        """Begin at zero."""
+        self.registry: Final = CollectorRegistry()
+        """The registry that Prometheus reads."""
+        self._of: Final = {metric.key: self._collector(metric) for metric in GATEWAY}
 
-    def add(self, name: str, amount: float = 1.0, **labels: str) -> None:
+    def add(self, key: str, amount: float = 1.0, **labels: str) -> None:
         """Increase a counter."""
-        key = self._key(name, labels)
-        self.values[key] = self.values.get(key, 0.0) + amount
+        self._child(key, labels).inc(amount)
 
-    def set(self, name: str, value: float, **labels: str) -> None:
+    def set(self, key: str, value: float, **labels: str) -> None:
         """Set a gauge."""
-        self.values[self._key(name, labels)] = value
+        self._child(key, labels).set(value)
 
-    def value(self, name: str, **labels: str) -> float:
-        """Return the current number; 0 if it is not set yet."""
-        return self.values.get(self._key(name, labels), 0.0)
+    def observe(self, key: str, value: float) -> None:
+        """Count a value in a histogram."""
+        self._child(key, {}).observe(value)
+
+    def add_outcome(self, outcome: Outcome) -> None:
+        """Count what a job has done."""
+        self.observe("run_seconds", outcome.seconds)
+        self.add("cpu_seconds", outcome.cpu_seconds)
+        self.add("read_bytes", outcome.bytes_in)
+        self.add("written_bytes", outcome.bytes_out)
+        self.add("entries_read", max(0, outcome.entries_in))
+        dropped = {cause: max(0, outcome.dropped.get(cause, 0)) for cause in DROPPED}
+        dropped["untold"] = max(0, outcome.entries_dropped - sum(dropped.values()))
+        for cause, count in dropped.items():
+            self.add("entries_dropped", count, cause=cause)
 
     def to_plain(self) -> dict[str, float]:
-        """Return name with labels, as Prometheus writes it → number."""
-        return {shown(name, labels): v for (name, labels), v in sorted(self.values.items())}
+        """Return name with labels, as Prometheus writes it → number; without buckets."""
+        return {
+            shown(sample.name, tuple(sample.labels.items())): sample.value
+            for family in self.registry.collect()
+            for sample in family.samples
+            if not sample.name.endswith("_bucket")
+        }
 
-    def to_text(self) -> str:
-        """Return the numbers in Prometheus' text format."""
-        lines: list[str] = []
-        described = ""
-        for (name, labels), value in sorted(self.values.items()):
-            if name != described:
-                kind = "counter" if name.endswith("_total") else "gauge"
-                lines += [f"# HELP {PREFIX}{name} {HELP[name]}", f"# TYPE {PREFIX}{name} {kind}"]
-                described = name
-            lines.append(f"{PREFIX}{shown(name, labels)} {value:g}")
-        return "\n".join([*lines, ""])
+    def _child(self, key: str, labels: dict[str, str]) -> Any:
+        found = self._of[key]
+        return found.labels(**labels) if labels else found
 
-    @staticmethod
-    def _key(name: str, labels: Mapping[str, str]) -> tuple[str, Labels]:
-        if name not in HELP:
-            raise KeyError(name)
-        return name, tuple(sorted(labels.items()))
+    def _collector(self, metric: Metric) -> Any:
+        given: dict[str, Any] = {"labelnames": metric.labels, "registry": self.registry}
+        if metric.kind is Kind.HISTOGRAM:
+            return Histogram(metric.name, metric.meaning, buckets=_BUCKETS_S, **given)
+        kind = Counter if metric.kind is Kind.COUNTER else Gauge
+        return kind(metric.name, metric.meaning, **given)

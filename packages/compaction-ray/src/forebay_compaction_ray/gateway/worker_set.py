@@ -165,7 +165,7 @@ class WorkerSet:
             return
         _log.warning("worker %s %s", worker.id, why)
         self.note(worker, why)
-        self._metrics.add("worker_restarts_total")
+        self._metrics.add("worker_restarts")
         self._begin_again(worker)
         self._lose_jobs(worker, "died", f"its worker {worker.id} {why}", alive)
 
@@ -175,7 +175,7 @@ class WorkerSet:
             return
         _log.warning("worker %s is killed: %s", worker.id, why)
         self.note(worker, f"was killed: {why}")
-        self._metrics.add("worker_restarts_total")
+        self._metrics.add("worker_restarts")
         worker.handle.kill(restart=True)
         worker.killed_boot = worker.boot
         self._begin_again(worker)

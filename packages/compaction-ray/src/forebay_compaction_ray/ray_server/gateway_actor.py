@@ -85,7 +85,8 @@ class GatewayActor:
                     raise
                 await asyncio.sleep(0.5)
         if spec.metrics_port is not None:
-            await serve_metrics(self._core.metrics, spec.host, spec.metrics_port)
+            metrics = self._core.metrics
+            await asyncio.to_thread(serve_metrics, metrics, spec.host, spec.metrics_port)
         return address
 
     def _follow(self, orders: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import ray.util.metrics
 
-from forebay_compaction_ray.gateway.metrics import HELP, PREFIX, Metrics
+from forebay_compaction_ray.gateway.metrics import Metrics
 
 
 class RayMetrics:
@@ -16,12 +16,14 @@ class RayMetrics:
         self._gauges: dict[str, Any] = {}
 
     def show(self, metrics: Metrics) -> None:
-        """Export the current numbers; counters become gauges that only grow."""
-        for (name, labels), value in metrics.values.items():
-            self._gauge(name, tuple(key for key, _ in labels)).set(value, tags=dict(labels))
+        """Export the current numbers; counters and histograms become gauges that only grow."""
+        for family in metrics.registry.collect():
+            for sample in family.samples:
+                gauge = self._gauge(sample.name, family.documentation, tuple(sample.labels))
+                gauge.set(sample.value, tags=dict(sample.labels))
 
-    def _gauge(self, name: str, keys: tuple[str, ...]) -> Any:
+    def _gauge(self, name: str, meaning: str, keys: tuple[str, ...]) -> Any:
         if name not in self._gauges:
             gauge: Any = ray.util.metrics.Gauge
-            self._gauges[name] = gauge(PREFIX + name, description=HELP[name], tag_keys=keys)
+            self._gauges[name] = gauge(name, description=meaning, tag_keys=keys)
         return self._gauges[name]
