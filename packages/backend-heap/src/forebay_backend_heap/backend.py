@@ -51,13 +51,16 @@ class HeapBackend(StateBackend):
         self._resident = resident
         self._version = opening.version
         self._closed = False
+        self._tables: dict[str, HeapTable] = {}
+        """The declared states' tables."""
+        self._was_cached = False
 
     @classmethod
     def open(cls, opening: Opening) -> Self:
-        resident = _from_cache(opening)
-        if resident is None:
-            resident = _read(opening)
-        return cls(opening, resident)
+        cached = _from_cache(opening)
+        backend = cls(opening, _read(opening) if cached is None else cached)
+        backend._was_cached = cached is not None
+        return backend
 
     @classmethod
     def kept(cls, path: str, version: int) -> Sequence[KeyGroupRange]:
@@ -72,7 +75,11 @@ class HeapBackend(StateBackend):
         for parent in self._opening.parents:
             if (stored := parent.descriptions.get(spec.name)) is not None:
                 reader_of(stored, spec)
-        return _table(self._resident, spec, self._opening)
+        table = _table(self._resident, spec, self._opening)
+        if spec.name not in self._tables:
+            self._tables[spec.name] = table
+            table.begin_count()
+        return table
 
     def commit(self, version: int) -> CommittedState:
         self._version = version
@@ -94,9 +101,17 @@ class HeapBackend(StateBackend):
             },
             protected=[e["file"][0] for e in recent if e["file"] and e["file"][0] not in named],
             keys=None if None in counts.values() else sum(n or 0 for n in counts.values()),
+            keys_new=sum(table.new for table in self._tables.values()),
+            keys_removed=sum(table.removed for table in self._tables.values()),
             bytes_total=sum(named.values()),
             bytes_written=written.bytes_written,
         )
+
+    def measured(self) -> Mapping[str, float]:
+        if not self._opening.parents:
+            return {}
+        hit = self._was_cached
+        return {"cache_hits_process": int(hit), "cache_misses_process": int(not hit)}
 
     def installed(self, manifest_id: str) -> None:
         if self._closed:
@@ -108,6 +123,7 @@ class HeapBackend(StateBackend):
 
     def close(self) -> None:
         self._closed = True
+        self._tables = {}
         self._resident = Resident(self._opening.range)
 
     def _recent(self, written: Written) -> list[dict[str, Any]]:

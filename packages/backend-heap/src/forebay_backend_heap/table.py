@@ -37,6 +37,8 @@ class HeapTable(Table):
         self._spaces: dict[Any, Space] = {}
         self._groups = GroupIndex()
         self._walk = Walk()
+        self._held_before = 0
+        self._removed = 0
         self._left_off: int | None = None
         """`swept` of an earlier process, until a sweep resumes there."""
 
@@ -62,13 +64,31 @@ class HeapTable(Table):
 
     def apply(self, changes: Changes) -> None:
         self.pending.add(changes)
-        for points in changes.points.values():
+        for namespace, points in changes.points.items():
             self._groups.add(points.keys, points.groups)
+            cells = self.space(namespace).cells
+            self._removed += sum(key not in cells for key in points.keys)
         changed: Sequence[tuple[Any, Mapping[Any, ListChange | MapChange]]]
         changed = [*changes.lists.items(), *changes.maps.items()]
-        for namespace, cells in changed:
-            self._groups.add(list(cells), [change.group for change in cells.values()])
-            _drop_empty(self.space(namespace).cells, cells)
+        for namespace, content in changed:
+            self._groups.add(list(content), [change.group for change in content.values()])
+            cells = self.space(namespace).cells
+            _drop_empty(cells, content)
+            self._removed += sum(key not in cells for key in content)
+
+    def begin_count(self) -> None:
+        """Count new and removed cells from now on."""
+        self._held_before, self._removed = len(self), 0
+
+    @property
+    def removed(self) -> int:
+        """Cells that were deleted since `begin_count`."""
+        return self._removed
+
+    @property
+    def new(self) -> int:
+        """Cells that were made since `begin_count`, including those that were deleted again."""
+        return len(self) - self._held_before + self._removed
 
     def export(self, keys: int) -> Iterator[Changes]:
         known = self._groups.as_dict()
@@ -162,7 +182,9 @@ class HeapTable(Table):
         """
         dropped = WriteBuffer()
         for namespace, space in self._spaces.items():
+            held = len(space.cells)
             changes, oldest_us = expired_in(self.spec.shape, namespace, space.cells, keys, until_us)
+            self._removed += held - len(space.cells)
             self._walk.saw(oldest_us)
             dropped.add(changes)
             self.pending.add(changes)

@@ -45,13 +45,14 @@ class LsmBackend(StateBackend):
         self,
         opening: Opening,
         options: LsmOptions,
+        storage: OperatorStorage,
         compactions: Compactions,
         sources: Mapping[str, FileSource],
     ) -> None:
-        """``sources`` are the opened files of ``compactions``, by name."""
+        """``sources`` are the opened files of ``compactions`` on ``storage``, by name."""
         self._opening: Final = opening
         self._options: Final = options
-        self._storage: Final = OperatorStorage.of(opening, options)
+        self._storage: Final = storage
         self._compactions: Final = compactions
         self._files: Final = tuple(compactions.files)
         """The opened files, oldest first."""
@@ -61,6 +62,7 @@ class LsmBackend(StateBackend):
         """Files that this batch has written."""
         self._swept: Final[dict[str, int]] = _swept(opening)
         """State → the address at which its next sweep begins."""
+        self._hits_before: Final = CACHE.hits, CACHE.misses
         self._data: Final[list[tuple[StateFile, bytes]]] = []
         """The last file written, with its content, for the cache."""
 
@@ -71,7 +73,7 @@ class LsmBackend(StateBackend):
         storage = OperatorStorage.of(opening, options)
         compactions = storage.blamed(lambda: Compactions(opening, options, LsmCompactor()))
         sources = open_sources(storage, compactions.files)
-        return cls(opening, options, compactions, sources)
+        return cls(opening, options, storage, compactions, sources)
 
     def table(self, spec: TableSpec) -> LsmTable:
         if spec.name not in self._tables:
@@ -93,6 +95,15 @@ class LsmBackend(StateBackend):
             bytes_total=sum({file.name: file.size for file in done.files}.values()),
             bytes_written=sum(file.size for file in self._new) + done.bytes_written,
         )
+
+    def measured(self) -> Mapping[str, float]:
+        hits, misses = self._hits_before
+        return {
+            "cache_hits_memory": CACHE.hits - hits,
+            "cache_misses_memory": CACHE.misses - misses,
+            **self._storage.measured(),
+            **self._compactions.measured(),
+        }
 
     def installed(self, manifest_id: str) -> None:
         del manifest_id

@@ -219,6 +219,10 @@ class ProcessCache:
         self._budget = 0
         self._blocks = _Blocks(0)
         self._files = _open_files(0)
+        self.hits = 0
+        """Cells that were looked for in blocks of the cache, and whole blocks taken from it."""
+        self.misses = 0
+        """The same, of blocks that were not cached."""
 
     def resize(self, budget: int) -> None:
         """Set the budget, in bytes; a change drops everything."""
@@ -283,7 +287,10 @@ class ProcessCache:
             for residence, blocks, _ in asked:
                 residence.used[blocks] = True
             missing = bases < 0
-            if not missing.any():
+            absent = int(np.count_nonzero(missing))
+            self.hits += len(which) - absent
+            self.misses += absent
+            if not absent:
                 places = CandidateBlocks(bases, counts, asked[0][0].has_times)
                 hits, at = search_pairs(self._blocks.arena, places, batch, which)
                 return hits, at, np.zeros(0, np.int64)
@@ -297,7 +304,9 @@ class ProcessCache:
         with self._lock:
             base = int(residence.bases[block])
             if base < 0:
+                self.misses += 1
                 return None
+            self.hits += 1
             residence.used[block] = True
             return bytes(self._blocks.arena.buffer[base : base + size])
 

@@ -11,6 +11,7 @@ submitted again, under a new id and prefix; a failed one is too, unless `_check_
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -81,6 +82,7 @@ class Compactions:
         self._release: list[str] = []
         self._stale: list[str] = []
         self._now_us, self._gap_us = opening.now_us, 0
+        self._stalled_s = 0.0
         self.files: Sequence[StateFile] = [f for parent in opening.parents for f in parent.files]
         """The files to read, in order of age; outputs of installed jobs replace their inputs."""
         self._find()
@@ -197,6 +199,14 @@ class Compactions:
             bytes_written=written,
         )
 
+    def measured(self) -> Mapping[str, float]:
+        """Return the metrics of compaction, after `commit`."""
+        return {
+            "runs_max": len(layers_of(self.files)),
+            "compactions_pending": len(self._pending),
+            "compaction_stalled_seconds": round(self._stalled_s, 6),
+        }
+
     def installed(self) -> None:
         """Submit the jobs that the now durable manifest names, and release those it does not.
 
@@ -239,7 +249,10 @@ class Compactions:
             return 0
         job = self._job(version, layers, window, options)
         _log.info("%s has %d runs: the commit compacts", self._opening.path, len(layers))
-        return self._compact_here(job)
+        started = time.perf_counter()
+        written = self._compact_here(job)
+        self._stalled_s = time.perf_counter() - started
+        return written
 
     def _forget_pending(self) -> None:
         self._release += [pending.job.id for pending in self._pending]

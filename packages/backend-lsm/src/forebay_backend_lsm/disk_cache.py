@@ -141,11 +141,16 @@ class CachedRanges(ForwardingStorage):
         """Cache ranges read from ``inner`` in ``directory``, within ``budget`` bytes."""
         super().__init__(inner)
         self._cache: Final = _cache_of(directory, budget)
+        self.hits = 0
+        """Ranges that the disk had."""
+        self.misses = 0
 
     def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         keys = [f"{self.url}\n{name}\n{start}\n{length}" for start, length in ranges]
         answers = [self._cache.get(key) for key in keys]
         absent = [i for i, answer in enumerate(answers) if answer is None]
+        self.hits += len(ranges) - len(absent)
+        self.misses += len(absent)
         if absent:
             read = self.inner.get_ranges(name, [ranges[i] for i in absent])
             for i, data in zip(absent, read, strict=True):

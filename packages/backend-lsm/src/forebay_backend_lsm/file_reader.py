@@ -119,6 +119,12 @@ class OperatorStorage:
         )
         return FileSource(opened, self)
 
+    def measured(self) -> Mapping[str, float]:
+        """Return the look-ups in the disk cache; nothing without one."""
+        if not isinstance(self.storage, CachedRanges):
+            return {}
+        return {"cache_hits_disk": self.storage.hits, "cache_misses_disk": self.storage.misses}
+
     def keep(self, file: StateFile, content: bytes) -> FileSource:
         """Open a file that this process has just written, and cache its content."""
         tail = Tail.parse(content[len(content) - file.meta["tail"] :], f"file {file.name!r}")

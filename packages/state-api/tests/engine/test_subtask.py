@@ -15,6 +15,8 @@ from forebay_state_api import (
     StorageError,
     ValueStateDescriptor,
 )
+from forebay_state_api.metrics import KEYED
+from forebay_state_api.metrics.figures import flat, nested
 from forebay_state_api.testing import KeyedJob
 from forebay_state_api.testing.conformance.subject import memory_storage
 from forebay_state_api.testing.conformance.timers import Timeless
@@ -164,12 +166,18 @@ def test_the_manifest_holds_what_the_compaction_service_tells(job, monkeypatch):
         assert reader.manifests[0].metrics["compaction"] == {"inflight": 2}
 
 
-def test_the_manifest_holds_what_the_engine_counted(job):
+def test_the_manifest_holds_what_was_measured(job):
     job.run(Telling(), [("a",), ("b",)])
     with open_version(job.storage, uid=job.uid, version=1) as reader:
-        counted = reader.manifests[0].metrics["engine"]
-    assert (counted["records"], counted["rows_out"]) == (2, 2)
-    assert "in_flight" not in counted, "what is 0 is left out"
+        metrics = reader.manifests[0].metrics
+    figures = flat(metrics)
+    assert nested(figures).items() <= metrics.items()
+    assert (figures["rows_in"], figures["rows_out"], figures["commits"]) == (2, 2, 1)
+    assert figures["failed_records"] == 0, "a number that is known is there, though it is 0"
+    assert metrics["phase_seconds"]["commit_files"] == figures["phase_seconds_commit_files"] > 0
+    assert metrics["state_access_seconds"]["v"], "state → bucket → cells"
+    known = {key for metric in KEYED for key in metric.keys}
+    assert set(figures) <= known
 
 
 def test_committing_twice(job):

@@ -8,6 +8,7 @@ import pytest
 
 from forebay_state_api import CleanupOnRead, StateTtlConfig, StateVisibility, UpdateType
 from forebay_state_api.contract.changes import ABSENT
+from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.engine.states.list import KeyedListState
 from forebay_state_api.engine.states.reducing import KeyedReducingState
 from forebay_state_api.engine.states.ttl import TtlListState, TtlMergingState, TtlPolicy, with_ttl
@@ -20,7 +21,7 @@ SHOWS = StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
 
 
 def policy(**config):
-    return TtlPolicy(StateTtlConfig(timedelta(microseconds=10), **config), NOW)
+    return TtlPolicy(StateTtlConfig(timedelta(microseconds=10), **config), NOW, EngineMetrics())
 
 
 @pytest.mark.parametrize(

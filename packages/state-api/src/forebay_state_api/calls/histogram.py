@@ -19,11 +19,11 @@ class Histogram:
 
     def add(self, durations_s: Sequence[float]) -> None:
         """Count durations, in seconds."""
-        log = math.log
-        self.counts.update(
-            int(log(duration / _SMALLEST_S) / _STEP) if duration > _SMALLEST_S else 0
-            for duration in durations_s
-        )
+        self.counts.update(map(_bucket, durations_s))
+
+    def add_times(self, duration_s: float, times: int) -> None:
+        """Count one duration several times."""
+        self.counts[_bucket(duration_s)] += times
 
     def __add__(self, other: Histogram) -> Histogram:
         return Histogram(self.counts + other.counts)
@@ -43,3 +43,7 @@ class Histogram:
             if seen >= wanted:
                 return _SMALLEST_S * math.exp((bucket + 0.5) * _STEP)
         return 0.0
+
+
+def _bucket(duration_s: float) -> int:
+    return int(math.log(duration_s / _SMALLEST_S) / _STEP) if duration_s > _SMALLEST_S else 0

@@ -366,6 +366,14 @@ class StateBackend(abc.ABC):
         after the last `Table.apply`, on the task thread.
         """
 
+    def measured(self) -> Mapping[str, float]:
+        """Return what this object measured, for people; called after `commit`.
+
+        Keys are those of `forebay_state_api.metrics.KEYED` in progress events, such as
+        ``runs_max``. Leave out what you do not know. Makes no requests.
+        """
+        return {}
+
     def installed(self, manifest_id: str) -> None:  # noqa: B027 - a hook that need not be used
         """Take note that this commit's manifest is durable, so that caching is now allowed."""
 

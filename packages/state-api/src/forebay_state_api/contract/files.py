@@ -62,6 +62,10 @@ class CommittedState:
     ends in ``/`` means all files below it, such as the outputs of a running compaction."""
     keys: int | None = None
     """Number of (key, namespace) cells in all tables, if the backend knows it."""
+    keys_new: int | None = None
+    """Number of cells that did not exist before, if the backend knows it."""
+    keys_removed: int | None = None
+    """Number of cells that were deleted, if the backend knows it."""
     bytes_total: int = 0
     """Bytes that the version occupies, in files or elsewhere. For a backend that keeps its cells in
     files, the total size of ``files``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from forebay_state_api.codecs import ValueCodec, codec_for
@@ -43,13 +44,14 @@ class DeclaredState:
         self.spec = spec
         self.table = host.backend.table(spec)
         self._sweep = sweep
+        self._measures = host.measures
         kind = KINDS[descriptor.kind]
         state = kind.state if descriptor.ttl is None else with_ttl(kind.state)
         if host.journal is not None:
             state = journaled(state)
         if sweep is not None and sweep.per_access:
             state = counting(state)
-        table = GuardedTable(self.table, host.fail)
+        table = GuardedTable(self.table, spec.name, host)
         self.state = state(host, BoundTable(descriptor, spec, table, codec))
 
     @property
@@ -62,11 +64,17 @@ class DeclaredState:
         cells = self.state.space_of(None).cells
         unknown = [(group, key) for key, group in wanted.items() if key not in cells]
         batches = [unknown[i : i + batch_size] for i in range(0, len(unknown), batch_size)]
-        answers = executor.map(lambda batch: self.table.get_many(None, batch), batches)
+        answers = executor.map(self._read_batch, batches)
         for batch, values in zip(batches, answers, strict=True):
             for (_, key), value in zip(batch, values, strict=True):
                 cells.setdefault(key, value)
         return len(unknown)
+
+    def _read_batch(self, batch: Sequence[tuple[int, Any]]) -> Sequence[Any]:
+        started = perf_counter()
+        values = self.table.get_many(None, batch)
+        self._measures.note_access(self.spec.name, perf_counter() - started, len(batch))
+        return values
 
     def filled_pages(self, host: StateHost) -> Iterator[list[tuple[Any, int]]]:
         """Yield the keys with content in the default namespace, and their groups, page by page.
@@ -116,8 +124,12 @@ class DeclaredState:
         """The number of cells in memory that `hand_over` would release."""
         return sum(len(space.cells) for space in self.state.spaces.values() if not space.complete)
 
-    def hand_over(self, open_keys: Collection[Any] = ()) -> None:
-        """Pass the writes to the table, except those under the keys of unfinished records."""
+    def hand_over(self, open_keys: Collection[Any] = ()) -> int:
+        """Pass the writes to the table, except those under the keys of unfinished records.
+
+        Return the number of cells that were written, or read from storage.
+        """
+        touched = self._touched()
         kept = self._taken_out(open_keys) if open_keys else ()
         changes = self.state.changes()
         if changes:
@@ -129,6 +141,15 @@ class DeclaredState:
         for space, key, change, cell in kept:
             space.dirty[key] = change
             put_back(space.cells, key, cell)
+        return touched
+
+    def _touched(self) -> int:
+        """Return the number of cells written since the last `hand_over`, or held since."""
+        spaces = self.state.spaces.values()
+        return sum(
+            len(space.dirty) if space.complete else max(len(space.cells), len(space.dirty))
+            for space in spaces
+        )
 
     def _taken_out(self, keys: Collection[Any]) -> list[tuple[Space, Any, Any, Any]]:
         """Remove the writes under ``keys``; return (space, key, change, cell) of each."""
@@ -139,11 +160,11 @@ class DeclaredState:
             if key in space.dirty
         ]
 
-    def clean_up(self, records: int, now_us: int) -> None:
-        """Make the clean-up checks due after a micro-batch of ``records``."""
-        if self._sweep is not None:
-            accesses = getattr(self.state, "accesses", 0)
-            self._sweep.run(self.table, records, accesses, now_us)
+    def clean_up(self, records: int, now_us: int) -> int:
+        """Make the checks due after ``records``; return how many expired parts were dropped."""
+        if self._sweep is None:
+            return 0
+        return self._sweep.run(self.table, records, getattr(self.state, "accesses", 0), now_us)
 
 
 class TtlSwitchedError(StateMigrationError):

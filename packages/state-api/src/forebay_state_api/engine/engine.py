@@ -23,6 +23,7 @@ from forebay_state_api.engine.guarded_table import guarded
 from forebay_state_api.engine.hints import hint
 from forebay_state_api.engine.host import StateHost
 from forebay_state_api.engine.isolating_scheduler import IsolatingScheduler
+from forebay_state_api.engine.measures import Measures
 from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.engine.namespaces import canonical_namespace
 from forebay_state_api.engine.record import Entry
@@ -53,6 +54,7 @@ from forebay_state_api.job.context import RuntimeContext
 from forebay_state_api.job.current_key import NO_KEY
 from forebay_state_api.job.functions import Function, called
 from forebay_state_api.job.futures import enter_scheduler
+from forebay_state_api.metrics.phases import Phase, PhaseClock
 from forebay_state_api.settings import EngineSettings
 from forebay_state_api.user_frames import users_frames
 
@@ -112,6 +114,7 @@ class Engine:
         times: TimerClocks | None = None,
         has_event_time: bool = False,
         error_rows: ErrorRows | None = None,
+        measures: Measures | None = None,
     ) -> None:
         """``operator_state`` belongs to ``function``; without it there is only keyed state.
 
@@ -126,6 +129,7 @@ class Engine:
         self.context = context
         self.now_us = now_us
         self.settings = settings or EngineSettings()
+        self.measures = measures or Measures()
         self.scheduler, journal = self._make_scheduler(error_rows)
         self._host = StateHost(
             context=context,
@@ -136,6 +140,7 @@ class Engine:
             lineages=lineages or {},
             rewrites=rewrites,
             now_us=now_us,
+            measures=self.measures,
             waits=self.waits,
             fail=self.fail,
             journal=journal,
@@ -187,6 +192,7 @@ class Engine:
             "in_flight_limit": self.settings.in_flight_limit,
             "batch_size": self.settings.batch_size,
             "drain_timeout_s": self.settings.drain_timeout_s,
+            "measures": self.measures,
         }
         if error_rows is None:
             return Scheduler(self.context, **limits), None
@@ -322,15 +328,15 @@ class Engine:
             self.scheduler.settle()
         self.context._key = NO_KEY
         open_keys = self.scheduler.busy
-        for state in self.states.values():
-            state.hand_over(open_keys)
+        touched = [state.hand_over(open_keys) for state in self.states.values()]
+        self.counters.keys_touched += max(touched, default=0)
         if self.timers is not None:
             self.timers.hand_over(open_keys)
 
     def clean_up(self) -> None:
         """Let the tables remove expired data; called after the last `hand_over`."""
         for state in self.states.values():
-            state.clean_up(self.counters.records, self.now_us)
+            self.counters.values_expired += state.clean_up(self.counters.records, self.now_us)
 
     def snapshot(self) -> None:
         """Call the function's ``snapshot_state``, after the last record."""
@@ -376,11 +382,15 @@ class Engine:
         """Run the records that can go on, between two calls of this engine's methods."""
         if not self.scheduler.busy or self._late_error is not None:
             return
+        # Meanwhile the task does something else, whose time the clock divides.
+        clock, self.measures.clock = self.measures.clock, PhaseClock()
         try:
             with _UserCode(self, None):
                 self.scheduler.advance()
         except BaseException as error:  # noqa: BLE001 - raised by the next call
             self._late_error = error
+        finally:
+            self.measures.clock = clock
         self.context._key = NO_KEY
 
     def _raise_late_error(self) -> None:
@@ -558,10 +568,11 @@ class Engine:
         if not states:
             return
         wanted = dict(zip(keys, groups, strict=True))
-        for state in states:
-            self.counters.read_ahead_cells += state.read_ahead(
-                wanted, self.settings.batch_size, self.scheduler.executor()
-            )
+        with self.measures.clock.during(Phase.READ_AHEAD):
+            for state in states:
+                self.counters.read_ahead_cells += state.read_ahead(
+                    wanted, self.settings.batch_size, self.scheduler.executor()
+                )
 
     def _spill(self) -> None:
         """Hand writes over if too many cells are held in memory."""

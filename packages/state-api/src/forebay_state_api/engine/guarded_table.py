@@ -8,35 +8,43 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
 from forebay_state_api.contract.backend import Scan, Table
 from forebay_state_api.contract.changes import Changes, Space
 from forebay_state_api.contract.key_range import KeyRange
 from forebay_state_api.errors import ForebayError, PluginError
+from forebay_state_api.metrics.phases import Phase
+
+if TYPE_CHECKING:
+    from forebay_state_api.engine.host import StateHost
 
 Fail = Callable[[Exception], None]
 """Fails the micro-batch with one of our own errors, also if user code catches it."""
 
 
 class GuardedTable(Table):
-    """A backend's table, as state objects use it."""
+    """A backend's table, as state objects use it.
 
-    def __init__(self, table: Table, fail: Fail) -> None:
+    Time of reads on the task thread is time in which the task waits for state.
+    """
+
+    def __init__(self, table: Table, state: str, host: StateHost) -> None:
         self._table = table
-        self._fail = fail
+        self._state = state
+        self._fail = host.fail
+        self._host = host
 
     def space(self, namespace: Any) -> Space:
         with guarded(self._fail):
             return self._table.space(namespace)
 
     def get_many(self, namespace: Any, keys: Sequence[tuple[int, Any]]) -> list[Any]:
-        with guarded(self._fail):
-            return self._table.get_many(namespace, keys)
+        return self._timed(self._table.get_many, namespace, keys)
 
     def get_entries(self, namespace: Any, cells: Sequence[tuple[int, Any, Any]]) -> list[Any]:
-        with guarded(self._fail):
-            return self._table.get_entries(namespace, cells)
+        return self._timed(self._table.get_entries, namespace, cells)
 
     def scan(self, namespace: Any, group: int, key: Any) -> Scan:
         with guarded(self._fail):
@@ -48,6 +56,19 @@ class GuardedTable(Table):
 
     def apply(self, changes: Changes) -> None:
         self._table.apply(changes)
+
+    def _timed(
+        self, read: Callable[[Any, Sequence[Any]], list[Any]], namespace: Any, asked: Sequence[Any]
+    ) -> list[Any]:
+        started = perf_counter()
+        try:
+            with guarded(self._fail):
+                return read(namespace, asked)
+        finally:
+            seconds, measures = perf_counter() - started, self._host.measures
+            measures.note_access(self._state, seconds, len(asked))
+            if self._host.scheduler.is_task_thread():
+                measures.clock.count(Phase.STATE_WAIT, seconds)
 
 
 class _GuardedScan(Scan):

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.backend import StateBackend
     from forebay_state_api.contract.migration import Lineage
     from forebay_state_api.engine.journal import Journal
+    from forebay_state_api.engine.measures import Measures
     from forebay_state_api.engine.scheduler import Scheduler
     from forebay_state_api.job.context import RuntimeContext
     from forebay_state_api.settings import EngineSettings
@@ -32,6 +33,7 @@ class StateHost:
     """Whether the stored cells are copied into an empty backend after all states are declared."""
     now_us: int
     """The micro-batch's time, µs since the epoch."""
+    measures: Measures
     waits: Callable[[str], None]
     """Counts a synchronous access to a state, by name, that waits for storage."""
     fail: Callable[[Exception], None]

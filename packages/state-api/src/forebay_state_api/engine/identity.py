@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import attrs
@@ -64,6 +65,9 @@ class SubtaskReport:
     """Seconds from the end of the last record until the version was durable."""
     metrics: EngineMetrics
     """The engine's metrics after the last record."""
+    figures: Mapping[str, float] = attrs.field(factory=dict)
+    """All that was measured until the version was durable, by the keys of `KEYED` in progress
+    events; what is not known is absent."""
 
     @property
     def is_restored(self) -> bool:

@@ -23,7 +23,19 @@ class EngineMetrics:
     largest_in_flight: int = metric("The most records started or blocked at once.", add=max)
     read_ahead_cells: int = metric("Cells read before the records that may need them.")
     sync_waits: int = metric("Synchronous accesses that had to wait for storage.")
+    largest_blocked: int = metric(
+        "The most records that waited for an earlier record of their key at once.", add=max
+    )
+    calls_awaited: int = metric("Times that a record waited for something other than state.")
+    keys_touched: int = metric(
+        "Keys whose state was written, or read from storage: of the state with the most."
+    )
+    values_expired: int = metric(
+        "Expired values that reads met, or that a sweep after the rows removed."
+    )
     failed: int = metric("Records whose error became a row.")
+    timers_registered: int = metric("Timers that were registered.")
+    timers_late: int = metric("Timers that were registered for a time that had passed.")
     timers_fired: int = metric("Timers that fired so far.")
     late_rows: int = metric("Rows whose event time was not after the watermark.")
     late_rows_dropped: int = metric("Rows for which `ctx.timers.drop_late` returned true.")

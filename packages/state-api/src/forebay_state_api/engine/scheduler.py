@@ -30,6 +30,7 @@ from forebay_state_api.engine.awaits import (
     foreign_wait,
     raise_unread,
 )
+from forebay_state_api.engine.measures import Measures
 from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.engine.record import Entry, Record
 from forebay_state_api.engine.task_thread import others_live
@@ -46,6 +47,7 @@ from forebay_state_api.job.futures import (
     ReadPromise,
     StateFuture,
 )
+from forebay_state_api.metrics.phases import Phase
 from forebay_state_api.threads import ReadThreads
 
 _log = logging.getLogger(__name__)
@@ -137,6 +139,7 @@ class Scheduler:
         "dropped_reads",
         "fails_batch",
         "mark",
+        "measures",
         "ready",
         "row",
         "rows_out",
@@ -158,8 +161,10 @@ class Scheduler:
         in_flight_limit: int,
         batch_size: int,
         drain_timeout_s: float,
+        measures: Measures | None = None,
     ) -> None:
         self.context = context
+        self.measures = measures or Measures()
         self.ready: deque[Record] = deque()
         """Records with a step that can run."""
         self.busy: dict[Any, Record] = {}
@@ -311,6 +316,9 @@ class Scheduler:
                 holder.waiting = deque()
             holder.waiting.append((row, key, group, side))
             self.blocked += 1
+            counters, in_flight = self.counters, len(self.busy) + self.blocked
+            counters.largest_blocked = max(counters.largest_blocked, self.blocked)
+            counters.largest_in_flight = max(counters.largest_in_flight, in_flight)
         self._admitted += 1
         if len(self.busy) + self.blocked >= self._limit:
             self._run_others(self._make_room)
@@ -352,7 +360,10 @@ class Scheduler:
 
     def foreign_wait(self, awaited: Any) -> ForeignWait | None:
         """Return a wait for what is not a state future; ``None`` if it cannot be awaited."""
-        return None if self.awaits is None else foreign_wait(self.awaits, awaited)
+        if self.awaits is None:
+            return None
+        self.counters.calls_awaited += 1
+        return foreign_wait(self.awaits, awaited)
 
     # -- the order of a record ----------------------------------------------------------------
 
@@ -705,22 +716,29 @@ class Scheduler:
 
     def _await_answer(self) -> None:
         """Wait for an answer of storage, or for something foreign."""
-        awaits = self.awaits
-        if awaits is not None and awaits.in_flight and isinstance(self._inbox, WakingInbox):
-            awaits.wait(self._inbox, None)
-        else:
-            self._inbox.get()()
+        awaits, clock = self.awaits, self.measures.clock
+        arrival: Callable[[], object] = _nothing_arrived
+        with clock.during(Phase.STATE_WAIT):
+            if awaits is not None and awaits.in_flight and isinstance(self._inbox, WakingInbox):
+                awaits.wait(self._inbox, None)
+            else:
+                arrival = self._inbox.get()
+        arrival()
 
     def _await_foreign(self) -> None:
         """Wait for what is foreign: futures of the loop's, or completed by other threads."""
+        clock = self.measures.clock
         if self.awaits is not None and self.awaits.in_flight:
-            if not self.awaits.wait(self.waking_inbox, self._drain_timeout_s):
+            with clock.during(Phase.CALL_WAIT):
+                answered = self.awaits.wait(self.waking_inbox, self._drain_timeout_s)
+            if not answered:
                 raise self._unanswered()
             return
         if not others_live(self.task_thread):
             raise self._stuck("and no other thread lives that could")
         try:
-            arrival = self._inbox.get(timeout=self._drain_timeout_s)
+            with clock.during(Phase.CALL_WAIT):
+                arrival = self._inbox.get(timeout=self._drain_timeout_s)
         except queue.Empty:
             limit = f"within the drain timeout of {self._drain_timeout_s:g} s"
             raise self._stuck(limit) from None
@@ -799,6 +817,10 @@ class Scheduler:
             if record.driver is not None:
                 close_quietly(record.driver)
         self.busy.clear()
+
+
+def _nothing_arrived() -> None:
+    """Do nothing; the loop has run what arrived."""
 
 
 def _nothing(_: object) -> None:

@@ -32,6 +32,7 @@ from forebay_state_api.contract.files import CommittedState
 from forebay_state_api.contract.object_storage import ObjectStorage
 from forebay_state_api.engine.engine import Engine
 from forebay_state_api.engine.identity import SubtaskIdentity, SubtaskReport
+from forebay_state_api.engine.measures import Measures, commit_figures, engine_figures
 from forebay_state_api.engine.metrics import EngineMetrics
 from forebay_state_api.engine.operator_state.operator_state import OperatorState
 from forebay_state_api.engine.prefetch import SiblingCaches
@@ -46,7 +47,8 @@ from forebay_state_api.engine.task_clients import TaskClients, open_clients
 from forebay_state_api.engine.timers.watermark import ALWAYS, TimerClocks, times_of
 from forebay_state_api.errors import StateAccessError, StorageError
 from forebay_state_api.job.context import RuntimeContext
-from forebay_state_api.metrics import nonzero
+from forebay_state_api.metrics.figures import nested
+from forebay_state_api.metrics.phases import Phase
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import RETRY_BUDGET, EngineSettings
 from forebay_state_api.storage.obstore import ObstoreStorage
@@ -105,8 +107,10 @@ class Subtask:
         operator: str = "",
         lateness_us: Sequence[int] | None = None,
         error_rows: ErrorRows | None = None,
+        measures: Measures | None = None,
     ) -> None:
         self.task = task
+        self.measures = measures or Measures()
         self._function = function
         self._backend_class = backend_class
         self._versions = versions
@@ -140,15 +144,17 @@ class Subtask:
     def begin(self) -> None:
         """Begin the version, open it and call the function's methods before its first record."""
         started = time.perf_counter()
-        try:
-            self._making = self._begin_version()
-            self._open()
-            self._take_over()
-        except BaseException as error:
-            self._name_in(error)
-            self.close(failed=True)
-            raise
-        self._log_undeclared()
+        with self.measures.clock.during(Phase.OPEN):
+            try:
+                self._making = self._begin_version()
+                self._open()
+                self._take_over()
+            except BaseException as error:
+                self._name_in(error)
+                self.close(failed=True)
+                raise
+            self._log_undeclared()
+        self.measures.opened()
         self._opening_s = time.perf_counter() - started
 
     def process(
@@ -159,14 +165,16 @@ class Subtask:
         ``keys`` and ``groups`` are each row's key and key group. A record that cannot end yet stays
         in flight when this returns.
         """
-        self.engine.process(rows, keys, groups, side)
+        with self.measures.clock.during(Phase.FUNCTION):
+            self.engine.process(rows, keys, groups, side)
 
     def process_broadcast(self, rows: Iterable[Any]) -> None:
         """Run rows of the broadcast input, in order, each after everything before it has ended.
 
         Every subtask of the micro-batch gets the same rows, in the same order, before others.
         """
-        self.engine.process_broadcast(rows)
+        with self.measures.clock.during(Phase.FUNCTION):
+            self.engine.process_broadcast(rows)
 
     def saw_event_time(self, at_us: int, side: int = 0, *, late: int = 0) -> None:
         """Note the latest event time of some rows of input ``side``.
@@ -187,7 +195,8 @@ class Subtask:
         `process` and `drain` fire the rest. Calling this is optional; it lets the caller take rows
         in between.
         """
-        return self.engine.fire_timers()
+        with self.measures.clock.during(Phase.FUNCTION):
+            return self.engine.fire_timers()
 
     def end_event_time(self) -> None:
         """Wait until every record has ended, and let all event-time timers be due.
@@ -195,7 +204,8 @@ class Subtask:
         For the end of a bounded input; `fire_timers` and `drain` fire them. The watermark that is
         stored stays that of the rows.
         """
-        self.engine.end_event_time()
+        with self.measures.clock.during(Phase.FUNCTION):
+            self.engine.end_event_time()
 
     @property
     def rows_ready(self) -> int:
@@ -211,7 +221,8 @@ class Subtask:
 
         `take_rows` then returns the last rows.
         """
-        self.engine.drain()
+        with self.measures.clock.during(Phase.FUNCTION):
+            self.engine.drain()
 
     def commit(self) -> SubtaskReport:
         """Drain, call ``snapshot_state``, make the state durable, and commit the version.
@@ -220,18 +231,22 @@ class Subtask:
         """
         if self._report is not None:
             raise StateAccessError("this subtask has committed already")
-        engine = self.engine
-        engine.drain()
+        engine, clock = self.engine, self.measures.clock
+        self.drain()
         started = time.perf_counter()
-        engine.snapshot()
-        engine.hand_over()
-        engine.clean_up()
-        times = None if self._clocks is None else self._times_after(self._clocks, engine.timers)
+        with clock.during(Phase.COMMIT_SNAPSHOT):
+            engine.snapshot()
+            engine.hand_over()
+            engine.clean_up()
+            times = None if self._clocks is None else self._times_after(self._clocks, engine.timers)
+        before = clock.switch(Phase.COMMIT_FILES)
         try:
             committed, manifest_id = self._commit_version(engine, times)
         except StorageError as error:
             self._name_in(error)
             raise
+        finally:
+            clock.switch(before)
         self._report = self._reported(committed, manifest_id, time.perf_counter() - started)
         return self._report
 
@@ -406,6 +421,7 @@ class Subtask:
             times=times,
             has_event_time=self._lateness_us is not None,
             error_rows=self._error_rows,
+            measures=self.measures,
         )
 
     def _times(self) -> TimerClocks | None:
@@ -463,30 +479,48 @@ class Subtask:
             return None, None
         operator_state = engine.operator_state
         content = OperatorStateContent() if operator_state is None else operator_state.content()
+        clock = self.measures.clock
         committed = engine.backend.commit(self._making.version)
+
+        def metrics() -> dict[str, Any]:
+            clock.switch(Phase.COMMIT_MANIFEST)
+            return self._manifest_metrics(committed)
+
+        clock.switch(Phase.COMMIT_CHECK)
         manifest_id = self._making.commit(
             committed,
             descriptions=engine.descriptions(),
             generations=engine.generations(),
             operator_state=content.stored(),
             operator_files=[blob.name for blob in content.files()],
-            metrics=self._manifest_metrics(),
+            metrics=metrics,
             times=None if times is None else times.stored(),
         )
+        clock.switch(Phase.COMMIT_INSTALL)
         engine.backend.installed(manifest_id)
         return committed, manifest_id
 
-    def _manifest_metrics(self) -> dict[str, Any]:
+    def _figures(self, committed: CommittedState | None) -> dict[str, float]:
+        """Return what was measured so far, by the keys of metrics."""
+        return {
+            **self.measures.phases(),
+            **engine_figures(self.metrics),
+            **self.measures.storage(),
+            **({"commits": 1} if committed is None else commit_figures(committed)),
+            **self.engine.backend.measured(),
+        }
+
+    def _manifest_metrics(self, committed: CommittedState) -> dict[str, Any]:
         """Return the manifest's metrics."""
-        metrics: dict[str, Any] = {"opening_s": self._opening_s}
+        metrics: dict[str, Any] = {"opening_s": self._opening_s, **nested(self._figures(committed))}
         states = self.engine.states.values()
         durations = {s.spec.name: s.descriptor.ttl.ttl_us for s in states if s.descriptor.ttl}
         if durations:
             metrics[TTL_US] = durations
         if self._compaction is not None and (service := self._compaction.metrics()):
             metrics["compaction"] = dict(service)
-        if counted := nonzero(self.metrics):
-            metrics["engine"] = counted
+        if access := self.measures.access():
+            metrics["state_access_seconds"] = access
         return metrics
 
     def _reported(
@@ -502,6 +536,7 @@ class Subtask:
             opening_s=self._opening_s,
             commit_s=commit_s,
             metrics=self.metrics,
+            figures=self._figures(committed),
         )
 
 

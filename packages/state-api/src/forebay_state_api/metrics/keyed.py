@@ -45,8 +45,10 @@ KEYED: Final = (
     _gauge("keys", "Cells, pairs of key and namespace, of all states, if the backend knows."),
     _gauge("state", "Size of the committed version.", unit=Unit.BYTES),
     _counter("written", "Bytes that commits wrote.", unit=Unit.BYTES),
-    _counter("restored", "Bytes that were read to open versions.", unit=Unit.BYTES),
-    _counter("values_expired", "Expired values that reads met or clean-ups removed."),
+    _counter("restored", "Bytes read from storage to open versions.", unit=Unit.BYTES),
+    _counter(
+        "values_expired", "Expired values that reads met, or that a sweep after the rows removed."
+    ),
     _counter("timers_registered", "Timers that were registered."),
     _counter("timers_fired", "Timers that fired."),
     _counter("timers_late", "Timers that were registered for a time that had passed."),
@@ -63,7 +65,11 @@ KEYED: Final = (
     ),
     _gauge("runs_max", "Sorted runs of the key group that has the most.", add=max),
     _gauge("compactions_pending", "Compactions that were submitted and have no result yet."),
-    _counter("compaction_stalled", "Time that openings waited for compaction.", unit=Unit.SECONDS),
+    _counter(
+        "compaction_stalled",
+        "Time in which commits compacted, because there were too many runs.",
+        unit=Unit.SECONDS,
+    ),
     _counter("storage_requests", "Requests to storage.", labels=("request",), values=REQUESTS),
     Metric(
         area="keyed",

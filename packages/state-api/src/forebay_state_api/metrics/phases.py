@@ -79,6 +79,11 @@ class PhaseClock:
         self._phase, self._since = phase, now
         return before
 
+    def count(self, phase: Phase, seconds: float) -> None:
+        """Count the last ``seconds`` for ``phase`` instead of the current phase."""
+        self._seconds[phase] = self._seconds.get(phase, 0.0) + seconds
+        self._since += seconds
+
     @contextmanager
     def during(self, phase: Phase) -> Iterator[None]:
         """Be in a phase, and return to the one before."""

@@ -8,7 +8,7 @@ ordinary batch makes exactly these six requests. None of them grows with the num
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -281,23 +281,24 @@ class TaskVersion:
         generations: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
         operator_state: Mapping[str, Any] | None = None,
         operator_files: Sequence[str] = (),
-        metrics: Mapping[str, Any] | None = None,
+        metrics: Callable[[], Mapping[str, Any]] = dict,
         times: Mapping[str, Any] | None = None,
     ) -> str:
         """Make the version durable for this task's range; return the manifest's identity.
 
         ``descriptions`` and ``generations`` describe the declared states; ``operator_state`` is
-        plain data, and ``operator_files`` are the files that it needs; ``metrics`` are plain data
-        for people, in addition to the sizes of the commit; ``times`` are plain data for timers.
-        Call it once, before the last output batch is handed on. Raises `FencedError` when a newer
-        run has begun since, `StateAccessError` when it is called twice.
+        plain data, and ``operator_files`` are the files that it needs; ``metrics`` returns plain
+        data for people, in addition to the sizes of the commit, and is called just before the
+        manifest is written; ``times`` are plain data for timers. Call it once, before the last
+        output batch is handed on. Raises `FencedError` when a newer run has begun since,
+        `StateAccessError` when it is called twice.
         """
         if self._committed:
             raise StateAccessError(
                 f"version {self.version} has already been committed by this task"
             )
         fencing.check_owner(self._operator.storage, self._entering)
-        all_metrics = {**(metrics or {}), **metrics_of(committed)}
+        all_metrics = {**metrics(), **metrics_of(committed)}
         manifest = attrs.evolve(
             self._manifest(committed, descriptions, all_metrics),
             generations=self._merged("generations", generations or {}),

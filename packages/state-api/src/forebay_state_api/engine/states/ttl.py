@@ -26,6 +26,7 @@ from forebay_state_api.job.ttl import StateTtlConfig, StateVisibility, UpdateTyp
 
 if TYPE_CHECKING:
     from forebay_state_api.engine.host import StateHost
+    from forebay_state_api.engine.metrics import EngineMetrics
 
 _log = logging.getLogger(__name__)
 _time_of: Final = itemgetter(0)
@@ -34,9 +35,9 @@ _time_of: Final = itemgetter(0)
 class TtlPolicy:
     """Applies a TTL to cells, elements and entries, at the time of one micro-batch."""
 
-    __slots__ = ("_drops", "_shows", "now", "plain_after", "until", "writes")
+    __slots__ = ("_counters", "_drops", "_shows", "now", "plain_after", "until", "writes")
 
-    def __init__(self, ttl: StateTtlConfig, now_us: int) -> None:
+    def __init__(self, ttl: StateTtlConfig, now_us: int, counters: EngineMetrics) -> None:
         self.now: Final = now_us
         """The time of writes."""
         self.until: Final = ttl.expiry.until_us(now_us)
@@ -45,6 +46,7 @@ class TtlPolicy:
         self.plain_after: Final = NEVER if renews else self.until
         """A read of a later cell leaves it unchanged; a read of an older live cell renews it."""
         self._shows = ttl.visibility is StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
+        self._counters: Final = counters
         self._drops = ttl.cleans_on_read or self._shows
         self.writes: Final = renews or self._drops
         """Whether a read may change the cell."""
@@ -55,6 +57,7 @@ class TtlPolicy:
             return cell, None
         if cell[0] > self.until:
             return cell, (self.now, cell[1])
+        self._counters.values_expired += 1
         return cell if self._shows else ABSENT, ABSENT if self._drops else None
 
     def seen_all(self, cells: list[Any]) -> tuple[list[Any], list[Any] | None]:
@@ -387,7 +390,9 @@ def _class_with_ttl(state: type[KeyedState]) -> type[KeyedState]:
     def begin(self: Any, host: StateHost, bound: BoundTable) -> None:
         state.__init__(self, host, bound)
         assert bound.descriptor.ttl is not None
-        policy = self._policy = TtlPolicy(bound.descriptor.ttl, host.now_us)
+        policy = self._policy = TtlPolicy(
+            bound.descriptor.ttl, host.now_us, host.scheduler.counters
+        )
         self._now, self._plain_after = policy.now, policy.plain_after
 
     members = {"__slots__": ("_now", "_plain_after", "_policy"), "__init__": begin}

@@ -110,16 +110,18 @@ class IncrementalSweep:
     per_access: int
     per_record: int
 
-    def run(self, table: Table, records: int, accesses: int, now_us: int) -> None:
-        """Make the checks due after this number of records and accesses."""
+    def run(self, table: Table, records: int, accesses: int, now_us: int) -> int:
+        """Make the checks due after these records and accesses; return how many parts went."""
         checks = self.per_access * accesses + self.per_record * records
-        if checks and (dropped := table.sweep(checks, self.expiry.until_us(now_us))):
+        dropped = table.sweep(checks, self.expiry.until_us(now_us)) if checks else 0
+        if dropped:
             _log.debug(
                 "ttl: swept %d expired parts of state %r, operator %r",
                 dropped,
                 self.state,
                 self.uid,
             )
+        return dropped
 
 
 def counting(state: type[KeyedState]) -> type[KeyedState]:

@@ -91,6 +91,7 @@ class DomainTimers:
         self.domain: Final = DOMAINS[number]
         self.directory: Final = directory
         self._host: Final = host
+        self._counters: Final = host.scheduler.counters
         self.number: Final = number
         self._cells: Final = cells
         self._address: Final = cells.address
@@ -134,13 +135,17 @@ class DomainTimers:
             entry = self._address(entry)
         if entry in self._live:
             return
+        counters = self._counters
+        counters.timers_registered += 1
         if at_us > self._until_us or (self._firing and at_us <= self._last.get(key, ALWAYS)):
             self._cells.put((group, self.number, at_us >> LEAF_BITS), entry)
             if at_us < self._earliest_us:  # noqa: PLR1730 - a call for each timer costs more
                 self._earliest_us = at_us
         elif self._defers:
+            counters.timers_late += 1
             self._deferred[entry] = (at_us, key, group, entry)
         else:
+            counters.timers_late += 1
             self._add_due((at_us, key, group, entry))
         if self.by_key is not None:
             self.by_key.add(self.number, at_us)

@@ -1,0 +1,98 @@
+"""The measurements of one subtask in one micro-batch: time by phase, and requests to storage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from forebay_state_api.calls.histogram import Histogram
+from forebay_state_api.metrics.phases import PhaseClock
+from forebay_state_api.storage.counted import CountedStorage, RequestCounts
+
+if TYPE_CHECKING:
+    from forebay_state_api.contract.files import CommittedState
+    from forebay_state_api.contract.object_storage import ObjectStorage
+    from forebay_state_api.engine.metrics import EngineMetrics
+
+_ENGINE: Final = {
+    "rows_in": "records",
+    "rows_out": "rows_out",
+    "failed_records": "failed",
+    "late_rows": "late_rows",
+    "late_rows_dropped": "late_rows_dropped",
+    "keys_touched": "keys_touched",
+    "values_expired": "values_expired",
+    "timers_registered": "timers_registered",
+    "timers_fired": "timers_fired",
+    "timers_late": "timers_late",
+    "in_flight_max": "largest_in_flight",
+    "blocked_max": "largest_blocked",
+    "calls_awaited": "calls_awaited",
+    "state_requests": "requests",
+    "state_request_batches": "request_batches",
+    "read_ahead_cells": "read_ahead_cells",
+    "sync_waits": "sync_waits",
+}
+"""Key of a metric → the field of `EngineMetrics` that counts it."""
+
+
+class Measures:
+    """The measurements of one subtask. A runtime makes one when its task begins."""
+
+    def __init__(self) -> None:
+        self.clock = PhaseClock()
+        """Replaced while records go on between two calls; a runtime keeps its own reference."""
+        self._requests: RequestCounts | None = None
+        self._opened_bytes = 0
+        self._access: dict[str, Histogram] = {}
+
+    def note_access(self, state: str, seconds: float, cells: int) -> None:
+        """Note a batch of reads of a state. Callable from any thread."""
+        self._access.setdefault(state, Histogram()).add_times(seconds, cells)
+
+    def access(self) -> dict[str, dict[str, int]]:
+        """Return state → bucket of `Histogram` → cells that were read in such a time."""
+        return {
+            state: {str(bucket): times for bucket, times in sorted(found.counts.items())}
+            for state, found in self._access.items()
+        }
+
+    def counted(self, storage: ObjectStorage) -> ObjectStorage:
+        """Return ``storage``, whose requests are counted from now on."""
+        self._requests = self._requests or RequestCounts()
+        return CountedStorage(storage, self._requests)
+
+    def opened(self) -> None:
+        """Note that the version is open: what was read until now restored it."""
+        self._opened_bytes = 0 if self._requests is None else self._requests.read_bytes
+
+    def phases(self) -> dict[str, float]:
+        """Return the time so far by phase, by the keys of progress events."""
+        return {f"phase_seconds_{p}": round(s, 6) for p, s in self.clock.seconds().items()}
+
+    def storage(self) -> dict[str, float]:
+        """Return the requests so far; empty if they are not counted."""
+        if self._requests is None:
+            return {}
+        kinds = self._requests.by_kind()
+        return {
+            **{f"storage_requests_{kind}": count for kind, count in kinds.items()},
+            "restored_bytes": self._opened_bytes,
+        }
+
+
+def engine_figures(metrics: EngineMetrics) -> dict[str, float]:
+    """Return the engine's counts by the keys of metrics."""
+    return {key: getattr(metrics, field) for key, field in _ENGINE.items()}
+
+
+def commit_figures(committed: CommittedState) -> dict[str, Any]:
+    """Return the sizes of a commit by the keys of metrics; what is not known is absent."""
+    sizes = {
+        "commits": 1,
+        "keys": committed.keys,
+        "keys_new": committed.keys_new,
+        "keys_removed": committed.keys_removed,
+        "state_bytes": committed.bytes_total,
+        "written_bytes": committed.bytes_written,
+    }
+    return {key: size for key, size in sizes.items() if size is not None}

@@ -1,0 +1,169 @@
+"""Measurements of a subtask: phases, requests to storage, and the counts of the engine."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from forebay_state_api import KeyedProcessFunction, StateTtlConfig, ValueStateDescriptor
+from forebay_state_api.engine.measures import Measures
+from forebay_state_api.metrics.phases import Phase
+from forebay_state_api.storage.counted import CountedStorage, RequestCounts
+from forebay_state_api.testing import KeyedJob, ManualClock
+from forebay_state_api.testing.conformance.subject import memory_storage
+from forebay_state_api.testing.reference import ReferenceBackend
+
+LATENCY_S = 0.05
+
+
+class Count(KeyedProcessFunction):
+    def open(self, ctx):
+        self.n = ctx.get_state(ValueStateDescriptor("n", int, default=0))
+
+    def process_element(self, row, ctx):
+        self.n.update(self.n.value() + 1)
+        return [row]
+
+
+class CountAsync(Count):
+    async def process_element(self, row, ctx):
+        await self.n.async_update(await self.n.async_value() + 1)
+        return [row]
+
+
+class Sleep(Count):
+    async def process_element(self, row, ctx):
+        await asyncio.sleep(LATENCY_S)
+        return [row]
+
+
+class Timed(Count):
+    def process_element(self, row, ctx):
+        now = ctx.timers.processing_time
+        for at in (now - timedelta(seconds=1), now + timedelta(hours=1)):
+            ctx.timers.register_processing_time(at)
+
+    def on_timer(self, time, ctx):
+        return []
+
+
+class Kept(Count):
+    def open(self, ctx):
+        ttl = StateTtlConfig(timedelta(seconds=10))
+        self.n = ctx.get_state(ValueStateDescriptor("n", int, ttl=ttl))
+
+    def process_element(self, row, ctx):
+        self.n.value()
+        self.n.update(1)
+        return [row]
+
+
+@pytest.fixture
+def slow(new_job):
+    def make(**settings):
+        job = new_job(**settings)
+        job.options = {"read-latency": LATENCY_S}
+        return job
+
+    return make
+
+
+def figures(job, function, rows):
+    job.run(function, rows)
+    return job.reports[0].figures
+
+
+def test_phases_add_up_to_the_time_of_the_subtask(new_job):
+    job = new_job()
+    with job.subtask(Count()) as running:
+        clock = running.measures.clock
+        running.process([("a",)], ["a"], [0])
+        report = running.commit()
+    seconds = clock.seconds()
+    assert {"open", "function", "commit_snapshot", "commit_files", "commit_check"} <= set(seconds)
+    assert report.figures["phase_seconds_commit_manifest"] > 0
+    assert seconds["rest"] < sum(seconds.values()) / 2
+
+
+@pytest.mark.parametrize(
+    ("function", "read_ahead", "phase"),
+    [
+        (Count, True, "read_ahead"),
+        (Count, False, "state_wait"),
+        (CountAsync, False, "state_wait"),
+        (Sleep, False, "call_wait"),
+    ],
+)
+def test_waits_are_apart_from_the_function(slow, function, read_ahead, phase):
+    found = figures(slow(read_ahead=read_ahead), function(), [("a",)])
+    # A wait begins a little after what it waits for.
+    assert found[f"phase_seconds_{phase}"] > LATENCY_S / 2
+
+
+def test_records_that_go_on_beside_the_task_leave_its_clock_alone(new_job, monkeypatch):
+    with new_job().subtask(CountAsync()) as running:
+        clock, scheduler = running.measures.clock, running.engine.scheduler
+
+        def advance(_: object) -> None:
+            assert running.measures.clock.switch(Phase.STATE_WAIT) is Phase.REST
+
+        with monkeypatch.context() as patched:
+            patched.setattr(type(scheduler), "advance", advance)
+            patched.setitem(scheduler.busy, "k", None)
+            clock.switch(Phase.INPUT)
+            running.engine._go_on()
+        running.engine._raise_late_error()
+        assert clock.switch(Phase.REST) is Phase.INPUT
+
+
+def test_keys_calls_and_late_rows_are_counted(new_job):
+    found = figures(new_job(), Count(), [("a",), ("b",), ("a",)])
+    assert (found["rows_in"], found["rows_out"], found["keys_touched"]) == (3, 3, 2)
+    assert figures(new_job(), Sleep(), [("a",), ("b",)])["calls_awaited"] == 2
+    assert "runs_max" not in found, "what a backend does not know is absent"
+
+
+def test_records_that_wait_for_their_key_are_counted(slow):
+    found = figures(slow(), CountAsync(), [("a",)] * 5)
+    assert (found["blocked_max"], found["in_flight_max"]) == (4, 5)
+
+
+def test_timers_are_counted(new_job):
+    found = figures(new_job(), Timed(), [("a",), ("b",)])
+    assert (found["timers_registered"], found["timers_late"], found["timers_fired"]) == (4, 2, 2)
+
+
+def test_expired_values_are_counted():
+    clock = ManualClock()
+    job = KeyedJob(ReferenceBackend, memory_storage(), clock=clock)
+    assert figures(job, Kept(), [("a",), ("b",)])["values_expired"] == 0
+    clock.advance(timedelta(minutes=1))
+    assert figures(job, Kept(), [("a",)])["values_expired"] == 1
+
+
+def test_requests_are_counted_by_kind():
+    counts = RequestCounts()
+    storage = CountedStorage(memory_storage(), counts).child("below")
+    storage.put("a", b"12345")
+    assert storage.put_if_absent("b", b"")
+    assert storage.get("a") == b"12345"
+    storage.get_ranges("a", [(0, 2), (2, 1)])
+    storage.list()
+    storage.list_folders()
+    storage.delete(["a"])
+    assert counts.by_kind() == {"get": 2, "list": 2, "put": 2, "delete": 1}
+    assert counts.read_bytes == 8
+
+
+def test_bytes_read_until_the_version_is_open_restored_it():
+    measures = Measures()
+    assert measures.storage() == {}, "requests that nobody counts are not 0"
+    storage = measures.counted(memory_storage())
+    storage.put("a", b"123")
+    storage.get("a")
+    measures.opened()
+    storage.get("a")
+    found = measures.storage()
+    assert (found["restored_bytes"], found["storage_requests_get"]) == (3, 2)
