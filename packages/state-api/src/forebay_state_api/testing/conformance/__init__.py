@@ -17,6 +17,7 @@ _PARTS = (
     "damage",
     "declaring",
     "failing",
+    "foreign",
     "forks",
     "futures",
     "generations",
@@ -52,6 +53,7 @@ from forebay_state_api.testing.conformance.cleanup import CleanupTests
 from forebay_state_api.testing.conformance.damage import DamageTests
 from forebay_state_api.testing.conformance.declaring import DeclarationTests
 from forebay_state_api.testing.conformance.failing import FailureTests
+from forebay_state_api.testing.conformance.foreign import ForeignTests
 from forebay_state_api.testing.conformance.forks import ForkTests
 from forebay_state_api.testing.conformance.futures import FutureTests
 from forebay_state_api.testing.conformance.generations import GenerationTests
@@ -112,6 +114,7 @@ class StateBackendTests(
     OrderTests,
     StepTests,
     FailureTests,
+    ForeignTests,
     TtlTests,
     TtlSwitchTests,
     CleanupTests,
