@@ -37,7 +37,7 @@ LAYERS = {
         "driver",
         "worker_process",
         "keyed_operator waiting",
-        "testing demo",
+        "testing demo metrics",
         "plugin",
     ],
 }
@@ -57,6 +57,7 @@ FOR_RUNTIMES = {
     "arguments",
     "failed_record",
     "loop_thread",
+    "measures",
     "identity",
     "pickling",
     "prefetch",

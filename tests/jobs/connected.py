@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructType
 
 from forebay_spark_runtime import broadcast, keyed
+from forebay_spark_runtime.metrics import operators_of
 from forebay_state_api import (
     KeyedBroadcastProcessFunction,
     KeyedProcessFunction,
@@ -59,6 +60,7 @@ def text_of(error):
 class Scenarios:
     names = (
         "stream",
+        "figures",
         "foreach_batch",
         "foreach_batch_without_names",
         "foreach_batch_twice",
@@ -107,6 +109,16 @@ class Scenarios:
             self.run(sink, "stream")
             self.put("bob")
         return self.rows("stream")
+
+    def figures(self):
+        """Figures in the progress events of a query."""
+        sink = self.counted(self.source()).writeStream.format("noop")
+        query = sink.option("checkpointLocation", str(self.folder / "figures")).start()
+        query.processAllAvailable()
+        found = [one for event in query.recentProgress for one in operators_of(event)]
+        query.stop()
+        rows = sum(one.figures["rows_in"] for one in found)
+        return [found[0].uid, rows, found[0].subtasks, min(len(one.phase_seconds) for one in found)]
 
     def foreach_batch(self):
         """With query= and batch_id=."""

@@ -35,6 +35,12 @@ def test_on_a_stream(found):
     assert found["stream"] == [["ann", 1], ["ann", 2], ["bob", 1], ["bob", 2]]
 
 
+def test_figures_in_progress_events(found):
+    uid, rows, subtasks, phases = found["figures"]
+    assert (uid, rows, subtasks) == ("counts", 5, 2)
+    assert phases > 10
+
+
 def test_in_foreach_batch_with_query_and_batch_id(found):
     assert found["foreach_batch"] == [[user, n] for user in ("ann", "bob") for n in (1, 2, 3)]
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from forebay_spark_runtime.worker_process import cache_warming, operator_task
+from forebay_state_api.engine.measures import Measures
 from forebay_state_api.errors import StorageError
 
 
@@ -148,7 +149,7 @@ def test_each_commit_is_followed(monkeypatch):
     followed = []
     monkeypatch.setattr(operator_task, "keep_warm", followed.append)
     operator = operator_task.OperatorTask.__new__(operator_task.OperatorTask)
-    operator._versions = None
+    operator._versions, operator._measures = None, Measures()
     task = SimpleNamespace(uid="op", subtask=0)
     done = [SimpleNamespace(metrics=SimpleNamespace(late_rows=0))]
     operator.commit(SimpleNamespace(task=task, commit=done.pop, siblings=lambda: list(done)))

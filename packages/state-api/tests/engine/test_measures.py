@@ -167,3 +167,15 @@ def test_bytes_read_until_the_version_is_open_restored_it():
     storage.get("a")
     found = measures.storage()
     assert (found["restored_bytes"], found["storage_requests_get"]) == (3, 2)
+
+
+def test_read_times_are_buckets_that_add_up():
+    measures = Measures()
+    assert measures.reads() == {}, "nothing was read"
+    measures.note_access("a", 0.002, 10)
+    measures.note_access("b", 0.2, 5)
+    measures.note_access("b", 20.0, 1)
+    found = measures.reads()
+    assert [found[f"state_read_seconds_{le}"] for le in ("0.001", "0.003", "0.3", "10", "inf")] == [
+        *(0, 10, 15, 15, 16)
+    ]

@@ -8,7 +8,8 @@ Connect the client cannot see the query's class, so the option cannot be refused
 
 In the same way the listener stores the contents of the query's checkpoint in the session, and marks
 queries whose trigger ends them; only operators that leave rows to the next micro-batch refuse that
-mark. It also logs the stored state of operators that the query no longer has.
+mark. It also logs the stored state of operators that the query no longer has, and passes the
+figures in progress events to Spark's metrics system.
 """
 
 # ruff: noqa: SLF001 - pyspark has no public way to what its JVM knows
@@ -17,12 +18,15 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import json
 import logging
 import weakref
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from forebay_spark_runtime.driver.checkpoints import CHECKPOINT, checkpoint_of, of_this_batch
+from forebay_spark_runtime.driver.operator_batch import operators_of
 from forebay_spark_runtime.driver.session import MicroBatch, is_connect
+from forebay_spark_runtime.driver.spark_metrics import SparkMetrics, spark_metrics
 from forebay_spark_runtime.driver.stored_operators import log_kept
 from forebay_state_api.errors import ConfigurationError
 
@@ -61,7 +65,9 @@ def watch(session: Any) -> None:
     ensure_callback_server_started(context._gateway)
     queries = session._jsparkSession.streams()
     streaming = context._jvm.org.apache.spark.sql.streaming
-    listener = streaming.PythonStreamingQueryListenerWrapper(_Listener(session._jsparkSession))
+    listener = streaming.PythonStreamingQueryListenerWrapper(
+        _Listener(session._jsparkSession, spark_metrics(context))
+    )
     queries.addListener(listener)
     _watched.add(session)
     atexit.register(_stop_watching, context, queries, listener)
@@ -107,10 +113,11 @@ def _ends_by_itself(execution: Any) -> bool:
 
 
 class _Listener:
-    """The listener, which the JVM calls; it does not even read progress events."""
+    """The listener, which the JVM calls."""
 
-    def __init__(self, java_session: Any) -> None:
+    def __init__(self, java_session: Any, metrics: SparkMetrics) -> None:
         self._java_session = java_session
+        self._metrics = metrics
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Java's name
         """Mark the query's session; its first batch waits until this returns."""
@@ -129,7 +136,12 @@ class _Listener:
         log_kept(str(event.id()), execution.analyzedPlan().toString, is_new=is_new)
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Java's name
-        """Not needed."""
+        """Show the figures of a micro-batch; what goes wrong is logged, and fails nothing."""
+        try:
+            for batch in operators_of(json.loads(event.progress().json())):
+                self._metrics.show(batch)
+        except Exception:  # noqa: BLE001 - py4j raises many kinds, when the context stops too
+            _log.debug("a progress event was not read", exc_info=True)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802 - Java's name
         """Not needed."""

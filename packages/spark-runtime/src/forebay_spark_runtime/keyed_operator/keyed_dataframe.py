@@ -24,9 +24,11 @@ from forebay_spark_runtime.arrow.error_column import (
     refuse_not_null,
     with_error_column,
 )
+from forebay_spark_runtime.arrow.figures_column import FiguresColumn, with_figures_column
 from forebay_spark_runtime.arrow.input_types import check_readable, schema_of
 from forebay_spark_runtime.driver import options as checks
 from forebay_spark_runtime.driver import query_listener, stored_operators
+from forebay_spark_runtime.driver.observed_figures import observed
 from forebay_spark_runtime.driver.options import KeyedOptions
 from forebay_spark_runtime.driver.session import time_zone
 from forebay_spark_runtime.driver.shipping import shipped
@@ -479,6 +481,8 @@ def _apply(
         refuse_not_null(target.spark, who)
         output = with_error_column(target.spark, options.error_column, FAILED_RECORD, who)
     inputs = [_input(side, options.uid) for side in sides]
+    streams = first.df.isStreaming
+    sent = _sent_schema(output, options.uid) if streams else None
     job = SubtaskJob(
         options=options,
         function=pickled_function(fn, options.uid, cloudpickle.dumps),
@@ -487,17 +491,30 @@ def _apply(
         layout=_layout([side for side in sides if isinstance(side, KeyedDataFrame)], inputs),
         schema=target.arrow,
         output_schema=arrow_schema(output),
+        sent_schema=None if sent is None else arrow_schema(sent),
         types=target.types,
         time_zone=time_zone(session),
-        streaming=first.df.isStreaming,
+        streaming=streams,
     )
     routed = plan(inputs, options, now_ms=now_ms)
-    if first.df.isStreaming:
+    if streams:
         query_listener.watch(session)
         stored_operators.remember(options)
     else:
         _enter_batch(options)
-    return routed.mapInArrow(shipped(job, f"operator {options.uid!r}"), output)
+    task = shipped(job, f"operator {options.uid!r}")
+    if sent is None:
+        return routed.mapInArrow(task, output)
+    return observed(routed.mapInArrow(task, sent), options.uid)
+
+
+def _sent_schema(output: StructType, uid: str) -> StructType | None:
+    """Return ``output`` with the hidden column for figures.
+
+    Returns ``None`` if one of its columns can neither be null nor be made empty.
+    """
+    sent = with_figures_column(output, f"operator {uid!r}")
+    return sent if FiguresColumn.fits(arrow_schema(sent)) else None
 
 
 def _check_event_time(fn: Any, options: KeyedOptions) -> None:

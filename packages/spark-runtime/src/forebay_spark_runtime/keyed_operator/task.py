@@ -9,15 +9,21 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import attrs
 from pyspark import TaskContext
 
 from forebay_spark_runtime.arrow.failed_rows import FailedRowWriter, RowCheck
+from forebay_spark_runtime.arrow.figures_column import FiguresColumn
 from forebay_spark_runtime.arrow.rows_out import RowWriter
 from forebay_spark_runtime.driver.options import KeyedOptions
 from forebay_spark_runtime.keyed_operator.batch_input import BatchInput, KeyedInputLayout
+from forebay_spark_runtime.keyed_operator.task_output import (
+    OUTPUT_ROWS,
+    TaskOutput,
+    timed_input,
+)
 from forebay_spark_runtime.worker_process.garbage_collection import begin_task, loading
 from forebay_spark_runtime.worker_process.operator_task import OperatorTask
 from forebay_spark_runtime.worker_process.task_errors import ready_for_spark
@@ -26,14 +32,13 @@ from forebay_state_api.codecs import codec_for
 from forebay_state_api.contract.backend import NO_TIME
 from forebay_state_api.engine.failed_record import ErrorRows
 from forebay_state_api.engine.loop_thread import loop_thread
+from forebay_state_api.engine.measures import Measures, phase_figures
 from forebay_state_api.engine.pickling import unpickled
 from forebay_state_api.engine.record_methods import awaits_anything
+from forebay_state_api.metrics.phases import Phase, PhaseClock
 
 if TYPE_CHECKING:
     from forebay_state_api.engine.subtask import Subtask
-
-OUTPUT_ROWS: Final = 8_192
-"""Approximate number of rows in an output batch."""
 
 
 @attrs.frozen(kw_only=True)
@@ -51,6 +56,8 @@ class SubtaskJob:
     """The declared output schema, a ``pa.Schema``."""
     output_schema: Any
     """The same, with the column for errors if there is one."""
+    sent_schema: Any
+    """The same with the column for figures; ``None`` if no figures are sent."""
     types: list[str]
     """The types of the output columns, as the user declared them."""
     time_zone: str
@@ -59,44 +66,55 @@ class SubtaskJob:
     @ready_for_spark
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Run one subtask; ``mapInArrow`` calls this."""
+        measures = Measures()
+        # The task keeps its clock: the engine replaces that of `measures` now and then.
+        clock = measures.clock
+        clock.switch(Phase.OPEN)
         freeze = begin_task()
         task = TaskIdentity.of(self.options, TaskContext.get(), streaming=self.streaming)
-        operator = OperatorTask(self.options, task)
-        source = _non_empty(batches)
+        operator = OperatorTask(self.options, task, measures)
+        source = timed_input(iter(batches), clock)
         first = next(source, None)
         batch_input = BatchInput(self.layout, task.subtask)
-        rows_writer = self._writer(task)
-        writer: RowWriter | FailedRowWriter = rows_writer
-        error_rows: ErrorRows | None = None
-        if self.options.error_limit is not None:
-            check = RowCheck(rows_writer, self.schema)
-            error_rows = ErrorRows(self.options.error_limit, check)
-            writer = FailedRowWriter(rows_writer, self.output_schema)
+        error_rows, output = self._output(task, clock)
         now_us = NO_TIME if first is None else batch_input.now_us(first)
         function = unpickled(self.function, f"operator {self.options.uid!r}: {self.function_name}")
         call = loop_thread().call if awaits_anything(function) else _call
         subtask = self._subtask(operator, function, now_us, error_rows)
         with loading(freeze) as loaded, _open(subtask, call):
             loaded()
+            clock.switch(Phase.REST)
             held: list[Any] = []
             while call(subtask.fire_timers):
-                yield from held
-                held = writer.batches(call(subtask.take_rows), OUTPUT_ROWS)
+                yield from output.handed_on(held)
+                held = output.batches(call(subtask.take_rows))
             for batch in batch_input.ordered(first, source):
-                call(batch_input.feed, batch, subtask)
+                with clock.during(Phase.DECODE):
+                    call(batch_input.feed, batch, subtask)
                 if subtask.rows_ready >= OUTPUT_ROWS:
-                    yield from held
-                    held = writer.batches(call(subtask.take_rows), OUTPUT_ROWS)
+                    yield from output.handed_on(held)
+                    held = output.batches(call(subtask.take_rows))
             if self.options.fire_at_end:
                 call(subtask.end_event_time)
                 while call(subtask.fire_timers):
-                    yield from held
-                    held = writer.batches(call(subtask.take_rows), OUTPUT_ROWS)
+                    yield from output.handed_on(held)
+                    held = output.batches(call(subtask.take_rows))
             call(subtask.drain)
-            last = writer.batches(call(subtask.take_rows), OUTPUT_ROWS)
-            call(operator.commit, subtask)
-        yield from held
-        yield from last
+            last = output.batches(call(subtask.take_rows))
+            report = call(operator.commit, subtask)
+        yield from output.handed_on([*held, *last])
+        figures = {**report.figures, **phase_figures(clock)}
+        yield from output.figures(task.subtask.subtask, figures)
+
+    def _output(self, task: TaskIdentity, clock: PhaseClock) -> tuple[ErrorRows | None, TaskOutput]:
+        rows_writer = self._writer(task)
+        column = None if self.sent_schema is None else FiguresColumn(self.sent_schema)
+        if self.options.error_limit is None:
+            return None, TaskOutput(rows_writer, column, clock)
+        check = RowCheck(rows_writer, self.schema)
+        error_rows = ErrorRows(self.options.error_limit, check)
+        failed_writer = FailedRowWriter(rows_writer, self.output_schema)
+        return error_rows, TaskOutput(failed_writer, column, clock)
 
     def _writer(self, task: TaskIdentity) -> RowWriter:
         at = task.subtask
@@ -143,7 +161,3 @@ def _open(subtask: Subtask, call: Callable[..., Any]) -> Iterator[None]:
         call(subtask.close, failed=True)
         raise
     call(subtask.close)
-
-
-def _non_empty(batches: Iterator[Any]) -> Iterator[Any]:
-    return (batch for batch in batches if batch.num_rows)

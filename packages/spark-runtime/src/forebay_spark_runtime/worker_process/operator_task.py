@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 from forebay_spark_runtime.worker_process.cache_warming import keep_warm
 from forebay_spark_runtime.worker_process.janitor_thread import clear_if_due
 from forebay_state_api.compaction.process_services import service_of
+from forebay_state_api.engine.measures import Measures
 from forebay_state_api.engine.subtask import Subtask
+from forebay_state_api.metrics.phases import Phase
 from forebay_state_api.plugins import plugins
 from forebay_state_api.settings import EngineSettings, options_from
 from forebay_state_api.storage.opening import open_storage
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from forebay_state_api.contract.compaction_service import CompactionService
     from forebay_state_api.contract.object_storage import ObjectStorage
     from forebay_state_api.engine.failed_record import ErrorRows
+    from forebay_state_api.engine.identity import SubtaskReport
 
 _log = logging.getLogger(__name__)
 
@@ -32,8 +35,11 @@ _log = logging.getLogger(__name__)
 class OperatorTask:
     """One task of an operator: opens the operator's versions, makes the subtask and commits it."""
 
-    def __init__(self, options: KeyedOptions, task: TaskIdentity) -> None:
+    def __init__(
+        self, options: KeyedOptions, task: TaskIdentity, measures: Measures | None = None
+    ) -> None:
         self._options = options
+        self._measures = measures or Measures()
         self._task = task
         self._versions = self._operator_versions()
 
@@ -73,11 +79,17 @@ class OperatorTask:
             operator="" if task.query is None else operator_folder(task.query, options.uid),
             lateness_us=lateness_us,
             error_rows=error_rows,
+            measures=self._measures,
         )
 
-    def commit(self, subtask: Subtask) -> None:
+    def commit(self, subtask: Subtask) -> SubtaskReport:
         """Commit the subtask's version, and start the janitor if a pass is due."""
         report = subtask.commit()
+        with self._measures.clock.during(Phase.COMMIT_INSTALL):
+            self._after(subtask, report)
+        return report
+
+    def _after(self, subtask: Subtask, report: SubtaskReport) -> None:
         task = subtask.task
         _log.info("operator %s, subtask %d: %s", task.uid, task.subtask, report)
         if late := report.metrics.late_rows:
@@ -115,7 +127,10 @@ class OperatorTask:
         if task.query is None or options.state_dir is None:
             return None
         return OperatorVersions(
-            OperatorStorage(self._state_directory(), operator_folder(task.query, options.uid)),
+            OperatorStorage(
+                self._measures.counted(self._state_directory()),
+                operator_folder(task.query, options.uid),
+            ),
             uid=options.uid,
             max_parallelism=options.max_parallelism,
             backend_name=options.settings["state.backend"],

@@ -25,6 +25,11 @@ class Histogram:
         """Count one duration several times."""
         self.counts[_bucket(duration_s)] += times
 
+    def at_most(self, duration_s: float) -> int:
+        """Return how many durations do not exceed ``duration_s``, within 5 %."""
+        last = _bucket(duration_s)
+        return sum(times for bucket, times in self.counts.items() if bucket <= last)
+
     def __add__(self, other: Histogram) -> Histogram:
         return Histogram(self.counts + other.counts)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay_state_api.calls.histogram import Histogram
+from forebay_state_api.metrics.keyed import READ_BOUNDS
 from forebay_state_api.metrics.phases import PhaseClock
 from forebay_state_api.storage.counted import CountedStorage, RequestCounts
 
@@ -56,6 +57,13 @@ class Measures:
             for state, found in self._access.items()
         }
 
+    def reads(self) -> dict[str, float]:
+        """Return the buckets of read times, by the keys of metrics; empty if nothing was read."""
+        every = sum(self._access.values(), Histogram())
+        found = {bound: every.at_most(float(bound)) for bound in READ_BOUNDS[:-1]}
+        found["inf"] = every.counts.total()
+        return {f"state_read_seconds_{b}": n for b, n in found.items()} if every else {}
+
     def counted(self, storage: ObjectStorage) -> ObjectStorage:
         """Return ``storage``, whose requests are counted from now on."""
         self._requests = self._requests or RequestCounts()
@@ -67,7 +75,7 @@ class Measures:
 
     def phases(self) -> dict[str, float]:
         """Return the time so far by phase, by the keys of progress events."""
-        return {f"phase_seconds_{p}": round(s, 6) for p, s in self.clock.seconds().items()}
+        return phase_figures(self.clock)
 
     def storage(self) -> dict[str, float]:
         """Return the requests so far; empty if they are not counted."""
@@ -78,6 +86,11 @@ class Measures:
             **{f"storage_requests_{kind}": count for kind, count in kinds.items()},
             "restored_bytes": self._opened_bytes,
         }
+
+
+def phase_figures(clock: PhaseClock) -> dict[str, float]:
+    """Return the time so far by phase, by the keys of metrics."""
+    return {f"phase_seconds_{p}": round(s, 6) for p, s in clock.seconds().items()}
 
 
 def engine_figures(metrics: EngineMetrics) -> dict[str, float]:

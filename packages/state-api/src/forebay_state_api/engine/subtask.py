@@ -506,6 +506,7 @@ class Subtask:
             **self.measures.phases(),
             **engine_figures(self.metrics),
             **self.measures.storage(),
+            **self.measures.reads(),
             **({"commits": 1} if committed is None else commit_figures(committed)),
             **self.engine.backend.measured(),
         }

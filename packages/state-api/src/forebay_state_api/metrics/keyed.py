@@ -13,6 +13,12 @@ REQUESTS: Final = ("get", "list", "put", "delete")
 CACHES: Final = ("process", "memory", "disk")
 """Where a backend finds what it need not fetch: opened state, blocks in memory, blocks on disk."""
 
+READ_BOUNDS: Final = (
+    *("0.0001", "0.0003", "0.001", "0.003", "0.01", "0.03", "0.1", "0.3", "1", "3", "10"),
+    "inf",
+)
+"""Upper bounds of the buckets of read times, in seconds."""
+
 
 def _counter(what: str, meaning: str, **more: Any) -> Metric:
     return Metric(area="keyed", what=what, kind=Kind.COUNTER, meaning=meaning, **more)
@@ -71,6 +77,15 @@ KEYED: Final = (
         unit=Unit.SECONDS,
     ),
     _counter("storage_requests", "Requests to storage.", labels=("request",), values=REQUESTS),
+    Metric(
+        area="keyed",
+        what="state_read",
+        kind=Kind.HISTOGRAM,
+        unit=Unit.SECONDS,
+        meaning="Cells of any state that a batch of reads answered within this time.",
+        labels=("le",),
+        values=READ_BOUNDS,
+    ),
     Metric(
         area="keyed",
         what="state_access",

@@ -1,0 +1,88 @@
+"""The hidden column in which each subtask sends its figures, in one row after the user's rows.
+
+The column is null in the user's rows. Its array begins with the subtask's number; then come the
+figures in the order of `KEYS`, null where they are not known.
+"""
+
+from __future__ import annotations
+
+import logging
+import operator
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.types import ArrayType, DoubleType, StructField, StructType
+
+from forebay_state_api.errors import ConfigurationError
+from forebay_state_api.metrics import KEYED, Level
+
+_log = logging.getLogger(__name__)
+
+COLUMN: Final = "__forebay_figures"
+
+_INFO: Final = [metric for metric in KEYED if metric.level is Level.INFO]
+
+SUMS: Final = [key for one in _INFO if one.add is operator.add for key in one.keys]
+"""Keys whose numbers add up over the subtasks."""
+
+MAXIMA: Final = [key for one in _INFO if one.add is max for key in one.keys]
+"""Keys of which the largest number counts."""
+
+KEYS: Final = [*SUMS, *MAXIMA]
+
+
+def with_figures_column(columns: StructType, who: str) -> StructType:
+    """Return an output schema with the hidden column; refuse its name among ``columns``."""
+    if COLUMN in (field.name.lower() for field in columns):
+        raise ConfigurationError(f"{who}: the output column {COLUMN!r} has a reserved name")
+    return StructType([*columns, StructField(COLUMN, ArrayType(DoubleType()))])
+
+
+class FiguresColumn:
+    """Adds the hidden column to the batches of one subtask."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        """``schema`` ends with the hidden column."""
+        self._schema = schema
+        self._kind = schema.types[-1]
+
+    @classmethod
+    def fits(cls, schema: pa.Schema) -> bool:
+        """Return whether a row of figures can be made: every column can be null or empty."""
+        try:
+            cls(schema).row(0, {}).validate(full=True)
+        except (pa.ArrowException, NotImplementedError, TypeError) as error:
+            _log.info("no figures are sent in an output of %s: %s", schema, error)
+            return False
+        return True
+
+    def without_figures(self, batch: Any) -> Any:
+        """Return a batch of the user's rows with the column."""
+        columns = [*batch.columns, pa.nulls(batch.num_rows, self._kind)]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def row(self, subtask: int, figures: Mapping[str, float]) -> Any:
+        """Return the row of figures; the user's columns are null, or empty if they cannot be."""
+        numbers = [subtask, *(figures.get(key) for key in KEYS)]
+        columns = [_nothing(field) for field in list(self._schema)[:-1]]
+        return pa.RecordBatch.from_arrays(
+            [*columns, pa.array([numbers], self._kind)], schema=self._schema
+        )
+
+
+def _nothing(field: pa.Field) -> pa.Array:
+    """Return one null, or one empty value for a column that cannot be null."""
+    return pa.nulls(1, field.type) if field.nullable else _empty(field.type)
+
+
+def _empty(kind: pa.DataType) -> pa.Array:
+    """Return one value whose bytes are zeros, which is valid for every type."""
+    if pa.types.is_struct(kind):
+        return pa.StructArray.from_arrays([_nothing(child) for child in kind], fields=list(kind))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
+        return pa.array([[]], kind)
+    if pa.types.is_primitive(kind) or pa.types.is_decimal(kind):
+        zeros = pa.py_buffer(bytes(max(kind.bit_width // 8, 1)))
+        return pa.Array.from_buffers(kind, 1, [None, zeros])
+    return pa.array([b""]).cast(kind)

@@ -1,0 +1,114 @@
+"""Figures of keyed operators in Spark's own metrics system, on classic Spark.
+
+Whatever sink a site has configured shows them: PrometheusServlet, JMX, StatsD. Each metric is an
+accumulator of the driver. Spark would go on showing the first accumulator of a name, so one is
+registered once per ``SparkContext`` and used again when a query restarts. Names carry the labels,
+as in ``forebay_keyed_rows_in_total..query..clicks..uid..visits``; ``monitoring/`` has the rules
+that make labels of them.
+"""
+
+# ruff: noqa: SLF001 - pyspark has no public way to what its JVM knows
+
+from __future__ import annotations
+
+import logging
+import re
+import weakref
+from typing import Any, Final
+
+from forebay_spark_runtime.driver.operator_batch import OperatorBatch
+from forebay_state_api.metrics import KEYED, Kind, Level, Metric
+
+_log = logging.getLogger(__name__)
+
+MOST_OPERATORS: Final = 100
+"""Operators of one application that are shown; a job may make one for each tenant."""
+
+_SHOWN: Final = {
+    key: (metric, value)
+    for metric in KEYED
+    if metric.level is Level.INFO
+    for key, value in zip(metric.keys, metric.values or ("",), strict=True)
+}
+"""Key of a figure → its metric, and the value of its label."""
+
+
+class SparkMetrics:
+    """The accumulators of one ``SparkContext``."""
+
+    def __init__(self, context: Any) -> None:
+        self._context: Final = context
+        self._accumulators: Final[dict[str, Any]] = {}
+        self._shown: Final[dict[str, float]] = {}
+        self._operators: Final[set[tuple[str, str]]] = set()
+        self._is_warned = False
+
+    def show(self, batch: OperatorBatch) -> None:
+        """Show a micro-batch: counters grow, gauges are set. An error is logged once."""
+        try:
+            if self._has_room(batch):
+                for key, number in batch.figures.items():
+                    if key in _SHOWN:
+                        self._put(batch, key, number)
+        except Exception:  # noqa: BLE001 - whatever the JVM raises; metrics fail no query
+            self._warn("Spark's metrics system does not show operator %r", batch.uid, error=True)
+
+    def _has_room(self, batch: OperatorBatch) -> bool:
+        operator = (batch.query, batch.uid)
+        if operator not in self._operators and len(self._operators) >= MOST_OPERATORS:
+            self._warn(
+                "Spark's metrics system shows %d operators; others are in progress events only",
+                MOST_OPERATORS,
+            )
+            return False
+        self._operators.add(operator)
+        return True
+
+    def _warn(self, message: str, argument: object, *, error: bool = False) -> None:
+        if not self._is_warned:
+            self._is_warned = True
+            _log.warning(message, argument, exc_info=error)
+
+    def _put(self, batch: OperatorBatch, key: str, number: float) -> None:
+        metric, value = _SHOWN[key]
+        labels = [("query", batch.query), ("uid", batch.uid)]
+        labels += zip(metric.labels, [value], strict=False) if value else []
+        name = registered_name(metric, labels)
+        before = self._shown.get(name, 0.0)
+        after = number if metric.kind is Kind.GAUGE else before + number
+        accumulator = self._accumulators.get(name)
+        if accumulator is None:
+            accumulator = self._registered(name)
+        if after != before:
+            accumulator.add(float(after - before))
+            self._shown[name] = after
+
+    def _registered(self, name: str) -> Any:
+        jvm = self._context._jvm
+        scala_context = self._context._jsc.sc()
+        accumulator = scala_context.doubleAccumulator(name)
+        empty = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
+        source = getattr(jvm.org.apache.spark.metrics.source, "DoubleAccumulatorSource$")
+        getattr(source, "MODULE$").register(scala_context, empty.updated(name, accumulator))
+        self._accumulators[name] = accumulator
+        return accumulator
+
+
+def registered_name(metric: Metric, labels: list[tuple[str, str]]) -> str:
+    """Return the name in Spark's metrics system; values of labels have neither dots nor ``__``."""
+    ending = "_bucket" if metric.kind is Kind.HISTOGRAM else ""
+    return "".join(
+        [f"{metric.name}{ending}", *(f"..{label}..{_plain(value)}" for label, value in labels)]
+    )
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9]+", "_", text).strip("_") or "0"
+
+
+_by_context: Final[weakref.WeakKeyDictionary[Any, SparkMetrics]] = weakref.WeakKeyDictionary()
+
+
+def spark_metrics(context: Any) -> SparkMetrics:
+    """Return the metrics of a ``SparkContext``."""
+    return _by_context.setdefault(context, SparkMetrics(context))

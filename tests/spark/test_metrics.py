@@ -1,0 +1,172 @@
+"""Figures of keyed operators in progress events and in Spark's metrics system."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from forebay_spark_runtime import keyed
+from forebay_spark_runtime.driver.spark_metrics import spark_metrics
+from forebay_spark_runtime.metrics import MetricsListener, operators_of
+from forebay_state_api import KeyedProcessFunction, ValueStateDescriptor
+from forebay_state_api.metrics.figures import flat
+from forebay_state_api.storage.opening import open_storage
+from forebay_state_api.versions import OperatorStorage, operator_folder
+from forebay_state_api.versions.reader import open_version
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "user string, n long"
+STRICT = StructType(
+    [StructField("user", StringType(), nullable=False), StructField("n", LongType())]
+)
+
+
+class Count(KeyedProcessFunction):
+    def open(self, context):
+        self.n = context.get_state(ValueStateDescriptor("n", int, default=0))
+
+    def process_element(self, row, ctx):
+        self.n.update(self.n.value() + 1)
+        yield row.user, self.n.value()
+
+
+def counts(df, uid="counts"):
+    return keyed(df, "user", uid=uid, parallelism=2)
+
+
+def put(stage, batches):
+    for _ in range(batches):
+        stage.put({"user": "ann"}, {"user": "bob"}, {"user": "ann"})
+
+
+def finished(stage, df, **options):
+    query = stage.start(df, **options)
+    query.processAllAvailable()
+    query.stop()
+    return query
+
+
+def operators(query):
+    """Return the figures of all micro-batches that had rows, batch by batch."""
+    found = [operators_of(progress) for progress in query.recentProgress]
+    return [each for each in found if each and each[0].figures.get("rows_in")]
+
+
+def eventually(read, holds):
+    """Return what ``read`` returns once it ``holds``: listeners run after a batch."""
+    until = time.monotonic() + 100
+    while not holds(found := read()):
+        assert time.monotonic() < until, found
+        time.sleep(0.05)
+    return found
+
+
+def gauges(spark):
+    """Return the numbers of the accumulators that Spark's metrics system shows."""
+    shown = spark_metrics(spark.sparkContext)
+    return {name: one.value() for name, one in [*shown._accumulators.items()]}
+
+
+def test_each_batch_has_the_figures_of_its_operators(stage):
+    put(stage, 2)
+    first = counts(stage.source()).process(Count(), STRICT)
+    second = keyed(first, "user", uid="again", parallelism=2).process(Count(), SCHEMA)
+    assert first.schema == STRICT, "the hidden column is gone, and nothing else has changed"
+    query = finished(stage, second)
+    found = operators(query)
+    assert [[one.uid for one in batch] for batch in found] == [["again", "counts"]] * 2
+    for batch_id, batch in enumerate(found):
+        for one in batch:
+            figures = one.figures
+            assert (figures["rows_in"], figures["rows_out"]) == (3, 3)
+            assert (one.batch_id, one.subtasks) == (batch_id, 2)
+            assert figures["keys"] == figures["keys_touched"] == 2
+            assert figures["keys_new"] == (2 if batch_id == 0 else 0)
+            assert "runs_max" not in figures, "heap has no runs"
+    assert stage.rows(SCHEMA) == [("ann", n) for n in (1, 2, 3, 4)] + [("bob", n) for n in (1, 2)]
+
+
+def test_phases_are_the_time_of_the_tasks_and_little_is_left_over(stage):
+    put(stage, 3)
+    query = finished(stage, counts(stage.source()).process(Count(), SCHEMA))
+    for (one,) in operators(query)[1:]:
+        seconds = {phase.value: s for phase, s in one.phase_seconds.items()}
+        assert {"input", "open", "function", "commit_files", "commit_manifest"} <= set(seconds)
+        assert seconds["rest"] <= 0.05 * sum(seconds.values())
+
+
+def test_the_manifest_has_the_same_figures_but_for_what_comes_after_it(stage):
+    put(stage, 1)
+    query = finished(stage, counts(stage.source()).process(Count(), SCHEMA))
+    ((one,),) = operators(query)
+    storage = OperatorStorage(
+        open_storage(str(stage.state)), operator_folder(one.query_id, "counts")
+    )
+    with open_version(storage, uid="counts", version=1) as reader:
+        manifests = [flat(manifest.metrics) for manifest in reader.manifests]
+    for key in ("rows_in", "rows_out", "keys_new", "state_bytes", "written_bytes", "commits"):
+        assert sum(figures[key] for figures in manifests) == one.figures[key], key
+    for figures in manifests:
+        assert figures["storage_requests_list"] > 0
+        assert "phase_seconds_commit_install" not in figures
+
+
+def test_two_actions_in_foreach_batch_count_each_subtask_once(stage):
+    put(stage, 2)
+    collected = []
+
+    def twice(df, batch_id):
+        # The second action has a plan of its own, which Spark adapts while it runs.
+        collected.append((df.count(), len(df.repartition(3, "user").collect())))
+
+    output = counts(stage.source()).process(Count(), SCHEMA).writeStream.foreachBatch(twice)
+    query = output.option("checkpointLocation", str(stage.checkpoint)).start()
+    query.processAllAvailable()
+    query.stop()
+    assert collected == [(3, 3)] * 2
+    for (one,) in operators(query):
+        assert (one.subtasks, one.figures["rows_in"]) == (2, 3)
+
+
+def test_an_operator_below_a_shuffle(stage):
+    put(stage, 1)
+    shuffled = counts(stage.source()).process(Count(), SCHEMA).repartition(3, "user")
+    ((one,),) = operators(finished(stage, shuffled))
+    assert (one.subtasks, one.figures["rows_in"]) == (2, 3)
+
+
+def test_spark_s_metrics_system_goes_on_over_a_restart(stage, spark):
+    job = counts(stage.source(), "restarted").process(Count(), SCHEMA)
+    name = "forebay_keyed_rows_in_total..query..clicks..uid..restarted"
+    for rows in (3, 6):
+        put(stage, 1)
+        query = job.writeStream.queryName("clicks").format("noop")
+        query = query.option("checkpointLocation", str(stage.folder / "c")).start()
+        query.processAllAvailable()
+        query.stop()
+        found = eventually(lambda: gauges(spark), lambda shown, rows=rows: shown.get(name) == rows)
+    assert found["forebay_keyed_keys..query..clicks..uid..restarted"] == 2
+    phase = "forebay_keyed_phase_seconds_total..query..clicks..uid..restarted..phase..function"
+    assert found[phase] > 0
+
+
+def test_a_listener_gets_classes_and_its_failure_harms_nothing(stage, spark, caplog):
+    put(stage, 2)
+    seen = []
+
+    def on_batch(batch):
+        seen.append(batch)
+        raise ValueError("boom")
+
+    listener = MetricsListener(on_batch)
+    spark.streams.addListener(listener)
+    try:
+        finished(stage, counts(stage.source()).process(Count(), SCHEMA))
+        eventually(lambda: [*seen], lambda found: len(found) >= 2)
+    finally:
+        spark.streams.removeListener(listener)
+    assert [one.figures["rows_in"] for one in seen if one.figures["rows_in"]] == [3, 3]
+    assert [record.message for record in caplog.records].count("a metrics listener failed") == 1
