@@ -7,11 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from forebay_compaction_ray.gateway.metrics import GATEWAY
 from forebay_spark_runtime.driver.spark_metrics import registered_name
 from forebay_state_api.metrics import KEYED, Kind, Level
+
+yaml = pytest.importorskip("yaml", reason="the extra [server] brings it with Ray")
 
 FOLDER = Path(__file__).parents[1] / "monitoring"
 SCRAPE = yaml.safe_load((FOLDER / "prometheus.yml").read_text())["scrape_configs"]

@@ -39,6 +39,12 @@ def test_an_event_has_one_entry_for_each_operator():
     assert second.phase_seconds == {Phase.OPEN: 0.5}
 
 
+def test_spark_connect_drops_the_names_of_fields():
+    observed = {"forebay:a": {"values": [{"rows_in": 2.0}]}, "forebay:b": {"values": []}}
+    (one,) = operators_of({**EVENT, "observedMetrics": observed})
+    assert (one.uid, one.figures) == ("a", {"rows_in": 2.0})
+
+
 def test_an_event_without_figures():
     assert operators_of(None) == []
     assert operators_of({**EVENT, "observedMetrics": {}}) == []

@@ -17,7 +17,7 @@ PREFIX: Final = "forebay:"
 """The beginning of the names of observed metrics; the operator's uid follows."""
 
 FIELD: Final = "figures"
-"""The only field of the observed row: a struct of `KEYS`."""
+"""The only field of the observed row: a map from key to number."""
 
 
 def observed(df: DataFrame, uid: str) -> DataFrame:
@@ -27,13 +27,15 @@ def observed(df: DataFrame, uid: str) -> DataFrame:
 
 
 def _added_up(rows: Column) -> Column:
-    """Return a struct of the totals of all subtasks.
+    """Return a map of the totals of all subtasks, without what is not known.
 
     The rows are sorted, by the subtask's number before all, so that a second row of a subtask
     follows the first. ``rows`` occurs once: each occurrence would be collected again.
     """
-    unknown = F.array(*[F.lit(None).cast("double")] * (len(KEYS) + 1))
+    unknown = F.array_repeat(F.lit(None).cast("double"), len(KEYS) + 1)
     start = F.struct(F.lit(-1.0).alias("subtask"), unknown.alias("totals"))
+    # One text instead of many literals: Spark prints the plan in errors.
+    keys = F.split(F.lit(",".join(KEYS)), ",")
 
     def add(total: Column, row: Column) -> Column:
         totals = F.transform(
@@ -45,11 +47,8 @@ def _added_up(rows: Column) -> Column:
         added = F.struct(row[0].alias("subtask"), totals.alias("totals"))
         return F.when(row[0] == total["subtask"], total).otherwise(added)
 
-    return F.aggregate(
-        F.array_sort(rows),
-        start,
-        add,
-        lambda total: F.struct(
-            *[total["totals"][at].alias(key) for at, key in enumerate(KEYS, start=1)]
-        ),
-    )
+    def named(total: Column) -> Column:
+        return F.map_from_arrays(keys, F.slice(total["totals"], 2, len(KEYS)))
+
+    totals = F.aggregate(F.array_sort(rows), start, add, named)
+    return F.map_filter(totals, lambda _, number: number.isNotNull())

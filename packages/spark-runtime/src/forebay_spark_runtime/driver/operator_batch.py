@@ -86,8 +86,13 @@ def _observed(read: Any) -> Mapping[str, Any]:
 
 def _found(observed: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, float]]]:
     for name, row in observed.items():
-        values = row.asDict(recursive=True) if hasattr(row, "asDict") else row
-        figures = values.get(FIELD) if name.startswith(PREFIX) else None
+        figures = _figures(row) if name.startswith(PREFIX) else None
         if isinstance(figures, Mapping):
             known = {key: number for key, number in figures.items() if number is not None}
             yield name.removeprefix(PREFIX), known
+
+
+def _figures(row: Any) -> Any:
+    """Return the first field of an observed row; Spark Connect drops the names of fields."""
+    values = row.asDict(recursive=True) if hasattr(row, "asDict") else row
+    return values[FIELD] if FIELD in values else next(iter(values.get("values", ())), None)

@@ -1,0 +1,144 @@
+"""Prometheus loads the files of `monitoring/` and scrapes a running job through them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+yaml = pytest.importorskip("yaml", reason="the extra [server] brings it with Ray")
+
+pytestmark = [
+    pytest.mark.servers,
+    pytest.mark.spark,
+    pytest.mark.timeout(400),
+    pytest.mark.skipif(shutil.which("promtool") is None, reason="Prometheus is not installed"),
+]
+
+ROOT = Path(__file__).parents[2]
+MONITORING = ROOT / "monitoring"
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+@pytest.fixture
+def job(tmp_path):
+    """The port of a running job's web UI."""
+    port = free_port()
+    script = ROOT / "tests" / "jobs" / "metered.py"
+    with (
+        (tmp_path / "job.log").open("w") as log,
+        subprocess.Popen(
+            [sys.executable, str(script), str(tmp_path), str(port)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        ) as process,
+    ):
+        assert process.stdout.readline() == "ready\n", (tmp_path / "job.log").read_text()
+        yield port
+        process.stdin.write("end\n")
+        process.stdin.close()
+        assert process.wait(100) == 0, (tmp_path / "job.log").read_text()
+
+
+@pytest.fixture
+def prometheus(job, tmp_path):
+    """The address of a Prometheus that scrapes the job each second."""
+    config = yaml.safe_load((MONITORING / "prometheus.yml").read_text())
+    (spark,) = [one for one in config["scrape_configs"] if one["job_name"] == "spark"]
+    spark["static_configs"] = [{"targets": [f"127.0.0.1:{job}"]}]
+    spark |= {"scrape_interval": "1s", "scrape_timeout": "1s"}
+    config = {"scrape_configs": [spark], "rule_files": [str(MONITORING / "alerts.yml")]}
+    path = tmp_path / "prometheus.yml"
+    path.write_text(yaml.safe_dump(config))
+    address = f"127.0.0.1:{free_port()}"
+    with (tmp_path / "prometheus.log").open("w") as log:
+        process = subprocess.Popen(
+            [
+                "prometheus",
+                f"--config.file={path}",
+                f"--storage.tsdb.path={tmp_path / 'tsdb'}",
+                f"--web.listen-address={address}",
+            ],
+            stderr=log,
+        )
+        yield f"http://{address}"
+        process.terminate()
+        process.wait(100)
+
+
+def asked(address, expression):
+    """Return the series that an expression finds now."""
+    query = urllib.parse.urlencode({"query": expression})
+    with urllib.request.urlopen(f"{address}/api/v1/query?{query}", timeout=30) as answer:
+        return json.load(answer)["data"]["result"]
+
+
+def eventually(address, expression, holds):
+    until = time.monotonic() + 100
+    while True:
+        try:
+            if holds(found := asked(address, expression)):
+                return found
+        except OSError:  # it is still starting
+            found = None
+        assert time.monotonic() < until, (expression, found)
+        time.sleep(0.5)
+
+
+@pytest.mark.parametrize("check", [("rules", "alerts.yml"), ("config", "prometheus.yml")])
+def test_promtool_accepts_the_files(check):
+    what, file = check
+    command = ["promtool", "check", what, str(MONITORING / file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_running_job_is_scraped(prometheus):
+    name = "forebay_keyed_rows_in_total"
+    series = eventually(prometheus, name, lambda found: len(found) == 2)
+    labels = [
+        {key: one["metric"][key] for key in ("application", "query", "uid")} for one in series
+    ]
+    assert sorted(labels, key=str) == [
+        {"application": "metered", "query": "my_clicks", "uid": uid}
+        for uid in ("visits_heap", "visits_lsm")
+    ]
+    assert "type" not in series[0]["metric"]
+    phases = asked(prometheus, 'forebay_keyed_phase_seconds_total{uid="visits_heap"}')
+    assert {"open", "function", "commit_manifest"} <= {one["metric"]["phase"] for one in phases}
+    eventually(prometheus, f"sum(rate({name}[30s])) > 1", bool)
+    quantile = (
+        "histogram_quantile(0.99, sum by (uid, le) "
+        "(rate(forebay_keyed_state_read_seconds_bucket[30s]))) > 0"
+    )
+    (read,) = eventually(prometheus, quantile, bool)
+    assert read["metric"]["uid"] == "visits_lsm", "heap reads nothing"
+
+
+def test_every_expression_can_be_evaluated(prometheus):
+    eventually(prometheus, "forebay_keyed_commits_total", bool)
+    with urllib.request.urlopen(f"{prometheus}/api/v1/rules", timeout=30) as answer:
+        groups = json.load(answer)["data"]["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert len(rules) >= 10
+    board = json.loads((MONITORING / "grafana-keyed.json").read_text())
+    for panel in board["panels"]:
+        for target in panel["targets"]:
+            expression = target["expr"].replace("$__rate_interval", "30s")
+            expression = expression.replace("$query", ".*").replace("$uid", ".*")
+            asked(prometheus, expression)
