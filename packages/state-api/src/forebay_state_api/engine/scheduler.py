@@ -718,19 +718,25 @@ class Scheduler:
         """Wait for an answer of storage, or for something foreign."""
         awaits, clock = self.awaits, self.measures.clock
         arrival: Callable[[], object] = _nothing_arrived
-        with clock.during(Phase.STATE_WAIT):
+        before = clock.switch(Phase.STATE_WAIT)
+        try:
             if awaits is not None and awaits.in_flight and isinstance(self._inbox, WakingInbox):
                 awaits.wait(self._inbox, None)
             else:
                 arrival = self._inbox.get()
+        finally:
+            clock.switch(before)
         arrival()
 
     def _await_foreign(self) -> None:
         """Wait for what is foreign: futures of the loop's, or completed by other threads."""
         clock = self.measures.clock
         if self.awaits is not None and self.awaits.in_flight:
-            with clock.during(Phase.CALL_WAIT):
+            before = clock.switch(Phase.CALL_WAIT)
+            try:
                 answered = self.awaits.wait(self.waking_inbox, self._drain_timeout_s)
+            finally:
+                clock.switch(before)
             if not answered:
                 raise self._unanswered()
             return

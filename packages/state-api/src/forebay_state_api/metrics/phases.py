@@ -28,6 +28,9 @@ class Phase(enum.Enum):
     COMMIT_INSTALL = "commit_install"
     REST = "rest"
 
+    # Each wait looks a phase up; the hash of an `Enum` is a call.
+    __hash__ = object.__hash__
+
     @property
     def meaning(self) -> str:
         """One sentence for the documentation."""
@@ -68,20 +71,20 @@ class PhaseClock:
         """Begin in `Phase.REST`."""
         self._now = now
         self._phase = Phase.REST
-        self._seconds: dict[Phase, float] = {}
+        self._seconds = dict.fromkeys(Phase, 0.0)
         self._since = now()
 
     def switch(self, phase: Phase) -> Phase:
         """Enter a phase; return the one that it interrupts."""
         now = self._now()
         before = self._phase
-        self._seconds[before] = self._seconds.get(before, 0.0) + now - self._since
+        self._seconds[before] += now - self._since
         self._phase, self._since = phase, now
         return before
 
     def count(self, phase: Phase, seconds: float) -> None:
         """Count the last ``seconds`` for ``phase`` instead of the current phase."""
-        self._seconds[phase] = self._seconds.get(phase, 0.0) + seconds
+        self._seconds[phase] += seconds
         self._since += seconds
 
     @contextmanager
@@ -96,5 +99,4 @@ class PhaseClock:
     def seconds(self) -> Mapping[str, float]:
         """Return phase → seconds so far, in the order of `Phase`, without phases of no time."""
         self.switch(self._phase)
-        found = self._seconds
-        return {phase.value: found[phase] for phase in Phase if found.get(phase)}
+        return {phase.value: seconds for phase, seconds in self._seconds.items() if seconds}
