@@ -136,5 +136,5 @@ def test_in_foreach_batch_the_time_is_the_batchs_own(stage, spark):
 
     stage.each_batch(run)
     for names in stage.manifests().values():
-        stored += [int(name.split("-")[-2]) for name in names]
+        stored += [int(name.split("-")[10]) for name in names]
     assert sorted(stored) == [0, *planned], "one of two subtasks has rows"
