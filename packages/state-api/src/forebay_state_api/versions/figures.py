@@ -54,7 +54,7 @@ COUNTS: Final[Mapping[str, str]] = {
 MOST_CHARACTERS: Final = 240
 """The longest name of an object below its folder; some stores write under a longer name first."""
 
-_BY_CODE: Final = {code: name for name, code in (PHASES | COUNTS).items()}
+_BY_CODE: Final = {code: name for name, code in {**PHASES, **COUNTS}.items()}
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _FIGURE: Final = re.compile(r"([A-Z]+)([0-9a-z]+)")
 

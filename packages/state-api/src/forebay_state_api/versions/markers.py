@@ -53,7 +53,9 @@ class Made:
         kind, _, text = parts[3].partition("-")
         if kind == "marker":
             by = Coordinates.parse(version, text)
-            return by and cls(name=info.name, by=by, manifest=False, modified=info.modified)
+            if by is None:
+                return None
+            return cls(name=info.name, by=by, manifest=False, modified=info.modified)
         ending = _AFTER_COORDINATES.fullmatch(text) if kind == "manifest" else None
         by = None if ending is None else Coordinates.parse(version, ending[1])
         if ending is None or by is None:
