@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -14,12 +15,14 @@ from forebay_backend_lsm.files.layout import MAGIC
 from forebay_backend_lsm.files.reading import SortedFile
 from forebay_backend_lsm.reports import FileReport, OperatorReport, Report
 from forebay_state_api.commands.conf_options import conf_options
+from forebay_state_api.commands.progress import shown_progress
 from forebay_state_api.commands.report import json_option, print_json
 from forebay_state_api.commands.state_directory import state_directory
 from forebay_state_api.contract.files import StateFile
 from forebay_state_api.contract.object_storage import ObjectInfo, ObjectNotFoundError, ObjectStorage
 from forebay_state_api.errors import ConfigurationError, ForebayError
 from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.progress import Progress
 from forebay_state_api.settings import Settings
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.versions.folder import FOREIGN
@@ -60,13 +63,8 @@ def inspect(place: str, settings: Settings, *, as_json: bool) -> None:
 def verify(context: click.Context, place: str, settings: Settings, *, as_json: bool) -> None:
     """Read every file below DIR; report what is damaged, with exit status 1 if anything is."""
     folder = _Folder.of(state_directory(place, settings))
-    found = (one for manifests in folder.manifests().values() for one in manifests)
-    damaged = [[fault] for fault in found if isinstance(fault, str)]
-    checked = 0
-    for file in folder.files():
-        checked += 1
-        if wrong := damage_of(folder.storage, file):
-            damaged.append(list(wrong))
+    with shown_progress() as progress:
+        checked, damaged = _verified(folder, progress)
     faults = [fault for one in damaged for fault in one]
     if as_json:
         print_json({"files": checked, "damaged_objects": len(damaged), "damage": faults})
@@ -78,7 +76,21 @@ def verify(context: click.Context, place: str, settings: Settings, *, as_json: b
         context.exit(1)
 
 
-@attrs.frozen
+def _verified(folder: _Folder, progress: Progress) -> tuple[int, list[list[str]]]:
+    """Return the number of files, and the faults of each damaged object."""
+    progress.stage("reading manifests")
+    found = (one for manifests in folder.manifests.values() for one in manifests)
+    damaged = [[fault] for fault in found if isinstance(fault, str)]
+    files = folder.files()
+    progress.stage("reading files", len(files))
+    for file in files:
+        if wrong := damage_of(folder.storage, file):
+            damaged.append(wrong)
+        progress.advance()
+    return len(files), damaged
+
+
+@attrs.frozen(slots=False)
 class _Folder:
     """A directory and all objects below it."""
 
@@ -90,6 +102,7 @@ class _Folder:
         """List all objects that are below ``storage`` now."""
         return cls(storage, storage.list())
 
+    @cached_property
     def manifests(self) -> dict[tuple[str, int], list[Manifest | str]]:
         """Return manifests, or their faults, by operator's folder and version, newest first."""
         found: dict[tuple[str, int], list[Manifest | str]] = {}
@@ -105,7 +118,7 @@ class _Folder:
     def files(self) -> list[StateFile]:
         """Return each sorted file that is stored or named by a manifest, once, by its full name."""
         files: dict[str, StateFile] = {}
-        for (path, _), manifests in self.manifests().items():
+        for (path, _), manifests in self.manifests.items():
             for manifest in manifests:
                 if isinstance(manifest, Manifest) and manifest.backend == "lsm":
                     for file in manifest.files:
@@ -166,7 +179,7 @@ def _of_file(storage: ObjectStorage, file: StateFile) -> FileReport:
 
 def _of_folder(folder: _Folder) -> Report:
     newest: dict[str, int] = {}
-    manifests = folder.manifests()
+    manifests = folder.manifests
     for path, version in manifests:
         newest[path] = max(version, newest.get(path, 0))
     if not newest:

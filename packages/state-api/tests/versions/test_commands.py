@@ -1,5 +1,6 @@
 """``forebay janitor`` and ``forebay doctor``."""
 
+import contextlib
 import json
 from uuid import uuid4
 
@@ -7,9 +8,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from forebay_state_api.commands import state_directory
+from forebay_state_api.commands import janitor_and_doctor, savepoint, state_directory
 from forebay_state_api.commands.janitor_and_doctor import COMMANDS
 from forebay_state_api.errors import ConfigurationError, StorageError
+from forebay_state_api.progress import Progress
 from forebay_state_api.storage.obstore import MemoryStorage
 from forebay_state_api.storage.opening import open_storage
 from forebay_state_api.testing.storage import Fault, FaultKind, FaultyStorage
@@ -113,6 +115,40 @@ def test_a_mistyped_directory_is_an_error_and_is_not_made(forebay, tmp_path, com
     assert isinstance(result.exception, ConfigurationError)
     assert f"there is no directory {missing}: check the spelling" in str(result.exception)
     assert not missing.parent.exists()
+
+
+class Noted(Progress):
+    """Notes the stages that some work reports, and their steps."""
+
+    def __init__(self):
+        self.stages = []
+
+    def stage(self, doing, total=None):
+        self.stages.append([doing, total, 0])
+
+    def advance(self, steps=1):
+        self.stages[-1][2] += steps
+
+
+def test_long_commands_report_their_progress(forebay, stored, tmp_path, monkeypatch):
+    found = {}
+
+    @contextlib.contextmanager
+    def noted(name):
+        found[name] = Noted()
+        yield found[name]
+
+    for module in (janitor_and_doctor, savepoint):
+        name = module.__name__.rpartition(".")[2]
+        monkeypatch.setattr(module, "shown_progress", lambda name=name: noted(name))
+    where = ("--state-dir", tmp_path, "--query", "q/1")
+    forebay("savepoint", "create", "kept", *where)
+    forebay("janitor", "--state-dir", tmp_path, *OPERATOR, "--min-age", "0s")
+    assert found["savepoint"].stages == [["reading manifests", 1, 1], ["checking files", None, 0]]
+    reading, *deleting = found["janitor_and_doctor"].stages
+    assert reading == ["reading manifests", 10, 10]
+    assert sum(done for doing, _, done in deleting if doing == "deleting") == 14
+    assert all(done == total for _, total, done in deleting)
 
 
 def test_janitor_as_json(forebay, stored, tmp_path):

@@ -9,6 +9,7 @@ import attrs
 import click
 
 from forebay_state_api.commands.conf_options import conf_options
+from forebay_state_api.commands.progress import shown_progress
 from forebay_state_api.commands.recover import recover
 from forebay_state_api.commands.report import json_option, print_json
 from forebay_state_api.commands.savepoint import savepoint
@@ -88,10 +89,16 @@ def _swept(
         raise ConfigurationError(
             f"no complete version of operator {uid!r} is stored in {storage.url}"
         )
-    sweeper = Janitor(
-        storage, run_key=newest.run_key, retention=retention, min_age=min_age, dry_run=dry_run
-    )
-    return sweeper.sweep(version.version)
+    with shown_progress() as progress:
+        sweeper = Janitor(
+            storage,
+            run_key=newest.run_key,
+            retention=retention,
+            min_age=min_age,
+            dry_run=dry_run,
+            progress=progress,
+        )
+        return sweeper.sweep(version.version)
 
 
 def _clear(storage: ObjectStorage, uid: str, settings: Settings) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from forebay_state_api.commands.conf_options import conf_options
+from forebay_state_api.commands.progress import shown_progress
 from forebay_state_api.commands.report import json_option, print_json, print_table
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
 from forebay_state_api.engine.version_difference import differing_keys
@@ -93,8 +94,11 @@ def _show(
     recovery = read_recovery(storage, epochs)
     first, *others = heads
     options_of = settings.options_of
-    keys = (differing_keys(storage, uid, first, one, options_of=options_of) for one in others)
-    differing = [0, *keys]
+    with shown_progress() as progress:
+        differing = [0] + [
+            differing_keys(storage, uid, first, one, options_of=options_of, progress=progress)
+            for one in others
+        ]
     found = [
         {
             **_described(head),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from forebay_state_api.commands.conf_options import conf_options
+from forebay_state_api.commands.progress import shown_progress
 from forebay_state_api.commands.report import json_option, print_json, print_table
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
 from forebay_state_api.errors import ConfigurationError, StorageError
@@ -71,9 +72,10 @@ def create(  # noqa: PLR0917 - click passes them by name
         version = min(_newest(storage, uid) for uid, storage in chosen)
     made: list[tuple[str, ObjectStorage, Savepoint]] = []
     try:
-        for uid, storage in chosen:
-            saved = create_savepoint(storage, name, uid=uid, version=version)
-            made.append((uid, storage, saved))
+        with shown_progress() as progress:
+            for uid, storage in chosen:
+                saved = create_savepoint(storage, name, uid=uid, version=version, progress=progress)
+                made.append((uid, storage, saved))
     except BaseException:
         for uid, place, _ in made:
             with suppress(StorageError):  # the first error matters; `savepoint list` shows the rest

@@ -12,6 +12,7 @@ import click
 
 from forebay_state_api.codecs import describe_type
 from forebay_state_api.commands.conf_options import conf_options
+from forebay_state_api.commands.progress import shown_progress
 from forebay_state_api.commands.report import json_option, print_json, print_table
 from forebay_state_api.commands.skew import show_skew
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
@@ -72,7 +73,9 @@ def show_schema(  # noqa: PLR0917 - click passes them by name
     root = state_directory(state_dir, settings)
     storage = OperatorStorage(root, operator_folder(query, uid))
     checked = None if function is None else _loaded(function)
-    with open_version(storage, uid=uid, version=version) as reader:
+    with shown_progress() as progress:
+        reader = open_version(storage, uid=uid, version=version, progress=progress)
+    with reader:
         verdicts = {} if checked is None else _verdicts(checked, reader, storage, settings)
         misfit = _key_misfit(reader, key)
         if as_json:

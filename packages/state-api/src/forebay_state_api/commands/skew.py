@@ -9,6 +9,7 @@ import attrs
 import click
 
 from forebay_state_api.commands.conf_options import conf_options
+from forebay_state_api.commands.progress import shown_progress
 from forebay_state_api.commands.report import json_option, print_json, print_table
 from forebay_state_api.commands.state_directory import state_dir_option, state_directory
 from forebay_state_api.versions.folder import OperatorStorage
@@ -86,7 +87,10 @@ def show_skew(
     """Print each subtask's share of an operator's state, and the largest compared to the mean."""
     root = state_directory(state_dir, settings)
     storage = OperatorStorage(root, operator_folder(query, uid))
-    with open_version(storage, uid=uid, version=version) as reader:
+    with (
+        shown_progress() as progress,
+        open_version(storage, uid=uid, version=version, progress=progress) as reader,
+    ):
         shares, shown = shares_of(reader.manifests), reader.version
     if as_json:
         subtasks = [attrs.asdict(share) for share in shares]

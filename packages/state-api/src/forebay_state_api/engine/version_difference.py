@@ -12,6 +12,7 @@ from forebay_state_api.engine.restore import default_options
 from forebay_state_api.errors import ForebayError
 from forebay_state_api.keys import KeyGroupRange
 from forebay_state_api.plugins import plugins
+from forebay_state_api.progress import SILENT, Progress
 from forebay_state_api.versions.reader import open_version
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def differing_keys(
     *,
     find_backend: Callable[[str], type[StateBackend]] | None = None,
     options_of: Callable[[str], Mapping[str, Any]] | None = None,
+    progress: Progress = SILENT,
 ) -> int | None:
     """Return the number of keys under which any state differs.
 
@@ -48,12 +50,16 @@ def differing_keys(
         return backend, default_options(backend) if options_of is None else options_of(name)
 
     try:
-        return sum(
-            _differing(*(_cells(storage, uid, head, part, found) for head in (one, other)))
-            for part in _parts(_groups_of(storage, uid, one))
-        )
+        parts = list(_parts(_groups_of(storage, uid, one)))
+        progress.stage(f"comparing the timeline of run {other.run_key}", len(parts))
+        differing = 0
+        for part in parts:
+            cells = [_cells(storage, uid, head, part, found) for head in (one, other)]
+            differing += _differing(*cells)
+            progress.advance()
     except (ForebayError, NotImplementedError):
         return None
+    return differing
 
 
 def _differing(ours: Mapping[Any, Any], theirs: Mapping[Any, Any]) -> int:

@@ -20,6 +20,7 @@ import attrs
 
 from forebay_state_api.contract.checksummed import seal
 from forebay_state_api.contract.object_storage import ObjectNotFoundError
+from forebay_state_api.progress import SILENT, Progress
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.epochs import UNKNOWN_SPARK_RUN, EpochEntry, list_epochs
 from forebay_state_api.versions.forks import release_unused
@@ -87,6 +88,7 @@ class Janitor:
         retention: int,
         min_age: timedelta,
         dry_run: bool = False,
+        progress: Progress = SILENT,
     ) -> None:
         """Keep ``retention`` versions below the committed one, and objects under ``min_age``."""
         self._storage = storage
@@ -94,6 +96,7 @@ class Janitor:
         self._retention = retention
         self._min_age = min_age
         self._dry_run = dry_run
+        self._progress = progress
         self._deleted: list[str] = []
 
     def sweep(self, committed_version: int) -> JanitorPass:
@@ -155,7 +158,9 @@ class Janitor:
         made = (Made.parse(info) for info in versions)
         manifests = [m.name for m in made if m is not None and m.manifest]
         names: set[str] = set()
+        self._progress.stage("reading manifests", len(manifests))
         for name in manifests:
+            self._progress.advance()
             try:
                 names |= read_manifest(self._storage, name).names
             except ObjectNotFoundError:  # deleted meanwhile
@@ -207,6 +212,7 @@ class Janitor:
 
     def _delete(self, infos: Sequence[ObjectInfo], rule: _Rule) -> None:
         remaining = iter(infos)
+        self._progress.stage("deleting", len(infos))
         while batch := list(islice(remaining, _BATCH)):
             self._check_newest()
             keeps = rule(self._storage, self._active_pins())
@@ -214,6 +220,7 @@ class Janitor:
             if not self._dry_run:
                 self._storage.delete(names)
             self._deleted += names
+            self._progress.advance(len(batch))
 
     def _check_newest(self) -> None:
         epochs = list_epochs(self._storage)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from forebay_state_api.errors import ConfigurationError, CorruptStateError
 from forebay_state_api.keys import KeyGroupRange
+from forebay_state_api.progress import SILENT, Progress
 from forebay_state_api.versions import layout, opening
 from forebay_state_api.versions.contents import what_is_there
 from forebay_state_api.versions.epochs import RunVersion, list_epochs
@@ -69,6 +70,7 @@ def open_version(
     max_parallelism: int | None = None,
     run_key: str | None = None,
     lease: timedelta = LEASE,
+    progress: Progress = SILENT,
 ) -> VersionReader:
     """Open ``version``, or the newest complete version of the current timeline.
 
@@ -84,7 +86,8 @@ def open_version(
         origin = _chosen(storage, uid, version)
     pin = Pin(storage, origin.version, lease)
     try:
-        found = _read(storage, origin, uid, range, max_parallelism)
+        found = _read(storage, origin, uid, range, max_parallelism, progress=progress)
+        progress.stage("checking files")
         names = _checked_files(storage, origin, uid, found)
         pin.renew(names)
     except BaseException:
@@ -122,6 +125,8 @@ def _read(
     uid: str,
     groups: KeyGroupRange | None,
     max_parallelism: int | None,
+    *,
+    progress: Progress,
 ) -> opening.Parents:
     listing = list_version(storage, origin.version).of_run(origin.run_key or "")
     if not listing.manifests:
@@ -132,7 +137,12 @@ def _read(
         max_parallelism = listing.manifests[0].by.max_parallelism
     segments = opening.segments_of(listing, max_parallelism, uid, storage.url)
     everything = KeyGroupRange(0, max_parallelism - 1)
-    return list(opening.parents_of(storage, segments, groups or everything))
+    progress.stage("reading manifests", len(segments))
+    found = []
+    for parent in opening.parents_of(storage, segments, groups or everything):
+        found.append(parent)
+        progress.advance()
+    return found
 
 
 def _checked_files(

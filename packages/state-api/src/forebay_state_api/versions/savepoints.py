@@ -14,6 +14,7 @@ import attrs
 from forebay_state_api.contract.checksummed import known_fields, read_sealed, seal
 from forebay_state_api.contract.object_storage import ObjectNotFoundError
 from forebay_state_api.errors import ConfigurationError, CorruptStateError
+from forebay_state_api.progress import SILENT, Progress
 from forebay_state_api.versions import layout
 from forebay_state_api.versions.leftovers import delete_or_leave
 from forebay_state_api.versions.pins import lasting_name, put_lasting
@@ -43,7 +44,12 @@ class Savepoint:
 
 
 def create_savepoint(
-    storage: ObjectStorage, name: str, *, uid: str, version: int | None = None
+    storage: ObjectStorage,
+    name: str,
+    *,
+    uid: str,
+    version: int | None = None,
+    progress: Progress = SILENT,
 ) -> Savepoint:
     """Keep ``version``, or the newest complete version, under ``name``.
 
@@ -51,7 +57,7 @@ def create_savepoint(
     `ConfigurationError` for a name that is taken, and the errors of `open_version`.
     """
     place = _place(name)
-    with open_version(storage, uid=uid, version=version) as reader:
+    with open_version(storage, uid=uid, version=version, progress=progress) as reader:
         pin = lasting_name(reader.version)
         files = {file.name: file.size for manifest in reader.manifests for file in manifest.files}
         saved = Savepoint(
