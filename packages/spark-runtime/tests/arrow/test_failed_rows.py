@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from forebay_spark_runtime.arrow.failed_rows import RowCheck
+from forebay_spark_runtime.arrow.failed_rows import row_check
 from forebay_spark_runtime.arrow.rows_out import RowWriter
 from forebay_state_api.errors import OutputSchemaError
 
@@ -48,7 +48,7 @@ def with_value(column: str, value: Any) -> tuple[Any, ...]:
 
 def test_rows_of_plain_values_pass_without_being_written(writer: CountingWriter) -> None:
     nothing = (None,) * len(SCHEMA)
-    RowCheck(writer, SCHEMA)([FITTING, nothing, with_value("count", -(2**15))], 0)
+    row_check(writer, SCHEMA)([FITTING, nothing, with_value("count", -(2**15))], 0)
     assert writer.written == 0
 
 
@@ -64,7 +64,7 @@ def test_rows_of_plain_values_pass_without_being_written(writer: CountingWriter)
 )
 def test_what_passes_can_be_written(writer: CountingWriter, column: str, value: Any) -> None:
     row = with_value(column, value)
-    RowCheck(writer, SCHEMA)([row], 0)
+    row_check(writer, SCHEMA)([row], 0)
     assert writer.batch([row]).num_rows == 1
 
 
@@ -81,7 +81,7 @@ def test_what_passes_can_be_written(writer: CountingWriter, column: str, value: 
 def test_a_misfit_after_fitting_rows_is_found(
     writer: CountingWriter, column: str, value: Any
 ) -> None:
-    check = RowCheck(writer, SCHEMA)
+    check = row_check(writer, SCHEMA)
     check([FITTING], 0)
     bad = with_value(column, value)
     try:

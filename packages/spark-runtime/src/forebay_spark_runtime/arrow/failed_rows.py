@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
@@ -39,35 +40,42 @@ _FITS: Final[tuple[tuple[Callable[[Any], bool], Callable[[Any], str]], ...]] = (
 """Arrow types, and for each the text of a test: true only for values that fit a column of it."""
 
 
-class RowCheck:
-    """Raises `OutputSchemaError` for rows that `RowWriter` could not write.
+RowCheck = Callable[[list[Any], int], object]
+"""Raises `OutputSchemaError` if one of the rows from a position on does not fit."""
 
-    One expression, compiled for the schema, lets most rows pass. All others are written to see
+
+def row_check(writer: RowWriter, schema: Any) -> RowCheck:
+    """Return a check that raises for rows that ``writer`` could not write.
+
+    It runs for each record. So it is a function compiled for the schema, in which one expression
+    lets most rows pass; only numbers are put into its text. All other rows are written to see
     whether they fit.
     """
-
-    def __init__(self, writer: RowWriter, schema: Any) -> None:
-        self._writer = writer
-        self._fits = _test_of(schema)
-
-    def __call__(self, rows: Sequence[Any], start: int) -> None:
-        """Check the rows from ``start`` on; failed records are passed over."""
-        fits = self._fits
-        for position in range(start, len(rows)):
-            row = rows[position]
-            if not fits(row) and row.__class__ is not FailedRecord:
-                self._writer.batch([row])
-
-
-def _test_of(schema: Any) -> Callable[[Any], bool]:
-    """Compile a test that is true only for tuples that fit; only numbers are put into its text."""
     columns = [
         f" and ({_value_test(field.type).format(f'row[{position}]')} or row[{position}] is None)"
         for position, field in enumerate(schema)
     ]
-    text = f"row.__class__ is tuple and len(row) == {len(schema)}{''.join(columns)}"
-    test: Callable[[Any], bool] = eval(f"lambda row: {text}", {"datetime": datetime})  # noqa: S307 - see above
-    return test
+    fits = f"row.__class__ is tuple and len(row) == {len(schema)}{''.join(columns)}"
+    names: dict[str, Any] = {
+        "datetime": datetime,
+        "try_to_write": functools.partial(_try_to_write, writer),
+    }
+    exec(_CHECK.format(fits=fits), names)  # noqa: S102 - see above
+    check: RowCheck = names["check"]
+    return check
+
+
+_CHECK: Final = """
+def check(rows, start):
+    for row in rows[start:]:
+        if not ({fits}):
+            try_to_write(row)
+"""
+
+
+def _try_to_write(writer: RowWriter, row: Any) -> None:
+    if row.__class__ is not FailedRecord:
+        writer.batch([row])
 
 
 def _value_test(kind: Any) -> str:
@@ -85,14 +93,15 @@ class FailedRowWriter:
 
     def batch(self, rows: list[Any]) -> Any:
         """Return a ``pa.RecordBatch`` of rows and `FailedRecord`s."""
-        errors: list[Any] = [None] * len(rows)
+        kind = self._schema.field(len(self._nothing)).type
+        error = pa.nulls(len(rows), kind)
         if FailedRecord in set(map(type, rows)):
-            rows = list(rows)
-            for position, row in enumerate(rows):
-                if row.__class__ is FailedRecord:
-                    errors[position] = attrs.asdict(row)
-                    rows[position] = self._nothing
-        error = pa.array(errors, type=self._schema.field(len(self._nothing)).type)
+            failed = [row.__class__ is FailedRecord for row in rows]
+            pairs = list(zip(rows, failed, strict=True))
+            error = pa.array(
+                [attrs.asdict(row) if is_failed else None for row, is_failed in pairs], kind
+            )
+            rows = [self._nothing if is_failed else row for row, is_failed in pairs]
         columns = [*self._writer.batch(rows).columns, error]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 

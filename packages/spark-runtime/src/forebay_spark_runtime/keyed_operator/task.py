@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from pyspark import TaskContext
 
-from forebay_spark_runtime.arrow.failed_rows import FailedRowWriter, RowCheck
+from forebay_spark_runtime.arrow.failed_rows import FailedRowWriter, row_check
 from forebay_spark_runtime.arrow.figures_column import FiguresColumn
 from forebay_spark_runtime.arrow.rows_out import RowWriter
 from forebay_spark_runtime.driver.options import KeyedOptions
@@ -111,7 +111,7 @@ class SubtaskJob:
         column = None if self.sent_schema is None else FiguresColumn(self.sent_schema)
         if self.options.error_limit is None:
             return None, TaskOutput(rows_writer, column, clock)
-        check = RowCheck(rows_writer, self.schema)
+        check = row_check(rows_writer, self.schema)
         error_rows = ErrorRows(self.options.error_limit, check)
         failed_writer = FailedRowWriter(rows_writer, self.output_schema)
         return error_rows, TaskOutput(failed_writer, column, clock)

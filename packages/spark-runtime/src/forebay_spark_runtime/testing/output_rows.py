@@ -11,7 +11,7 @@ from forebay_spark_runtime.arrow.error_column import (
     refuse_not_null,
     with_error_column,
 )
-from forebay_spark_runtime.arrow.failed_rows import FailedRowWriter, RowCheck
+from forebay_spark_runtime.arrow.failed_rows import FailedRowWriter, row_check
 from forebay_spark_runtime.arrow.rows_in import RowReader
 from forebay_spark_runtime.arrow.rows_out import RowWriter
 from forebay_spark_runtime.keyed_operator.plan import arrow_schema, parsed_schema
@@ -38,7 +38,7 @@ class OutputRows:
             types=declared.types,
             where=f"operator {uid!r}",
         )
-        self.check = RowCheck(writer, arrow)
+        self.check = row_check(writer, arrow)
         self._writer: RowWriter | FailedRowWriter = writer
         if error_column is not None:
             who = f"operator {uid!r}"

@@ -2,7 +2,7 @@
 
 The loops of `record_methods`, with what only such operators need: the journal is empty when a
 record begins, the scheduler knows its row, and an error, or a row that does not fit, fails the
-record.
+record. The rows of a record that was set aside are checked when it ends.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _run_plain(host: RecordHost, fn: RecordFunction, entries: Entries, side: int
     context = host.context
     busy = scheduler.busy
     journal = scheduler.journal
-    checks_rows = scheduler.checks_rows
+    check = scheduler.row_check
     rows_out = host.rows_out
     extend = rows_out.extend
     for row, key, group in entries:
@@ -53,13 +53,13 @@ def _run_plain(host: RecordHost, fn: RecordFunction, entries: Entries, side: int
                 extend(rows)
             elif rows is not None:
                 give_out(host, rows)
+            if check is not None and len(rows_out) > mark and scheduler.current is None:
+                check(rows_out, mark)
         except Exception as error:  # noqa: BLE001 - this runs any user code
             scheduler.fail_record(error)
             continue
         if busy and scheduler.current is not None:
             scheduler.leave()
-        elif checks_rows and len(rows_out) > mark:
-            scheduler.check_rows()
 
 
 def _run_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
@@ -67,7 +67,7 @@ def _run_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) 
     context = host.context
     busy = scheduler.busy
     journal = scheduler.journal
-    checks_rows = scheduler.checks_rows
+    check = scheduler.row_check
     rows_out = host.rows_out
     append = rows_out.append
     for row, key, group in entries:
@@ -76,7 +76,7 @@ def _run_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) 
         context._key = key
         context._group = group
         scheduler.tail = FRESH
-        scheduler.mark = len(rows_out)
+        scheduler.mark = mark = len(rows_out)
         scheduler.row = row
         journal.last = None
         try:
@@ -85,13 +85,13 @@ def _run_map(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) 
                 append(result)
             else:
                 give_out_one(host, result)
+            if check is not None and scheduler.current is None:
+                check(rows_out, mark)
         except Exception as error:  # noqa: BLE001 - this runs any user code
             scheduler.fail_record(error)
             continue
         if busy and scheduler.current is not None:
             scheduler.leave()
-        elif checks_rows:
-            scheduler.check_rows()
 
 
 def _run_coroutines(host: RecordHost, fn: RecordFunction, entries: Entries, side: int) -> None:
@@ -115,7 +115,7 @@ async def _drive_coroutines(
     context = host.context
     busy = scheduler.busy
     journal = scheduler.journal
-    checks_rows = scheduler.checks_rows
+    check = scheduler.row_check
     rows_out = host.rows_out
     extend = rows_out.extend
     for row, key, group in entries:
@@ -133,6 +133,8 @@ async def _drive_coroutines(
                 extend(rows)
             elif rows is not None:
                 give_out(host, rows)
+            if check is not None and len(rows_out) > mark and scheduler.current is None:
+                check(rows_out, mark)
         except Exception as error:
             if scheduler.current is not None and scheduler.current.driver is not None:
                 raise  # it was suspended: this driver is a step of it
@@ -142,8 +144,6 @@ async def _drive_coroutines(
             if scheduler.current.driver is not None:
                 return
             scheduler.leave()
-        elif checks_rows and len(rows_out) > mark:
-            scheduler.check_rows()
 
 
 async def _drive_generators(
@@ -153,7 +153,7 @@ async def _drive_generators(
     context = host.context
     busy = scheduler.busy
     journal = scheduler.journal
-    checks_rows = scheduler.checks_rows
+    check = scheduler.row_check
     rows_out = host.rows_out
     append = rows_out.append
     for row, key, group in entries:
@@ -168,6 +168,8 @@ async def _drive_generators(
         try:
             async for out in fn(row, context):
                 append(out)
+            if check is not None and len(rows_out) > mark and scheduler.current is None:
+                check(rows_out, mark)
         except Exception as error:
             if scheduler.current is not None and scheduler.current.driver is not None:
                 raise  # it was suspended: this driver is a step of it
@@ -177,8 +179,6 @@ async def _drive_generators(
             if scheduler.current.driver is not None:
                 return
             scheduler.leave()
-        elif checks_rows and len(rows_out) > mark:
-            scheduler.check_rows()
 
 
 LOOPS: Final[Mapping[Callable[..., None], Callable[..., None]]] = {

@@ -51,18 +51,9 @@ class IsolatingScheduler(Scheduler):
         return LOOPS[loop]
 
     @property
-    def checks_rows(self) -> bool:
-        """Whether the rows of a record are to be checked before it ends."""
-        return self._error_rows.check is not None
-
-    def check_rows(self) -> None:
-        """Check the rows of a record that was not set aside; it fails if one does not fit."""
-        check = self._error_rows.check
-        assert check is not None
-        try:
-            check(self.rows_out, self.mark)
-        except (OutputSchemaError, StateAccessError) as error:
-            self.fail_record(error)
+    def row_check(self) -> Callable[[list[Any], int], object] | None:
+        """The check of the rows of a record before it ends; ``None`` where rows are not checked."""
+        return self._error_rows.check
 
     def _resume(self, record: Any) -> None:
         self.journal.last = None
